@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("klamm.server")
 
-# A start imports what it needs; the rest follows when the first requests have been answered.
+# A start imports only what it needs; the rest is imported after the first requests have been answered.
 _LOAD_AFTER_MS: Final = 500
 _LOAD_EVERY_MS: Final = 5
 _LOAD_AGAIN_MS: Final = 60_000
@@ -85,7 +85,7 @@ class Listener:
         return self._plan if self._parts is None else self._parts.plan
 
     def adopt(self, plan: ListenerPlan) -> None:
-        """Take another plan, before `open_parts`."""
+        """Use another plan, before `open_parts`."""
         self._plan = plan
 
     @property
@@ -94,7 +94,7 @@ class Listener:
         return [] if self._parts is None else self._parts.all
 
     def part(self, name: str) -> ListenerPart | None:
-        """The part of that provider; None if the listener names none."""
+        """Return the part of that provider; None if the listener names none."""
         return None if self._parts is None else self._parts.find(name)
 
     def bind(self, services: ServerServices, more_ports: Sequence[int], bound: Sequence[ListeningSocket] = ()) -> None:
@@ -293,15 +293,16 @@ class Listener:
             self._accepting.begin(self.processors)
 
     def resize(self, count: int) -> None:
-        """Set the number of processors. New connections go to all of them from now on; connections of excess processors
-        migrate to the others, and a fair share goes to new processors, each at its next quiet point."""
+        """Set the number of processors. All of them get new connections from now on; connections of excess processors
+        migrate to the others, and new processors get a fair share, each connection at its next quiet point.
+        """
         other_loop = (count == 1) != (len(self.processors) == 1)
         if other_loop:
             self._accepting.pause()
         kept, surplus = self.processors[:count], self.processors[count:]
         before = len(kept)
         for _ in range(count - before):
-            # Never the index of one that may still run: connection ids and metrics contain it.
+            # Never the index of a processor that may still run: connection ids and metrics contain it.
             processor = Processor(self._next_index, self.runtime)
             self._next_index += 1
             processor.start()
@@ -318,7 +319,7 @@ class Listener:
 
     @property
     def all_processors(self) -> list[Processor]:
-        """Processors that take new connections, and retired ones that still have some."""
+        """Return processors that get new connections, and retired ones that still have connections."""
         return [*self.processors, *(processor for processor in self.retired if not processor.ended)]
 
     def stop_accepting(self) -> None:
@@ -339,7 +340,7 @@ class Listener:
         return [] if self._parts is None else self._parts.reload()
 
     def reconfigure(self, plan: ListenerPlan) -> tuple[list[str], list[str]]:
-        """Give parts the settings that they have in a new plan: the tables that were applied, and the problems."""
+        """Give parts their settings from a new plan; return the tables that were applied, and the problems."""
         return ([], []) if self._parts is None else self._parts.reconfigure(plan)
 
     def close(self) -> None:
@@ -355,7 +356,7 @@ class Listener:
 def _complete(
     handlers: Iterable[ApiHandler], features: Features, api_set: ApiSet, release: str | None
 ) -> list[ApiHandler]:
-    """The handlers with ApiVersions, and only what a release of Kafka offers."""
+    """Return the handlers with ApiVersions, restricted to what a release of Kafka offers."""
     if release is None:
         return with_api_versions(handlers, features, is_meant=api_set.is_meant)
     # For tests: few servers need it.
@@ -370,7 +371,7 @@ def _complete(
 def _trusted_proxies(settings: ListenerSettings) -> TrustedProxies | None:
     if settings.proxy_protocol == "off":
         return None
-    # Not for listeners without proxies: what takes time to load is start-up time.
+    # Imported only for listeners with proxies: loading takes start-up time.
     from klamm.network.proxy.trust import TrustedProxies
 
     return TrustedProxies(settings.trusted_proxies, required=settings.proxy_protocol == "required")

@@ -44,7 +44,7 @@ class ListenerParts:
         self.all: list[ListenerPart] = []
         self._plans: list[PartPlan] = []
         self._opened: list[ListenerPart] = []
-        # A throttle may become active while another thread asks all of them.
+        # A throttle may become active while another thread checks all of them.
         self._throttles_lock = threading.Lock()
         context.authorizer = self._make(plan.authorizer) if plan.authorizer else None
         self.transport: Transport = self._make(plan.transport)
@@ -80,7 +80,7 @@ class ListenerParts:
         self.refresh_throttles()
 
     def _name_topics(self, names: Callable[[bytes], str | None] | None) -> None:
-        """Have each filter get the handler set's names as the filters behind it change them."""
+        """Give each filter the handler set's names as the filters behind it change them."""
         if names is None:
             return
         lookup: TopicNames = partial(_of_handler_set, names)
@@ -100,7 +100,7 @@ class ListenerParts:
         return calls
 
     def with_authenticator_handlers(self, handlers: Iterable[ApiHandler]) -> list[ApiHandler]:
-        """The handlers of a set, with those that the authenticator adds. Raises PartError."""
+        """Return the handlers of a set together with those that the authenticator adds. Raises PartError."""
         complete = list(handlers)
         if self.authenticators is not None:
             served = {handler.api_key for handler in complete}
@@ -110,7 +110,7 @@ class ListenerParts:
 
     @contextlib.contextmanager
     def needed(self, part: ListenerPart) -> Iterator[None]:
-        """Turn what a part raises in the block into a PartError that names the part."""
+        """Turn an exception of a part in the block into a PartError that names the part."""
         try:
             yield
         except Exception as error:
@@ -120,7 +120,7 @@ class ListenerParts:
             raise PartError(f"listener {self.name}: {text}") from error
 
     def refresh_throttles(self) -> None:
-        """Update which throttles are active; from any thread."""
+        """Update the list of active throttles; may be called from any thread."""
         with self._throttles_lock:
             self._context.throttles = tuple(throttle for throttle in self._throttles if self._is_active(throttle))
 
@@ -146,7 +146,7 @@ class ListenerParts:
         return problems
 
     def reconfigure(self, plan: ListenerPlan) -> tuple[list[str], list[str]]:
-        """Give parts their settings in a new plan; returns the parts that applied them, and the problems.
+        """Give parts their settings from a new plan; return the parts that applied them, and the problems.
 
         `self.plan` has the settings in use; the other differences of the new plan take effect at the next start.
         """

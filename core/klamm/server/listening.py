@@ -28,14 +28,16 @@ class BindError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ListeningSocket:
-    """A bound socket and its address. `file` is the device and inode of a Unix domain socket, None of others."""
+    """A bound socket and its address. `file` is the device and inode of a Unix domain socket, None for other
+    sockets.
+    """
 
     socket: socket.socket | ListeningSockets
     bound: Address
     file: tuple[int, int] | None = None
 
     def close(self) -> None:
-        """Close it and remove its file, unless that is another one by now."""
+        """Close it and remove its file, unless the file has been replaced."""
         with contextlib.suppress(OSError):
             self.socket.close()
         if self.file is not None:
@@ -46,7 +48,7 @@ class ListeningSocket:
 
 
 def advertised(plan: ListenerPlan, bound: Address) -> Address:
-    """The address that clients of a listener are given."""
+    """Return the address that clients of a listener get."""
     if plan.advertise is not None:
         host, port = plan.advertise
         return Address(host, port or bound.port)
@@ -56,7 +58,7 @@ def advertised(plan: ListenerPlan, bound: Address) -> Address:
 
 
 def listen_at_all(plan: ListenerPlan, more_ports: Iterable[int]) -> ListeningSocket:
-    """The address of a listener and further ports of its host, as one socket. Raises BindError."""
+    """Bind the address of a listener and further ports of its host, as one socket. Raises BindError."""
     return as_one(bind_all(plan, more_ports))
 
 
@@ -75,7 +77,7 @@ def bind_all(plan: ListenerPlan, more_ports: Iterable[int]) -> tuple[ListeningSo
 
 
 def as_one(listening: Sequence[ListeningSocket]) -> ListeningSocket:
-    """Several listening sockets as one: the first of them gives the address."""
+    """Combine several listening sockets into one, which has the address of the first."""
     first = listening[0]
     if len(listening) == 1:
         return first
@@ -125,7 +127,7 @@ def _listen_unix(host: str, settings: ListenerSettings) -> ListeningSocket:
 
 def _set_buffers(sock: socket.socket, settings: ListenerSettings) -> None:
     if settings.socket_receive_buffer_bytes > 0:
-        # The window scale of TCP is agreed on at the handshake, so the listening socket must have it.
+        # TCP negotiates the window scale in the handshake, so the listening socket must have it.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.socket_receive_buffer_bytes)
     set_connection_options(sock, settings.socket_send_buffer_bytes)
 
@@ -136,7 +138,9 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _remove_stale(path: str) -> None:
-    """Remove the socket of a server that was killed. Raises OSError if one listens there, or for another file."""
+    """Remove the socket of a server that was killed. Raises OSError if a server listens there, or for any other
+    file.
+    """
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             raise FileExistsError(0, "a file of that name exists and is not a socket")

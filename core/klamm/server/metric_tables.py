@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Samples: TypeAlias = Iterable[tuple[Labels, float]]
 MetricTable: TypeAlias = Mapping[str, tuple[str, Callable[[], Samples]]]
-"""By metric name: what it means, and what reads it."""
+"""Maps a metric name to its documentation and the function that reads it."""
 
 SOCKET_SERVER: Final = "kafka.server:type=socket-server-metrics,name="
 LABEL_CHARACTERS: Final = 100
@@ -36,7 +36,7 @@ def single(read: Callable[[], float]) -> Callable[[], Samples]:
 
 
 def acceptors_of(listeners: Sequence[Listener]) -> Iterator[tuple[str, Acceptor]]:
-    """The acceptors there are, by their listeners' names."""
+    """Return the existing acceptors by their listeners' names."""
     for listener in list(listeners):
         if listener.acceptor is not None:
             yield listener.name, listener.acceptor
@@ -58,7 +58,9 @@ class TimeShares:
         self._shares: WeakKeyDictionary[object, WindowedShare] = WeakKeyDictionary()
 
     def read(self, key: object, total_ns: int, capacity: int = 1) -> float:
-        """The share, 0 to 1, of `capacity` threads' time that `key` has spent, from its total until now."""
+        """Return the share, 0 to 1, of `capacity` threads' time that `key` has spent, calculated from its current
+        total.
+        """
         now_ns = self.clock.monotonic_ns()
         share = self._shares.get(key)
         if share is None:

@@ -1,4 +1,4 @@
-"""The parts of a server that no listener owns: its request scheduler, its handler sets and its extensions."""
+"""The parts of a server that belong to no listener: its request scheduler, its handler sets and its extensions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger("klamm.server")
 
 
 class StartError(Exception):
-    """The server cannot start; the message says what and why. Everything that was opened is closed again."""
+    """The server cannot start; the message has the part and the cause. Everything that was opened is closed again."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class ServerParts:
 
     @contextmanager
     def needed(self, role: str, plan: PartPlan) -> Iterator[None]:
-        """Turn what a part raises in the block into a StartError that names its role and distribution."""
+        """Turn an exception of a part in the block into a StartError that names its role and distribution."""
         try:
             yield
         except Exception as error:
@@ -50,13 +50,13 @@ class ServerParts:
             raise StartError(text) from error
 
     def open(self, role: str, table: str, plan: PartPlan, part: Part[Any], host: object) -> None:
-        """Open a part. `role` names it in messages, `table` is where its settings stand. Raises StartError."""
+        """Open a part. `role` names it in messages, `table` is the table with its settings. Raises StartError."""
         with self.needed(role, plan):
             part.open(host)
         self._open.append(_OpenPart(role, table, plan, part))
 
     def attempt(self, part: Part[Any], call: Callable[[], object]) -> None:
-        """Call a part; what it raises is logged."""
+        """Call a part, and log its exceptions."""
         try:
             call()
         except Exception:

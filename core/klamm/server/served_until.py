@@ -1,4 +1,4 @@
-"""`ServedUntil`: the moment up to which all requests that arrived have been handed to their handlers."""
+"""`ServedUntil`: the moment up to which all arrived requests have been passed to their handlers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class ServedUntil:
     """`ServerServices.served_until_ns`, in monotonic nanoseconds. Any thread may call it; it adds no work to requests.
 
-    It is the smallest of: what each processor has read up to, and when the oldest request in the request queue was
-    received. Requests of a connection whose previous request is still being answered do not count.
+    It is the earliest of these times: those up to which each processor has read, and the arrival of the oldest request
+    in the request queue. Requests of a connection whose previous request is still being answered do not count.
     """
 
     def __init__(self, clock: Clock, listeners: Sequence[Listener], request_channel: RequestChannel) -> None:

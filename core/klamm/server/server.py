@@ -64,9 +64,9 @@ class SocketServer:
     """A running server. `start` returns when every listener answers, `stop` when everything is closed.
 
     Start, after Kafka's two phases: bind every listener, open the handler sets, start the processors, accept.
-    `temporary` is the data directory of a plan that names none, if it is there already; it goes away with the server.
-    `inherited` is given in a worker process: then nothing is bound. With `tune_interpreter` the switch interval and the
-    thresholds of the garbage collector change while large requests run: where the process is the server's own.
+    `temporary` is an existing data directory for a plan that names none; it is deleted with the server. `inherited` is
+    set in a worker process, which binds nothing. With `tune_interpreter`, for a process that belongs to the server, the
+    switch interval and the thresholds of the garbage collector change while large requests run.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class SocketServer:
         features = {}
         contexts = {listener.name: listener.context for listener in self.listeners}
         for name, part in self.plan.api_sets.items():
-            # The first has the data directory itself, so that the layout is that of a Kafka log directory.
+            # The first handler set gets the data directory itself, so that its layout is that of a Kafka log directory.
             data_dir = self.data_dir if not self.api_sets else self.data_dir / f"api-set-{name}"
             make_folder(data_dir)
             api_set: ApiSet = part.build()
@@ -270,7 +270,7 @@ class SocketServer:
         self.services.emit_admin_event("server_stopping")
         for extension in self.extensions:
             self._parts.attempt(extension, extension.stopping)
-        # A change of the number of processors that has started ends first; further ones have no effect.
+        # A change of the number of processors that has started ends first; later ones have no effect.
         with self.changing:
             for listener in self.listeners:
                 listener.stop_accepting()
@@ -293,13 +293,13 @@ class SocketServer:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _adopt(self, plan: ServerPlan) -> None:
-        """Take another plan before the parts of the listeners are made; only dynamic settings may differ."""
+        """Use another plan before the parts of the listeners are made; only dynamic settings may differ."""
         self.plan = plan
         for listener, listener_plan in zip(self.listeners, plan.listeners, strict=True):
             listener.adopt(listener_plan)
 
     def _apply(self, plan: ServerPlan) -> None:
-        """Take another plan that clients have asked for."""
+        """Use another plan that clients have requested."""
         with self.changing:
             if self._stopped:
                 return
@@ -311,7 +311,7 @@ class SocketServer:
             log.error("cannot be changed by a client: %s", problem)
 
     def reconfigure(self, plan: ServerPlan) -> tuple[list[str], list[str]]:
-        """Apply the settings of a new plan that parts can take; returns their tables, and the problems.
+        """Apply the settings of a new plan that parts accept; return their tables, and the problems.
 
         `self.plan` has the settings in use; the other differences of the new plan take effect at the next start.
         """
@@ -328,9 +328,9 @@ class SocketServer:
         return taken, problems
 
     def resize(self, plan: ServerPlan) -> list[str]:
-        """Apply the numbers of handlers and processors of another plan; returns the changes, one line each.
+        """Apply the numbers of handlers and processors of another plan; return the changes, one line each.
 
-        `self.plan` has the new numbers then, and everything else as before.
+        `self.plan` then has the new numbers; everything else is unchanged.
         """
         changes = []
         settings, io_threads = self.plan.server, plan.server.io_threads

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from klamm.server.listener import Listener
     from klamm.shared.worker_share import WorkerShare
 
-# What Kafka reports for a pool without a limit: the largest number of a Java long.
+# Kafka's value for a pool without a limit: the largest number of a Java long.
 _UNLIMITED_BYTES: Final = (1 << 63) - 1
 
 
@@ -35,7 +35,7 @@ def register_server_metrics(
     clock: Clock,
     worker: WorkerShare,
 ) -> None:
-    """Register the metrics of one server. `max_clients` is how many clients they name."""
+    """Register the metrics of one server. `max_clients` is the number of clients that they name."""
     shares = TimeShares(clock)
     overflows = ListenOverflows() if worker.number == 1 else None
     ThreadMetrics(listeners, request_channel, handler_pool, shares, overflows).register(registry)

@@ -44,7 +44,7 @@ def run(
     reload_plan: Callable[[], ServerPlan] | None = None,
     clock: Clock | None = None,
 ) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code. SIGHUP reloads files and settings.
+    """Serve until SIGTERM or SIGINT; return the exit code. SIGHUP reloads files and settings.
 
     `ready_file` exists while every listener answers, and at no other time unless the process is killed.
     """
@@ -96,10 +96,10 @@ def run(
 
 @contextlib.contextmanager
 def no_collections() -> Iterator[None]:
-    """No garbage collection in the block; objects that exist at its end are never examined again.
+    """Disable garbage collection in the block; objects that exist at its end are never examined again.
 
-    Modules and parts of the server stay alive. To examine them takes a tenth of the start, and later milliseconds at
-    once from requests.
+    Modules and parts of the server stay alive. Examining them would take a tenth of the start, and later interrupt
+    requests for milliseconds.
     """
     gc.disable()
     try:
@@ -119,7 +119,7 @@ class Reloaded:
 
 
 def reload(server: SocketServer, reload_plan: Callable[[], ServerPlan] | None) -> list[str]:
-    """Reload the files of parts and apply the settings that parts can take; returns a report, line by line."""
+    """Reload the files of parts and apply the settings that parts accept; return a report, line by line."""
     try:
         done = reload_parts(server, reload_plan)
     except Exception as error:
@@ -131,7 +131,7 @@ RELOAD_DONE: Final = "reload: done"
 
 
 def nothing_changed(error: Exception) -> str:
-    """The report of a reload whose configuration is wrong."""
+    """Return the report of a reload whose configuration is wrong."""
     return f"reload: nothing changed: {error}"
 
 
@@ -141,7 +141,9 @@ def at_next_start(table: str) -> str:
 
 
 def reload_parts(server: SocketServer, reload_plan: Callable[[], ServerPlan] | None) -> Reloaded:
-    """`reload`, as data. Raises what `reload_plan` raises; then nothing is changed."""
+    """Do what `reload` does, and return the report as data. Raises exceptions of `reload_plan`; then nothing is
+    changed.
+    """
     applied: list[str] = []
     left: list[str] = []
     if reload_plan is not None:
@@ -185,7 +187,7 @@ class StartDetails(TypedDict):
 
 
 def start_details(server: SocketServer) -> StartDetails:
-    """The data directory, what handler sets and extensions say of themselves, and the bound addresses."""
+    """Return the data directory, the descriptions of handler sets and extensions, and the bound addresses."""
     pairs = zip(server.plan.extensions, server.extensions, strict=True)
     return {
         "data": f"{server.data_dir} (temporary)" if server.plan.server.data_dir is None else str(server.data_dir),
@@ -252,7 +254,7 @@ def write_ready_file(path: Path, addresses: Mapping[str, str], entries: Mapping[
 
 
 def ready_file_entries(server: HasExtensions) -> dict[str, object]:
-    """Return the extensions' entries for the ready file; one that raises is logged and has none."""
+    """Return the extensions' entries for the ready file; an extension that raises is logged and has none."""
     entries: dict[str, object] = {}
     for extension in server.extensions:
         try:

@@ -1,6 +1,6 @@
-"""Metrics of the threads that serve requests: how busy they are, and what waits for them.
+"""Metrics of the threads that serve requests: their busy time, and the work that waits for them.
 
-They are those of Kafka's `RequestChannel`, `Processor`, `Acceptor` and `KafkaRequestHandlerPool`.
+They are the metrics of Kafka's `RequestChannel`, `Processor`, `Acceptor` and `KafkaRequestHandlerPool`.
 """
 
 from __future__ import annotations

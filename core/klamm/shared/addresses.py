@@ -1,4 +1,4 @@
-"""IP addresses of peers: how they are parsed, and which of them count as one source."""
+"""IP addresses of peers: parsing, and grouping of addresses that count as one source."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 IpAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
-"""An address, as the standard library has it."""
+"""An address of the standard library."""
 
 UNIX_PREFIX: Final = "unix:"
-"""What the address of a Unix domain socket begins with: `unix:/run/klamm.sock`."""
+"""Prefix of the address of a Unix domain socket: `unix:/run/klamm.sock`."""
 UNIX_HOST: Final = "unix"
 """The host of every client of a Unix domain socket, which has no address; its port is 0."""
 
@@ -31,10 +31,10 @@ def ip_address_of(host: str) -> IpAddress:
 
 
 def source_of(host: str, ipv6_prefix_length: int = IPV6_SOURCE_PREFIX_LENGTH) -> str:
-    """The key by which a peer is counted: its IPv4 address, or the network of its IPv6 address. Another host is its own
-    key.
+    """Return the key by which a peer is counted: its IPv4 address, or the network of its IPv6 address. Another host is
+    its own key.
 
-    With a prefix of 128 each IPv6 address is a source of its own.
+    With a prefix of 128 each IPv6 address is its own source.
     """
     return host if ":" not in host else _ipv6_source(host, ipv6_prefix_length)
 
@@ -51,7 +51,7 @@ def _ipv6_source(host: str, prefix_length: int) -> str:
 
 
 class IpNetworks:
-    """A set of addresses and CIDR networks: `host in networks`. A host that is not an address is in none."""
+    """A set of addresses and CIDR networks: `host in networks`. A host that is not an address is in no set."""
 
     def __init__(self, networks: Iterable[str]) -> None:
         self._networks = tuple(ipaddress.ip_network(network, strict=False) for network in networks)

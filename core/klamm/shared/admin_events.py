@@ -52,9 +52,9 @@ class AdminEvents:
                 self._notify(subscriber, event)
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Have `subscriber(event)` called for past events and for each new one; it must not block or emit events.
+        """Call `subscriber(event)` for past events and for each new one; it must not block or emit events.
 
-        Returns a function that unsubscribes.
+        Return a function that unsubscribes.
         """
         with self._lock:
             self._subscribers.append(subscriber)

@@ -1,7 +1,7 @@
 """The shared table of client quotas: AlterClientQuotas writes it, throttles and connection gates read it (KIP-546).
 
-A row is `{"entity": {type: name, …}, "quotas": {key: value, …}}` under the key that `client_quota_key` gives; the name
-None stands for the default of its type. Types are Kafka's: `user`, `client-id`, both together, or `ip`.
+A row is `{"entity": {type: name, …}, "quotas": {key: value, …}}` under the key that `client_quota_key` returns; the
+name None means the default of its type. Types are Kafka's: `user`, `client-id`, both together, or `ip`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ CLIENT_QUOTAS: Final = "client_quotas"
 """Name of the table."""
 
 QuotaEntity: TypeAlias = Mapping[str, str | None]
-"""Whom a quota is for: `user`, `client-id` or `ip`, each with a name, or None for the default (KIP-546)."""
+"""The entity of a quota: `user`, `client-id` or `ip`, each with a name, or None for the default (KIP-546)."""
 
 
 def client_quota_key(entity: QuotaEntity) -> str:
-    """The key of an entity's row; the order of its parts makes no difference."""
+    """Return the key of an entity's row; the order of its parts makes no difference."""
     return json.dumps(entity, sort_keys=True, separators=(",", ":"))
 
 

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DelegationToken:
-    """Kafka's `TokenInformation` with what proves the token: its HMAC, in base64, is the password. Times since the
-    epoch in milliseconds."""
+    """Kafka's `TokenInformation` and the proof of the token: its HMAC, in base64, is the password. Times are
+    milliseconds since the epoch.
+    """
 
     token_id: str
     owner: KafkaPrincipal
@@ -57,7 +58,7 @@ class DelegationTokenCache:
                 watcher(changed)
 
     def watch(self, watcher: Callable[[Sequence[str]], object]) -> None:
-        """Have `watcher(token_ids)` called after tokens have changed or ended, on the thread of the change.
+        """Call `watcher(token_ids)` after tokens have changed or ended, on the thread of the change.
 
         It must not block or raise.
         """

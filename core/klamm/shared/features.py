@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Feature(NamedTuple):
-    """One feature: the levels that the software supports, and the finalized level; 0: it is not finalized."""
+    """One feature: the levels that the software supports, and the finalized level; 0 means not finalized."""
 
     name: str
     min_version: int
@@ -16,18 +16,20 @@ class Feature(NamedTuple):
 
 
 class FeatureLevels(NamedTuple):
-    """All features at one time. `epoch` rises with each change of a finalized level; -1: there are none."""
+    """All features at one time. `epoch` rises with each change of a finalized level; -1 means that there are none."""
 
     epoch: int = -1
     features: Sequence[Feature] = ()
 
     def level(self, name: str) -> int:
-        """The finalized level of a feature; 0 if it is not finalized."""
+        """Return the finalized level of a feature; 0 if it is not finalized."""
         return next((feature.level for feature in self.features if feature.name == name), 0)
 
 
 class Features:
-    """Features that ApiVersions reports for a handler set, which replaces `current` as a whole, from any thread."""
+    """Features that ApiVersions reports for a handler set. The handler set replaces `current` as a whole, from any
+    thread.
+    """
 
     __slots__ = ("current",)
 

@@ -1,8 +1,9 @@
-r"""Regular expressions of Java, for rules that map principals: what such rules use, translated to Python's `re`.
+r"""Java's regular expressions in rules that map principals: the constructs that such rules use are translated to
+Python's `re`.
 
 Translated: characters, `.` `^` `$`, classes with ranges, negation and `[a-z&&[^x]]`, `\d \w \s` and their opposites,
 seven POSIX classes such as `\p{Alpha}`, `\Q…\E`, `\A \z \Z`, `\t \n \r \f \xhh \uhhhh`, groups of every kind, back
-references, greedy, lazy and possessive repetition, `(?i)`. They mean what they mean in `java.util.regex.Pattern`.
+references, greedy, lazy and possessive repetition, `(?i)`. They have the same meaning as in `java.util.regex.Pattern`.
 Everything else raises JavaRegexError with the construct and its place; so does `\b`, whose meaning depends on the
 version of Java.
 """
@@ -57,9 +58,9 @@ class JavaRegexError(ValueError):
 
 
 def compile_java(pattern: str) -> re.Pattern[str]:
-    """The same as `Pattern.compile(pattern)`, groups and their names included. Raises JavaRegexError."""
+    """Compile like Java's `Pattern.compile(pattern)`, including groups and their names. Raises JavaRegexError."""
     done: list[str] = []
-    # For errors: where each token begins, here and in the translation.
+    # For errors: the position of each token, here and in the translation.
     sources, targets = [0], [0]
     scopes: list[bool] = []
     ignoring_case = False
@@ -74,7 +75,7 @@ def compile_java(pattern: str) -> re.Pattern[str]:
         targets.append(targets[-1] + len(done[-1]) if done else 0)
         position = token.end()
         if token["ignore_case"]:
-            # It holds to the end of its group, other branches included. Python wants it around each of them.
+            # In Java it applies to the end of its group, including other branches. Python needs it around each branch.
             done.append("" if ignoring_case else "(?i:")
             ignoring_case = True
         elif token["open"] or token["group"]:
@@ -123,11 +124,11 @@ def _members(text: str) -> str:
 def java_replacement(
     text: str, pattern: re.Pattern[str], *, first_only: bool = False, keep_unknown: bool = False
 ) -> Callable[[str], str]:
-    """A function that does what `Matcher.replaceAll(text)` does, or `replaceFirst`.
+    """Return a function that works like `Matcher.replaceAll(text)`, or like `replaceFirst`.
 
-    `$1` and `${name}` stand for groups, a backslash takes the next character as it is. A number takes as many digits as
-    name a group. One that names none is a JavaRegexError; with `keep_unknown` it stands for itself, if the pattern has
-    groups at all.
+    `$1` and `${name}` stand for groups; a backslash escapes the next character. A number takes as many digits as form
+    the number of a group. A number without a group is a JavaRegexError; with `keep_unknown` it is literal text, if the
+    pattern has groups at all.
     """
     parts: list[str | int] = []
     for token in _REPLACEMENT_TOKEN.finditer(text):

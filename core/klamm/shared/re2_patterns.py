@@ -9,16 +9,18 @@ from __future__ import annotations
 from typing import Any, Final
 
 MAX_MEMORY_BYTES: Final = 1_048_576
-"""Of a compiled expression. RE2's own default is eight times as much, which takes 100 ms to fill."""
+"""Memory of a compiled expression. RE2's own default is eight times as much, which takes 100 ms to fill."""
 MAX_UNICODE_CLASSES: Final = 100
-r"""A class like `\pL` takes 80 µs to read."""
+r"""Maximum number of classes like `\pL`, each of which takes 80 µs to read."""
 _NO_RE2: Final = "the server has no RE2: google-re2 (the extra `regex` of klamm) is not installed"
 MAX_BRACES: Final = 100
-"""A repetition like `{2,1000}` takes 160 µs."""
+"""Maximum number of repetitions like `{2,1000}`, each of which takes 160 µs."""
 
 
 def compile_re2(pattern: str) -> Any:
-    """Compile an expression of RE2. Raises ValueError for what is none, or too costly to compile, or without RE2."""
+    """Compile an expression of RE2. Raises ValueError if it is invalid, too costly to compile, or if RE2 is not
+    installed.
+    """
     if pattern.count("\\p") + pattern.count("\\P") > MAX_UNICODE_CLASSES or pattern.count("{") > MAX_BRACES:
         raise ValueError("too many classes of Unicode characters, or repetitions")
     # Imported here: most servers need it seldom or never.

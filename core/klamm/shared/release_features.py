@@ -8,7 +8,7 @@ from typing import Final
 from klamm.shared.features import Feature, FeatureLevels
 
 RELEASE_FEATURES: Final[Mapping[str, Mapping[str, tuple[int, int]]]] = {
-    # With ZooKeeper there are none.
+    # With ZooKeeper there are no features.
     "2.8": {},
     "3.9": {"metadata.version": (1, 21)},
     "4.0": {"metadata.version": (7, 25), "transaction.version": (0, 2), "group.version": (0, 1)},
@@ -22,7 +22,7 @@ RELEASE_FEATURES: Final[Mapping[str, Mapping[str, tuple[int, int]]]] = {
         "streams.version": (0, 1),
     },
 }
-"""By release, by feature: the lowest and the highest level, after Kafka's `MetadataVersion` and `Feature`.
+"""Maps a release and a feature to the lowest and the highest level, from Kafka's `MetadataVersion` and `Feature`.
 
 Of the first three, `kraft.version` and `eligible.leader.replicas.version`, which change nothing for clients, are left
 out.

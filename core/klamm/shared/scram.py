@@ -1,7 +1,7 @@
-"""SCRAM credentials (RFC 5802, RFC 7677): what a server stores instead of a password, and how it is computed.
+"""SCRAM credentials (RFC 5802, RFC 7677), which a server stores instead of passwords, and their computation.
 
-The exchange of messages is elsewhere: admin APIs write credentials, delegation tokens are credentials, and PLAIN is
-checked against them.
+The exchange of messages is elsewhere, because others use credentials too: admin APIs write them, delegation tokens are
+credentials, and PLAIN passwords are checked against them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ScramMechanism(enum.Enum):
 
     @staticmethod
     def named(name: str) -> ScramMechanism:
-        """Raises ValueError for another name."""
+        """Return the mechanism of this name. Raises ValueError for an unknown one."""
         for mechanism in ScramMechanism:
             if mechanism.mechanism_name == name:
                 return mechanism
@@ -45,7 +45,7 @@ class ScramMechanism(enum.Enum):
 
     @staticmethod
     def of_type(type_code: int) -> ScramMechanism | None:
-        """None for Kafka's UNKNOWN."""
+        """Return the mechanism of Kafka's type code; None for UNKNOWN."""
         return next((mechanism for mechanism in ScramMechanism if mechanism.type_code == type_code), None)
 
     def row_key(self, user: str) -> str:
@@ -60,7 +60,7 @@ class ScramMechanism(enum.Enum):
 
     def salted_password(self, password: bytes, salt: bytes, iterations: int) -> bytes:
         """`SaltedPassword` of RFC 5802: PBKDF2. Takes about a millisecond and releases the interpreter lock."""
-        # Imported here: it takes 20 ms that a server without passwords saves. It is twice as fast as hashlib's.
+        # Imported here: a server without passwords saves 20 ms. It is twice as fast as hashlib's.
         from cryptography.hazmat.primitives import hashes
         from cryptography.hazmat.primitives.kdf.pbkdf2 import PBKDF2HMAC
 
@@ -104,7 +104,7 @@ class ScramCredential:
     def from_salted_password(
         mechanism: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int
     ) -> ScramCredential:
-        """From what a client of AlterUserScramCredentials sends."""
+        """Return the credential for the values that a client of AlterUserScramCredentials sends."""
         client_key = mechanism.hmac(salted_password, b"Client Key")
         server_key = mechanism.hmac(salted_password, b"Server Key")
         return ScramCredential(mechanism, salt, mechanism.hash(client_key), server_key, iterations)
@@ -113,7 +113,9 @@ class ScramCredential:
     def from_password(
         mechanism: ScramMechanism, password: str, salt: bytes, iterations: int = MIN_ITERATIONS
     ) -> ScramCredential:
-        """Make a credential as Kafka's `ScramFormatter.generateCredential` does, from the password's UTF-8 bytes."""
+        """Return the credential of a password, like Kafka's `ScramFormatter.generateCredential`, from the password's
+        UTF-8 bytes.
+        """
         salted = mechanism.salted_password(password.encode(), salt, iterations)
         return ScramCredential.from_salted_password(mechanism, salted, salt, iterations)
 
@@ -135,7 +137,7 @@ class ScramCredential:
 
     @staticmethod
     def from_text(text: str) -> ScramCredential:
-        """Raises ValueError, which does not repeat the text."""
+        """Parse a credential's text. Raises ValueError, which does not repeat the text."""
         match = _TEXT.fullmatch(text)
         if match is None:
             raise ValueError("is not a SCRAM verifier; `klamm users` makes them")
@@ -154,7 +156,7 @@ class ScramCredential:
 
     @staticmethod
     def from_row(row: Mapping[str, Any]) -> ScramCredential:
-        """Raises ValueError or KeyError for what `to_row` did not write."""
+        """Parse a row that `to_row` wrote. Raises ValueError or KeyError for any other row."""
         mechanism = ScramMechanism.named(row["mechanism"])
         return _checked(mechanism, row["salt"], row["stored_key"], row["server_key"], row["iterations"])
 

@@ -11,16 +11,16 @@ _ROWS: Final = 4
 _WIDTH: Final = 65_536
 _POSITIONS: Final = Struct(f"<{_ROWS}H")
 BYTES_PER_WORKER: Final = 4 * _ROWS * _WIDTH
-"""The size of a worker's part of the table. Memory is used as names come."""
+"""The size of a worker's part of the table. The system allocates memory only when names are counted."""
 
 
 class SharedCounts:
     """A count-min sketch in shared memory: each worker writes its own part of the table and reads all.
 
-    A killed worker can leave no lock behind, and its part is cleared when it has ended. `key` is secret, so that no
-    client can choose names that count together. Counts are never too low, except by the counts that another worker adds
-    in the same moment. A count is too high if other names share all four positions with it: with 10,000 names, for one
-    of 2,500.
+    A killed worker leaves no lock behind, and its part is cleared when it has ended. `key` is secret, so that no client
+    can choose names that collide. Counts are never too low, except for counts that another worker adds at the same
+    moment. A count is too high if other names share all four positions with it: with 10,000 names, that is so for one
+    name in 2,500.
     """
 
     def __init__(self, table: memoryview, number: int, key: bytes) -> None:
@@ -29,7 +29,7 @@ class SharedCounts:
         size = _ROWS * _WIDTH
         self._starts = range(0, len(table), size)
         self._own = (number - 1) * size
-        # Protects this worker's part, which several of its threads write.
+        # Protects this worker's part, to which several of its threads write.
         self._lock = threading.Lock()
 
     def _positions(self, name: str) -> list[int]:

@@ -1,7 +1,7 @@
 """State that the parts of one server share: users, ACLs, quotas. Small tables in memory with an optional store.
 
 A table maps a key to a JSON object. Admin APIs write it; authenticators, authorizers and throttles read it. A handler
-set may attach a store that makes tables durable (the embedded broker attaches `klamm.db`). Without one they last as
+set may attach a store that makes tables durable (the embedded broker attaches `klamm.db`). Without a store they last as
 long as the server.
 """
 
@@ -28,7 +28,7 @@ class TableStore(Protocol):
         ...
 
     def write(self, table: str, changes: Mapping[str, Row | None]) -> None:
-        """Put rows, or delete those that are None: all or none, and durable on return. Raises KafkaError."""
+        """Put rows, and delete those that are None: all or none, durable on return. Raises KafkaError."""
         ...
 
 
@@ -44,11 +44,11 @@ class Table:
         self._watchers: list[Callable[[Mapping[str, Row | None]], object]] = []
 
     def get(self, key: str) -> Row | None:
-        """A row, or None."""
+        """Return a row, or None."""
         return self.rows.get(key)
 
     def update(self, changes: Mapping[str, Row | None]) -> None:
-        """Put rows, or delete those that are None: write them to the store, publish them to readers, notify watchers.
+        """Put rows, and delete those that are None: write them to the store, publish them to readers, notify watchers.
 
         May block for the disk. Raises KafkaError if the store fails; then nothing has changed.
         """
@@ -65,20 +65,20 @@ class Table:
             self._notify(changes)
 
     def modify(self, change: Callable[[Mapping[str, Row]], Mapping[str, Row | None]]) -> None:
-        """`update` with the result of `change(rows)`.
+        """Call `update` with the result of `change(rows)`.
 
-        No other update comes between. Raises what `change` and it raise.
+        No other update comes between. Raises exceptions of `change` and `update`.
         """
         with self._lock:
             self.update(change(self.rows))
 
     def watch(self, watcher: Callable[[Mapping[str, Row | None]], object]) -> None:
-        """Have `watcher(changes)` called after each change, on the thread of the change; it must not block."""
+        """Call `watcher(changes)` after each change, on the thread of the change; it must not block."""
         with self._lock:
             self._watchers.append(watcher)
 
     def attach(self, store: TableStore) -> None:
-        """Load a store's rows and write to it from then on, first the rows that only this table has."""
+        """Load a store's rows and write to it from then on, beginning with the rows that only this table has."""
         with self._lock:
             loaded = dict(store.load(self.name))
             missing = {key: row for key, row in self.rows.items() if key not in loaded}
@@ -100,14 +100,16 @@ class SharedState:
     """The tables of one server, by name, and objects that its parts share."""
 
     def __init__(self) -> None:
-        # Protects the tables, the objects and the store; making an object may ask for another.
+        # Protects the tables, the objects and the store; making an object may request another one.
         self._lock = threading.RLock()
         self._tables: dict[str, Table] = {}
         self._objects: dict[str, Any] = {}
         self._store: TableStore | None = None
 
     def table(self, name: str) -> Table:
-        """The table of that name, made by the first call. Raises KafkaError if its rows cannot be loaded."""
+        """Return the table of that name, which the first call creates. Raises KafkaError if its rows cannot be
+        loaded.
+        """
         with self._lock:
             table = self._tables.get(name)
             if table is None:
@@ -118,7 +120,7 @@ class SharedState:
             return table
 
     def once(self, key: str, make: Callable[[], T]) -> T:
-        """The object of that key, made by the first call, e.g. counters that several listeners share."""
+        """Return the object of that key, which the first call creates, e.g. counters that several listeners share."""
         with self._lock:
             if key not in self._objects:
                 self._objects[key] = make()
@@ -126,7 +128,7 @@ class SharedState:
             return found
 
     def attach(self, store: TableStore) -> bool:
-        """Make all tables durable; False if another store does so already. Raises KafkaError."""
+        """Make all tables durable; return False if another store already does so. Raises KafkaError."""
         with self._lock:
             if self._store is not None:
                 return False

@@ -1,4 +1,4 @@
-"""`WorkerShare`: which of several worker processes this is, and its part of a limit that holds for all of them."""
+"""`WorkerShare`: identifies one of several worker processes, and computes its share of a limit of the whole server."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WorkerShare:
-    """Worker `number` of `count`, from 1 on. A server in one process is worker 1 of 1, and every part is the whole.
+    """Worker `number` of `count`, from 1 on. A server in one process is worker 1 of 1, and its share is the whole.
 
-    `counts` are shared by all workers, for limits that have to be exact; None in one process. Names begin with what
-    is counted.
+    `counts` are shared by all workers, for limits that must be exact; None in one process. Their names begin with the
+    kind of object that is counted.
     """
 
     number: int = 1
@@ -28,9 +28,9 @@ class WorkerShare:
         return limit // self.count + (self.number <= limit % self.count)
 
     def at_least_one(self, limit: int) -> int:
-        """The part rounded up: the parts of all workers add up to at most `limit + count - 1`.
+        """Return the share rounded up: the shares of all workers add up to at most `limit + count - 1`.
 
-        For limits where a part of 0 would lock a client out. 0 stays 0.
+        For limits of which a share of 0 would lock clients out. 0 stays 0.
         """
         return -(-limit // self.count)
 
@@ -39,5 +39,5 @@ class WorkerShare:
         return limit / self.count
 
     def named(self, name: str) -> str:
-        """A name of the server that no other worker has: `NAME-worker-2`; in one process the name itself."""
+        """Return a name of the server that no other worker has: `NAME-worker-2`; in one process the name itself."""
         return name if self.count == 1 else f"{name}-worker-{self.number}"

@@ -1,4 +1,4 @@
-"""`Acls`: the access control lists of a server, as a test changes them; the words are Kafka's."""
+"""`Acls`: changes the access control lists of a server in a test, with Kafka's words."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _Named = TypeVar("_Named", bound=Enum)
 class Acls:
     """Rules of a server whose listeners have the authorizer `acl`. Raises KafkaError, e.g. SECURITY_DISABLED.
 
-    A user is a name, e.g. `alice`, or `*` for all. ValueError for an operation or type that there is not.
+    A user is a name, e.g. `alice`, or `*` for all. Raises ValueError for an unknown operation or type.
     """
 
     def __init__(self, admin: Admin) -> None:
@@ -58,7 +58,9 @@ class Acls:
         prefix: bool = False,
         host: str = WILDCARD,
     ) -> AclBinding:
-        """Let a user do something, e.g. `allow("alice", "READ", "TOPIC", "orders")`; `prefix` for all such names."""
+        """Allow an operation to a user, e.g. `allow("alice", "READ", "TOPIC", "orders")`; `prefix` for all names that
+        begin so.
+        """
         return self._add(AclPermission.ALLOW, user, operation, resource_type, name, prefix, host)
 
     def deny(
@@ -71,11 +73,11 @@ class Acls:
         prefix: bool = False,
         host: str = WILDCARD,
     ) -> AclBinding:
-        """Keep a user from something, whatever allows it. The arguments are those of `allow`."""
+        """Deny an operation to a user, whatever allows it. The arguments are those of `allow`."""
         return self._add(AclPermission.DENY, user, operation, resource_type, name, prefix, host)
 
     def all(self, user: str | None = None) -> list[AclBinding]:
-        """Return the rules that there are, or those that name a user, in order."""
+        """Return the existing rules, or those that name a user, in order."""
         response = self._admin.call(DescribeAclsRequest(*_filter(user)), _VERSION)
         check_error(response.error_code, response.error_message)
         return sorted(
@@ -93,11 +95,11 @@ class Acls:
         )
 
     def remove(self, *bindings: AclBinding) -> None:
-        """Take rules away, as `allow` and `all` return them."""
+        """Remove rules, as `allow` and `all` return them."""
         self._delete([DeleteAclsFilter(*astuple(one)) for one in bindings])
 
     def clear(self, user: str | None = None) -> None:
-        """Take all rules away, or those that name a user."""
+        """Remove all rules, or those that name a user."""
         self._delete([DeleteAclsFilter(*_filter(user))])
 
     def _add(

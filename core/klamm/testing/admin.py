@@ -1,4 +1,6 @@
-"""`Admin`: what tests do to topics, records and groups, over one raw connection; it needs no client library."""
+"""`Admin`: reads and changes topics, records and groups in tests, over one raw connection; it needs no client
+library.
+"""
 
 from __future__ import annotations
 
@@ -47,12 +49,12 @@ _ACKS_ALL: Final = -1
 _SYSTEM_CLOCK: Final = SystemClock()
 
 Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
-"""Which records a reader gets: those of committed transactions, or all, as a consumer's `isolation.level` says."""
+"""The records that a reader gets: those of committed transactions, or all, like a consumer's `isolation.level`."""
 _LEVELS: Final[dict[str, int]] = {"read_uncommitted": 0, "read_committed": 1}
 
 
 class ConsumedRecord(NamedTuple):
-    """A record as `consume` returns it."""
+    """A record as returned by `consume`."""
 
     topic: str
     partition: int
@@ -70,9 +72,9 @@ class Connects(Protocol):
 
 
 class Admin:
-    """From any thread, one call at a time. Raises KafkaError for what the server refuses.
+    """Any thread may call it, one call at a time. Raises KafkaError if the server refuses a request.
 
-    A connection that is lost between two calls is made again: the server may have been restarted.
+    It reconnects if the connection is lost between two calls, because the server may have been restarted.
     """
 
     def __init__(self, connect: Connects, clock: Clock = _SYSTEM_CLOCK) -> None:
@@ -84,7 +86,7 @@ class Admin:
         self._lock = threading.Lock()
 
     def call(self, request: Message, version: int | None = None) -> Any:
-        """The response to any request message; `version` may be left out for the APIs that this class uses."""
+        """Return the response to any request message; `version` may be left out for the APIs that this class uses."""
         chosen = _VERSIONS[type(request)] if version is None else version
         with self._lock:
             if self._client is not None:
@@ -93,7 +95,7 @@ class Admin:
                 except ConnectionError:
                     self._drop()
                 except BaseException:
-                    # An answer may still be on its way, which would be taken for the next one's.
+                    # An answer may still be on its way, and would be mistaken for the next one.
                     self._drop()
                     raise
             self._client = self._connect()
@@ -137,7 +139,7 @@ class Admin:
                 check_error(result.error_code, result.error_message or result.name or "")
 
     def topics(self) -> dict[str, int]:
-        """The topics that there are, without internal ones, each with its number of partitions."""
+        """Return the existing topics, without internal ones, each with its number of partitions."""
         response = self.call(metadata.MetadataRequest(None, allow_auto_topic_creation=False))
         return {topic.name: len(topic.partitions) for topic in response.topics if not topic.is_internal}
 
@@ -185,9 +187,9 @@ class Admin:
     ) -> list[ConsumedRecord]:
         """Return records of a topic from `offset` on, or from the beginning; in order within each partition.
 
-        Without a `count`, it returns those that are there now. With one, it waits for that many; raises TimeoutError.
-        Records of transactions that are open or were aborted are left out unless `isolation` is "read_uncommitted".
-        Raises ValueError for another one.
+        Without `count`, it returns the records that exist now. With `count`, it waits for that many; raises
+        TimeoutError. Records of transactions that are open or were aborted are left out unless `isolation` is
+        "read_uncommitted". Raises ValueError for any other isolation.
         """
         if isolation not in _LEVELS:
             raise ValueError(f'isolation="{isolation}"{did_you_mean(isolation, _LEVELS)}; {" or ".join(_LEVELS)}')
@@ -236,9 +238,9 @@ class Admin:
         *,
         isolation: Isolation = "read_uncommitted",
     ) -> int:
-        """Return the first offset at or after a time; -1 stands for the end of the log, -2 for its beginning.
+        """Return the first offset at or after a time; -1 means the end of the log, -2 its beginning.
 
-        With `isolation="read_committed"` the end is where the first open transaction begins.
+        With `isolation="read_committed"` the end is the beginning of the first open transaction.
         """
         asked = list_offsets.ListOffsetsPartition(partition, timestamp=timestamp_ms)
         request = list_offsets.ListOffsetsRequest(
@@ -252,11 +254,11 @@ class Admin:
     # ---- groups
 
     def groups(self) -> dict[str, str]:
-        """The groups that there are, each with its state, e.g. `Stable` or `Empty`."""
+        """Return the existing groups, each with its state, e.g. `Stable` or `Empty`."""
         return {group.group_id: group.group_state for group in self.call(list_groups.ListGroupsRequest()).groups}
 
     def group(self, name: str) -> Group:
-        """Return a group of consumers, which need not be there yet."""
+        """Return a group of consumers, which need not exist yet."""
         return Group(self, name)
 
     def call_group(self, name: str, request: Message, version: int) -> Any:
@@ -264,14 +266,14 @@ class Admin:
         return self.call(request, version)
 
     def delete_groups(self, *names: str) -> None:
-        """Delete groups. Raises KafkaError, e.g. for one that has members."""
+        """Delete groups. Raises KafkaError, e.g. for a group that has members."""
         if names:
             for result in self.call(delete_groups.DeleteGroupsRequest(list(names))).results:
                 check_error(result.error_code, result.group_id)
 
 
 class _Aborted:
-    """Finds batches of aborted transactions, in the order of a partition. As Kafka's consumer does."""
+    """Finds batches of aborted transactions, in the order of a partition, as Kafka's consumer does."""
 
     def __init__(self, transactions: Iterable[fetch.AbortedTransaction]) -> None:
         self._later = sorted(transactions, key=lambda each: each.first_offset, reverse=True)

@@ -15,7 +15,9 @@ from klamm.config.plugin_registry import PluginRegistry, load_factory
 class CertificateFiles:
     """The files of `klamm certs`: `ca` is the authority, `server` a certificate for localhost with its key, in PEM.
 
-    `client(name)` makes one for a client, whose principal is `User:CN=NAME`.
+
+
+    `client(name)` makes a certificate for a client whose principal is `User:CN=NAME`.
     """
 
     def __init__(self, directory: Path | str) -> None:
@@ -33,7 +35,9 @@ class CertificateFiles:
         return self.directory / "server.pem"
 
     def client(self, name: str = "client") -> Path:
-        """The certificate of a client and its key, made at the first call. Raises ValueError for an unfit name."""
+        """Return the certificate of a client with its key, made at the first call. Raises ValueError for an invalid
+        name.
+        """
         self._make("--client", name)
         return self.directory / f"{name}.pem"
 
@@ -46,7 +50,7 @@ class CertificateFiles:
 
     def _make(self, *arguments: str) -> None:
         command = load_factory(PluginRegistry(environment={"KLAMM_LOAD_PLUGINS": ""}).resolve(*_CERTS))
-        # It prints how to use them.
+        # The command prints how to use them.
         said = io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             options: Sequence[str] = [str(self.directory), *arguments]

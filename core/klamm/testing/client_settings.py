@@ -1,4 +1,4 @@
-"""The settings that client libraries take, each in its own words."""
+"""The settings of client libraries, each with its own names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from klamm.config.problems import did_you_mean
 
 
 class Login(NamedTuple):
-    """A user who logs in over TLS; `mechanism` is of SASL, e.g. `SCRAM-SHA-512`."""
+    """A user who logs in over TLS; `mechanism` is a SASL mechanism, e.g. `SCRAM-SHA-512`."""
 
     ca_file: Path
     mechanism: str
@@ -20,9 +20,9 @@ class Login(NamedTuple):
 
 
 def settings_for(client: str, bootstrap: str, login: Login | None = None) -> dict[str, Any]:
-    """Return what a client needs to reach a server. Raises ValueError for one that is not known.
+    """Return the settings with which a client reaches a server. Raises ValueError for an unknown client.
 
-    Clients of Go make objects of their own, so `go` has plain values for franz-go, kafka-go and sarama.
+    Go's clients build their own objects, so `go` has plain values for franz-go, kafka-go and sarama.
     """
     make = _CLIENTS.get(client)
     if make is None:

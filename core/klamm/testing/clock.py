@@ -6,7 +6,7 @@ import time
 
 
 class MovingClock:
-    """Goes as the machine's clocks do, and jumps ahead by what `advance_ms` was called with.
+    """Runs like the machine's clocks, plus the time by which `advance_ms` has moved it.
 
     Sessions, retention, quotas and timestamps of a server follow it. `EmbeddedServer.advance_ms` wakes the server too.
     """

@@ -1,4 +1,6 @@
-"""`ClusterAdmin`: an `Admin` for several nodes. It goes to the leaders of partitions and the coordinators of groups."""
+"""`ClusterAdmin`: an `Admin` for several nodes. It connects to the leaders of partitions and the coordinators of
+groups.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ _SYSTEM_CLOCK: Final = SystemClock()
 
 
 class ClusterAdmin(Admin):
-    """It asks for leaders and coordinators each time, as tests move them. `connect` must reach a node that runs."""
+    """It looks up leaders and coordinators for each call, because tests move them. `connect` must reach a running
+    node.
+    """
 
     def __init__(
         self, connect: Connects, connect_to: Callable[[tuple[str, int]], RawClient], clock: Clock = _SYSTEM_CLOCK

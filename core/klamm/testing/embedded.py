@@ -39,8 +39,8 @@ def _no_nodes() -> Any:
     raise LookupError("there is no broker, or it has not been started")
 
 
-# A broker waits for further members of a new group, 3 s by default; a test has none to wait for. A client of librdkafka
-# prints a line where a broker takes its metrics.
+# A broker waits for further members of a new group, 3 s by default; a test has none to wait for. librdkafka prints a
+# line if a broker accepts its metrics.
 TEST_DEFAULTS: Final = {"group.initial.rebalance.delay.ms": 0, "client.telemetry.enable": False}
 
 
@@ -79,18 +79,19 @@ class EmbeddedServer(_StartedInBlock):
     """`with EmbeddedServer() as server: ... server.bootstrap ...`, or `async with`.
 
     `settings` are as for `klamm serve --set`: a list of `KEY=VALUE`. `file` is a TOML file; without one there is a
-    single plaintext listener `default` with the embedded broker. `plugins` are plugin objects beside the installed
-    ones, e.g. a module with hooks; it may be installed as well. `data_dir` unset is a temporary directory. `clock` is
-    the server's time, e.g. a `MovingClock`. With `faults` every listener has the filter of that name, with `recording`
-    the observer. With `nodes` the broker is that many nodes with ports of their own; `server.nodes` stops and starts
-    them. An instance starts once; `restart` stops it and starts it again.
+    single plaintext listener `default` with the embedded broker. `plugins` are plugin objects in addition to the
+    installed ones, e.g. a module with hooks; it may be installed as well. Without `data_dir` the server uses a
+    temporary directory. `clock` is the server's time, e.g. a `MovingClock`. With `faults` every listener has the filter
+    of that name, with `recording` the observer. With `nodes` the broker consists of that many nodes, each with its own
+    ports; `server.nodes` stops and starts them. An instance starts only once; `restart` stops it and starts it again.
 
-    The process is not the server's own, so klamm leaves its switch interval and its garbage collector alone. With
-    `tune_interpreter` it changes both while large requests run, as `klamm serve` does, and gives them back at the stop.
+    The process does not belong to the server, so klamm does not change its switch interval and its garbage collector.
+    With `tune_interpreter` it changes both while large requests run, as `klamm serve` does, and restores them at the
+    stop.
 
-    Unless they are set, `group.initial.rebalance.delay.ms` is 0 here, as a group need not wait for more members, and
-    `client.telemetry.enable` is false. The helpers, e.g. `create_topic`, use the first listener, which has to let
-    everyone in.
+    The defaults of `group.initial.rebalance.delay.ms` and `client.telemetry.enable` are 0 and false here, because a
+    group need not wait for more members. The helpers, e.g. `create_topic`, use the first listener, which must be open
+    to every client.
     """
 
     # 9 parameters: a test names those that it needs.
@@ -137,7 +138,7 @@ class EmbeddedServer(_StartedInBlock):
     # ---- start and stop
 
     def start(self) -> Self:
-        """Raises `klamm.server.server.StartError`, and RuntimeError if it has been started before."""
+        """Start the server. Raises `klamm.server.server.StartError`, and RuntimeError if it has been started before."""
         if self._state != "not started":
             raise RuntimeError(f"the server is {self._state}; an EmbeddedServer can start only once, make another one")
         self._state = "stopped"
@@ -146,7 +147,7 @@ class EmbeddedServer(_StartedInBlock):
         return self
 
     def stop(self) -> None:
-        """Drain and close; nothing happens if it has not been started or has stopped."""
+        """Drain and close; do nothing if it has not been started or has stopped."""
         self._state = "stopped"
         self.admin.close()
         self.server.stop()
@@ -154,7 +155,7 @@ class EmbeddedServer(_StartedInBlock):
     def restart(self, between: Callable[[], object] = lambda: None) -> None:
         """Stop, call `between`, and start again with the same ports and data. Clients reconnect by themselves.
 
-        Raises RuntimeError unless the server is running. Rules of `faults` and what was recorded are gone.
+        Raises RuntimeError unless the server is running. Rules of `faults` and recorded requests are lost.
         """
         if self._state != "running":
             raise RuntimeError(f"the server is {self._state}: it cannot restart")
@@ -182,7 +183,7 @@ class EmbeddedServer(_StartedInBlock):
         self._state = "running"
         self._earlier.append(self._change("server started"))
 
-    # ---- where it is
+    # ---- addresses
 
     def address(self, listener: str | None = None) -> tuple[str, int]:
         """Host and port of a listener, the first by default; of a Unix domain socket `("unix:/PATH", 0)`.
@@ -194,7 +195,7 @@ class EmbeddedServer(_StartedInBlock):
 
     @property
     def bootstrap(self) -> str:
-        """`HOST:PORT` of the first listener, as clients take it; with several nodes, of each, with commas in between.
+        """Return `HOST:PORT` of the first listener, for clients; with several nodes, of each node, separated by commas.
 
         Raises RuntimeError before `start`.
         """
@@ -226,7 +227,7 @@ class EmbeddedServer(_StartedInBlock):
                 return _connect_to(other.bound)
         return _connect_to(others[-1].bound)
 
-    # ---- what it is made of
+    # ---- parts
 
     def api_set(self, name: str | None = None) -> Any:
         """The handler set of that name, or of the first listener. Raises KeyError, RuntimeError before `start`."""
@@ -251,15 +252,16 @@ class EmbeddedServer(_StartedInBlock):
 
     @property
     def faults(self) -> Any:
-        """The rules of the filter `faults`, of all listeners that have it. Raises LookupError if none has."""
+        """Return the rules of the filter `faults`, of all listeners that have it. Raises LookupError if none has."""
         return self._shared("faults", "filters")
 
     def requests(self, api: str | None = None, *, count: int | None = None, timeout_s: float = 10.0) -> list[Any]:
-        """Return what the observer `recording` has recorded, all of it or of one API, e.g. `Produce`; oldest first.
+        """Return the requests that the observer `recording` has recorded, all or those of one API, e.g. `Produce`;
+        oldest first.
 
-        A request whose answer a client has read is among them. With a `count`, it waits until there are that many;
-        raises TimeoutError. Requests of the helpers are left out. Raises LookupError if no listener records, ValueError
-        for an unknown API.
+        A request whose answer a client has read is among them. With `count`, it waits until there are that many; raises
+        TimeoutError. Requests of the helpers are left out. Raises LookupError if no listener records, ValueError for an
+        unknown API.
         """
         found: list[Any] = self.recording.requests(api, count=count, timeout_s=timeout_s)
         return found
@@ -272,10 +274,11 @@ class EmbeddedServer(_StartedInBlock):
         return self._shared("recording", "observers")
 
     def timeline(self, title: str = "", *, failure: str = "") -> Timeline:
-        """Return what happened so far: `print(server.timeline().text())`, or `.html()` for a file.
+        """Return the timeline of all events so far: `print(server.timeline().text())`, or `.html()` for a file.
 
         Requests come from the observer `recording`, faults from the filter, nodes and leaders from the broker; a
-        request that still waits for its answer is not there. `failure` is why the test fails, for the last line.
+        request that still waits for its answer is not included. `failure` is the reason why the test failed, for the
+        last line.
         """
         from klamm.testing.timeline.timeline import Timeline
 
@@ -293,13 +296,13 @@ class EmbeddedServer(_StartedInBlock):
         return change_of(self.server.clock.monotonic_ns(), text)
 
     def _remember(self) -> None:
-        """Keep the latest lines of a timeline, whose sources go with the server that stops."""
+        """Keep the latest lines of a timeline, whose sources end with the server that stops."""
         from klamm.testing.timeline.timeline import latest
 
         self._earlier = [*latest(self._moments()), self._change("server stopped")]
 
     def forget(self) -> None:
-        """Forget what happened so far: recorded requests, and what a timeline shows."""
+        """Forget all events so far: recorded requests, and the lines of a timeline."""
         self._forgotten_ns = self.server.clock.monotonic_ns()
         self._earlier = []
         with contextlib.suppress(LookupError):
@@ -313,12 +316,12 @@ class EmbeddedServer(_StartedInBlock):
 
         return self.server.services.shared.once(f"klamm.{name}", missing)
 
-    # ---- what tests do with it
+    # ---- operations for tests
 
     def create_topic(
         self, name: str | None = None, partitions: int = 1, configs: Mapping[str, object] | None = None
     ) -> str:
-        """Create a topic and return its name, which is made up if none is given. Raises KafkaError."""
+        """Create a topic and return its name, which is generated if none is given. Raises KafkaError."""
         name = name or f"topic-{uuid.uuid4().hex[:12]}"
         self.admin.create_topic(name, partitions, configs)
         return name
@@ -347,7 +350,7 @@ class EmbeddedServer(_StartedInBlock):
         isolation: Isolation = "read_committed",
         timeout_s: float = 10.0,
     ) -> list[ConsumedRecord]:
-        """Return the records of a topic, or `count` of them as soon as they are there; see `Admin.consume`."""
+        """Return the records of a topic, or `count` of them as soon as they exist; see `Admin.consume`."""
         return self.admin.consume(
             topic, count, partition=partition, offset=offset, isolation=isolation, timeout_s=timeout_s
         )
@@ -362,15 +365,15 @@ class EmbeddedServer(_StartedInBlock):
         return Acls(self.admin)
 
     def client_settings(self, client: str) -> dict[str, Any]:
-        """Return what a client library needs to connect, in its own words.
+        """Return the settings with which a client library connects, with its own names.
 
         It is `confluent-kafka`, `kafka-python`, `aiokafka`, `java`, `kafkajs`, `confluent-kafka-javascript` or `go`;
-        raises ValueError for another one.
+        raises ValueError for any other.
         """
         return settings_for(client, self.bootstrap)
 
     def reset(self) -> None:
-        """Delete all topics and all groups without members, take all faults away, and forget what was recorded."""
+        """Delete all topics and all groups without members, remove all faults, and forget recorded requests."""
         self.admin.delete_topics(*self.admin.topics())
         self.admin.delete_groups(*(name for name, state in self.admin.groups().items() if state in ("Empty", "Dead")))
         with contextlib.suppress(LookupError):

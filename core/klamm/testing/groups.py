@@ -1,4 +1,4 @@
-"""`Group`: what tests ask of a group of consumers: its members, what they are assigned, its offsets and its lag."""
+"""`Group`: the members of a group of consumers, their assignments, its offsets and its lag, for tests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class AsksCluster(Protocol):
 
 
 class GroupMember(NamedTuple):
-    """A member of a group as `Group.members` returns it; `partitions` are those that it is assigned."""
+    """A member of a group, as returned by `Group.members`; `partitions` are its assigned partitions."""
 
     member_id: str
     client_id: str
@@ -51,11 +51,11 @@ class Group:
 
     @property
     def state(self) -> str:
-        """The group's state by Kafka's name, e.g. `Stable`; `Dead` if there is no such group."""
+        """Return the group's state by Kafka's name, e.g. `Stable`; `Dead` if the group does not exist."""
         return self._listed()[0]
 
     def members(self) -> list[GroupMember]:
-        """Return the members in the order of their client ids; none if there is no such group."""
+        """Return the members in the order of their client ids; none if the group does not exist."""
         _state, kind = self._listed()
         if kind == "consumer":
             members = self._consumer_members()
@@ -80,7 +80,7 @@ class Group:
         }
 
     def lag(self) -> dict[Partition, int]:
-        """Return how many offsets lie behind the committed one, up to the end of the log, of each partition.
+        """Return, for each partition, the number of offsets from the committed one to the end of the log.
 
         A partition that is assigned and has no committed offset counts from the beginning of its log.
         """
@@ -101,10 +101,10 @@ class Group:
         lag: int | None = None,
         timeout_s: float = 30.0,
     ) -> Group:
-        """Wait until the group has this state, so many members, and this lag in all partitions together.
+        """Wait until the group has this state, this number of members, and this lag in all partitions together.
 
-        With `members` above 0 the state is `Stable` unless another is given. Returns the group; raises TimeoutError,
-        which says what the group is.
+        With `members` above 0 the state is `Stable` unless another one is given. Returns the group; raises
+        TimeoutError, which describes the group.
         """
         wanted = "Stable" if members and state is None else state
 

@@ -1,4 +1,4 @@
-"""A listener, its connections and requests without a socket or a thread: what parts are called with, in tests."""
+"""A listener, its connections and requests without a socket or a thread: arguments for calls of parts in tests."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _HERE: Final = Address("127.0.0.1", 9092)
 
 
 class MemoryListener:
-    """`context` is what parts of a listener are opened with, `services` what parts of a server are.
+    """`context` is the argument of `open` for parts of a listener, `services` for parts of a server.
 
-    Time is a `ManualClock`: `advance_ms` moves it and runs the timers that are due. Each connection comes from an
-    address of its own, unless one is given.
+    Time is a `ManualClock`: `advance_ms` moves it and runs the timers that are due. Each connection comes from a
+    different address, unless one is given.
     """
 
     def __init__(self, name: str = "memory", services: ServerServices | None = None) -> None:
@@ -52,7 +52,7 @@ class MemoryListener:
     def connection(
         self, principal: KafkaPrincipal = ANONYMOUS, address: Address | None = None, client_id: str | None = "memory"
     ) -> ConnectionContext:
-        """A new connection, as of a client that has authenticated as `principal`."""
+        """Return a new connection, as of a client that has authenticated as `principal`."""
         peer = address or Address("127.0.0.1", next(self._ports))
         name = f"{self.context.bound}-{peer}-0-0"
         made = ConnectionContext(name, self.context, self.context.bound, peer, principal)
@@ -62,7 +62,7 @@ class MemoryListener:
     def request(
         self, message: Message, version: int, connection: ConnectionContext | None = None, client_id: str | None = None
     ) -> RequestContext:
-        """The context of a request; what it is answered with later is in `context.responder.responses`."""
+        """Return the context of a request; later answers to it are in `context.responder.responses`."""
         connection = connection or self.connection()
         size_bytes = len(message.encode(version)) + 16
         client_id = connection.client_id if client_id is None else client_id
@@ -75,20 +75,20 @@ class MemoryListener:
 
 
 class MemoryResponder:
-    """Keeps what requests are answered with later, and why their connections are closed."""
+    """Keeps later answers to requests, and the reasons why their connections are closed."""
 
     def __init__(self) -> None:
         self.responses: list[Any] = []
         self.close_reasons: list[str] = []
 
     def respond(self, context: RequestContext, response: Any) -> None:
-        """Raises RuntimeError for a second answer, as the server does."""
+        """Keep an answer. Raises RuntimeError for a second one, as the server does."""
         if self.responses or self.close_reasons:
             raise RuntimeError(f"correlation_id={context.correlation_id}: answered twice")
         self.responses.append(response)
 
     def close_connection(self, context: RequestContext, reason: str) -> None:
-        """Without effect once answered."""
+        """Keep the reason of a close. Has no effect after an answer."""
         if not self.responses:
             self.close_reasons.append(reason)
 
@@ -96,9 +96,9 @@ class MemoryResponder:
 class MemoryChannel:
     """One connection whose requests pass filters and handlers as bytes, without a socket.
 
-    Handlers run on the calling thread, blocking or not. `call` returns the decoded response, or None for a request
-    that has no answer. It raises ConnectionError where the server would close the connection, and LookupError while
-    the answer is not there: `answer` returns it later.
+    Handlers run on the calling thread, blocking or not. `call` returns the decoded response, or None for a request that
+    has no answer. It raises ConnectionError if the server would close the connection, and LookupError if the answer has
+    not come yet: `answer` returns it later.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class MemoryChannel:
         return self.answer() if result is LATER else self._decoded(request, result)
 
     def answer(self) -> Any:
-        """The next answer that was given later. Raises LookupError while there is none."""
+        """Return the next answer that was given later. Raises LookupError if there is none."""
         while True:
             while self._queue:
                 self._pipeline.run_queued(self._queue.popleft())

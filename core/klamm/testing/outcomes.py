@@ -19,7 +19,7 @@ def check_error(error_code: int, message: str | None) -> None:
 
 
 def wait_until(condition: Callable[[], T], what: str = "", *, timeout_s: float = 10.0) -> T:
-    """Call `condition` until it returns something true, and return that. Raises TimeoutError with `what`."""
+    """Call `condition` until its result is true, and return the result. Raises TimeoutError with `what`."""
     deadline = time.monotonic() + timeout_s
     while not (result := condition()):
         if time.monotonic() > deadline:

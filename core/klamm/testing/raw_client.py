@@ -54,10 +54,10 @@ def _handshake(sock: socket.socket, context: ssl.SSLContext, server_hostname: st
 class RawClient:
     """`call` sends a request message and returns the response; `send_frame` and `receive_frame` are the two halves.
 
-    Receiving raises ConnectionError when the peer closes, TimeoutError after `timeout_s`. With an `ssl_context`
-    everything goes over TLS; `server_hostname` is then what the certificate is checked against, else the host.
-    `source_host` is the address it connects from. `address` is host and port, `("unix:/PATH", 0)` for a Unix domain
-    socket, or a connected socket, which is then the client's.
+    Receiving raises ConnectionError when the peer closes, TimeoutError after `timeout_s`. With an `ssl_context` it uses
+    TLS, and checks the certificate against `server_hostname`, or else the host. `source_host` is the address from which
+    it connects. `address` is host and port, `("unix:/PATH", 0)` for a Unix domain socket, or a connected socket, which
+    is then the client's.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class RawClient:
         self.send_bytes(_SIZE.pack(len(frame)) + frame)
 
     def send_bytes(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send bytes unchanged."""
         self.socket.sendall(data)
 
     def receive_frame(self) -> bytes:
@@ -114,7 +114,9 @@ class RawClient:
         return self._take(size)
 
     def at_end(self) -> bool:
-        """Return True if the peer has closed the connection; wait for that or for a byte. Raises TimeoutError."""
+        """Wait until the peer closes the connection or sends a byte; return True if it has closed. Raises
+        TimeoutError.
+        """
         try:
             data = self.socket.recv(1)
         except ConnectionError:

@@ -1,4 +1,4 @@
-"""`SecureServer`: TLS, SCRAM and ACLs, with the settings that clients need to get in."""
+"""`SecureServer`: TLS, SCRAM and ACLs, with the settings that clients need to log in."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def secure_settings(files: CertificateFiles) -> list[str]:
         "authorizer=acl",
         f'acl.super_users=["User:{ADMIN}"]',
     ]
-    # ACLs are changed through the listener of the helpers, so it has the authorizer too.
+    # The helpers change ACLs through their own listener, so it has the authorizer too.
     everyone = ["authorizer=acl", 'acl.super_users=["User:ANONYMOUS"]']
     return [*(f"listeners.default.{one}" for one in everyone), *(f"listeners.secure.{one}" for one in secure)]
 
@@ -68,11 +68,11 @@ class Users:
 
 
 class SecureServer(EmbeddedServer):
-    """An `EmbeddedServer` whose listener `secure` wants TLS, SCRAM-SHA-512 and ACLs.
+    """An `EmbeddedServer` whose listener `secure` requires TLS, SCRAM-SHA-512 and ACLs.
 
-    The user `admin` may do everything; every other one that `add_user` makes only what `allow` lets it. Each has the
-    password `secret` unless another is given. `bootstrap` is that of the listener `secure`; the helpers, e.g.
-    `create_topic`, use the listener `default`, which lets everyone in.
+    The user `admin` may do everything; any other user, made by `add_user`, only what `allow` permits. Each has the
+    password `secret` unless another one is given. `bootstrap` is the address of the listener `secure`; the helpers,
+    e.g. `create_topic`, use the listener `default`, which is open to every client.
     """
 
     def __init__(self, settings: Sequence[str] = (), **options: Any) -> None:
@@ -99,19 +99,22 @@ class SecureServer(EmbeddedServer):
         return str(self._listener("secure").context.bound)
 
     def add_user(self, name: str, password: str = PASSWORD) -> None:
-        """Make a user, or change its password."""
+        """Create a user, or change its password."""
         self._users.add(name, password)
 
     def allow(
         self, user: str, operation: OperationName, resource_type: ResourceTypeName, name: str, *, prefix: bool = False
     ) -> None:
-        """Let a user do something, e.g. `allow("alice", "READ", "TOPIC", "orders")`; `acls` has more."""
+        """Allow an operation to a user, e.g. `allow("alice", "READ", "TOPIC", "orders")`; `acls` has further
+        methods.
+        """
         self.acls.allow(user, operation, resource_type, name, prefix=prefix)
 
     def client_settings(self, client: str, user: str = ADMIN) -> dict[str, Any]:
-        """Return what a client needs as that user; the clients are those of `EmbeddedServer.client_settings`.
+        """Return the settings with which a client connects as that user; the clients are those of
+        `EmbeddedServer.client_settings`.
 
-        Raises KeyError for a user that there is not, ValueError for another client.
+        Raises KeyError for an unknown user, ValueError for an unknown client.
         """
         login = self._users.login(user)
         return settings_for(client, self.bootstrap, login)

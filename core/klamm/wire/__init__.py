@@ -2,8 +2,8 @@
 
 - `primitives`: Kafka's types.
 - `headers`: request and response headers.
-- `messages`: one generated module per API, imported when the API is served. `VERSIONS` are those that Apache Kafka
-  4.4.0 offers, `DECODABLE` those that can be read and written: older versions too, and those that are not stable yet.
+- `messages`: one generated module per API, imported when the API is served. `VERSIONS` are the versions that Apache
+  Kafka 4.4.0 offers, `DECODABLE` those that can be read and written, including older versions and unstable ones.
 - `api_keys`: the APIs and their versions.
 - `errors`: Kafka's error codes. `error_responses`: the response that carries one. `response_errors` and `error_counts`:
   the error codes in a response.

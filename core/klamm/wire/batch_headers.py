@@ -43,7 +43,7 @@ _HEADER_UP_TO_MAGIC_BYTES: Final = 17
 _SMALLEST_LENGTH: Final = 14
 _INT32_SPAN: Final = 2**31
 
-# By id: to call an enum costs ten times as much.
+# By id, because calling an enum costs ten times as much.
 _CODECS: Final = tuple(Codec)
 
 _HEADER: Final = Struct(">qiibIhiqqqhii")
@@ -55,7 +55,7 @@ _ATTRIBUTES: Final = Struct(">h")
 _MAX_TIMESTAMP: Final = Struct(">q")
 
 unpack_header: Final = _HEADER.unpack_from
-"""`(buffer, position)` to the fields of `RecordBatchHeader`, as a plain tuple."""
+"""Returns the fields of `RecordBatchHeader` for `(buffer, position)`, as a plain tuple."""
 _unpack_header: Final = unpack_header
 _unpack_prefix: Final = _PREFIX.unpack_from
 _pack_base_offset: Final = _BASE_OFFSET.pack_into
@@ -63,10 +63,10 @@ _pack_leader_epoch: Final = _LEADER_EPOCH.pack_into
 
 
 class RecordBatchHeader(NamedTuple):
-    """The header of a batch, field by field as it lies in the bytes.
+    """The header of a batch, with the fields in the order of the bytes.
 
-    `batch_length` counts what follows it. `base_timestamp_ms` is the delete horizon instead, if the attributes say so
-    (KIP-534). Ids, epochs and sequences are -1 where a batch has none.
+    `batch_length` is the number of bytes that follow it. `base_timestamp_ms` is instead the delete horizon if the
+    attributes have that flag (KIP-534). Ids, epochs and sequences are -1 if a batch has none.
     """
 
     base_offset: int
@@ -101,7 +101,7 @@ class RecordBatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """Raises KafkaError(UNSUPPORTED_COMPRESSION_TYPE) for an id that no codec has."""
+        """Return the codec. Raises KafkaError(UNSUPPORTED_COMPRESSION_TYPE) for an id that no codec has."""
         try:
             return _CODECS[self.attributes & CODEC_MASK]
         except IndexError:
@@ -129,12 +129,12 @@ class RecordBatchHeader(NamedTuple):
         return self.base_timestamp_ms if self.attributes & DELETE_HORIZON else None
 
 
-# Runs for every batch; `_make` is a function of Python's and takes longer.
+# Runs for every batch; `_make` is a Python function and takes longer.
 _new_header: Final[Callable[[Iterable[int]], RecordBatchHeader]] = partial(tuple.__new__, RecordBatchHeader)
 
 
 def read_header(buffer: ReadBuffer, position: int = 0) -> RecordBatchHeader:
-    """The header at a position. Raises KafkaError(CORRUPT_MESSAGE) if there are too few bytes."""
+    """Return the header at a position. Raises KafkaError(CORRUPT_MESSAGE) if there are too few bytes."""
     try:
         return RecordBatchHeader._make(_unpack_header(buffer, position))
     except struct_error:
@@ -147,7 +147,7 @@ def batch_checksum(batch: ReadBuffer) -> int:
 
 
 def iterate_batches(buffer: ReadBuffer) -> Iterator[tuple[RecordBatchHeader, memoryview]]:
-    """Each complete batch of a buffer with its bytes; a partial one at the end is left out.
+    """Yield each complete batch of a buffer with its bytes; a partial batch at the end is left out.
 
     Raises KafkaError(CORRUPT_MESSAGE) for bytes that are not a batch of magic 2. CRCs are not checked.
     """
@@ -167,8 +167,8 @@ def iterate_batches(buffer: ReadBuffer) -> Iterator[tuple[RecordBatchHeader, mem
 def validate_produced(records: ReadBuffer, max_message_bytes: int) -> RecordBatchHeader:
     """Check the one batch that a producer sent for a partition and return its header. The records are not decoded.
 
-    A second batch that is cut off may follow; the caller ignores it, as Kafka does. `max_message_bytes` limits the size
-    of the batch as it was sent, compressed or not.
+    A second, truncated batch may follow; the caller ignores it, as Kafka does. `max_message_bytes` limits the size of
+    the batch as sent, compressed or not.
 
     Raises NotOneBatchError; KafkaError: INVALID_RECORD for a base offset other than 0, a range of offsets that does not
     fit the count of records, control batches and missing sequence numbers; MESSAGE_TOO_LARGE;
@@ -215,7 +215,7 @@ def validate_produced(records: ReadBuffer, max_message_bytes: int) -> RecordBatc
 
 
 def holds_one_batch(records: ReadBuffer) -> bool:
-    """Return True if produced data are one complete batch of magic 2, without another complete one behind it."""
+    """Return True if produced data are exactly one complete batch of magic 2, without another complete one after it."""
     if len(records) < HEADER_BYTES:
         return False
     try:
@@ -304,7 +304,7 @@ def _invalid(message: str) -> KafkaError:
 
 
 def check_count(header: RecordBatchHeader, limits: BatchLimits = DEFAULT_LIMITS) -> None:
-    """Check that a batch can and may have as many records as its header says, without reading them.
+    """Check, without reading the records, that a batch can have as many as its header declares, and may have them.
 
     Raises KafkaError: MESSAGE_TOO_LARGE above the limit, at which producers split a batch; INVALID_RECORD.
     """

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Bytes of any kind. What comes from a frame may be a view of it."""
+"""Bytes of any kind. Bytes from a frame may be a view of it."""
 
 COPY_UP_TO_BYTES: Final = 32 * 1024
 """A file region up to this size is read into memory: one write with the bytes around it beats a sendfile of it."""
 
 
 class FileRegion(Protocol):
-    """A stretch of an open file that a response carries: Kafka's `FileRecords` slice.
+    """A region of an open file that a response carries: Kafka's `FileRecords` slice.
 
     The file stays readable until `close`, even if it is renamed or deleted.
     """
@@ -28,7 +28,7 @@ class FileRegion(Protocol):
         ...
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """Fill the buffer from `position` of the file; how many bytes there were."""
+        """Fill the buffer from `position` of the file; return the number of bytes."""
         ...
 
     def close(self) -> None: ...
@@ -53,7 +53,9 @@ def total_bytes(chunks: Sequence[Chunk]) -> int:
 
 
 def flatten_small(chunks: list[Chunk]) -> list[Chunk]:
-    """Read small file regions into memory: one system call with the bytes around them beats sendfile there."""
+    """Read small file regions into memory: one system call together with the bytes around them is faster than
+    sendfile.
+    """
     flat: list[Chunk] = []
     for chunk in chunks:
         if isinstance(chunk, (bytes, bytearray, memoryview)):

@@ -1,6 +1,6 @@
 """The codecs of record batches (KIP-110 for zstd), through cramjam, which is imported at first use.
 
-Small batches of gzip and zstd are unpacked by faster libraries, if there are any: `klamm.wire.scratch`.
+Small batches of gzip and zstd are decompressed by faster libraries, if they are installed: `klamm.wire.scratch`.
 
 The Java client frames snappy as the xerial library does: a header, then blocks of at most 32 KiB with their lengths.
 Other clients send snappy without a frame. Both forms are read; the framed one is written. The Java client reads only
@@ -50,7 +50,7 @@ _NAMES: Final = tuple(codec.name.lower() for codec in Codec)
 
 
 def compress(codec: Codec, data: ReadBuffer, level: int | None = None) -> bytes:
-    """The data, compressed. `level` is the codec's own; None is its default. lz4 has one level only."""
+    """Return the compressed data. `level` is the codec's own; None is its default. lz4 has one level only."""
     if codec is Codec.NONE:
         return bytes(data)
     import cramjam
@@ -66,13 +66,13 @@ def compress(codec: Codec, data: ReadBuffer, level: int | None = None) -> bytes:
 def decompress(
     codec: Codec, data: ReadBuffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES, scratch: Scratch | None = None
 ) -> ReadBuffer:
-    """The uncompressed data.
+    """Return the decompressed data.
 
-    `scratch` is what the caller's thread keeps to unpack into, if the data fit: fresh memory costs more than most
-    batches take to unpack.
+    `scratch` is memory that the caller's thread reuses if the data fit: allocating new memory costs more than
+    decompressing most batches.
 
     Raises KafkaError(CORRUPT_MESSAGE) for bytes that are not of this codec, or for more than `max_bytes` of data: a
-    small batch must not expand until it takes all memory.
+    small batch must not expand until it uses all memory.
     """
     if codec is Codec.NONE:
         return data
@@ -104,12 +104,12 @@ def _decompress_bounded(name: str, data: ReadBuffer, max_bytes: int, scratch: Sc
 
     module = getattr(cramjam, name)
     if scratch is not None:
-        # The library does not report whether the data are garbage or too large.
+        # The library does not report whether the data are invalid or too large.
         try:
             return bytes(memoryview(scratch.space)[: module.decompress_into(data, scratch.space)])
         except cramjam.DecompressionError:
             pass
-    # A page of an anonymous mapping takes no memory until something is written to it.
+    # A page of an anonymous mapping uses no memory until something is written to it.
     with _anonymous(max_bytes) as space:
         size_bytes = module.decompress_into(data, space)
         return space[:size_bytes]

@@ -23,7 +23,7 @@ _LATEST: Final = 3
 
 
 class _Plan(NamedTuple):
-    """Places of the fields in one struct: its own, those that count by a code, and those of structs below."""
+    """Positions of the fields in one struct: its own, those that depend on a code, and those of nested structs."""
 
     fields: tuple[str, ...]
     by_code: tuple[tuple[str, str, int | None], ...]
@@ -34,20 +34,21 @@ _PLANS: Final[dict[tuple[type, str], _Plan | None]] = {}
 
 
 def map_entities(message: M, entity_type: str, fn: Callable[[Any], Any]) -> M:
-    """Replace each name of that type in a request or response by `fn(name)`, in place; returns the message.
+    """Replace each name of that type in a request or response by `fn(name)`, in place; return the message.
 
-    `entity_type` is one of `ENTITY_TYPES`. Names of topics, groups and transactional ids are texts, producer and
-    broker ids are numbers. What names nothing stays as it is: null, empty texts, negative numbers.
-    `klamm.wire.struct_base.copy_message` makes a copy where the message is not one's own to change.
+    `entity_type` is one of `ENTITY_TYPES`. Names of topics, groups and transactional ids are texts, producer and broker
+    ids are numbers. Values that name nothing stay unchanged: null, empty texts, negative numbers. Use
+    `klamm.wire.struct_base.copy_message` to copy a message that you must not change.
 
-    The types are those of Kafka's descriptions. Kafka leaves them out where another field says what a name is of:
-    resources of configs and ACLs, keys of coordinators. Those are mapped by that field; the name in an ACL may be `*`
-    or a prefix. Not mapped, as the message does not say what they are: keys in FindCoordinatorResponse, ACL filters
-    for resources of any type, regular expressions (`subscribed_topic_regex`, `source_topic_regex`,
+    The types are those of Kafka's descriptions. Kafka leaves out the type if another field determines it: resources of
+    configs and ACLs, keys of coordinators. Those are mapped by that field; the name in an ACL may be `*` or a prefix.
+    Not mapped, because the message does not determine their type: keys in FindCoordinatorResponse, ACL filters for
+    resources of any type, regular expressions (`subscribed_topic_regex`, `source_topic_regex`,
     `transactional_id_pattern`), quota entities, error messages, numbers of brokers as names of configs. Topic ids are
-    no names. What consumers exchange through a group of the classic protocol is bytes: `map_consumer_protocol`.
+    not names. Consumers exchange bytes through a group of the classic protocol: `map_consumer_protocol` maps those.
 
-    Raises ValueError for an unknown type, TypeError for what is no generated message or keeps its encoded form.
+    Raises ValueError for an unknown type, TypeError for an object that is not a generated message or that keeps its
+    encoded form.
     """
     key = message.__class__, entity_type
     plan = _PLANS[key] if key in _PLANS else _PLANS.setdefault(key, _plan(*key))
@@ -59,12 +60,12 @@ def map_entities(message: M, entity_type: str, fn: Callable[[Any], Any]) -> M:
 def map_consumer_protocol(message: M, fn: Callable[[str], str], *, strict: bool = False) -> M:
     """Replace the topics in subscriptions and assignments, which consumers send through a classic group, in place.
 
-    These are bytes in JoinGroup, SyncGroup and DescribeGroups. Groups of other protocols than `consumer` stay as they
-    are, as does the user data of an assignor. Other messages have no such bytes. A message whose version does not name
-    the protocol type counts as `consumer`. Returns the message.
+    They are bytes in JoinGroup, SyncGroup and DescribeGroups. Groups with protocols other than `consumer` stay
+    unchanged, and so does the user data of an assignor. Other messages have no such bytes. A message whose version does
+    not name the protocol type counts as `consumer`. Returns the message.
 
-    Bytes that cannot be read stay as they are, too, or raise WireError if it is `strict`: a broker may read names where
-    klamm reads none, as Kafka does in texts that are no UTF-8.
+    Bytes that cannot be read also stay unchanged, or raise WireError if `strict`: a broker may find names where klamm
+    finds none, as Kafka does in texts that are not UTF-8.
     """
     find = _CONSUMER_BYTES.get(generated_class(type(message)).__name__)
     for part, field, kind in find(message) if find is not None else ():
@@ -157,7 +158,7 @@ def _names_something(value: Any) -> bool:
 
 
 def _plan(kind: type, entity_type: str) -> _Plan | None:
-    # For messages that no filter maps the table need not be loaded.
+    # The table need not be loaded for messages that no filter maps.
     from klamm.wire.entity_fields import ENTITY_FIELDS
 
     if entity_type not in ENTITY_TYPES:

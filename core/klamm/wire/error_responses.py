@@ -1,7 +1,7 @@
 """The response that carries an error for a whole request: Kafka's `AbstractRequest.getErrorResponse`, for every API.
 
-Where a response has an error code of its own, that is set. Where errors stand beside topics, partitions or resources,
-the request's own structure is mirrored, with the error at each of them. Which is which is a table, not code.
+If a response has a top-level error code, it is set. If errors belong to topics, partitions or resources, the request's
+structure is mirrored, with the error at each of them. A table, not code, has the rules for each API.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from klamm.wire.errors import ErrorCode
 class Mirror(NamedTuple):
     """A mapping of a list in a request to a list in its error response.
 
-    `copy` names fields taken over, as `name` or `request_name>response_name`; a bare value (a group id, a partition
-    number) goes to the only one. `constants` are set as they are, on top of the error code and message.
+    `copy` names fields that are copied, as `name` or `request_name>response_name`; a bare value (a group id, a
+    partition number) is copied to the only one. `constants` are set in addition to the error code and message.
     `message_from` is the first version that carries a message.
     """
 
@@ -125,7 +125,7 @@ def error_response(
     message: str | None = None,
     throttle_time_ms: int = 0,
 ) -> Any | None:
-    """The response to `request` that carries the error, or None if no response is sent (Produce with acks=0)."""
+    """Return the response to `request` that carries the error, or None if no response is sent (Produce with acks=0)."""
     api_key: int = request.API_KEY
     module = load(api_key)
     response = vars(module)[f"{module.NAME}Response"]()
@@ -159,7 +159,9 @@ def _set(struct: Any, name: str, value: Any) -> None:
 def _put_mirrored(
     module: Any, mirror: Mirror, source: Any, result: Any, error_code: ErrorCode, message: str | None
 ) -> None:
-    """Put into a result what mirrors a list of the request. The result's type says what its elements are."""
+    """Put into a result the elements that mirror a list of the request. The result's type determines the type of its
+    elements.
+    """
     annotated: str = type(result).__init__.__annotations__[mirror.target]
     struct = vars(module)[annotated.partition("[")[2].partition("]")[0]]
     items = getattr(source, mirror.source) or ()

@@ -199,7 +199,7 @@ _RETRIABLE: Final = frozenset(
 class KafkaError(Exception):
     """A request, or a part of it, has failed; the client gets the error code.
 
-    `message` is for a human; None says no more than the code does.
+    `message` is for humans; None adds nothing to the code.
     """
 
     def __init__(self, error_code: ErrorCode, message: str | None = None) -> None:

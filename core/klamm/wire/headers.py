@@ -12,7 +12,7 @@ _HEADER: Final = Struct(">hhih")
 _V0: Final = Struct(">hhi")
 _NEVER: Final = 32767
 _MAX_TAGGED_FIELDS: Final = 64
-"""Of a request header, where Kafka has none so far. A number up to 127 takes one byte."""
+"""Limit of a request header; Kafka has defined no tagged fields for it so far. A number up to 127 takes one byte."""
 _CONTROLLED_SHUTDOWN: Final = 7
 _FLEXIBLE_FROM: Final = tuple(
     {spec.api_key: spec.flexible_from for spec in SPECS}.get(api_key, _NEVER)
@@ -22,7 +22,7 @@ _KNOWN: Final = len(_FLEXIBLE_FROM)
 
 
 def decode_request_header(frame: ReadBuffer) -> tuple[int, int, int, str | None, int]:
-    """API key, version, correlation id, client id, and the position of the body. Raises WireError.
+    """Return Return API key, version, correlation id, client id, and the position of the body. Raises WireError.
 
     An unknown key or version is not an error here: its header is read like that of the nearest known one.
     """
@@ -50,7 +50,7 @@ def decode_request_header(frame: ReadBuffer) -> tuple[int, int, int, str | None,
 
 
 def request_header_version(api_key: int, api_version: int) -> int:
-    """0, 1 or 2. Only ControlledShutdown v0 has no client id."""
+    """Return 0, 1 or 2. Only ControlledShutdown v0 has no client id."""
     if api_key == _CONTROLLED_SHUTDOWN and api_version == 0:
         return 0
     return 2 if 0 <= api_key < _KNOWN and api_version >= _FLEXIBLE_FROM[api_key] else 1
@@ -68,8 +68,9 @@ def encode_request_header(api_key: int, api_version: int, correlation_id: int, c
 
 
 def response_header_size(api_key: int, api_version: int) -> int:
-    """Bytes before a response's body: correlation id, and from flexible versions on an empty set of tagged fields.
+    """Return the number of bytes before a response's body: correlation id, and from flexible versions on an empty set
+    of tagged fields.
 
-    ApiVersions has none even then: the client may not know the server's versions yet (KIP-511).
+    ApiVersions never has tagged fields, because its client may not know the server's versions yet (KIP-511).
     """
     return 5 if api_key != 18 and request_header_version(api_key, api_version) == 2 else 4

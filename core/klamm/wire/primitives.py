@@ -32,7 +32,9 @@ _MAX_STRING: Final = 32767
 
 @cache
 def fixed_width(formats: str) -> tuple[Callable[[ReadBuffer, int], tuple[Any, ...]], Callable[..., bytes]]:
-    """Return what reads and what writes neighbours of fixed width, in the letters of `struct`; big-endian."""
+    """Return functions that read and write neighbouring values of fixed width, in the letters of `struct`;
+    big-endian.
+    """
     of_struct = Struct(f">{formats}")
     return of_struct.unpack_from, of_struct.pack
 
@@ -50,9 +52,11 @@ class TooManyElementsError(WireError):
 
 
 _elements_left: Final[ContextVar[list[int]]] = ContextVar("elements_left", default=[1 << 62])  # noqa: B039
-"""What the message that this thread reads may still have. Outside of `decode_limited` it is no limit."""
+"""Number of elements that the message which this thread reads may still have. Not limited outside of
+`decode_limited`.
+"""
 UNCOUNTED_BYTES: Final = 1024
-"""Elements of a message up to this size are not counted: each takes a byte at least."""
+"""Elements of a message up to this size are not counted, because each takes at least a byte."""
 
 
 def _count(elements: int) -> None:
@@ -65,7 +69,7 @@ def _count(elements: int) -> None:
 def decode_limited(
     decode: Callable[[int, ReadBuffer, int], T], version: int, buffer: ReadBuffer, offset: int, max_elements: int
 ) -> T:
-    """`decode(version, buffer, offset)` of a message with at most so many elements of arrays and tagged fields.
+    """Call `decode(version, buffer, offset)`, and allow at most `max_elements` elements of arrays and tagged fields.
 
     Elements of elements count too. Raises WireError, and TooManyElementsError before the excess is read. A message of
     up to `UNCOUNTED_BYTES` is not counted.
@@ -111,7 +115,7 @@ class ChunkBuffer(bytearray):
 
 
 def join_chunks(chunks: list[Any]) -> bytes:
-    """All chunks as bytes; file regions are read."""
+    """Return all chunks as bytes; file regions are read."""
     return b"".join(
         chunk if isinstance(chunk, (bytes, bytearray, memoryview)) else chunk.read(chunk.position, chunk.size_bytes)
         for chunk in chunks
@@ -236,7 +240,9 @@ def write_compact_nullable_string(out: bytearray, value: str | None) -> None:
 
 
 def read_data(buffer: ReadBuffer, position: int) -> tuple[ReadBuffer | None, int]:
-    """Nullable bytes with a 4-byte length: a slice of the buffer, not a copy where the buffer is a memoryview."""
+    """Read nullable bytes with a 4-byte length: a slice of the buffer, which is not a copy if the buffer is a
+    memoryview.
+    """
     (length,) = _unpack_int32(buffer, position)
     position += 4
     if length < 0:
@@ -248,7 +254,7 @@ def read_data(buffer: ReadBuffer, position: int) -> tuple[ReadBuffer | None, int
 
 
 def read_compact_data(buffer: ReadBuffer, position: int) -> tuple[ReadBuffer | None, int]:
-    """Nullable bytes with a varint length, as `read_data`."""
+    """Read nullable bytes with a varint length, like `read_data`."""
     length, position = read_unsigned_varint(buffer, position)
     if not length:
         return None, position
@@ -340,7 +346,9 @@ def write_compact_records(out: ChunkBuffer, value: Any) -> None:
 
 
 def read_array_length(buffer: ReadBuffer, position: int) -> tuple[int, int]:
-    """-1 for null. No element takes less than a byte, so more of them than bytes are left is refused here."""
+    """Read a length; -1 is null. Each element takes at least a byte, so a length beyond the remaining bytes is refused
+    here.
+    """
     (length,) = _unpack_int32(buffer, position)
     position += 4
     size_bytes = len(buffer)
@@ -397,7 +405,7 @@ def read_tag_count(buffer: ReadBuffer, position: int) -> tuple[int, int]:
 
 
 def skip(buffer: ReadBuffer, position: int, size: int) -> int:
-    """The position after `size` bytes. Raises WireError if there are fewer."""
+    """Return the position after `size` bytes. Raises WireError if there are fewer."""
     if position + size > len(buffer):
         raise _short(size, buffer, position)
     return position + size
@@ -413,7 +421,7 @@ def write_tagged(out: bytearray, fields: list[tuple[int, bytes | bytearray]]) ->
 
 
 def tag_size_differs(tag: int, size: int) -> WireError:
-    """The error of a tagged field whose size is not the declared one."""
+    """Return the error of a tagged field whose size is not the declared one."""
     return WireError(f"tagged field {tag} does not have the {size} bytes that it declares")
 
 
@@ -423,5 +431,5 @@ def null_not_allowed(name: str) -> WireError:
 
 
 def not_in_version(name: str, version: int) -> WireError:
-    """The error of a field with a value that the version does not have."""
+    """Return the error of a field with a value that the version cannot carry."""
     return WireError(f"{name} is set, which version {version} cannot carry")

@@ -1,4 +1,4 @@
-"""Record batches of magic 2 (KIP-98): their records, and what `batch_headers` has of their headers.
+"""Record batches of magic 2 (KIP-98): their records, and the public names of `batch_headers`.
 
 Source: Kafka's `DefaultRecord` and `EndTransactionMarker`.
 """
@@ -87,10 +87,9 @@ _END_TRANSACTION_VALUE: Final = Struct(">hi")
 class Record(NamedTuple):
     """One record. `offset` and `timestamp_ms` are absolute; `headers` are pairs of name and value.
 
-    Bytes of a name that are not UTF-8 stand in it as Python's `surrogateescape` has them, and are encoded as they were.
+    Bytes of a name that are not UTF-8 are decoded with Python's `surrogateescape`, and encoded unchanged.
 
-    When a batch is encoded, an offset of -1 stands for the next one: one after the previous record's, or the batch's
-    first.
+    When a batch is encoded, an offset of -1 means the next one: one after the previous record's, or the batch's first.
     """
 
     offset: int = -1
@@ -101,7 +100,7 @@ class Record(NamedTuple):
 
 
 class ControlRecordType(IntEnum):
-    """Type of a control record that ends a transaction, in its key. KRaft has others, in its own log."""
+    """Type of a control record that ends a transaction, in its key. KRaft has other types, in its own log."""
 
     ABORT = 0
     COMMIT = 1
@@ -115,7 +114,7 @@ class EndTransactionMarker(NamedTuple):
 
 
 def decode_records(batch: ReadBuffer) -> Iterator[Record]:
-    """The records of one batch, uncompressed.
+    """Return the decompressed records of one batch.
 
     In a batch of LogAppendTime all records have the batch's largest timestamp. Raises KafkaError: CORRUPT_MESSAGE if
     the bytes do not match the header, INVALID_RECORD if a record's size is wrong.
@@ -125,7 +124,9 @@ def decode_records(batch: ReadBuffer) -> Iterator[Record]:
 
 
 def iterate_records(header: RecordBatchHeader, body: ReadBuffer) -> Iterator[Record]:
-    """The records of a batch with this header, from its body, which is unpacked. Raises as `decode_records`."""
+    """Yield the records of a batch with this header, from its decompressed body. Raises the same exceptions as
+    `decode_records`.
+    """
     fixed_timestamp_ms = header.max_timestamp_ms if header.is_log_append_time else None
     position = 0
     try:
@@ -174,7 +175,7 @@ class _EncodedRecords(NamedTuple):
 
 
 def _encode_records(records: Iterable[Record], base_offset: int, base_timestamp_ms: int | None) -> _EncodedRecords:
-    """If there is no base timestamp, the first record's is taken."""
+    """Encode records; without a base timestamp, the first record's is used."""
     body = bytearray()
     count = 0
     next_offset = base_offset
@@ -207,10 +208,10 @@ def encode_batch(
     log_append_time_ms: int | None = None,
     delete_horizon_ms: int | None = None,
 ) -> bytearray:
-    """A batch of these records, in ascending order of offsets.
+    """Return a batch of these records, in ascending order of offsets.
 
     `attributes` adds TRANSACTIONAL or CONTROL. `last_offset` is the last record's by default; a compacted batch keeps
-    the one that it had. `log_append_time_ms` makes it a batch of LogAppendTime.
+    its earlier one. `log_append_time_ms` makes it a batch of LogAppendTime.
     """
     encoded = _encode_records(records, base_offset, delete_horizon_ms)
     max_timestamp_ms = encoded.max_timestamp_ms
@@ -247,7 +248,9 @@ def encode_batch_like(
     delete_horizon_ms: int | None,
     last_offset: int | None,
 ) -> bytearray:
-    """A batch in place of one with this header: other records at its offsets, with its codec, producer and kind."""
+    """Return a batch to replace the one with this header: other records at its offsets, with its codec, producer and
+    kind.
+    """
     return encode_batch(
         records,
         codec=header.codec,
@@ -288,7 +291,7 @@ def encode_end_transaction_marker(
 
 
 def decode_end_transaction_marker(batch: ReadBuffer) -> EndTransactionMarker | None:
-    """The marker in a control batch; None if the batch is of another type, or compaction has emptied it.
+    """Return the marker in a control batch; None if the batch is of another type, or compaction has emptied it.
 
     Raises KafkaError(INVALID_RECORD) for a control record that is malformed.
     """

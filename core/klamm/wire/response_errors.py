@@ -1,7 +1,7 @@
 """The error codes inside a response of any API.
 
-Many responses have no error code of their own but one per topic, partition, group or resource. The generated classes
-say which fields those are (`ERRORS`).
+Many responses have no top-level error code, but one per topic, partition, group or resource. The generated classes
+declare these fields (`ERRORS`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _OWN_CODE: Final = ErrorFields(("error_code",), (), None, False)
 
 
 def error_fields(kind: type) -> ErrorFields:
-    """Return the error fields of a class. A class that was not generated has at most its own `error_code`."""
+    """Return the error fields of a class. A class that was not generated has at most a top-level `error_code`."""
     found: ErrorFields | None = getattr(kind, "ERRORS", None)
     if found is not None:
         return found
@@ -29,7 +29,7 @@ def has_errors_inside(kind: type) -> bool:
 
 
 def first_error(response: Any) -> int:
-    """The first error code that is not 0, the response's own before those inside; 0 if there is none."""
+    """Return the first error code that is not 0, the top-level one before those inside; 0 if there is none."""
     return _first(response, error_fields(type(response)))
 
 
@@ -47,9 +47,9 @@ def _first(struct: Any, fields: ErrorFields) -> int:
 
 
 def named_errors(response: Any, name_of_topic: Callable[[bytes], str]) -> dict[str, int]:
-    """The first error of each topic, group or other resource that has one, by its name.
+    """Return the first error of each topic, group or other resource that has one, by its name.
 
-    `name_of_topic` gives the name for a topic id, where a response has nothing else.
+    `name_of_topic` returns the name of a topic id, if a response has only the id.
     """
     found: dict[str, int] = {}
     _collect(response, error_fields(type(response)), name_of_topic, found)

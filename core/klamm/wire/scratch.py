@@ -1,7 +1,7 @@
-"""Memory that a thread keeps to unpack small batches into, and the contexts of faster libraries, if there are any.
+"""Memory in which a thread decompresses small batches, and the contexts of faster libraries, if they are installed.
 
 The extra `fast` installs `isal` for gzip and `zstandard` for zstd. They are imported at the first batch in that codec.
-Producers send snappy and lz4 mostly as one block in a frame, which needs none of the work for general frames.
+Producers mostly send snappy and lz4 as one block in a frame, which does not need the work for general frames.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Unpack: TypeAlias = Callable[[ReadBuffer], bytes | None]
 
 
 class Scratch:
-    """Unpacks batches of up to so many bytes. For one thread at a time."""
+    """Decompresses batches of up to a fixed size. For one thread at a time."""
 
     __slots__ = ("_unpacks", "space")
 
@@ -41,10 +41,10 @@ class Scratch:
         self._unpacks: dict[str, _Unpack] = {}
 
     def unpack(self, codec: str, data: ReadBuffer) -> bytes | None:
-        """The data, in a faster way than the general one.
+        """Return the data, decompressed by a faster method than the general one.
 
-        None where there is none, or for anything but one sound frame that fits: the caller then unpacks in the
-        general way, which alone decides what is an error.
+        None if there is no such method, or for anything but one valid frame that fits: the caller then uses the general
+        method, which alone decides about errors.
         """
         unpack = self._unpacks.get(codec)
         if unpack is None:
@@ -87,12 +87,12 @@ def _load_zstd(space: bytearray) -> _Unpack | None:
         )
     except ImportError:
         return None
-    # The context keeps memory for the largest window that it has met.
+    # The context keeps memory for the largest window that it has seen.
     decompress = ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW_BYTES).decompress
 
     def unpack(data: ReadBuffer) -> bytes | None:
         try:
-            # For a frame that names its size the library takes memory of that size.
+            # For a frame that declares its size, the library allocates memory of that size.
             if frame_content_size(data) > max_bytes:
                 return None
             end = _end_of_zstd_blocks(data, frame_header_size(data))
@@ -150,7 +150,7 @@ def _load_lz4(space: bytearray) -> _Unpack:
             end = _lz4_head.size + length
             if header != LZ4_FRAME_HEADER or data[end:] != LZ4_END_MARK:
                 return None
-            # The length given here is no limit: that is the size of the space.
+            # The length passed here is not a limit: the size of the output is.
             size_bytes = decompress_block_into(data[_lz4_head.size : end], space, output_len=LZ4_BLOCK_BYTES)
             return bytes(view[:size_bytes]) if size_bytes <= LZ4_BLOCK_BYTES else None
         except (DecompressionError, struct_error):

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class ErrorFields(NamedTuple):
     """Error codes of a struct: its own fields, and lists of structs that have some.
 
-    `named_by` is the field that names the subject of the errors, such as a topic's name; with `has_topic_id`, the field
-    `topic_id` names it if that name is empty.
+    `named_by` is the field with the subject of the errors, such as a topic's name; with `has_topic_id`, the field
+    `topic_id` identifies it if that name is empty.
     """
 
     codes: tuple[str, ...]
@@ -48,7 +48,7 @@ class WireStruct:
 class WireMessage(WireStruct):
     """A whole message. `CODECS` has the functions that read and write it, by version.
 
-    `BUFFER` is the type that they read from. `bytes` copies only what is not bytes already.
+    `BUFFER` is the type from which they read; `bytes` copies only values that are not bytes already.
     """
 
     __slots__ = ()
@@ -109,9 +109,9 @@ _BASES: Final = frozenset((WireStruct, WireMessage, RecordsMessage))
 
 
 def copy_message(message: Any) -> Any:
-    """A copy of a message whose structs and lists are its own; bytes, records and file regions are shared.
+    """Return a copy of a message with new structs and lists; bytes, records and file regions are shared.
 
-    Anything else is returned as it is.
+    Any other object is returned unchanged.
     """
     if isinstance(message, WireStruct):
         copied = object.__new__(generated_class(type(message)))
@@ -124,7 +124,7 @@ def copy_message(message: Any) -> Any:
 
 
 def generated_class(kind: type[WireStruct]) -> type[WireStruct]:
-    """The generated class itself: a subclass may keep an encoded form that a changed copy must not have."""
+    """Return the generated class itself: a subclass may keep an encoded form, which a changed copy must not have."""
     return next(one for one in kind.__mro__ if not _BASES.isdisjoint(one.__bases__))
 
 

@@ -1,4 +1,4 @@
-"""`Child`: a worker process. It serves with the parent's listening sockets, and does what the parent asks for."""
+"""`Child`: a worker process. It serves with the parent's listening sockets, and follows the parent's requests."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Child:
     reload_plan: Callable[[], ServerPlan] | None
 
     def run(self, channel: socket.socket) -> int:
-        """Serve until the parent asks for the end, or ends itself; returns the exit code."""
+        """Serve until the parent asks for the end, or ends itself; return the exit code."""
         wanted: queue.SimpleQueue[str] = queue.SimpleQueue()
         signal.signal(signal.SIGTERM, lambda _number, _frame: wanted.put(_STOP))
         for handler in logging.getLogger().handlers:
@@ -87,13 +87,13 @@ class Child:
 
 
 def _of_worker(plan: ServerPlan) -> ServerPlan:
-    """The plan without the extensions that run once: the parent opens them."""
+    """Return the plan without the extensions that run once, which the parent opens."""
     own = tuple(part for part in plan.extensions if part.found.provider.workers == "each")
     return replace(plan, extensions=own)
 
 
 class ParentLink:
-    """Reads what the parent wants on a thread of its own, so that metrics are reported during a reload or a stop."""
+    """Reads the parent's messages on a separate thread, so that metrics are reported during a reload or a stop."""
 
     def __init__(self, channel: socket.socket, server: SocketServer, wanted: queue.SimpleQueue[str]) -> None:
         self._channel = channel
@@ -103,7 +103,7 @@ class ParentLink:
         self._sending = threading.Lock()
 
     def send(self, message: bytes) -> None:
-        """Send a message; from any thread. A parent that has ended gets none."""
+        """Send a message, from any thread. Nothing is sent to a parent that has ended."""
         try:
             with self._sending:
                 self._channel.sendall(message)
@@ -115,7 +115,7 @@ class ParentLink:
         self.send(encode("metrics", families=families_to_json(self._server.services.metrics.collect())))
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start to read."""
         threading.Thread(target=self._read, name="klamm-parent", daemon=True).start()
 
     def _read(self) -> None:

@@ -14,11 +14,11 @@ Value: TypeAlias = "float | HistogramValue"
 
 
 class JoinedMetrics:
-    """Counters and histograms are summed; each gauge gets the label `worker`, as not all of them can be added.
+    """Counters and histograms are summed; each gauge gets the label `worker`, because not all gauges can be added.
 
-    A worker's counts stay in the sums when its process ends, so that no sum ever falls. Of a worker that is killed
-    these are the counts of its last report: sums grow by less than was done, never by more. What is counted of clients
-    is of open connections, and goes with them.
+    A worker's counts stay in the sums when its process ends, so that no sum ever falls. For a killed worker these are
+    the counts of its last report, so sums may grow by too little, but never by too much. Counts of clients are of open
+    connections, and end with them.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class JoinedMetrics:
             self._reports[number] = families
 
     def worker_ended(self, number: int) -> None:
-        """The process of a worker has ended: its counts are kept, its gauges are gone."""
+        """Keep the counts of a worker whose process has ended, and drop its gauges."""
         with self._lock:
             for family in self._reports.pop(number, ()):
                 if family.kind != "gauge" and not family.name.startswith(_OF_OPEN_CONNECTIONS):
@@ -79,7 +79,9 @@ def _plus(one: Value, other: Value) -> Value:
 
 
 class JoinedRegistry(MetricsRegistry):
-    """The parent's own metrics, and those of its workers. `refresh` has the workers report, and waits for that."""
+    """The parent's own metrics, and those of its workers. `refresh` requests reports from the workers, and waits for
+    them.
+    """
 
     def __init__(self, joined: JoinedMetrics, refresh: Callable[[], None]) -> None:
         super().__init__()
@@ -87,7 +89,7 @@ class JoinedRegistry(MetricsRegistry):
         self._refresh = refresh
 
     def collect(self, wanted: Callable[[str], bool] = lambda name: True) -> Iterator[Family]:
-        """Every metric whose name is wanted, now, ordered by name."""
+        """Collect every metric whose name is wanted, ordered by name."""
         own = list(super().collect(wanted))
         self._refresh()
         of_workers = (family for family in self._joined.families() if wanted(family.name))
@@ -95,7 +97,7 @@ class JoinedRegistry(MetricsRegistry):
 
 
 def _once(families: Iterable[Family]) -> Iterable[Family]:
-    """A family of a name that both have stands there once: the parent's."""
+    """Return families of metrics so that each name occurs once; the parent's comes first."""
     found: dict[str, Family] = {}
     for family in families:
         found.setdefault(family.name, family)

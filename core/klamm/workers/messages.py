@@ -1,7 +1,7 @@
 """Messages between the parent and its workers: a JSON object a line, over a socket pair.
 
-From the parent: `stop`, `reload`, `metrics`. From a worker: `ready` with what the start message shows, `failed` with
-the reason why it cannot start, `reloaded` with lines for the terminal, `metrics` with all families.
+From the parent: `stop`, `reload`, `metrics`. From a worker: `ready` with the content of the start message, `failed`
+with the reason why it cannot start, `reloaded` with lines for the terminal, `metrics` with all families.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ def encode(kind: str, **fields: Any) -> bytes:
 
 
 class MessageReader:
-    """Bytes as they come → messages."""
+    """Parses messages from bytes as they arrive."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """The messages that are complete now. Raises ValueError for bytes that are none."""
+        """Return the messages that are complete now. Raises ValueError for invalid bytes."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             yield json.loads(line)
 
 
 def families_to_json(families: Iterable[Family]) -> list[Any]:
-    """Metric families as JSON has them."""
+    """Return metric families in the form of JSON."""
     return [
         [family.name, family.kind, family.doc, [[dict(one.labels), _value(one)] for one in family.samples]]
         for family in families

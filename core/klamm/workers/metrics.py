@@ -14,7 +14,7 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4
 
 
 def register_supervision(metrics: MetricsRegistry, supervisor: Supervisor) -> None:
-    """The parent's own metrics."""
+    """Register the parent's own metrics."""
     metrics.gauge("klamm:type=Workers,name=Count", "Worker processes.", lambda: len(supervisor.workers))
     metrics.gauge("klamm:type=Workers,name=Ready", "Worker processes that serve.", lambda: supervisor.ready_count)
     metrics.register(
@@ -26,7 +26,7 @@ def register_supervision(metrics: MetricsRegistry, supervisor: Supervisor) -> No
 
 
 def register_process(metrics: MetricsRegistry) -> None:
-    """A worker's metrics of its own process."""
+    """Register a worker's metrics of its own process."""
     metrics.gauge("klamm:type=Workers,name=ResidentMemoryBytes", "Memory of a worker process.", _resident_bytes)
     metrics.register(
         "klamm:type=Workers,name=CpuSeconds",

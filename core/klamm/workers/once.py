@@ -48,7 +48,7 @@ class OnceParts:
             self._parts.attempt(extension, extension.ready)
 
     def stopping(self) -> None:
-        """The server begins to stop."""
+        """Notify the extensions that the server begins to stop."""
         for extension in self.extensions:
             self._parts.attempt(extension, extension.stopping)
 
@@ -58,7 +58,7 @@ class OnceParts:
         return {plan.name: describe(extension) for plan, extension in pairs}
 
     def reconfigure(self, plan: ServerPlan) -> list[str]:
-        """Apply their settings in a new plan, and have them read their files again; returns a report."""
+        """Apply their settings from a new plan, and make them read their files again; return a report."""
         changed, taken, problems = self._parts.reconfigure(plan.counterpart)
         for old, new in changed:
             self._plans[self._plans.index(old)] = new

@@ -71,7 +71,9 @@ def run(
 
 
 class Parent:
-    """Binds, starts the workers, and does what the supervisor and a reload decide. One thread; see `serve`."""
+    """Binds, starts the workers, and carries out decisions of the supervisor and of a reload. One thread; see
+    `serve`.
+    """
 
     def __init__(self, plan: ServerPlan, ready_file: Path | None, reload_plan: Callable[[], ServerPlan] | None) -> None:
         self.plan = plan
@@ -116,7 +118,7 @@ class Parent:
                 one.close()
 
     def serve(self) -> int:
-        """The loop: signals, messages of workers, and what is due. Returns the exit code."""
+        """Run the loop: signals, messages of workers, and due actions. Return the exit code."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
             ours.setblocking(False)
@@ -159,7 +161,7 @@ class Parent:
             with contextlib.suppress(OSError):
                 self._ready_file.unlink()
 
-    # ---- what workers send
+    # ---- messages of workers
 
     def received(self, number: int, message: Message) -> None:
         """A message of a worker."""
@@ -174,7 +176,7 @@ class Parent:
             self._errors[number] = message["error"]
 
     def exited(self, number: int, status: int) -> None:
-        """A worker has ended."""
+        """Handle the end of a worker."""
         self._connections[number - 1] = 0
         start = BYTES_PER_WORKER * (number - 1)
         self._counts[start : start + BYTES_PER_WORKER] = bytes(BYTES_PER_WORKER)
@@ -191,7 +193,7 @@ class Parent:
             self._remove_ready_file()
             self._close_sockets()
 
-    # ---- what the supervisor has done
+    # ---- actions of the supervisor
 
     def fork(self, number: int) -> int:
         """Start the process of a worker with the configuration in use."""
@@ -229,7 +231,7 @@ class Parent:
             self._reload()
 
     def replaced_all(self) -> None:
-        """Every worker has the new configuration."""
+        """Note that every worker has the new configuration."""
         self._earlier_plan = None
         self._reloading.end()
 
@@ -240,7 +242,7 @@ class Parent:
             self.plan, self._earlier_plan = self._earlier_plan, None
         self._reloading.end()
 
-    # ---- what a reload has done
+    # ---- actions of a reload
 
     def _reload(self) -> None:
         if self._reloading.under_way or not self._supervisor.served or self._supervisor.stopping:
@@ -269,7 +271,7 @@ class Parent:
         print(f"klamm: {line}", flush=True)
 
     def replace_workers(self, left: Sequence[str]) -> bool:
-        """Replace all workers, unless the parent's own settings have changed: then all is left to the next start."""
+        """Replace all workers. If the parent's own settings have changed, leave everything to the next start."""
         assert self._new_plan is not None
         if _of_parent(self.plan) != _of_parent(self._new_plan):
             self._plan_is_older = True
@@ -294,7 +296,7 @@ class Parent:
 
 
 def _of_parent(plan: ServerPlan) -> list[object]:
-    """Return the settings of things that the parent has bound and opened: other values need another parent."""
+    """Return the settings of sockets and parts that the parent has opened: other values need another parent."""
     listeners = [(one.name, one.node, _bound(one), plan.more_ports(one.api_set)) for one in plan.listeners]
     return [listeners, plan.server.worker_count, plan.server.data_dir, [part.name for part in plan.extensions]]
 

@@ -1,4 +1,4 @@
-"""The process of a worker: forked from the parent, with nothing of it but what it needs."""
+"""The process of a worker: forked from the parent, and closes everything that it does not need."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXIT_BROKEN: Final = 70
 
 
 class WorkerProcess:
-    """A process and the parent's end of the channel to it. `reporting`: it has been asked for its metrics."""
+    """A process and the parent's end of the channel to it. `reporting` is True while its metrics are requested."""
 
     def __init__(self, number: int, pid: int, channel: socket.socket) -> None:
         self.number = number
@@ -34,7 +34,7 @@ class WorkerProcess:
             return False
 
     def kill(self) -> None:
-        """End it at once."""
+        """End the process at once."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
@@ -42,13 +42,13 @@ class WorkerProcess:
 def fork(number: int, run: Callable[[socket.socket], int], keep: Collection[int]) -> WorkerProcess:
     """Run a function in a new process, which ends with its result as the exit code.
 
-    Of the parent's descriptors the process has the standard ones, those of `keep` and its channel. The parent's objects
-    stay in its memory, unused: closing them would close descriptors of the same number.
+    The process keeps only these of the parent's descriptors: the standard ones, those of `keep` and its channel. The
+    parent's objects stay in its memory, unused, because closing them would close descriptors with the same number.
     """
     ours, theirs = socket.socketpair()
     sys.stdout.flush()
     sys.stderr.flush()
-    # A signal to the child must not reach the parent's loop through what the child still has of it.
+    # A signal to the child must not reach the parent's loop through descriptors that the child still has.
     signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     pid = os.fork()
@@ -62,7 +62,7 @@ def fork(number: int, run: Callable[[socket.socket], int], keep: Collection[int]
         signal.set_wakeup_fd(-1)
         for each in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(each, signal.SIG_DFL)
-        # The parent has them too, from the terminal or the operator, and decides.
+        # The parent also gets these signals, from the terminal or the operator, and decides.
         for each in (signal.SIGINT, signal.SIGHUP):
             signal.signal(each, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

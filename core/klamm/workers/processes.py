@@ -1,4 +1,4 @@
-"""`Processes`: the processes of the workers, and what they send."""
+"""`Processes`: the processes of the workers, and their messages."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _REPORT_WITHIN_S: Final = 1.0
 
 
 class Receiver(Protocol):
-    """Gets what happens to workers; on the parent's thread."""
+    """Notified of events of workers, on the parent's thread."""
 
     def received(self, number: int, message: Message) -> None:
-        """A worker has sent a message other than `metrics`."""
+        """Handle a worker's message other than `metrics`."""
 
     def exited(self, number: int, status: int) -> None:
-        """The process of a worker has ended; `status` as `os.waitstatus_to_exitcode` has it."""
+        """Handle the end of a worker's process; `status` as from `os.waitstatus_to_exitcode`."""
 
 
 class _Open:
@@ -60,7 +60,7 @@ class Processes:
         return process.pid
 
     def send(self, number: int, kind: str) -> None:
-        """Send a message to a worker; one that has ended gets none."""
+        """Send a message to a worker; nothing is sent to one that has ended."""
         if number in self._open and not self._open[number].process.send(encode(kind)):
             log.warning("worker %d does not take the message %s", number, kind)
 
@@ -70,7 +70,7 @@ class Processes:
             self._open[number].process.kill()
 
     def read(self, number: int) -> None:
-        """Take up what a worker has sent."""
+        """Read and handle a worker's messages."""
         one = self._open.get(number)
         if one is None:
             return
@@ -100,12 +100,12 @@ class Processes:
             yield from one.reader.feed(data)
 
     def reap(self) -> None:
-        """Take up the processes that have ended."""
+        """Handle the processes that have ended."""
         for number, one in list(self._open.items()):
             pid, status = os.waitpid(one.process.pid, os.WNOHANG)
             if not pid:
                 continue
-            # Its last words, e.g. its counts or why it could not start.
+            # Its last messages, e.g. its counts or the reason why it could not start.
             self.read(number)
             if one.process.channel in self._selector.get_map():
                 self._selector.unregister(one.process.channel)
@@ -119,9 +119,9 @@ class Processes:
             self._receiver.exited(number, os.waitstatus_to_exitcode(status))
 
     def refresh(self) -> None:
-        """Have the workers report their metrics, and wait up to a second for that. From any thread but the loop's.
+        """Request metrics from the workers, and wait up to a second for them. From any thread but the loop's.
 
-        A worker that does not answer is waited for once; until it does, its last report counts.
+        A worker that does not answer is waited for only once; until it answers, its last report is used.
         """
         with self._changed:
             asked = []

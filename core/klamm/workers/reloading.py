@@ -1,6 +1,6 @@
-"""`Reloading`: SIGHUP with several workers. One after another they apply what a running process can apply.
+"""`Reloading`: SIGHUP with several workers. One after another they apply the changes that a running process can apply.
 
-If something is left that only a new process reads, the workers are replaced, one after another. No I/O.
+If changes are left that only a new process reads, the workers are replaced, one after another. No I/O.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ class ReloadActions(Protocol):
         """The workers that serve."""
 
     def reload_worker(self, number: int) -> None:
-        """Ask a worker to reload; its answer is `worker_reloaded`."""
+        """Request a reload from a worker; its answer is `worker_reloaded`."""
 
     def say(self, line: str) -> None:
         """Write a line on the terminal."""
 
     def replace_workers(self, left: Sequence[str]) -> bool:
-        """Replace all workers, as only new processes read these tables; False if that needs a new parent too."""
+        """Replace all workers, because only new processes read these tables; return False if that needs a new parent
+        too.
+        """
 
     def reloaded(self) -> None:
-        """The reload has ended."""
+        """Note that the reload has ended."""
 
 
 class Reloading:
@@ -47,7 +49,7 @@ class Reloading:
         self.under_way = False
 
     def start(self) -> None:
-        """Have every worker reload."""
+        """Make every worker reload."""
         self.under_way = True
         self._said, self._left = None, []
         self._waiting = deque(self._actions.ready_numbers())
@@ -88,12 +90,12 @@ class Reloading:
         self._next()
 
     def worker_ended(self, number: int) -> None:
-        """A worker has ended before it answered: its successor starts with the new configuration."""
+        """Note that a worker has ended before it answered: its successor starts with the new configuration."""
         if number == self._current:
             self._next()
 
     def end(self) -> None:
-        """The reload is over; also called when the workers are replaced."""
+        """End the reload; also called when the workers are replaced."""
         if self.under_way:
             self.under_way = False
             self._current = None

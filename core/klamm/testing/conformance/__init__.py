@@ -1,7 +1,7 @@
 """Conformance suites: the rules of each contract, checked on a part. klamm's own parts pass them.
 
 Each suite takes the factory of a part and its settings, and raises AssertionError for the first rule that the part
-breaks: part, rule, what is expected, what happened.
+breaks: part, rule, expected and actual behaviour.
 """
 
 from klamm.testing.conformance.authentication import check_authenticator

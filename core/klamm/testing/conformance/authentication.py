@@ -1,4 +1,4 @@
-"""`check_authenticator`: logins, right and wrong, as playbooks have them."""
+"""`check_authenticator`: checks right and wrong logins, given as playbooks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GARBAGE_SEED: Final = 17
 
 
 def garbage() -> list[bytes]:
-    """Return messages of clients that speak another protocol, or none."""
+    """Return messages of clients that speak another protocol, or no protocol."""
     draw = random.Random(_GARBAGE_SEED)
     sizes = (0, 1, 2, 8, 64, 1000, 70_000)
     return [bytes(size) for size in sizes] + [draw.randbytes(size) for size in sizes for _ in range(3)]
@@ -49,9 +49,9 @@ def check_authenticator(
     proved: KafkaPrincipal = ANONYMOUS,
     other_settings: Any = None,
 ) -> None:
-    """Check that an authenticator keeps its contract, and that `playbooks` end as they say; see `check_gate`.
+    """Check that an authenticator keeps its contract, and that `playbooks` end as expected; see `check_gate`.
 
-    `proved` is the principal that the transport proves. With no playbook most rules have nothing to look at.
+    `proved` is the principal that the transport has verified. Without a playbook most rules have nothing to check.
     """
     case = _AuthenticatorCase(AuthenticatorFactory, factory, settings, other_settings)
     case.playbooks, case.proved = playbooks, proved
@@ -84,7 +84,9 @@ def _check_step(step: Any) -> None:
 def _play(
     authenticator: Authenticator, playbook: Playbook, change: Callable[[bytes], Buffer] = bytes
 ) -> AuthenticationStep | None:
-    """Let a client do its part; the last step, or None if it has sent nothing. `change` alters what it sends."""
+    """Let a client play its part; return the last step, or None if it has sent nothing. `change` alters its
+    messages.
+    """
     client = playbook.start()
     step, frame = None, next(client, None)
     while frame is not None:
@@ -135,8 +137,9 @@ def lets_no_client_in_that_does_not(case: _AuthenticatorCase) -> None:
 
 
 def survives_garbage(case: _AuthenticatorCase) -> None:
-    """Garbage as the first frame lets no client in as one of the playbooks' principals; what it raises is an Exception
-    or, better, a failed step."""
+    """Garbage as the first frame lets no client in as a playbook's principal; it raises an Exception or, better, is a
+    failed step.
+    """
     principals = {one.principal for one in case.good} - {case.proved}
     with case.opened() as factory:
         for frame in garbage():
@@ -155,7 +158,7 @@ def survives_garbage(case: _AuthenticatorCase) -> None:
 
 
 def takes_no_part_for_the_whole(case: _AuthenticatorCase) -> None:
-    """Frames that are cut short do not let the client in as the principal of the whole."""
+    """Truncated frames do not let the client in as the principal of the complete ones."""
     with case.opened() as factory:
         for playbook in (one for one in case.good if one.principal != case.proved):
             for keep in (0.0, 0.3, 0.6, 0.9):

@@ -1,4 +1,4 @@
-"""`check_authorizer`: what decides about principals and resources."""
+"""`check_authorizer`: checks parts that decide about principals and resources."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from klamm.wire.messages.metadata import MetadataRequest
 _NAMES: Final = ("orders", "", "ümläut", "*", "a" * 249, "with\nline")
 _EVERY_RULE: Final = AclBindingFilter()
 _OPERATIONS: Final = tuple(one for one in AclOperation if one > AclOperation.ALL)
-# As in Kafka, permissions that imply these two do so for a named resource only.
+# As in Kafka, permissions that imply these two do so only for a named resource.
 _NOT_IMPLIED: Final = tuple(
     one for one in _OPERATIONS if one not in (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
 )
@@ -52,9 +52,9 @@ def check_authorizer(
     decisions: Sequence[Decision] = (),
     other_settings: Any = None,
 ) -> None:
-    """Check that an authorizer keeps its contract, and decides as `decisions` say; see `check_gate`.
+    """Check that an authorizer keeps its contract, and decides as `decisions` expect; see `check_gate`.
 
-    Raises AssertionError. One that keeps ACLs has them created, listed and deleted.
+    Raises AssertionError. If it keeps ACLs, they are created, listed and deleted.
     """
     case = _Case(Authorizer, factory, settings, other_settings)
     case.decisions = decisions
@@ -83,7 +83,7 @@ def decides_true_or_false(case: _Case) -> None:
 
 
 def decides_alike_unlogged(case: _Case) -> None:
-    """`log_if_denied` changes what is logged, and no decision."""
+    """`log_if_denied` changes only what is logged, and no decision."""
     with case.opened() as authorizer:
         context = case.request(KafkaPrincipal("alice"))
         for question in _questions():
@@ -106,7 +106,7 @@ def says_what_decided(case: _Case) -> None:
 
 
 def agrees_with_itself_about_types(case: _Case) -> None:
-    """`authorize_by_resource_type` returns True where one resource of the type is allowed, else True or False."""
+    """`authorize_by_resource_type` returns True if one resource of the type is allowed, else True or False."""
     with case.opened() as authorizer:
         for principal in {ANONYMOUS.name, *(one.principal.partition(":")[2] for one in case.decisions)}:
             context = case.request(KafkaPrincipal(principal))
@@ -123,7 +123,7 @@ def agrees_with_itself_about_types(case: _Case) -> None:
 
 
 def decides_as_expected(case: _Case) -> None:
-    """It decides as the decisions say that it is checked with, whatever else it decided before."""
+    """It decides as the given decisions expect, whatever it decided before."""
     with case.opened() as authorizer:
         for _ in range(2):
             for one in case.decisions:
@@ -151,8 +151,9 @@ def decides_from_several_threads(case: _Case) -> None:
 
 
 def keeps_acls_or_says_that_it_does_not(case: _Case) -> None:
-    """ACLs that were created are listed and decide, and none is left once they are deleted; else each call raises
-    KafkaError."""
+    """ACLs that were created are listed and take effect, and none is left after they are deleted; else each call raises
+    KafkaError.
+    """
     alice = KafkaPrincipal("alice")
     wanted = (AclOperation.WRITE, ResourceType.TOPIC, "conformance")
     operation, resource_type, name = wanted

@@ -35,7 +35,7 @@ def socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 class Connected:
-    """A layer whose handshake is done. `peer` is the client's end; `descriptor` that of the layer's socket."""
+    """A layer whose handshake is done. `peer` is the client's end; `descriptor` is that of the layer's socket."""
 
     def __init__(self, layer: TransportLayer, descriptor: int, peer: socket.socket) -> None:
         self.layer = layer
@@ -72,11 +72,11 @@ class Connected:
         return bool(ready[0] or ready[1])
 
     def readable(self) -> bool:
-        """Return True if the socket has something now."""
+        """Return True if the socket has bytes now."""
         return self.wait(Interest.READ, 0)
 
     def receive_in_background(self, count: int) -> Callable[[], bytes]:
-        """Have the peer receive so many bytes; returns what waits for them."""
+        """Make the peer receive `count` bytes; return a function that waits for them."""
         found = bytearray()
 
         def run() -> None:
@@ -94,14 +94,14 @@ class Connected:
         return result
 
     def reset(self) -> None:
-        """Have the peer vanish: the server's side sees a reset."""
+        """Reset the connection at the peer: the server's side sees a reset."""
         self.peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.peer.close()
 
 
 @contextmanager
 def connected(transport: Transport, connect: Connect) -> Iterator[Connected]:
-    """A connection whose handshake both sides have ended."""
+    """Return a connection whose handshake both sides have ended."""
     with socket_pair() as (server, client):
         descriptor = server.fileno()
         layer = transport.wrap(server, Address(*client.getsockname()))
@@ -114,7 +114,7 @@ def connected(transport: Transport, connect: Connect) -> Iterator[Connected]:
 
 
 def handshake(layer: TransportLayer, descriptor: int, client: socket.socket, connect: Connect) -> socket.socket:
-    """Let both sides end their handshakes; the client's socket. Raises what the layer's raises."""
+    """Let both sides end their handshakes; return the client's socket. Raises exceptions of the layer's handshake."""
     made: list[socket.socket] = []
     failures: list[BaseException] = []
 

@@ -1,4 +1,4 @@
-"""`check_gate` and `check_throttle`: what limits connections and requests."""
+"""`check_gate` and `check_throttle`: check parts that limit connections and requests."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ _LARGE: Final = 1 << 40
 
 
 def check_gate(factory: Callable[[Any], ConnectionGate], settings: Any = None, *, other_settings: Any = None) -> None:
-    """Check that a connection gate keeps its contract. Raises AssertionError: part, rule, expectation, what happened.
+    """Check that a connection gate keeps its contract. Raises AssertionError with part, rule, expected and actual
+    behaviour.
 
-    `factory(settings)` makes one, as the server does; `other_settings` are what a reload of the file may bring.
+    `factory(settings)` makes a gate, as the server does; `other_settings` are settings that a reload of the file may
+    find.
     """
     case = PartCase(ConnectionGate, factory, settings, other_settings)
     run_rules(case.part_name, GATE_RULES, case)
@@ -70,7 +72,7 @@ def is_notified_of_authentication(case: PartCase) -> None:
 
 
 def is_called_from_several_threads(case: PartCase) -> None:
-    """Connections come and close on several threads; what they took is given back."""
+    """Connections come and close on several threads; all places are given back."""
     with case.opened() as gate:
 
         def one(number: int) -> None:
@@ -154,7 +156,7 @@ def charges_in_milliseconds(case: PartCase) -> None:
 
 
 def forgets_with_time(case: PartCase) -> None:
-    """A client that has been silent for an hour, and does little, is not throttled for what it did before."""
+    """A client that has been silent for an hour, and does little, is not throttled for its earlier requests."""
     with case.opened() as throttle:
         for context in _requests(case):
             throttle.charge(context, 1 << 20, 1.0)

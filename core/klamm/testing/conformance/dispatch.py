@@ -1,4 +1,4 @@
-"""`check_assigner` and `check_scheduler`: which processor a connection gets, and which request is next."""
+"""`check_assigner` and `check_scheduler`: check which processor a connection gets, and which request is next."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_assigner(
 
 
 def assigns_a_processor_that_there_is(case: PartCase) -> None:
-    """`assign` returns the index of one of the processors, of which there may be more or fewer at each call."""
+    """`assign` returns the index of one of the processors, whose number may differ at each call."""
     with case.opened() as assigner:
         for number in range(_MANY):
             loads = [ProcessorLoad(number % 3, 1e6 * one, 0.1 * one) for one in range(1 + number % 5)]
@@ -45,7 +45,7 @@ def says_how_often_it_rebalances(case: PartCase) -> None:
 
 
 def moves_connections_that_there_are(case: PartCase) -> None:
-    """`rebalance` returns Moves of connections that it was given, each to another processor that there is."""
+    """`rebalance` returns Moves of connections that it was given, each to another existing processor."""
     with case.opened() as assigner:
         for count in (1, 2, 4):
             at = {f"c-{one}-{number}": one for one in range(count) for number in range(4 if one == 0 else 1)}
@@ -70,7 +70,7 @@ ASSIGNER_RULES: Final = (
 
 
 class _SchedulerCase(PartCase):
-    """A scheduler is made with its capacity too, and opened with the services of the server."""
+    """A scheduler is also made with its capacity, and opened with the services of the server."""
 
     def __init__(self, factory: Callable[[Any, int], RequestScheduler], settings: Any, other_settings: Any) -> None:
         super().__init__(RequestScheduler, lambda given: factory(given, _CAPACITY), settings, other_settings)
@@ -95,7 +95,7 @@ class _SchedulerCase(PartCase):
             yield part
 
     def request(self, number: int, api_key: int = ApiKey.METADATA) -> RequestContext:
-        """A request of a client of its own."""
+        """Return a request of a separate client."""
         exchange = first_exchange(api_key)
         connection = self.listener.connection(client_id=f"client-{number}")
         return self.listener.request(exchange.request, exchange.version, connection)
@@ -110,7 +110,7 @@ def check_scheduler(
 
 
 def loses_and_repeats_no_request(case: _SchedulerCase) -> None:
-    """Each request that `offer` has taken comes out of `take` once."""
+    """Each request that `offer` has accepted comes out of `take` once."""
     with case.opened() as queue:
         offered = []
         for number in range(_CAPACITY):
@@ -153,7 +153,7 @@ def counts_what_waits(case: _SchedulerCase) -> None:
 
 
 def wakes_one_for_each_call(case: _SchedulerCase) -> None:
-    """After each `wake`, one `take` returns None, also one that comes later."""
+    """After each `wake`, one `take` returns None, even a later one."""
     with case.opened() as queue:
         for _ in range(3):
             queue.wake()

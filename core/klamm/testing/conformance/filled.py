@@ -13,16 +13,17 @@ from klamm.wire.records import Record, encode_batch
 from klamm.wire.struct_base import WireStruct
 
 NAME: Final = "conformance"
-"""What every topic, group and other thing is called."""
+"""The name of every topic, group and other entity."""
 _TOPIC_ID: Final = b"conformance-0001"
 _RECORDS: Final = "records"
 
 
 def filled_request(request_class: Any, version: int) -> Any:
-    """Every list has one element, every text is `NAME`, every batch has a record; numbers have their defaults.
+    """Return a request in which every list has one element, every text is `NAME`, every batch has a record, and numbers
+    have their defaults.
 
-    A field that the version does not have keeps its default. Ids of topics are of none that there is. A Produce wants
-    an answer, and is of no transaction. As a server decodes it.
+    A field that the version does not have keeps its default. Topic ids are of topics that do not exist. A Produce wants
+    an answer, and belongs to no transaction. The message is as a server decodes it.
     """
     return request_class.decode(version, bytearray(_encoded(request_class, version)))
 

@@ -82,7 +82,7 @@ def _marker(base_offset: int) -> bytes:
 
 
 def bomb() -> bytes:
-    """A few KB that unpack to twice as many records as a batch may have."""
+    """Return a batch of a few KB that decompresses to twice as many records as a batch may have."""
     count = DEFAULT_LIMITS.max_records + 1
     body = compress(Codec.ZSTD, _EMPTY_RECORD * count)
     header = read_header(_batch(Codec.NONE))
@@ -100,7 +100,7 @@ def _wants(part: Any, key: ApiKey) -> bool:
 
 
 def _produce(case: PartCase, part: Any, batch: bytes) -> Any:
-    """The records that are passed on; None for those that are refused."""
+    """Return the records that are passed on; None if they are refused."""
     data = [TopicProduceData(NAME, partition_data=[PartitionProduceData(0, batch)])]
     request = ProduceRequest(None, -1, 1000, data)
     try:
@@ -122,8 +122,9 @@ def takes_records_in_every_codec(case: PartCase) -> None:
 
 
 def takes_records_of_files(case: PartCase) -> None:
-    """The records of a Fetch are bytes or a region of a file, in each codec, in several batches, control batches among
-    them. What is passed on can be sent, keeps control batches, and a region that is not sent is closed."""
+    """The records of a Fetch are bytes or a region of a file, in each codec, in several batches, some of them control
+    batches. The result can be sent and keeps control batches, and a region that is not sent is closed.
+    """
     with case.opened() as part:
         if not _wants(part, ApiKey.FETCH):
             return
@@ -157,7 +158,7 @@ def _check_passed(passed: Any, sent: Any, marker: bytes, codec: Codec) -> None:
 
 
 def unpacks_no_bomb(case: PartCase) -> None:
-    """A produced batch of more records than a batch may have is refused or passed on, and not unpacked."""
+    """A produced batch of more records than a batch may have is refused or passed on, and not decompressed."""
     with case.opened() as part:
         if not _wants(part, ApiKey.PRODUCE):
             return

@@ -22,7 +22,7 @@ _DAY_MS: Final = 24 * 3600 * 1000
 class PartCase:
     """A part under test, which a suite makes and opens as the server does: `factory(settings)`.
 
-    `other_settings` are the settings that a SIGHUP may find. `listener` is that of the part opened last.
+    `other_settings` are settings that a SIGHUP may find. `listener` is that of the part opened last.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class PartCase:
         return f"the {self.contract.__name__} {getattr(made, '__module__', '?')}.{name}"
 
     def make(self) -> Any:
-        """A new part, which is not open."""
+        """Return a new part, which is not open."""
         return self._factory(self.settings)
 
     def host(self) -> Any:
@@ -51,7 +51,7 @@ class PartCase:
         return self.listener.context
 
     def neighbour(self) -> Any:
-        """Return the argument of `open` for another part of that class, beside the one opened last."""
+        """Return the argument of `open` for another part of that class, opened while the last one is open."""
         return MemoryListener("neighbour", self.listener.services).context
 
     @contextmanager
@@ -66,20 +66,20 @@ class PartCase:
 
 
 def fits_its_contract(case: PartCase) -> None:
-    """The factory makes an instance of the contract, whose methods take what they are called with."""
+    """The factory makes an instance of the contract, whose methods accept the arguments of klamm's calls."""
     problem = contract_problem(type(case.make()), case.contract)
     ensure(problem is None, str(problem))
 
 
 def can_be_made_again(case: PartCase) -> None:
-    """Each call of the factory makes another part, and starts nothing: that is for `open`."""
+    """Each call of the factory makes another part, and starts nothing: only `open` may start something."""
     before = set(threading.enumerate())
     ensure(case.make() is not case.make(), "two calls returned the same object")
     ensure(set(threading.enumerate()) == before, "the factory has started a thread")
 
 
 def opens_and_closes(case: PartCase) -> None:
-    """A part opens and closes, one after another and beside another one, each within seconds."""
+    """A part opens and closes, alone and together with another one, each within seconds."""
     for _ in range(2):
         part = case.make()
         within_patience("open", part.open, case.host())
@@ -92,7 +92,7 @@ def opens_and_closes(case: PartCase) -> None:
 
 
 def ends_its_threads(case: PartCase) -> None:
-    """A part that is closed has ended the threads that it started."""
+    """A closed part has ended the threads that it started."""
     before = set(threading.enumerate())
     with case.opened():
         pass
@@ -133,7 +133,7 @@ def _reconfigure(part: Any, settings: Any) -> None:
 
 
 def leaves_its_settings_alone(case: PartCase) -> None:
-    """A part does not change its settings: other parts have the same ones."""
+    """A part does not change its settings, which other parts share."""
     before = repr(case.settings)
     with case.opened() as part:
         part.reload()
@@ -151,7 +151,7 @@ def its_metrics_can_be_read(case: PartCase) -> None:
 
 @contextmanager
 def _logging_nothing(name: str) -> Iterator[None]:
-    """Raises Broken if something is logged there: klamm logs what a part raises, and goes on."""
+    """Raise Broken if something is logged there: klamm logs exceptions of a part, and continues."""
     failures: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: failures.append(record.getMessage())  # type: ignore[method-assign]

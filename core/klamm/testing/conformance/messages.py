@@ -19,8 +19,9 @@ class Exchange(NamedTuple):
 
 
 def exchanges(api_key: int, min_version: int | None = None, max_version: int | None = None) -> Iterator[Exchange]:
-    """Two of each version of an API that servers offer, or of those between two: with the values that a message has by
-    default, and with a request that is filled. What cannot be encoded is left out."""
+    """Yield two exchanges for each version of an API that servers offer, or for the versions between two: one with
+    default values, and one with a filled request. Messages that cannot be encoded are left out.
+    """
     module = load(api_key)
     request_class, response_class = (vars(module)[f"{module.NAME}{half}"] for half in ("Request", "Response"))
     first = module.VERSIONS.start if min_version is None else min_version

@@ -1,4 +1,4 @@
-"""`Playbook`: what a client sends to authenticate, and what comes of it."""
+"""`Playbook`: the messages of a client that authenticates, and the expected result."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from klamm.dataclasses import dataclass
 from klamm.shared.principal import KafkaPrincipal
 
 Client: TypeAlias = Callable[[], Generator[bytes, bytes, None]]
-"""Yields what the client sends; each `yield` returns what the server has sent back, empty if nothing.
+"""Yields the client's messages; each `yield` returns the server's answer, empty if there is none.
 
-It may return, or raise, when it gives up."""
+It may return, or raise, when it gives up.
+"""
 
 
 @dataclass(frozen=True)
 class Playbook:
-    """A login. `client` is what it sends: a list of bytes, or a generator function that sees each answer.
+    """A login. `client` has its messages: a list of bytes, or a generator function that sees each answer.
 
-    For an authenticator they are frames without their size, for a SASL mechanism tokens. `principal` is who the client
-    is in the end; None if the login must fail.
+    For an authenticator they are frames without their size, for a SASL mechanism tokens. `principal` is the resulting
+    principal; None if the login must fail.
     """
 
     client: Sequence[bytes] | Client
@@ -39,5 +40,5 @@ def answered(client: Generator[bytes, bytes, None], answer: bytes) -> bytes | No
 
 
 def _in_order(sent: Sequence[bytes]) -> Generator[bytes, bytes, None]:
-    # A list takes no answers; a generator does.
+    # A list ignores answers; a generator gets them.
     yield from (one for one in sent)

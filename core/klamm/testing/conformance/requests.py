@@ -1,4 +1,4 @@
-"""`check_filter` and `check_observer`: what stands beside the handlers of requests."""
+"""`check_filter` and `check_observer`: check the parts around the handlers of requests."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ _TIMES: Final = StageTimes(1, 2, 3, 4, 5, 6)
 def check_filter(factory: Callable[[Any], RequestFilter], settings: Any = None, *, other_settings: Any = None) -> None:
     """Check that a request filter keeps its contract; see `check_gate`.
 
-    It gets requests and responses of every version of its APIs: with the values that messages have by default, and
-    requests whose lists have an element, whose texts are `conformance` and whose batches have a record. Records come in
-    every codec, in several batches with control batches among them, in bytes and in regions of files, and as bombs.
-    """
+    It gets requests and responses of every version of its APIs: with default values, and requests whose lists have an
+    element, whose texts are `conformance` and whose batches have a record. Records come in every codec, in several
+    batches with control batches among them, as bytes and in regions of files, and as decompression bombs."""
     case = PartCase(RequestFilter, factory, settings, other_settings)
     run_rules(case.part_name, FILTER_RULES, case)
 
@@ -45,7 +44,7 @@ def names_its_apis(case: PartCase) -> None:
 
 
 def _passed(message: Any, outcome: Any) -> Any:
-    """Return the message that goes on: for a Hold, its message."""
+    """Return the message that goes on; for a Hold, its message."""
     return outcome.message if isinstance(outcome, Hold) else outcome
 
 
@@ -129,7 +128,7 @@ def filters_from_several_threads(case: PartCase) -> None:
 
 
 def keeps_no_message(case: PartCase) -> None:
-    """Two requests get messages of their own: what a filter passes on for one is not what it passes on for another."""
+    """Two requests get separate messages: the message passed on for one request is never passed on for another."""
     with case.opened() as part:
         for key in _keys(part):
             for exchange in list(exchanges(key))[-1:]:
@@ -199,13 +198,13 @@ def check_observer(
 
 
 def takes_what_happens(case: PartCase) -> None:
-    """Every event, in the order of a connection's life, is taken without an exception and without blocking."""
+    """Every event, in the order of a connection's life, is accepted without an exception and without blocking."""
     with case.opened() as observer:
         within_patience("an event", _Story(case, observer).run)
 
 
 def announces_apis(case: PartCase) -> None:
-    """`announced_api_keys` has keys of APIs. `starting` takes their requests, and raises KafkaError if anything."""
+    """`announced_api_keys` has keys of APIs. `starting` accepts their requests, and may raise only KafkaError."""
     with case.opened() as observer:
         keys = observer.announced_api_keys
         ensure(are_api_keys(keys), f"announced_api_keys is {keys!r}")

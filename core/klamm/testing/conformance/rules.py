@@ -1,4 +1,4 @@
-"""Rules of a conformance suite, each of which a part keeps or breaks.
+"""Rules of a conformance suite, which a part keeps or breaks.
 
 A rule is a function whose docstring states the expected behaviour. It returns if the part keeps the rule; an exception
 describes how the part breaks it.
@@ -15,14 +15,16 @@ from klamm.wire.api_keys import ApiKey
 T = TypeVar("T")
 
 PATIENCE_S: float = 5.0
-"""How long a call that must not block may take, and how long a suite waits for another thread or its peer."""
+"""Maximum duration of a call that must not block, and the time for which a suite waits for another thread or its
+peer.
+"""
 
 _THREADS: Final = 4
 _CALLS: Final = 25
 
 
 class Broken(Exception):
-    """A part breaks a rule; the message says what it did."""
+    """A part breaks a rule; the message describes what it did."""
 
 
 def ensure(kept: object, got: str) -> None:
@@ -32,7 +34,9 @@ def ensure(kept: object, got: str) -> None:
 
 
 def run_rules(part: str, rules: Sequence[Callable[[Any], None]], case: Any) -> None:
-    """Check each rule. Raises AssertionError for the first that is broken: part, rule, expectation, what happened."""
+    """Check each rule. Raises AssertionError for the first broken one, with part, rule, expected and actual
+    behaviour.
+    """
     for rule in rules:
         try:
             rule(case)
@@ -68,7 +72,7 @@ def within_patience(what: str, call: Callable[..., T], *arguments: Any) -> T:
 
 
 def from_threads(what: str, call: Callable[[int], object]) -> None:
-    """Call from several threads at once, with a number each time. Raises what a call has raised."""
+    """Call from several threads at once, with a number each time. Raises exceptions of the calls."""
     start = threading.Barrier(_THREADS)
     failures: list[BaseException] = []
 
@@ -98,7 +102,7 @@ def is_label(text: object) -> bool:
 
 
 def are_api_keys(keys: object) -> bool:
-    """Return True if these are keys of APIs that the protocol has."""
+    """Return True if these are keys of existing APIs."""
     known = set(ApiKey)
     try:
         return not isinstance(keys, (str, bytes)) and all(key in known for key in keys)  # type: ignore[attr-defined]

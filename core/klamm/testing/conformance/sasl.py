@@ -68,10 +68,10 @@ def check_sasl_mechanism(
     proved: KafkaPrincipal = ANONYMOUS,
     other_settings: Any = None,
 ) -> None:
-    """Check that a SASL mechanism keeps its contract, and that `playbooks` of tokens end as they say; see `check_gate`.
+    """Check that a SASL mechanism keeps its contract, and that `playbooks` of tokens end as expected; see `check_gate`.
 
-    `stores()` makes the credential stores that it looks users up in, `proved` is the principal that the transport
-    proves.
+    `stores()` makes the credential stores in which it looks up users, `proved` is the principal that the transport has
+    verified.
     """
     case = _MechanismCase(SaslMechanism, factory, settings, other_settings)
     case.playbooks, case.stores, case.proved = playbooks, stores, proved
@@ -113,7 +113,7 @@ def _raise(error: Exception) -> NoReturn:
 
 
 def _play(server: SaslServer, playbook: Playbook, change: Callable[[bytes], bytes] = bytes) -> SaslSuccess | None:
-    """Let a client do its part; None if it ends before it is in. Raises SaslError."""
+    """Let a client play its part; return None if the exchange ends before the client is in. Raises SaslError."""
     client = playbook.start()
     token = next(client, None)
     while token is not None:
@@ -144,7 +144,7 @@ def lets_no_user_in_that_does_not(case: _MechanismCase) -> None:
 
 
 def fails_on_garbage_with_sasl_error(case: _MechanismCase) -> None:
-    """A token that is garbage raises SaslError, or is challenged; it lets no user of the playbooks in."""
+    """A garbage token raises SaslError, or gets a challenge; it lets no user of the playbooks in."""
     principals = {one.principal for one in case.good} - {case.proved}
     with case.opened() as mechanism:
         for token in garbage():
@@ -177,7 +177,7 @@ def takes_no_part_for_the_whole(case: _MechanismCase) -> None:
 
 
 def keeps_exchanges_apart(case: _MechanismCase) -> None:
-    """Each exchange has a server of its own, and goes on whatever others do."""
+    """Each exchange has its own server, and is independent of others."""
     with case.opened() as mechanism:
         for playbook in case.good:
             first, second = case.exchange(mechanism), case.exchange(mechanism)
@@ -187,7 +187,9 @@ def keeps_exchanges_apart(case: _MechanismCase) -> None:
 
 
 def describes_success(case: _MechanismCase) -> None:
-    """A SaslSuccess has a KafkaPrincipal and a time to expire or None; its proof says why it is revoked, or None."""
+    """A SaslSuccess has a KafkaPrincipal, and a time of expiry or None; its proof returns the reason of its revocation,
+    or None.
+    """
     with case.opened() as mechanism:
         for playbook in case.good:
             server = case.exchange(mechanism)
@@ -204,7 +206,7 @@ def describes_success(case: _MechanismCase) -> None:
 
 
 def closes_at_any_time(case: _MechanismCase) -> None:
-    """An exchange may be closed before its first token, and after any other."""
+    """An exchange may be closed before its first token, and after any later one."""
     with case.opened() as mechanism:
         case.exchange(mechanism).close()
         for playbook in case.playbooks:
@@ -244,7 +246,7 @@ def check_credential_store(
 
 
 def _checks(store: CredentialStore, user: str, password: str) -> bool:
-    """Return True if a password is right, by the check that PLAIN makes."""
+    """Return True if a password is right, according to the check that PLAIN makes."""
     verified = store.verify_password(user, password)
     ensure(verified is None or type(verified) is bool, f"verify_password returned {verified!r}")
     if verified is not None:
@@ -266,7 +268,7 @@ def knows_its_users(case: _StoreCase) -> None:
 
 
 def knows_no_other_user(case: _StoreCase) -> None:
-    """A user that there is not has no credential, and no password is right; no name raises."""
+    """An unknown user has no credential, and no password is right; no name raises."""
     with case.opened() as store:
         for user in (*_STRANGE_USERS, *(f"{name}x" for name in case.passwords)):
             for mechanism in ScramMechanism:
@@ -278,7 +280,9 @@ def knows_no_other_user(case: _StoreCase) -> None:
 
 
 def returns_credentials_of_the_mechanism(case: _StoreCase) -> None:
-    """`scram_credential` returns a ScramCredential or None, and the same for each call; `blocking` says if it waits."""
+    """`scram_credential` returns a ScramCredential or None, and the same one for each call; `blocking` is True if it
+    waits.
+    """
     with case.opened() as store:
         ensure(store.blocking is True or store.blocking is False, f"blocking is {store.blocking!r}")
         for user in case.passwords:
@@ -289,7 +293,9 @@ def returns_credentials_of_the_mechanism(case: _StoreCase) -> None:
 
 
 def draws_any_credential(case: _StoreCase) -> None:
-    """`any_credential` returns a credential or None for every draw from 0 to 2 ** 64 - 1, the same for equal ones."""
+    """`any_credential` returns a credential or None for every draw from 0 to 2 ** 64 - 1, and the same one for equal
+    draws.
+    """
     with case.opened() as store:
         for mechanism in ScramMechanism:
             for draw in (0, 1, 1 << 63, _LAST_DRAW):
@@ -311,7 +317,7 @@ def lists_users_without_waiting(case: _StoreCase) -> None:
 
 
 def is_watched(case: _StoreCase) -> None:
-    """`watch` takes a function, and returns at once."""
+    """`watch` accepts a function, and returns at once."""
     with case.opened() as store:
         within_patience("watch", store.watch, lambda users: None)
 

@@ -1,4 +1,4 @@
-"""`check_api_set` and `check_extension`: what serves requests, and what stands beside the listeners."""
+"""`check_api_set` and `check_extension`: check the parts that serve requests, and those outside of listeners."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _ApiSetCase(PartCase):
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[tuple[ApiSet, list[ApiHandler]]]:
-        """An open set that has been notified of its listener, and its handlers."""
+        """Yield the handlers of an open set that has been notified of its listener."""
         with self.opened() as part:
             handlers = list(part.handlers())
             part.listener_opened(self.listener.context)
@@ -55,9 +55,8 @@ class _ApiSetCase(PartCase):
 def check_api_set(factory: Callable[[Any], ApiSet], settings: Any = None, *, other_settings: Any = None) -> None:
     """Check that a handler set keeps its contract; see `check_gate`.
 
-    Each of its APIs gets two requests of every version: one with the values that messages have by default, so with
-    empty lists, and one whose lists have an element, whose texts are `conformance` and whose batches have a record.
-    """
+    Each of its APIs gets two requests of every version: one with default values and so with empty lists, and one whose
+    lists have an element, whose texts are `conformance` and whose batches have a record."""
     with tempfile.TemporaryDirectory(prefix="klamm-conformance-") as folder:
         case = _ApiSetCase(Path(folder), factory, settings, other_settings)
         run_rules(case.part_name, API_SET_RULES, case)
@@ -160,7 +159,7 @@ def forgets_connections(case: _ApiSetCase) -> None:
 
 
 def goes_on_where_it_stopped(case: _ApiSetCase) -> None:
-    """A set that was closed can be opened again with the same directory."""
+    """A closed set can be opened again with the same directory."""
     case.data_dir = Path(tempfile.mkdtemp(dir=case._base))
     try:
         for _ in range(2):
@@ -200,7 +199,9 @@ def check_extension(
 
 
 def stands_by_a_server(case: _ExtensionCase) -> None:
-    """`ready` and `stopping` return within seconds, and `stopping` may come without `ready`: a start may fail."""
+    """`ready` and `stopping` return within seconds, and `stopping` may come without `ready`, because a start may
+    fail.
+    """
     for started in (True, False):
         with case.opened() as part:
             if started:

@@ -10,7 +10,7 @@ from klamm.wire.chunks import Buffer
 
 
 class SilentTransport(TransportLayer):
-    """Receives nothing, and takes everything that is sent; `proved` is the principal that it proves."""
+    """A transport that receives nothing and accepts all bytes; `proved` is the principal that it reports."""
 
     def __init__(self, proved: KafkaPrincipal = ANONYMOUS) -> None:
         self._principal = proved
@@ -21,11 +21,11 @@ class SilentTransport(TransportLayer):
         return self._principal
 
     def handshake(self) -> Interest:
-        """Done at once."""
+        """Return NONE: the handshake is done at once."""
         return Interest.NONE
 
     def read_into(self, buffer: memoryview) -> int:
-        """There is nothing."""
+        """Return WOULD_BLOCK: nothing ever arrives."""
         return WOULD_BLOCK
 
     def write(self, chunks: Sequence[Buffer], more: bool = False) -> int:
@@ -37,4 +37,4 @@ class SilentTransport(TransportLayer):
         return count
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""

@@ -1,4 +1,4 @@
-"""`check_transport`: what carries the bytes of a connection."""
+"""`check_transport`: checks parts that carry the bytes of a connection."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _duplicate(sock: socket.socket) -> int:
 
 
 def waits_for_a_silent_peer(case: _TransportCase) -> None:
-    """With a peer that sends nothing, no call blocks: the handshake says what it waits for."""
+    """With a peer that sends nothing, no call blocks: the handshake returns the event for which it waits."""
     with case.opened() as transport, socket_pair() as (server, client):
         layer = transport.wrap(server, Address(*client.getsockname()))
         interest = within_patience("handshake", layer.handshake)
@@ -118,7 +118,9 @@ def reads_what_was_sent(case: _TransportCase) -> None:
 
 
 def says_what_it_holds(case: _TransportCase) -> None:
-    """While bytes are left that the socket does not have, `has_buffered_data` is True, and so is `may_buffer`."""
+    """While the layer holds bytes that are no longer in the socket, `has_buffered_data` is True, and so is
+    `may_buffer`.
+    """
     with case.opened() as transport, connected(transport, case.connect) as it:
         it.peer.sendall(b"0123456789")
         for left in range(10, 0, -1):
@@ -130,7 +132,7 @@ def says_what_it_holds(case: _TransportCase) -> None:
 
 
 def writes_in_order(case: _TransportCase) -> None:
-    """`write` takes chunks of every kind and size, and returns how many bytes of them, in order, it has written."""
+    """`write` accepts chunks of every kind and size, and returns the number of bytes that it has written, in order."""
     chunks: list[Any] = [b"one", bytearray(b"two"), memoryview(b"three"), _bytes(_LARGE), b"", b"end"]
     expected = b"".join(bytes(one) for one in chunks)
     with case.opened() as transport:
@@ -159,7 +161,7 @@ def _write_all(it: Connected, chunks: list[Any], more: bool = False) -> None:
 
 
 def stops_at_a_full_socket(case: _TransportCase) -> None:
-    """If the peer reads nothing, `write` returns 0 in the end and does not block; later everything arrives."""
+    """If the peer does not read, `write` finally returns 0 and does not block; later everything arrives."""
     with case.opened() as transport, connected(transport, case.connect) as it:
         data, sent = _bytes(_FLOOD), 0
         for _ in range(_FLOODS):
@@ -178,7 +180,7 @@ def stops_at_a_full_socket(case: _TransportCase) -> None:
 
 
 def sends_files(case: _TransportCase) -> None:
-    """`send_file` sends bytes of a file from a position, returns how many, and leaves the file open."""
+    """`send_file` sends bytes of a file from a position, returns their number, and leaves the file open."""
     data = _bytes(_LARGE)
     with case.opened() as transport, connected(transport, case.connect) as it, tempfile.TemporaryFile() as file:
         file.write(data)
@@ -236,8 +238,9 @@ def proves_who_the_peer_is(case: _TransportCase) -> None:
 
 
 def is_aborted_from_any_thread(case: _TransportCase) -> None:
-    """`end_session` notes its reason and aborts: from any thread, also again and after `close`, without an exception.
-    After it nothing but the end, or OSError, is read, unless the layer cannot do it."""
+    """`end_session` notes its reason and aborts: from any thread, repeatedly and after `close`, without an exception.
+    Afterwards only the end, or OSError, is read, unless the layer cannot abort.
+    """
     with case.opened() as transport, connected(transport, case.connect) as it:
         within_patience("end_session", it.layer.end_session, "revoked")
         ensure(it.layer.session_end == "revoked", f"session_end is {it.layer.session_end!r}")
@@ -249,7 +252,7 @@ def is_aborted_from_any_thread(case: _TransportCase) -> None:
 
 
 def closes_twice(case: _TransportCase) -> None:
-    """`close` closes the socket, never raises, and may be called twice, before the handshake is done too."""
+    """`close` closes the socket, never raises, and may be called twice, and before the handshake is done."""
     with case.opened() as transport:
         with connected(transport, case.connect) as it:
             within_patience("close", it.layer.close)

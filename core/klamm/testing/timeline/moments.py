@@ -1,4 +1,6 @@
-"""`Moment`: a line of a timeline. What stands out has a mark; polling, and the same request again, are one line."""
+"""`Moment`: a line of a timeline. Notable moments have a mark; polling, and repeated requests, are folded into one
+line.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from klamm.wire.named_entities import entities_of
 
 
 class Mark(StrEnum):
-    """The reason why a moment stands out, if it does."""
+    """The reason why a moment is notable, if it is."""
 
     FAILURE = "failure"
     FAULT = "fault"
@@ -28,7 +30,7 @@ class Mark(StrEnum):
 
 
 QUIET: Final = (Mark.REQUEST, Mark.POLLING)
-"""These do not stand out: they fold until something of their client does."""
+"""APIs that are not notable: their requests are folded until a notable moment of their client."""
 
 _POLLS: Final = frozenset(
     {
@@ -59,10 +61,10 @@ _SHOWN_TOPICS: Final = 3
 
 @dataclass(slots=True)
 class Moment:
-    """One line: a request, the same one several times, or a change of the server.
+    """One line: a request, repeated equal requests, or a change of the server.
 
-    `client` is empty for what no client did; `nodes` are the ids of those it concerns. `started_ns` is the server's
-    monotonic clock. `source` is the first request, of which `to_json` gives the content; None for a change.
+    `client` is empty if no client caused it; `nodes` are the ids of the nodes concerned. `started_ns` is the server's
+    monotonic clock. `source` is the first request, whose content `to_json` returns; None for a change.
     """
 
     started_ns: int
@@ -85,7 +87,7 @@ class Moment:
 
 @dataclass(slots=True)
 class Lanes:
-    """The lines of a timeline, oldest first, and its lanes; `dropped` is how many lines came before them."""
+    """The lines of a timeline, oldest first, and its lanes; `dropped` is the number of earlier lines."""
 
     title: str
     moments: list[Moment]
@@ -102,7 +104,7 @@ class Lanes:
 def moment_of(
     request: Any, fault: str | None, node_id: int, name_of: Callable[[bytes], str | None], client: str
 ) -> Moment:
-    """Return the moment of a recorded request; `fault` is what a rule did to it, `name_of` names topic ids."""
+    """Return the moment of a recorded request; `fault` is the effect of a rule on it, `name_of` names topic ids."""
     mark, text = _mark(request, fault), _text(request, name_of)
     more = [f"fault {fault}"] if fault else []
     if request.outcome not in _HAS_ANSWER:
@@ -123,7 +125,7 @@ def moment_of(
 
 
 def fold(moments: Iterable[Moment]) -> list[Moment]:
-    """Return moments in the order of their beginnings; those of a client that say the same are one until a mark."""
+    """Return moments in the order of their beginnings; equal moments of a client are one until a mark."""
     found: list[Moment] = []
     open_runs: dict[str, dict[tuple[Any, ...], Moment]] = {}
     for moment in sorted(moments, key=lambda each: each.started_ns):

@@ -21,7 +21,7 @@ _NODE: Final = "node {}"
 
 
 def render_page(timeline: Lanes) -> str:
-    """Return the file's text. It loads nothing; what clients chose, e.g. their ids, is text."""
+    """Return the file's text. It loads nothing; names that clients chose, e.g. their ids, are escaped text."""
     style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     title = _shown(timeline.title) or "timeline"
     last = timeline.moments[-1] if timeline.moments else None
@@ -63,7 +63,7 @@ def _lanes(timeline: Lanes) -> Iterator[str]:
     named = [(client, [each.client == client for each in timeline.moments]) for client in timeline.clients]
     named += [(_NODE.format(node), [node in each.nodes for each in timeline.moments]) for node in timeline.nodes]
     for name, belongs in named:
-        # What stands out is drawn last, above the others.
+        # Notable moments are drawn last, above the others.
         marks = [
             _mark(
                 number, moment, *(100 * (at_ns - start_ns) / span_ns for at_ns in (moment.started_ns, moment.ended_ns))

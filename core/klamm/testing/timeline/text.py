@@ -1,4 +1,4 @@
-"""A timeline as lines for a terminal: seconds before the end, a column for each client and node, and what happened."""
+"""A timeline as lines for a terminal: seconds before the end, a column for each client and node, and the event."""
 
 from __future__ import annotations
 

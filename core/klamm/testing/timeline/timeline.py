@@ -18,7 +18,7 @@ _NO_CLIENT_ID: Final = "no client id"
 
 
 class Sources(NamedTuple):
-    """The content of a timeline, by the parts of a server that keep it; each is empty where there is no such part.
+    """The content of a timeline, by the parts of a server that keep it; each is empty if there is no such part.
 
     `requests` are those of a recording, `fired` those of a book of faults, `changes` those of `klamm_broker`'s nodes.
     """
@@ -31,7 +31,7 @@ class Sources(NamedTuple):
 
 
 def read_sources(shared: SharedState) -> Sources:
-    """Return what the parts of a server have kept."""
+    """Return the content that the parts of a server have kept."""
 
     def found(key: str) -> Any:
         def missing() -> Any:
@@ -52,7 +52,7 @@ def read_sources(shared: SharedState) -> Sources:
 
 
 def moments_of(sources: Sources) -> list[Moment]:
-    """Return a moment for each request and change, in no order."""
+    """Return a moment for each request and change, in no particular order."""
     faults = {(connection_id, correlation_id): text for connection_id, correlation_id, text in sources.fired}
     ids = sources.node_ids
     found = [
@@ -102,11 +102,11 @@ class Timeline(Lanes):
         return cls(title, kept, len(folded) - len(kept) + bool(failure), clients, nodes, end_ns)
 
     def __bool__(self) -> bool:
-        """Return false where nothing happened before the failure."""
+        """Return False if nothing happened before the failure."""
         return any(each.mark is not Mark.FAILURE for each in self.moments)
 
     def text(self, columns: int = 80, lines: int = 60) -> str:
-        """Return the latest lines for a terminal, in ASCII but for names, without colours."""
+        """Return the latest lines for a terminal, in ASCII except for names, without colours."""
         return render_text(self, columns, lines)
 
     def html(self) -> str:
