@@ -15,6 +15,7 @@ from klamm.wire.messages.describe_configs import DescribeConfigsRequest, Describ
 from klamm_broker.configs.topic_config import ConfigType
 from klamm_broker.features import SUPPORTED
 from tools.messages.descriptions import committed
+from tools.release.bounds import unlike
 from tools.release.facts import Facts, latest_and_fields
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -44,6 +45,7 @@ def differences(facts: Facts) -> Iterator[Difference]:
     yield from _errors(facts)
     yield from _features(facts)
     yield from _configs(facts)
+    yield from _bounds(facts)
     yield from _recorded(facts)
 
 
@@ -119,6 +121,11 @@ def _configs(facts: Facts) -> Iterator[Difference]:
             yield Difference(key, f"config {name}: {kind}, {default}, klamm has {', '.join(mine)}")
     for name in ours.keys() - facts.configs.keys():
         yield Difference(name.partition(":")[2], f"config {name}: klamm has it", is_newer=True)
+
+
+def _bounds(facts: Facts) -> Iterator[Difference]:
+    for name, text in unlike({name: validator for name, (_, _, validator) in facts.configs.items()}):
+        yield Difference(name.partition(":")[2], f"numbers of {name}: {text}")
 
 
 def described() -> dict[str, tuple[str, str]]:

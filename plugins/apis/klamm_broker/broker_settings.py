@@ -83,7 +83,7 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
         doc="Time that the first rebalance of an empty group waits for more members.",
     )
     group_min_session_timeout_ms: int = setting(
-        6000, minimum=1, doc="Shortest session timeout that a member may request."
+        6000, minimum=0, doc="Shortest session timeout that a member may request."
     )
     group_max_session_timeout_ms: int = setting(
         1_800_000, minimum=1, doc="Longest session timeout that a member may request."

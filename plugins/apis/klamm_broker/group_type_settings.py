@@ -108,7 +108,7 @@ class ShareGroupSettings:
         5,
         "Number of deliveries to members of a share group after which a record is archived.",
         minimum=2,
-        maximum=25,
+        maximum=10,
     )
     group_share_min_delivery_count_limit: int = _bound(
         2, "Lowest delivery count limit", "share group", minimum=2, maximum=5

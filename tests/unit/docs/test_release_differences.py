@@ -14,6 +14,7 @@ from klamm.wire.releases import RELEASES
 from klamm_broker.features import SUPPORTED
 from tools.generate_releases import render
 from tools.messages.descriptions import committed
+from tools.release.bounds import Bounds, of_klamm, of_validator, unlike
 from tools.release.comparison import RECORDED, Difference, described, differences, explained
 from tools.release.facts import Facts, constants, latest_and_fields
 
@@ -86,11 +87,43 @@ def test_each_kind_of_difference_is_found() -> None:
         "config topic:novel.ms (LONG, 5): klamm has none",
         "config topic:retention.ms: LONG, 7, klamm has LONG, 604800000",
         "validator of topic:segment.ms: [7,...]",
+        "numbers of topic:segment.ms: at least 7, klamm takes at least 1",
         "metric NovelPerSec was not in",
         "rights of Produce: ['ALTER', 'TOPIC']",
     ):
         assert expected in new
-    assert len(new.splitlines()) == 13
+    assert len(new.splitlines()) == 14
+
+
+@pytest.mark.parametrize(
+    ("validator", "expected"),
+    [
+        ("[1,...]", Bounds(1, None)),
+        ("[-131072,...,22]", Bounds(-131072, 22)),
+        ("[1,...,9] or -1", Bounds(-1, 9)),
+        ("[0,...,2147483647]", Bounds(0, None)),
+        ("[compact, delete]", None),
+        ("non-empty list", None),
+    ],
+)
+def test_validators_of_numbers_are_read(validator: str, expected: Bounds | None) -> None:
+    assert of_validator(validator) == expected
+
+
+def test_configs_take_kafkas_numbers_except_zeros_that_stop_the_server() -> None:
+    validators = json.loads(RECORDED.read_text("utf-8"))["validators"]
+    assert len({name for name in of_klamm() if of_validator(validators.get(name, "")) is not None}) > 100
+    assert dict(unlike(validators)) == dict.fromkeys(
+        (
+            "broker:log.cleaner.backoff.ms",
+            "broker:log.cleaner.threads",
+            "broker:log.flush.offset.checkpoint.interval.ms",
+            "broker:log.flush.start.offset.checkpoint.interval.ms",
+            "broker:max.connection.creation.rate",
+            "broker:max.connections",
+        ),
+        "at least 0, klamm takes at least 1",
+    )
 
 
 def test_additions_to_an_older_release_are_newer() -> None:
