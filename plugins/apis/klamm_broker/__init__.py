@@ -1,4 +1,6 @@
-"""The handler sets `broker`, which serves topics, logs and groups as one Apache Kafka broker does, and `control`."""
+"""The handler set `broker`, which serves topics, logs and groups like one Apache Kafka broker, and the handler set
+`control`.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,13 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_api_sets() -> Iterator[Provider]:
-    """The handler sets. Their other modules are imported when a listener names one."""
+    """Yield the handler sets. Their other modules are imported when a listener names one."""
     yield Provider(
         "broker",
         factory="klamm_broker.broker:Broker",
         settings="klamm_broker.broker_settings:BrokerSettings",
         summary="an embedded Kafka broker: topics, produce, fetch, consumer groups, admin APIs",
-        # As in Kafka, where quotas work as soon as they are set.
+        # As in Kafka, where quotas take effect as soon as they are set.
         gates=("connection_quota", "creation_rate"),
         throttles=("client_quota",),
         default=True,

@@ -1,4 +1,4 @@
-"""`Broker`: the state that all handlers share, how it opens and closes, and its periodic work."""
+"""`Broker`: the state that all handlers share, its opening and closing, and its periodic work."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ _TELEMETRY: Final = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 class Broker(ApiSet):
     """An embedded Kafka broker: node, controller and coordinator of everything, in one data directory.
 
-    Threads: handlers run on processors and request handlers, all at once. Topics, logs, groups, sessions and the store
-    each guard themselves; what is here does not change between `open` and `close`. Periodic work has a thread of its
-    own, as a slow disk must not hold up the timers of others; compaction has another while there is some to do.
+    Threads: handlers run on processors and request handlers concurrently. Topics, logs, groups, sessions and the store
+    each have their own locks; the fields of this class do not change between `open` and `close`. Periodic work has its
+    own thread, because a slow disk must not hold up other timers; compaction has another thread while there is work.
     """
 
     settings: BrokerSettings
@@ -78,7 +78,7 @@ class Broker(ApiSet):
         make_store: Callable[[Path, bool], Store] = lambda path, sync: Store(path, sync_submitted=sync),
         boot_id: Callable[[], str] = read_boot_id,
     ) -> None:
-        """`operations` are the file calls, `make_store` makes the store of a path."""
+        """`operations` are the file calls; `make_store` returns the store at a path."""
         super().__init__(settings or BrokerSettings())
         self._operations = operations or FileOperations()
         self._may_skip_syncs = operations is None
@@ -114,7 +114,7 @@ class Broker(ApiSet):
         self._recovered_in_ms = 0.0
 
     def open(self, server: ServerContext) -> None:
-        """Open the data directory and recover what is in it.
+        """Open the data directory and recover its contents.
 
         Raises MetaPropertiesError, DataDirectoryLockedError, StoreError, OSError.
         """
@@ -134,7 +134,7 @@ class Broker(ApiSet):
             max_producers=self.settings.producer_id_max_entries,
         )
         self._compaction = BackgroundCompaction(self.logs.compaction)
-        # Takes the directory's lock: from here on only this process writes to it.
+        # This takes the directory's lock: from here on only this process writes to it.
         self.logs.open()
         try:
             self._open_state(server)
@@ -290,7 +290,7 @@ class Broker(ApiSet):
         self.store.close()
 
     def connection_closed(self, connection: ConnectionContext) -> None:
-        """End the share sessions of the connection, which another thread releases, and the fetch that waits."""
+        """End the share sessions of the connection, whose records another thread releases, and its waiting fetch."""
         if ended := self.shares.sessions.connection_closed(connection.connection_id):
             self.long_work.submit(partial(self.shares.release, ended), connection.client_address.host)
         self.fetch_purgatory.expire_soon(connection.connection_id)
@@ -313,7 +313,7 @@ class Broker(ApiSet):
         return partial(_name_of, self.topics)
 
     def handlers(self) -> Iterable[ApiHandler]:
-        """One per module `klamm_broker.handlers.k…`: those of the first node."""
+        """Return one handler for each module `klamm_broker.handlers.k…`: those of the first node."""
         return self._handlers(0)
 
     def handlers_of(self, listener: ListenerContext) -> Iterable[ApiHandler]:

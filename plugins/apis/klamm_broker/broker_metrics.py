@@ -62,9 +62,9 @@ _TRAFFIC_METRICS: Final[dict[str, tuple[str, Callable[[TopicTraffic], int]]]] = 
 def register(
     topics: TopicRegistry, producers: ProducerTotal, nodes: Mapping[int, BrokerServices], registry: MetricsRegistry
 ) -> None:
-    """Register them all. Those of fetch sessions are of all nodes together.
+    """Register the broker's metrics. Those of fetch sessions are of all nodes together.
 
-    Of more than 1,000 topics or partitions, the first are reported; of logs, the open ones.
+    If there are more than 1,000 topics or partitions, the first ones are reported; of logs, only the open ones.
     """
 
     def of_logs(read: Callable[[PartitionLog], int]) -> Callable[[], Iterator[tuple[dict[str, str], float]]]:

@@ -255,7 +255,7 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Values that contradict each other, and a key for delegation tokens that cannot be read."""
+        """Yield values that contradict each other, and a key for delegation tokens that cannot be read."""
         least, most = self.log_cleaner_min_compaction_lag_ms, self.log_cleaner_max_compaction_lag_ms
         if least > most:
             message = f"{least} is greater than log.cleaner.max.compaction.lag.ms ({most})"

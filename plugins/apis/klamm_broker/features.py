@@ -1,6 +1,6 @@
 """The features of the cluster and their finalized levels (KIP-584, KIP-1022). Follows Kafka's `FeatureControlManager`.
 
-A level that was never set is the default of this klamm: what a new Kafka cluster of the same release begins with.
+A level that was never set has klamm's default: the level of a new Kafka cluster of the same release.
 """
 
 from __future__ import annotations
@@ -39,10 +39,12 @@ SUPPORTED: Final = (
     Feature(ELIGIBLE_LEADER_REPLICAS_VERSION, 0, 1, 1),
     Feature(STREAMS_VERSION, 0, 1, 1),
 )
-"""With the default levels. `metadata.version` is that of the Kafka release that klamm follows, and stays.
+"""Features with their default levels. `metadata.version` is that of the Kafka release that klamm follows, and cannot
+change.
 
-`kraft.version` and `eligible.leader.replicas.version` have no effect; the former is that of controllers which the
-settings name. `kafka-features upgrade --release-version` names them, and all or none is updated.
+`kraft.version` and `eligible.leader.replicas.version` have no effect; the level of the former is that of controllers
+named in the settings. `kafka-features upgrade --release-version` names both, and either all features or none are
+updated.
 """
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
@@ -58,7 +60,7 @@ class FeatureUpdate(NamedTuple):
 
 
 class FeatureRegistry:
-    """The finalized levels, durable in the store. `published` is what ApiVersions reports.
+    """The finalized levels, durable in the store. ApiVersions reports `published`.
 
     Threads: any. Changes are made one at a time, and wait for the store.
     """
@@ -82,7 +84,7 @@ class FeatureRegistry:
         self._publish(values.get(_EPOCH, 0), levels)
 
     def level(self, name: str) -> int:
-        """The finalized level of a feature; 0 if it is not finalized."""
+        """Return the finalized level of a feature; 0 if it is not finalized."""
         return self.published.current.level(name)
 
     def update(self, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False) -> None:

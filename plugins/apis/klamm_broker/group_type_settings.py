@@ -65,7 +65,7 @@ class ConsumerGroupSettings:
     )
 
     def consumer_group_problems(self) -> Iterator[tuple[str, str]]:
-        """Values that contradict each other."""
+        """Yield values that contradict each other."""
         if "classic" not in self.group_coordinator_rebalance_protocols:
             yield "group.coordinator.rebalance.protocols", "must include classic"
         for name, value, known in (
@@ -182,7 +182,7 @@ class StreamsGroupSettings:
     )
 
     def streams_group_problems(self) -> Iterator[tuple[str, str]]:
-        """Values that contradict each other."""
+        """Yield values that contradict each other."""
         if self.group_streams_num_standby_replicas > self.group_streams_max_standby_replicas:
             yield (
                 "group.streams.num.standby.replicas",
@@ -208,7 +208,7 @@ _BOUNDED: Final = {
     ),
     "streams": ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"),
 }
-"""By type of group: what a group's own config may set between `min` and `max`."""
+"""By type of group: the configs that a group itself may set between `min` and `max`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +216,7 @@ class GroupTypeSettings(ConsumerGroupSettings, ShareGroupSettings, StreamsGroupS
     """The keys `group.consumer.*`, `group.share.*` and `group.streams.*` of `[broker]`."""
 
     def group_type_problems(self) -> Iterator[tuple[str, str]]:
-        """Values that contradict each other."""
+        """Yield values that contradict each other."""
         yield from self.consumer_group_problems()
         yield from self.streams_group_problems()
         for kind, keys in _BOUNDED.items():

@@ -1,4 +1,4 @@
-"""`Cluster`: the nodes of one broker, and the view that each has."""
+"""`Cluster`: the nodes of one broker, and each node's view of the cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Cluster:
-    """Life: made, then `load` once the topics are there."""
+    """Life cycle: constructed, then `load` once the topics exist."""
 
     elections: Elections
     nodes: Nodes
@@ -35,7 +35,7 @@ class Cluster:
         self._coordinators = Coordinators(self.membership)
 
     def load(self, topics: TopicRegistry, store: Store, leave: Callable[[Callable[[str], bool]], None]) -> None:
-        """Read back who leads what; `leave` as for `Nodes`. Raises StoreError."""
+        """Read back the leaders of partitions; `leave` as for `Nodes`. Raises StoreError."""
         self.elections = Elections(topics, store, self.membership)
         self.elections.load()
         self.nodes = Nodes(self.membership, self._coordinators, topics, self.elections, leave)
@@ -46,7 +46,7 @@ class Cluster:
         shared.once("klamm.controlled-nodes", lambda: ControlledNodes(self.membership, self.elections, topics))
 
     def view(self, node: int) -> ClusterView:
-        """The cluster as a node sees it, by its position."""
+        """Return the cluster as a node sees it, by the node's position."""
         return ClusterView(self._first_id + node, self.membership, self._coordinators)
 
     def describe(self) -> str:

@@ -1,4 +1,4 @@
-"""`ControlledNodes`: what a controller orders the nodes of a broker to do, and which orders are too old.
+"""`ControlledNodes`: carries out a controller's orders to the nodes of a broker, and refuses old ones.
 
 Follows `ReplicaManager.becomeLeaderOrFollower`, `stopReplicas` and `maybeUpdateMetadataCache` of Kafka 3.9.
 """
@@ -24,7 +24,7 @@ _NO_TOPIC_ID: Final = bytes(16)
 
 
 class PartitionOrder(NamedTuple):
-    """The leadership that a partition shall have. `topic_id` is all zeros where the request has none."""
+    """The leadership that a partition is to have. `topic_id` is all zeros if the request has none."""
 
     topic: str
     partition: int
@@ -33,7 +33,7 @@ class PartitionOrder(NamedTuple):
 
 
 class ControlledNode:
-    """One node. Its controller epoch and the leader epochs that it was given rise, and never fall."""
+    """One node. Its controller epoch and its known leader epochs rise, and never fall."""
 
     def __init__(self, node_id: int, membership: Membership, elections: Elections, topics: TopicRegistry) -> None:
         self.node_id = node_id
@@ -63,7 +63,7 @@ class ControlledNode:
         return results
 
     def update_metadata(self, controller_epoch: int, orders: Iterable[PartitionOrder]) -> None:
-        """UpdateMetadata: of partitions that there are. Raises KafkaError(STALE_CONTROLLER_EPOCH)."""
+        """Apply UpdateMetadata to existing partitions. Raises KafkaError(STALE_CONTROLLER_EPOCH)."""
         with self._lock:
             self._check_controller_epoch(controller_epoch)
             self._impose(map(self._with_known_replicas, orders))
@@ -71,8 +71,9 @@ class ControlledNode:
     def stop_replicas(
         self, controller_epoch: int, orders: Mapping[tuple[str, int], tuple[int, bool]]
     ) -> dict[tuple[str, int], ErrorCode]:
-        """StopReplica: the result of each order: by topic and partition the leader epoch, negative for none, and
-        whether the replica is deleted. Raises KafkaError(STALE_CONTROLLER_EPOCH)."""
+        """Apply StopReplica. Return the results by topic and partition; each order has a leader epoch, negative for
+        none, and a flag that deletes the replica. Raises KafkaError(STALE_CONTROLLER_EPOCH).
+        """
         results = {}
         with self._lock:
             self._check_controller_epoch(controller_epoch)
@@ -85,7 +86,8 @@ class ControlledNode:
         return results
 
     def shut_down(self, node_id: int, broker_epoch: int) -> list[Partition]:
-        """ControlledShutdown: have others lead what a node leads. Returns what no other node can lead now.
+        """Apply ControlledShutdown: let other nodes lead the node's partitions. Return those that no other node can
+        lead now.
 
         Raises KafkaError: NOT_CONTROLLER, BROKER_NOT_AVAILABLE, STALE_BROKER_EPOCH.
         """
@@ -113,7 +115,7 @@ class ControlledNode:
         if order.topic_id not in (_NO_TOPIC_ID, topic_id):
             return ErrorCode.INCONSISTENT_TOPIC_ID
         wanted, current = order.leadership, partition.leadership
-        # The same order to another node has changed the leadership already: all nodes share it.
+        # The same order to another node has already changed the leadership, which all nodes share.
         is_shared = (
             wanted == current._replace(leader_id=wanted.leader_id)
             and current.leader_id in (wanted.leader_id, NO_LEADER)

@@ -1,7 +1,7 @@
-"""`Coordinators`: which node coordinates a group, or the transactions of an id.
+"""`Coordinators`: maps groups and transactional ids to the nodes that coordinate them.
 
 As in Kafka, a key belongs to a partition of `__consumer_offsets` or `__transaction_state`, and the leader of that
-partition is its coordinator. Neither topic is there, so the partitions are numbers with a leader each.
+partition is its coordinator. The topics themselves need not exist: here a partition is a number with a leader.
 """
 
 from __future__ import annotations
@@ -24,19 +24,21 @@ def coordinator_partition(key: str) -> int:
 
 @lru_cache(_KEYS_KEPT)
 def partition_for(key: str, partitions: int) -> int:
-    """Return one of so many partitions for a key: Java's `abs(key.hashCode()) % partitions`."""
+    """Return the partition of a key: Java's `abs(key.hashCode()) % partitions`."""
     code = 0
     units = key.encode("utf-16-be", "surrogatepass")
     for position in range(0, len(units), 2):
         code = (31 * code + (units[position] << 8) + units[position + 1]) & 0xFFFFFFFF
     if code >= 1 << 31:
         code -= 1 << 32
-    # Java has no positive number for the smallest one; Kafka takes 0.
+    # Java has no positive number for the smallest one; Kafka uses 0.
     return 0 if code == -(1 << 31) else abs(code) % partitions
 
 
 class Coordinators:
-    """Partitions are dealt to the nodes in turn. One whose node does not run has the next that does."""
+    """Partitions are assigned to the nodes in turn. If a partition's node is not running, the next running one
+    coordinates it.
+    """
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
@@ -54,5 +56,5 @@ class Coordinators:
         return next(node for step in range(len(nodes)) if (node := nodes[(first + step) % len(nodes)]) in running)
 
     def move(self, key: str, node_id: int) -> None:
-        """Have a node coordinate this key, and all others of its partition."""
+        """Make a node the coordinator of this key, and of all others of its partition."""
         self._moved = {**self._moved, coordinator_partition(key): node_id}

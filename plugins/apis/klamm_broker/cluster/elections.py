@@ -1,6 +1,6 @@
-"""`Elections`: who leads a partition, as nodes stop and start and as requests ask for it.
+"""`Elections`: chooses the leaders of partitions when nodes stop or start, and when requests ask for it.
 
-Follows Kafka's `PartitionChangeBuilder`. All replicas are one log, so every replica whose node runs is in sync.
+Follows Kafka's `PartitionChangeBuilder`. All replicas are one log, so every replica on a running node is in sync.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _Change: TypeAlias = "tuple[Partition, Leadership]"
 
 
 class Elections:
-    """Changes are made one at a time; each raises the epoch of its partition, and ends the requests that wait there."""
+    """Changes are made one at a time; each raises the epoch of its partition, and ends the requests that wait for the
+    partition.
+    """
 
     def __init__(self, topics: TopicRegistry, store: Store, membership: Membership) -> None:
         self._topics = topics
@@ -35,7 +37,7 @@ class Elections:
         self._lock = threading.Lock()
 
     def load(self) -> None:
-        """Read back what was stored, for the nodes that there are now. Raises StoreError."""
+        """Read back the stored leaderships, for the existing nodes. Raises StoreError."""
         rows = self._store.read("SELECT key, value FROM cluster WHERE key LIKE ?", (LEADERSHIP_ROWS + "%",))
         for key, value in rows:
             topic = self._topics.by_id(bytes.fromhex(key.removeprefix(LEADERSHIP_ROWS)))
@@ -52,10 +54,10 @@ class Elections:
             return stored._replace(replicas=replicas)
         return Leadership(replicas[0], stored.epoch + 1, replicas)
 
-    # As nodes stop and start
+    # When nodes stop and start
 
     def node_stopped(self, node_id: int) -> None:
-        """Have other replicas lead what the node led; without one that runs, no node leads."""
+        """Let other replicas lead the node's partitions; a partition without a running replica has no leader."""
         self._change(
             lambda: [
                 (each, self._without(each.leadership, node_id))
@@ -65,7 +67,7 @@ class Elections:
         )
 
     def node_started(self, node_id: int) -> None:
-        """Have the node lead those of its partitions that no node leads."""
+        """Let the node lead those of its partitions that no node leads."""
         self._change(
             lambda: [
                 (each, each.leadership.followed_by(node_id, each.leadership.replicas))
@@ -84,12 +86,12 @@ class Elections:
     def _all(self) -> Iterator[Partition]:
         return (partition for topic in self._topics.all() for partition in topic.partitions)
 
-    # As requests ask for it
+    # When requests ask for it
 
     def move(self, partition: Partition, node_id: int) -> None:
-        """Have a node lead a partition; it becomes a replica if it is none. NO_LEADER: no node leads.
+        """Make a node the leader of a partition; it becomes a replica if it is not one. NO_LEADER: no node leads.
 
-        Raises ValueError for a node that does not run.
+        Raises ValueError for a node that is not running.
         """
 
         def decide() -> Iterator[_Change]:
@@ -103,7 +105,7 @@ class Elections:
         self._change(decide)
 
     def elect_preferred(self, partition: Partition) -> None:
-        """Have the first replica lead. Raises KafkaError: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE."""
+        """Make the first replica the leader. Raises KafkaError: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE."""
 
         def decide() -> Iterator[_Change]:
             leader_id, _epoch, replicas = partition.leadership
@@ -116,7 +118,9 @@ class Elections:
         self._change(decide)
 
     def elect_any(self, partition: Partition) -> None:
-        """Have any replica lead that runs. Raises KafkaError: ELECTION_NOT_NEEDED, ELIGIBLE_LEADERS_NOT_AVAILABLE."""
+        """Make any running replica the leader. Raises KafkaError: ELECTION_NOT_NEEDED,
+        ELIGIBLE_LEADERS_NOT_AVAILABLE.
+        """
 
         def decide() -> Iterator[_Change]:
             leader_id, _epoch, replicas = partition.leadership
@@ -130,7 +134,9 @@ class Elections:
         self._change(decide)
 
     def reassign(self, partition: Partition, replicas: Sequence[int]) -> None:
-        """Give a partition other replicas, which takes no time: there is one log. Its leader stays if it can."""
+        """Give a partition other replicas, which is immediate because there is only one log. Its leader stays if
+        possible.
+        """
 
         def decide() -> Iterator[_Change]:
             leader_id, _epoch, before = partition.leadership
@@ -141,12 +147,12 @@ class Elections:
 
         self._change(decide)
 
-    # As a controller orders it
+    # When a controller orders it
 
     def impose(self, changes: Iterable[tuple[Partition, Leadership]]) -> None:
-        """Take these leaderships, of an epoch each that is higher than that of its partition; others are left out.
+        """Apply these leaderships if their epoch is higher than that of the partition; ignore the others.
 
-        A leader that does not run, or has no replica, is none.
+        A leader that is not running, or has no replica, means no leader.
         """
 
         def decide() -> Iterable[_Change]:
@@ -161,7 +167,9 @@ class Elections:
         self._change(decide)
 
     def leave(self, node_id: int) -> list[Partition]:
-        """Have other replicas lead what a node leads. Returns what has other replicas, but none that runs."""
+        """Let other replicas lead the node's partitions. Return partitions that have other replicas, but no running
+        one.
+        """
         remaining: list[Partition] = []
 
         def decide() -> Iterator[_Change]:
@@ -177,7 +185,7 @@ class Elections:
         return remaining
 
     def remove_replica(self, partition: Partition, node_id: int) -> None:
-        """Take a partition from a node. The last replica stays, and does not lead."""
+        """Remove a node's replica of a partition. The last replica stays, and does not lead."""
 
         def decide() -> Iterator[_Change]:
             leader_id, _epoch, replicas = partition.leadership
@@ -210,7 +218,7 @@ class Elections:
             partition.wake_fetches()
 
     def _note(self, changes: Iterable[_Change]) -> None:
-        """Keep who leads what from now on, for the reports of tests."""
+        """Record the leaders from now on, for the reports of tests."""
         moves: dict[tuple[int, int], list[str]] = {}
         for partition, leadership in changes:
             move = (partition.leadership.leader_id, leadership.leader_id)

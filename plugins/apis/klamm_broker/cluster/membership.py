@@ -1,4 +1,4 @@
-"""`Membership`: the nodes of one process, which of them run, and where clients reach them."""
+"""`Membership`: the nodes of one process, their state, and the addresses at which clients reach them."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class NodeEndpoint(NamedTuple):
 
 
 class Membership:
-    """Nodes are numbered from `first_id` on. Reads take no lock: what changes is replaced as a whole.
+    """Nodes are numbered from `first_id` on. Reads take no lock, because changed values are replaced as a whole.
 
-    `listeners` are those of all nodes; a node's is found by its position and by the listener's name in the
-    configuration. `generation` rises with each change of the cluster, so that descriptions of it can be kept.
+    `listeners` are those of all nodes; a node's listener is found by its position and by the listener's name in the
+    configuration. `generation` rises with each change of the cluster, so that descriptions of it can be cached.
     `changes` are the latest 1,000, for the reports of tests.
     """
 
@@ -53,7 +53,7 @@ class Membership:
         self.running: Sequence[int] = self.node_ids
         self.generation = 0
         self.starts: Mapping[int, int] = dict.fromkeys(self.node_ids, 1)
-        """How often each node has started: Kafka's broker epochs."""
+        """Number of times that each node has started: Kafka's broker epochs."""
         self._first_id = first_id
         self._rack = rack
         self.listeners = listeners or {}
@@ -65,7 +65,7 @@ class Membership:
         self.changes.append(ClusterChange(self._clock.monotonic_ns(), kind, node_id, text))
 
     def set_running(self, node_ids: Sequence[int]) -> None:
-        """These nodes run, and no others. Raises ValueError for none: the last node cannot stop."""
+        """Set the running nodes. Raises ValueError for an empty set: the last node cannot stop."""
         if not node_ids:
             raise ValueError("the last running node cannot be stopped")
         started = [node_id for node_id in node_ids if node_id not in self.running]
@@ -77,7 +77,7 @@ class Membership:
         self.generation += 1
 
     def check(self, node_id: int) -> None:
-        """Raise LookupError if there is no such node."""
+        """Raise LookupError if the node does not exist."""
         if node_id not in self.node_ids:
             known = ", ".join(str(each) for each in self.node_ids)
             raise LookupError(f"there is no node {node_id}; there is {known}")

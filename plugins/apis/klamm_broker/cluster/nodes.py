@@ -1,4 +1,4 @@
-"""`Nodes`: what a test does to the nodes of a broker. Each change takes effect at once, and by itself."""
+"""`Nodes`: lets a test control the nodes of a broker. Each change takes effect at once, and by itself."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 class Nodes:
-    """From any thread but a processor's, one call at a time. Raises LookupError for what there is not.
+    """Any thread except a processor's may call it, one call at a time. Raises LookupError for an unknown node, topic or
+    partition.
 
-    `leave(is_moved)` answers the requests that wait for groups of which `is_moved(group_id)` is true.
+    `leave(is_moved)` answers the requests that wait for groups for which `is_moved(group_id)` is true.
     """
 
     def __init__(
@@ -40,7 +41,9 @@ class Nodes:
         self._lock = threading.Lock()
 
     def describe(self) -> list[dict[str, Any]]:
-        """Each node: its id, its addresses by listener, whether it runs, its epoch, how many partitions it leads."""
+        """Return for each node its id, its addresses by listener, its state, its epoch, and the number of partitions
+        that it leads.
+        """
         leaders = [partition.leadership.leader_id for topic in self._topics.all() for partition in topic.partitions]
         return [
             {
@@ -59,7 +62,7 @@ class Nodes:
         return self._membership.changes.copy()
 
     def leaders(self, topic: str) -> dict[int, int]:
-        """The leader of each partition of a topic, -1 for none."""
+        """Return the leader of each partition of a topic, -1 for none."""
         found = self._topics.get(topic)
         if found is None:
             raise LookupError(f'there is no topic "{topic}"')
@@ -70,9 +73,9 @@ class Nodes:
         return self._coordinators.node_of(key)
 
     def stop(self, node_id: int) -> None:
-        """Close a node's ports and connections; others lead and coordinate what it did.
+        """Close a node's ports and connections; other nodes take over its partitions and groups.
 
-        A partition with no replica elsewhere has no leader then. Raises ValueError for the last node that runs.
+        A partition without a replica elsewhere then has no leader. Raises ValueError for the last running node.
         """
         self._membership.check(node_id)
         with self._lock:
@@ -88,7 +91,8 @@ class Nodes:
             self._leave_moved(before)
 
     def start(self, node_id: int) -> None:
-        """Open a stopped node's ports again. It leads what no node leads; an election gives it the rest back.
+        """Open a stopped node's ports again. It leads partitions without a leader; an election gives it the others
+        back.
 
         Raises an exception if a port is taken meanwhile.
         """
@@ -105,20 +109,21 @@ class Nodes:
             self._leave_moved(before)
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Have a node lead a partition. Raises ValueError for one that does not run."""
+        """Make a node the leader of a partition. Raises ValueError for a node that is not running."""
         self._membership.check(node_id)
         with self._lock:
             self._elections.move(self._partition(topic, partition), node_id)
 
     def make_leaderless(self, topic: str, partition: int) -> None:
-        """Have no node lead a partition, until one is moved there, elected or started."""
+        """Leave a partition without a leader, until one is moved there, elected or started."""
         with self._lock:
             self._elections.move(self._partition(topic, partition), NO_LEADER)
 
     def move_coordinator(self, key: str, node_id: int) -> None:
-        """Have a node coordinate a group, or the transactions of an id, and all others of its offsets partition.
+        """Make a node the coordinator of a group, or of the transactions of an id, and of all others of its offsets
+        partition.
 
-        Raises ValueError for a node that does not run.
+        Raises ValueError for a node that is not running.
         """
         self._membership.check(node_id)
         if node_id not in self._membership.running:

@@ -1,4 +1,4 @@
-"""`ClusterView`: the cluster as one of its nodes sees it, which every handler asks."""
+"""`ClusterView`: the cluster as one of its nodes sees it, for every handler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ClusterView:
-    """One for each node. `node_id` is the node that a request has come to."""
+    """One for each node. `node_id` is the node that received a request."""
 
     def __init__(self, node_id: int, membership: Membership, coordinators: Coordinators | None = None) -> None:
         self.node_id = node_id
@@ -25,7 +25,7 @@ class ClusterView:
 
     @property
     def controller_id(self) -> int:
-        """The node that clients take for the controller: the first that runs."""
+        """Return the node that clients take for the controller: the first running one."""
         return self.membership.running[0]
 
     @property
@@ -65,7 +65,9 @@ class ClusterView:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def replica_lists(self, replicas: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
-        """The replicas, those in sync, and those whose nodes do not run; if none runs, the first is in sync alone."""
+        """Return the replicas, those in sync, and the offline ones; if no replica is running, only the first is in
+        sync.
+        """
         running = self.membership.running
         online = [node_id for node_id in replicas if node_id in running]
         offline = [node_id for node_id in replicas if node_id not in running]

@@ -1,4 +1,4 @@
-"""`ConfigAccount`: what the configs of groups, brokers and subscriptions count of the limit for all of them."""
+"""`ConfigAccount`: counts the configs of groups, brokers and subscriptions towards their common limit."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from klamm_broker.storage.store import Store
 
 _CONFIG_BYTES: Final = 1024
-"""About what a config takes besides its value."""
+"""Approximate size of a config without its value."""
 
 
 class ConfigAccount:
-    """All configs but those of topics. Who changes them has a right to, so they count for the total alone.
+    """All configs except those of topics. Changing them needs authorization, so they count only towards the total.
 
     The caller makes one change at a time.
     """
 
     def __init__(self, ledger: Ledger, store: Store) -> None:
-        """Count what is set. Raises StoreError."""
+        """Count the configs that are set. Raises StoreError."""
         self._ledger = ledger
         sql = "SELECT resource_name, name, value FROM configs WHERE resource_type != ?"
         for resource_name, name, value in store.read(sql, (TOPIC_RESOURCE,)):
@@ -31,9 +31,9 @@ class ConfigAccount:
 
     @contextmanager
     def changing(self, name: str, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[None]:
-        """Count the configs of a resource that change, unless that fails.
+        """Count changed configs of a resource, unless the change fails.
 
-        Raises KafkaError(POLICY_VIOLATION) where they would take more and there is no room.
+        Raises KafkaError(POLICY_VIOLATION) if they would become larger and there is no room.
         """
         more = _size(name, after) - _size(name, before)
         if more > 0 and not self._ledger.reserve(UNKNOWN_OWNER, more, in_use=bool(before)):

@@ -1,4 +1,4 @@
-"""A copy of a topic's own configs beside its records, for when its directories are found without the store.
+"""A copy of a topic's own configs beside its records, in case its directories are found without the store.
 
 The configs in the store are authoritative. A topic with configs has the copy, as JSON, in the directory of partition 0.
 """
@@ -20,7 +20,7 @@ TOPIC_CONFIGS_FILE: Final = "topic.configs"
 
 
 def write_copy(operations: FileOperations, directory: Path, overrides: Mapping[str, str], *, sync: bool) -> None:
-    """Keep a copy in a partition's directory. A failure is logged: only the copy is missing then."""
+    """Write a copy to a partition's directory. A failure is logged: then only the copy is missing."""
     path = directory / TOPIC_CONFIGS_FILE
     try:
         if overrides:
@@ -32,7 +32,7 @@ def write_copy(operations: FileOperations, directory: Path, overrides: Mapping[s
 
 
 def read_copy(directory: Path) -> dict[str, str]:
-    """The copy; empty, with a log line, if it is missing or unreadable."""
+    """Return the copy; empty, with a log line, if it is missing or unreadable."""
     path = directory / TOPIC_CONFIGS_FILE
     try:
         found = json.loads(path.read_bytes())

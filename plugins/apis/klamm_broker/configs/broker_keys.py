@@ -1,4 +1,4 @@
-"""The broker configs that there are: those of the broker's settings, and those of the server around it."""
+"""The existing broker configs: those of the broker's settings, and those of the server around it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _KINDS: Final = (
 
 
 def text_of(value: Any) -> str | None:
-    """A value as Kafka writes it."""
+    """Return a value in Kafka's notation."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -70,15 +70,15 @@ def text_of(value: Any) -> str | None:
 
 
 def topic_key_of(broker_name: str) -> str:
-    """The topic config that a dynamic broker config is the default of; the name itself if there is none."""
+    """Return the topic config whose default is a dynamic broker config; the name itself if there is none."""
     return _TOPIC_KEY_OF.get(broker_name, broker_name)
 
 
 class BrokerKey(NamedTuple):
     """One broker config: its value in the settings (None: not set), and its description.
 
-    `dynamic` is "cluster-wide" or "per-broker" for one that changes while the broker runs, else empty. `per_node` says
-    that the nodes of one process may differ in it.
+    `dynamic` is "cluster-wide" or "per-broker" for a config that can change while the broker runs, else empty.
+    `per_node` is True if the nodes of one process may have different values.
     """
 
     name: str
@@ -91,9 +91,9 @@ class BrokerKey(NamedTuple):
 
 
 def server_keys(server: ServerContext, node_id: int, node: int) -> list[BrokerKey]:
-    """Configs of the server that the broker runs in: its directory, its own settings, the addresses of one node.
+    """Return configs of the server that runs the broker: its directory, its own settings, the addresses of one node.
 
-    `node` is its position.
+    `node` is the node's position.
     """
     listeners = [
         ((one.configured_as or one.name).upper(), one) for one in server.listeners.values() if one.node == node
@@ -126,7 +126,7 @@ def server_keys(server: ServerContext, node_id: int, node: int) -> list[BrokerKe
     ]
     keys = [BrokerKey(*each) for each in described]
     for each in server.configs():
-        # A listener's own key has the type of the server's.
+        # A listener's own key has the type of the server's key.
         kind = _kind_of(re.sub(r"^listener\.name\.[^.]+\.", "", each.name), each.kind)
         value, default = text_of(each.value), text_of(each.default)
         keys.append(BrokerKey(each.name, value, default, kind, each.doc, each.dynamic, each.per_node))

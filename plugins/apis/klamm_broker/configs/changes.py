@@ -63,7 +63,7 @@ _OPERATIONS = frozenset(int(operation) for operation in Operation)
 def for_each_resource(
     context: RequestContext, requests: Sequence[tuple[Resource, T]], change: Callable[[Resource, T], None]
 ) -> list[Outcome]:
-    """Change each resource that the client may alter; one that fails does not affect the others."""
+    """Change each resource that the client may alter; a failure does not affect the others."""
     times = Counter(resource for resource, _ in requests)
     outcomes = []
     for resource, wanted in {resource: (resource, wanted) for resource, wanted in requests}.values():
@@ -141,7 +141,7 @@ def _note(
     before: Mapping[str, str],
     after: Mapping[str, str],
 ) -> None:
-    """Note the configs that were asked for, and those that are gone with them."""
+    """Record the configs that the request names, and those that are deleted with them."""
     kind = ResourceType(resource.kind).name
     for name in dict.fromkeys([*asked, *sorted(before.keys() - after.keys())]):
         context.note_change(kind, resource.name, name, before.get(name), after.get(name))
@@ -202,7 +202,7 @@ def _alter_one(kind: int, values: dict[str, str], change: Change) -> None:
 
 def _is_list(kind: int, name: str) -> bool:
     if kind == ResourceType.CLIENT_METRICS:
-        # Kafka knows no types of these, so they are only set and deleted.
+        # Kafka does not know their types, so they can only be set and deleted.
         return False
     return is_list(topic_key_of(name) if kind == ResourceType.BROKER else name)
 
@@ -218,7 +218,7 @@ def _check_subscription(resource: Resource) -> None:
 
 
 def _effective(kind: int, values: Mapping[str, str], name: str) -> str:
-    """The list that APPEND and SUBTRACT start from: the resource's own, or else Kafka's default."""
+    """Return the list to which APPEND and SUBTRACT apply: the resource's own, or else Kafka's default."""
     if name in values:
         return values[name]
     return text_of(TOPIC_CONFIGS[topic_key_of(name) if kind == ResourceType.BROKER else name].default) or ""
@@ -238,7 +238,9 @@ def _current(broker: BrokerServices, resource: Resource) -> dict[str, str]:
 
 
 def _check_min_insync_replicas(broker_name: str, current: Mapping[str, str], values: Mapping[str, str]) -> None:
-    """Raise KafkaError(INVALID_CONFIG) for a new value of one broker: it is of all, or of a topic."""
+    """Raise KafkaError(INVALID_CONFIG) for a new value of one broker: the config belongs to all brokers, or to a
+    topic.
+    """
     value = values.get(_MIN_INSYNC_REPLICAS)
     if broker_name and value is not None and value != current.get(_MIN_INSYNC_REPLICAS):
         raise KafkaError(
@@ -289,7 +291,7 @@ def _apply(broker: BrokerServices, resource: Resource, values: Mapping[str, str]
         raise KafkaError(ErrorCode.INVALID_REQUEST, "topics have no common configs: a topic must be named")
     check_topic_name(resource.name)
     check_topic_configs(values)
-    # Values that are valid alone may contradict each other.
+    # Values that are valid by themselves may contradict each other.
     broker.configs.log_config(values)
     topic = broker.topics.get(resource.name)
     if topic is None:

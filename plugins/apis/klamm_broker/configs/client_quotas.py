@@ -19,7 +19,7 @@ CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
 ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
 
-# The largest value of each key whose value is a whole number; None takes fractions.
+# The largest value of each key with integer values; None allows fractions.
 _USER_AND_CLIENT_KEYS: Final[dict[str, float | None]] = {
     "producer_byte_rate": INT64_MAX,
     "consumer_byte_rate": INT64_MAX,
@@ -36,9 +36,9 @@ def quota_table(context: RequestContext) -> Table:
 
 
 def keys_of(entity: QuotaEntity) -> dict[str, float | None]:
-    """The quotas that an entity can have, with their largest values.
+    """Return the quotas that an entity can have, with their largest values.
 
-    Raises KafkaError INVALID_REQUEST for an entity that cannot be; follows
+    Raises KafkaError INVALID_REQUEST for an impossible entity; follows
     `ClientQuotaControlManager.configKeysForEntityType`.
     """
     if not entity:

@@ -1,6 +1,6 @@
 """The configs that clients describe and alter, of topics and of the broker, with the source of each value.
 
-A value is looked for in Kafka's order: the topic's own, this broker's dynamic one, the dynamic default of all brokers,
+Values are searched in Kafka's order: the topic's own, this broker's dynamic one, the dynamic default of all brokers,
 the settings, Kafka's default. Follows Kafka's `ConfigHelper`, `LogConfig` and `DynamicBrokerConfig`.
 """
 
@@ -72,7 +72,7 @@ class Operation(enum.IntEnum):
 
 
 class Synonym(NamedTuple):
-    """One place where a value was found."""
+    """One source of a value."""
 
     name: str
     value: str | None
@@ -103,13 +103,13 @@ _FALLBACKS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "log.roll.jitter.ms": (("log.roll.jitter.hours", _MS_PER_HOUR),),
     "log.flush.interval.ms": (("log.flush.scheduler.interval.ms", 1),),
 }
-"""Broker keys that replace one that is not set, with the factor from their unit to milliseconds."""
+"""Broker keys that replace an unset one, with the factor from their unit to milliseconds."""
 
 _OF_LISTENER: Final = re.compile(re.escape(LISTENER_PREFIX) + r"[^.]+\.")
 
 
 def check_value(name: str, text: str) -> None:
-    """Raise KafkaError(INVALID_CONFIG) for a value that a topic config cannot have, or a config that does not exist."""
+    """Raise KafkaError(INVALID_CONFIG) for an invalid value of a topic config, or an unknown config."""
     parse(name, text)
 
 
@@ -127,13 +127,13 @@ def is_list(name: str) -> bool:
 class ConfigRegistry:
     """Dynamic broker configs, and the effective configs of topics.
 
-    Dynamic are the broker configs that topics inherit, settings of the broker (`live`), and settings of the server:
-    `server_keys` gives the server's configs, `change_server` checks and changes those of them that are dynamic.
-    `on_change` is called once changed ones are in force. `topic_overrides` gives the configs of each topic, which
-    changed defaults must fit.
+    Dynamic configs are the broker configs that topics inherit, settings of the broker (`live`), and settings of the
+    server: `server_keys` returns the server's configs, `change_server` checks and changes the dynamic ones. `on_change`
+    is called when changes have taken effect. `topic_overrides` returns the configs of each topic, which changed
+    defaults must not contradict.
 
-    Nodes of one process share all but the settings of their listeners, and what has no effect. Where there are several,
-    a node has dynamic configs of these alone.
+    Nodes of one process share all configs except the settings of their listeners and those without effect. If there are
+    several nodes, only these can be dynamic configs of a single node.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class ConfigRegistry:
         ),
     ) -> None:
         self.changing = threading.Lock()
-        """Held from reading the configs that a change starts from until it is stored."""
+        """Held from reading the configs on which a change is based until the change is stored."""
         self._store = store
         self._topic_overrides = topic_overrides
         self._server_keys = server_keys
@@ -164,7 +164,9 @@ class ConfigRegistry:
         self._default_log_config = LogConfig(self._inherited)
 
     def load(self) -> None:
-        """Read the dynamic configs back. One that cannot be in force is reported and left out. Raises StoreError."""
+        """Read the dynamic configs back. A config that contradicts others is reported and left out. Raises
+        StoreError.
+        """
         for resource, name, value in self._store.read(
             "SELECT resource_name, name, value FROM configs WHERE resource_type = ? ORDER BY resource_name, name",
             (ResourceType.BROKER,),
@@ -191,7 +193,7 @@ class ConfigRegistry:
         self._live.take(settings)
 
     def _merged(self, dynamic: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-        """Return the dynamic configs that hold for all nodes; those of a single node are among them."""
+        """Return the dynamic configs that apply to all nodes, including those of a single node."""
         own = dynamic[str(self._first_node_id)] if len(self._nodes) == 1 else {}
         return {**dynamic[DEFAULT_BROKERS], **own}
 
@@ -209,7 +211,7 @@ class ConfigRegistry:
         self._change_server(values, validate_only, of_nodes)
 
     def _check_server(self, dynamic: Mapping[str, Mapping[str, str]]) -> None:
-        """Raise KafkaError(INVALID_CONFIG) if the server does not take its part of these."""
+        """Raise KafkaError(INVALID_CONFIG) if the server refuses its part of these."""
         try:
             self._put_in_server(dynamic, validate_only=True)
         except ValueError as error:
@@ -228,7 +230,7 @@ class ConfigRegistry:
         return LogConfig({**self._inherited, **overrides}) if overrides else self._default_log_config
 
     def log_config_in_force(self, topic: str, overrides: Mapping[str, str]) -> LogConfig:
-        """Return the config of a log as `log_config` does, but report and leave out configs that contradict others.
+        """Return the config of a log like `log_config`, but report and leave out configs that contradict others.
 
         Contradictions may appear when defaults in the settings have changed, or when another release wrote the configs.
         """
@@ -248,10 +250,10 @@ class ConfigRegistry:
     def describe_topic(
         self, overrides: Mapping[str, str], names: Collection[str] | None = None, *, as_written: bool = False
     ) -> list[ConfigEntry]:
-        """The configs of a topic that has these overrides: those of these names that exist, or all if there are none.
+        """Return the configs of a topic with these overrides: the existing ones among `names`, or all if it is None.
 
-        As in Kafka, an empty list of names stands for all, and internal configs are described if the topic has them.
-        Overrides are described as they are parsed (` 5 ` is 5, TRUE is true), or with `as_written` as they are.
+        As in Kafka, an empty list of names means all, and internal configs are described if the topic has them.
+        Overrides are described in parsed form (` 5 ` is 5, TRUE is true), or with `as_written` unchanged.
         """
         asked = set(names) if names else None
         there = itertools.chain(TOPIC_CONFIGS, INTERNAL_CONFIGS.keys() & overrides.keys())
@@ -295,7 +297,8 @@ class ConfigRegistry:
     def describe_broker(
         self, node_id: int, resource_name: str, names: Collection[str] | None = None
     ) -> list[ConfigEntry]:
-        """The configs of a node, or those set as dynamic defaults (an empty name): of these names, or all if none.
+        """Return the configs of a node, or for an empty name those set as dynamic defaults; restricted to `names`, if
+        given.
 
         Raises KafkaError(INVALID_REQUEST) for another broker than the node.
         """
@@ -335,7 +338,9 @@ class ConfigRegistry:
     def _described_synonyms(
         self, name: str, key: BrokerKey | None = None, node_name: str | None = None
     ) -> list[Synonym]:
-        """By source, without the keys in other units that come before the first of this name, as in Kafka."""
+        """Return the synonyms by source, without keys in other units that precede the first one of this name, as in
+        Kafka.
+        """
         by_source = sorted(self._synonyms(name, self._dynamic, key, node_name), key=lambda each: each.source)
         return list(itertools.dropwhile(lambda each: each.name != name, by_source))
 
@@ -346,7 +351,9 @@ class ConfigRegistry:
         own: BrokerKey | None = None,
         node_name: str | None = None,
     ) -> Iterable[Synonym]:
-        """Every source of a value, the effective one first. `own` is the key if it is not that of the settings."""
+        """Return every source of a value, the effective one first. `own` is the key if it does not come from the
+        settings.
+        """
         names = [name, *(fallback for fallback, _factor in _FALLBACKS.get(name, ()))]
         plain = _OF_LISTENER.sub("", name)
         if plain != name:
@@ -367,16 +374,16 @@ class ConfigRegistry:
                 yield Synonym(other, key.default, ConfigSource.DEFAULT_CONFIG)
 
     def dynamic(self, resource_name: str) -> dict[str, str]:
-        """The dynamic configs of a node, or with an empty name those of all."""
+        """Return the dynamic configs of a node, or for an empty name those of all."""
         return dict(self._dynamic[resource_name])
 
     def check_names(self, resource_name: str, names: Iterable[str]) -> None:
-        """Raise KafkaError for configs that this resource cannot have, INVALID_CONFIG for those that nodes share."""
+        """Raise KafkaError for configs that this resource cannot have; INVALID_CONFIG for those that nodes share."""
         for name in names:
             self._check_dynamic_name(resource_name, name)
 
     def check_dynamic(self, resource_name: str, values: Mapping[str, str]) -> None:
-        """Raise KafkaError if these could not be in force: by themselves, with others, or with a topic's own."""
+        """Raise KafkaError if these values are invalid by themselves, or contradict others or a topic's own."""
         self.check_names(resource_name, values)
         _check_values(values)
         dynamic = {**self._dynamic, resource_name: dict(values)}
@@ -401,9 +408,9 @@ class ConfigRegistry:
         return True
 
     def set_dynamic(self, resource_name: str, values: Mapping[str, str]) -> None:
-        """Replace the dynamic configs of a broker resource, durably, and let them take effect.
+        """Replace the dynamic configs of a broker resource, durably, and apply them.
 
-        Raises StoreError, KafkaError(INVALID_CONFIG) as `check_dynamic`.
+        Raises StoreError, and KafkaError(INVALID_CONFIG) like `check_dynamic`.
         """
         self.check_dynamic(resource_name, values)
         self._store.write_and_wait(replace_configs(ResourceType.BROKER, resource_name, values))
@@ -443,7 +450,7 @@ def _is_there(entry: ConfigEntry) -> bool:
 
 
 def _says_nothing(entry: ConfigEntry) -> bool:
-    """Return True if a config is not set: one of a single listener, or one that is empty by default."""
+    """Return True if a config is not set: it belongs to a single listener, or is empty by default."""
     is_optional = entry.value is None or entry.name.startswith(LISTENER_PREFIX)
     return is_optional and entry.source == ConfigSource.DEFAULT_CONFIG and not entry.read_only
 

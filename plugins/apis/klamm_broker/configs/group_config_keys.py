@@ -47,13 +47,13 @@ _LESS_THAN: Final = (
     (SHARE_HEARTBEAT_INTERVAL, SHARE_SESSION_TIMEOUT),
     (STREAMS_HEARTBEAT_INTERVAL, STREAMS_SESSION_TIMEOUT),
 )
-"""Pairs of configs of which the first must be less than the second."""
+"""Pairs of configs, the first of which must be less than the second."""
 
 
 class GroupConfigKey(NamedTuple):
-    """One config. `default`, `minimum` and `maximum` are those that the broker's settings give; None is no bound.
+    """One config. `default`, `minimum` and `maximum` come from the broker's settings; None means no bound.
 
-    `broker_key` is the broker config that the default follows; the config's own name if there is none, as in Kafka.
+    `broker_key` is the broker config that determines the default; the config's own name if there is none, as in Kafka.
     """
 
     config: TopicConfig
@@ -63,7 +63,7 @@ class GroupConfigKey(NamedTuple):
     maximum: int | None = None
 
     def parse(self, text: str) -> Any:
-        """Return the value, which may be beyond the broker's bounds. Raises KafkaError(INVALID_CONFIG)."""
+        """Return the value, which may exceed the broker's bounds. Raises KafkaError(INVALID_CONFIG)."""
         name = self.config.name
         if name == STREAMS_RACK_AWARE_TAGS:
             _check_tags(name, text.strip())
@@ -114,7 +114,7 @@ def check(values: Mapping[str, str], keys: Mapping[str, GroupConfigKey], assigno
 
 
 def _bounded(settings: BrokerSettings, name: str, at_least: int, doc: str) -> GroupConfigKey:
-    """Return a config of which the broker has the default and both bounds."""
+    """Return a config whose default and both bounds come from the broker."""
     kind, _, rest = name.partition(".")
     value, minimum, maximum = (
         getattr(settings, f"group_{kind}_{bound}{rest}".replace(".", "_")) for bound in ("", "min.", "max.")
@@ -124,7 +124,7 @@ def _bounded(settings: BrokerSettings, name: str, at_least: int, doc: str) -> Gr
 
 
 def _free(name: str, kind: ConfigType, default: Any, doc: str, choices: tuple[str, ...] = ()) -> GroupConfigKey:
-    """Return a config of which the broker has nothing."""
+    """Return a config for which the broker has no setting."""
     return GroupConfigKey(TopicConfig(name, kind, default, doc, choices=choices), default, name)
 
 
@@ -236,7 +236,7 @@ def _streams_keys(settings: BrokerSettings) -> Iterator[GroupConfigKey]:
 
 
 def reset_duration_ms(reset: str) -> int | None:
-    """Return the duration by which a group starts in the past, if its `share.auto.offset.reset` has one; else None."""
+    """Return how far in the past a group starts, if its `share.auto.offset.reset` is a duration; else None."""
     return _duration_ms(reset[len(_BY_DURATION) :]) if reset.startswith(_BY_DURATION) else None
 
 

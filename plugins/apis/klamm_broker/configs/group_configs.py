@@ -1,4 +1,4 @@
-"""The configs of groups, over the broker's: of consumer groups (KIP-848), share groups (KIP-932), streams (KIP-1071).
+"""The configs of groups, which override the broker's: consumer (KIP-848), share (KIP-932), streams groups (KIP-1071).
 
 A group has configs whether it exists or not. Follows Kafka's `GroupConfig` and `GroupConfigManager`.
 """
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 
 class StreamsGroupConfigs:
-    """Each by group id: the group's own, or the broker's."""
+    """Values by group id: the group's own, or the broker's."""
 
     def __init__(self, number: Callable[[str, str], int], value: Callable[[str, str], Any]) -> None:
-        """`number` and `value` get a group id and the name of a config."""
+        """`number` and `value` take a group id and the name of a config."""
         self._number = number
         self._value = value
 
@@ -71,7 +71,7 @@ class StreamsGroupConfigs:
         return self._number(group_id, STREAMS_ASSIGNMENT_INTERVAL)
 
     def rack_aware_assignment_tags(self, group_id: str) -> tuple[str, ...]:
-        """Keys of client tags over whose values standby copies are distributed."""
+        """Return the keys of client tags over whose values standby copies are distributed."""
         return tuple(self._value(group_id, STREAMS_RACK_AWARE_TAGS))
 
 
@@ -85,7 +85,7 @@ class BrokerSynonyms(Protocol):
 
 
 class GroupConfigs:
-    """Own configs of groups, and the values in force. From any thread; changes are serialized by the caller."""
+    """Own configs of groups, and the effective values. Any thread may call it; the caller serializes changes."""
 
     def __init__(self, settings: BrokerSettings, store: Store) -> None:
         self._store = store
@@ -93,7 +93,7 @@ class GroupConfigs:
         self._keys = group_config_keys(settings)
         self._assignors = settings.group_streams_assignors
         self.streams = StreamsGroupConfigs(self._number, self._value)
-        """Those of streams groups."""
+        """Configs of streams groups."""
         self.max_share_sessions = settings.group_share_max_share_sessions
         """Most share sessions of the broker."""
         self.max_share_session_partitions = settings.fetch_session_max_partitions
@@ -136,7 +136,7 @@ class GroupConfigs:
         return self._number(group_id, SHARE_RECORD_LOCK_DURATION)
 
     def share_delivery_count_limit(self, group_id: str) -> int:
-        """Return the number of deliveries of a record before it is archived."""
+        """Return the number of deliveries after which a record is archived."""
         return self._number(group_id, SHARE_DELIVERY_COUNT_LIMIT)
 
     def share_partition_max_record_locks(self, group_id: str) -> int:
@@ -156,7 +156,7 @@ class GroupConfigs:
         return bool(self._value(group_id, SHARE_RENEW_ENABLE))
 
     def dead_letter_topic(self, group_id: str) -> str:
-        """The dead-letter topic of a share group; empty if it has none."""
+        """Return the dead-letter topic of a share group; empty if it has none."""
         return str(self._value(group_id, DEAD_LETTER_TOPIC))
 
     def copies_dead_letters(self, group_id: str) -> bool:
@@ -176,7 +176,7 @@ class GroupConfigs:
         return dict(self._own.get(group_id, {}))
 
     def group_ids(self) -> list[str]:
-        """The groups that have configs."""
+        """Return the groups that have configs."""
         return sorted(self._own)
 
     def check(self, values: Mapping[str, str]) -> None:
@@ -192,7 +192,7 @@ class GroupConfigs:
             self._own.pop(group_id, None)
 
     def describe(self, group_id: str, names: Collection[str] | None, synonyms: BrokerSynonyms) -> list[ConfigEntry]:
-        """The configs of a group: of these names, or all if none."""
+        """Return the configs of a group: those of `names`, or all if it is None."""
         own = self._own.get(group_id, {})
         return [
             self._entry(name, own.get(name), tuple(synonyms(self._keys[name].broker_key)))

@@ -41,10 +41,10 @@ def _word(level: int) -> str:
 
 
 def check_levels(changes: Sequence[tuple[str, str | None]]) -> None:
-    """Check new levels by logger; None takes a logger's own level away, so that it has that of the one above it.
+    """Check new levels by logger; None removes a logger's own level, so that it inherits that of the logger above it.
 
-    Raises KafkaError: INVALID_CONFIG for a logger or a level that does not exist, INVALID_REQUEST for the root without.
-    """
+    Raises KafkaError: INVALID_CONFIG for an unknown logger or level, INVALID_REQUEST for the root logger without a
+    level."""
     known = {each.name for each in logger_levels()}
     for name, level in changes:
         if name not in known:
@@ -57,12 +57,12 @@ def check_levels(changes: Sequence[tuple[str, str | None]]) -> None:
 
 
 def own_level(name: str) -> str | None:
-    """Return the level that a logger itself has; None if it has that of the one above it."""
+    """Return the level of the logger itself; None if it inherits its level."""
     level = logging.getLogger(name).level
     return None if level == logging.NOTSET else _word(level)
 
 
 def set_levels(changes: Sequence[tuple[str, str | None]]) -> None:
-    """Set levels that `check_levels` takes."""
+    """Set levels that `check_levels` accepts."""
     for name, level in changes:
         logging.getLogger(name).setLevel(logging.NOTSET if level is None else _LEVEL_OF[level])

@@ -17,7 +17,7 @@ from klamm_broker.numbers import INT32_MAX, INT64_MAX
 
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 LARGEST_RECORD_BYTES: Final = INT32_MAX - 8
-"""What Kafka can allocate at once: the largest record by default."""
+"""The most bytes that Kafka can allocate at once: the largest record by default."""
 DEAD_LETTERS_OF_GROUPS: Final = "errors.deadletterqueue.group.enable"
 COMPRESSION_TYPES: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 
@@ -360,16 +360,16 @@ INTERNAL_CONFIGS: Final = _table(
         "Like segment.bytes, which it overrides, but without its lower bound: for tests.",
     ),
 )
-"""Settable, and described only for topics that have them set, as in Kafka."""
+"""Configs that can be set, but are described only for topics that have them set, as in Kafka."""
 
 _THROTTLED_REPLICA: Final = re.compile(r"\d+:\d+")
 _LIST_SEPARATOR: Final = re.compile(r"\s*,\s*")
 
 
 def parse(name: str, text: str) -> Any:
-    """The value of a topic config: bool, int, float, str, or a tuple of str for a list.
+    """Return the value of a topic config: bool, int, float, str, or a tuple of str for a list.
 
-    Raises KafkaError(INVALID_CONFIG) if there is no such config, or it cannot have this value.
+    Raises KafkaError(INVALID_CONFIG) if the config does not exist or cannot have this value.
     """
     config = TOPIC_CONFIGS.get(name) or INTERNAL_CONFIGS.get(name)
     if config is None:
@@ -378,7 +378,7 @@ def parse(name: str, text: str) -> Any:
 
 
 def parse_as(config: TopicConfig, text: str) -> Any:
-    """The value of this config, as `parse`. Raises KafkaError(INVALID_CONFIG)."""
+    """Return the value of this config, like `parse`. Raises KafkaError(INVALID_CONFIG)."""
     try:
         value = _PARSERS[config.kind](text.strip())
         _check(config, value)

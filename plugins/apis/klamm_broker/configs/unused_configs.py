@@ -1,7 +1,7 @@
-"""Broker configs that Kafka lets clients change at run time, and that have nothing to change here.
+"""Broker configs that clients can change at run time in Kafka, and that have no effect here.
 
-They are about replication, tiered storage, buffers and threads that klamm does not have. Tools set them all the same,
-e.g. `kafka-reassign-partitions --throttle`. They are checked, stored and described. Facts from Kafka's
+They concern replication, tiered storage, buffers and threads that klamm does not have. Tools set them anyway, e.g.
+`kafka-reassign-partitions --throttle`. They are checked, stored and described. Facts from Kafka's
 `DynamicBrokerConfig`, `CleanerConfig`, `RemoteLogManagerConfig` and `QuotaConfig`.
 """
 
@@ -66,7 +66,7 @@ _THROTTLES: Final = (
 
 UNUSED_CONFIGS: Final = {each.name: each for each in (*_ALWAYS_DESCRIBED, *_THROTTLES)}
 DYNAMIC_ONLY: Final = frozenset(each.name for each in _THROTTLES)
-"""Those that no properties file has. They have no default, and are described where they are set, as in Kafka."""
+"""Configs that no properties file has. They have no default, and are described if they are set, as in Kafka."""
 
 
 def unused_keys() -> Iterator[BrokerKey]:
@@ -77,5 +77,5 @@ def unused_keys() -> Iterator[BrokerKey]:
 
 
 def check_unused(name: str, text: str) -> None:
-    """Raise KafkaError(INVALID_CONFIG) for a value that one of them cannot have."""
+    """Raise KafkaError(INVALID_CONFIG) for an invalid value of one of them."""
     parse_as(UNUSED_CONFIGS[name], text)

@@ -1,4 +1,4 @@
-"""`Control`: a listener of this set has a port for each node of the broker, which a test steers through it."""
+"""`Control`: a listener of this set has a port for each node of the broker, through which a test controls the node."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _no_broker() -> Any:
 
 
 class Control(ApiSet):
-    """Each handler gets the node whose port the request has come to."""
+    """Each handler gets the node whose port received the request."""
 
     _services: ServerServices
 

@@ -1,15 +1,15 @@
-"""LeaderAndIsr, versions 0 to 7: who leads partitions, in which epoch, and which nodes have replicas.
+"""LeaderAndIsr, versions 0 to 7: sets the leaders, epochs and replicas of partitions.
 
 Follows `ReplicaManager.becomeLeaderOrFollower` of Kafka 3.9.
 
-- An earlier controller epoch than one before: STALE_CONTROLLER_EPOCH, of the whole request. An earlier broker epoch
-  than that of the node: STALE_BROKER_EPOCH; from a KRaft controller, another one.
+- A controller epoch below an earlier one: STALE_CONTROLLER_EPOCH for the whole request. A broker epoch below that of
+  the node, or from a KRaft controller any other epoch: STALE_BROKER_EPOCH.
 - By partition: a leader epoch that is not higher: STALE_CONTROLLER_EPOCH. No such partition, or one whose replicas
   do not include this node: UNKNOWN_TOPIC_OR_PARTITION. Another topic id: INCONSISTENT_TOPIC_ID.
 - All nodes share one leadership of a partition: clients see it at every node at once, and Kafka's other brokers with
-  their own requests. A request that repeats for this node what another one has changed is right.
-- Topics are not created by it. Replicas that are in sync are those whose nodes run; `isr` is not looked at, nor
-  are replicas on nodes that there are not. A leader that does not run, or has no replica, is none.
+  their own requests. A request that repeats for this node a change made through another node succeeds.
+- It does not create topics. Replicas on running nodes are in sync; `isr` is ignored, and so are replicas on unknown
+  nodes. A leader that is not running, or has no replica, means no leader.
 
 Authorization: CLUSTER_ACTION on the cluster.
 """
@@ -41,7 +41,7 @@ _FIRST_VERSION_BY_TOPIC_ID = 5
 def become_leader_or_follower(
     node: ControlledNode, request: LeaderAndIsrRequest, context: RequestContext
 ) -> LeaderAndIsrResponse:
-    """Take leaderships. Raises KafkaError."""
+    """Apply leaderships. Raises KafkaError."""
     require_cluster(context, AclOperation.CLUSTER_ACTION)
     node.check_broker_epoch(request.broker_epoch, from_kraft=request.is_k_raft_controller)
     states = [(each.topic_name, bytes(16), each) for each in request.ungrouped_partition_states]

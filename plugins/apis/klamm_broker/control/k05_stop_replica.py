@@ -2,10 +2,10 @@
 
 Follows `ReplicaManager.stopReplicas` of Kafka 3.9.
 
-- Controller and broker epochs as in LeaderAndIsr. A leader epoch before that of the partition: FENCED_LEADER_EPOCH.
-- A replica that is deleted leaves the node; another one leads, if the node did. The records stay, as all replicas are
-  one log, and the last replica stays too, without a leader.
-- A replica that is stopped and not deleted stays as it is. A partition that there is not has stopped.
+- Controller and broker epochs as in LeaderAndIsr. A leader epoch below that of the partition: FENCED_LEADER_EPOCH.
+- A deleted replica leaves the node; if the node was the leader, another replica leads. The records stay, because all
+  replicas are one log, and the last replica stays too, without a leader.
+- A replica that is stopped but not deleted stays unchanged. For an unknown partition the request succeeds.
 
 Authorization: CLUSTER_ACTION on the cluster.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @handles(stop_replica, versions=range(0, 5))
 def stop_replicas(node: ControlledNode, request: StopReplicaRequest, context: RequestContext) -> StopReplicaResponse:
-    """Give up replicas. Raises KafkaError."""
+    """Remove replicas. Raises KafkaError."""
     require_cluster(context, AclOperation.CLUSTER_ACTION)
     node.check_broker_epoch(request.broker_epoch, from_kraft=request.is_k_raft_controller)
     without_epoch = (NO_LEADER_EPOCH, request.delete_partitions)

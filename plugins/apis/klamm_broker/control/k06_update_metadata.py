@@ -1,11 +1,11 @@
-"""UpdateMetadata, versions 0 to 8: what a node reports to clients of partitions.
+"""UpdateMetadata, versions 0 to 8: sets the partition metadata that a node reports to clients.
 
 Follows `ReplicaManager.maybeUpdateMetadataCache` of Kafka 3.9.
 
 - Controller and broker epochs as in LeaderAndIsr.
-- What nodes report is what they do: partitions with a higher leader epoch change as by LeaderAndIsr, those with
-  another one, and those that there are not, are left out.
-- The live brokers are not looked at: clients get the addresses of the nodes that run.
+- Nodes report their real state: partitions with a higher leader epoch change as with LeaderAndIsr; those with another
+  epoch, and unknown partitions, are ignored.
+- The list of live brokers is ignored: clients get the addresses of the running nodes.
 
 Authorization: CLUSTER_ACTION on the cluster.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def update_metadata(
     node: ControlledNode, request: UpdateMetadataRequest, context: RequestContext
 ) -> UpdateMetadataResponse:
-    """Take leaderships. Raises KafkaError."""
+    """Apply leaderships. Raises KafkaError."""
     require_cluster(context, AclOperation.CLUSTER_ACTION)
     node.check_broker_epoch(request.broker_epoch, from_kraft=request.is_k_raft_controller)
     states = [(each.topic_name, each) for each in request.ungrouped_partition_states]

@@ -2,10 +2,10 @@
 
 Follows `KafkaController.doControlledShutdown` of Kafka 3.9.
 
-- The node goes on running until it is stopped by other means. Partitions with one replica keep their leader. Those
-  whose other replicas do not run are the ones that remain.
-- At another node than the controller: NOT_CONTROLLER. A node that does not run: BROKER_NOT_AVAILABLE. A broker epoch
-  before that of the node: STALE_BROKER_EPOCH.
+- The node keeps running until it is stopped by other means. Partitions with one replica keep their leader. Partitions
+  whose other replicas are not running are returned as remaining.
+- Sent to a node other than the controller: NOT_CONTROLLER. A node that is not running: BROKER_NOT_AVAILABLE. A broker
+  epoch below that of the node: STALE_BROKER_EPOCH.
 
 Authorization: CLUSTER_ACTION on the cluster.
 """

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from klamm_broker.topics.topic import Partition, Topic
 
 READ_AT_ONCE: Final = 250
-"""Partitions that a network thread, a producer's or the scheduler's reads for a Fetch, as others wait for these."""
+"""Maximum number of partitions that a network thread, a producer's thread or the scheduler reads for a Fetch, because
+others wait for these threads.
+"""
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 _FIRST_VERSION_FROM_REPLICAS = 11
 _FIRST_VERSION_WITH_LEADERS = 16
@@ -51,13 +53,15 @@ _NOT_COUNTED = frozenset(
 
 
 End: TypeAlias = "tuple[Partition, int, Leadership, Wanted, int]"
-"""A partition that was read, its end offset and leadership then, what was asked of it, and the bytes of its records."""
+"""A partition that was read, its end offset and leadership at that time, the request for it, and the bytes of its
+records.
+"""
 
 
 class Reading:
     """The result of one pass over the wanted partitions.
 
-    `sizes` are the bytes of records per partition, `failed` says that a partition has an error (which ends any wait),
+    `sizes` are the bytes of records per partition, `failed` is True if a partition has an error (which ends any wait),
     `ends` are the partitions that were read.
     """
 
@@ -77,7 +81,7 @@ class Reading:
         self.size_bytes += size_bytes
 
     def fail(self, topic: TopicKey, index: int, error_code: int) -> PartitionData:
-        """One more partition, which a log refused."""
+        """Add a partition that a log refused."""
         self.failed = True
         data = PartitionData(index, error_code, -1, aborted_transactions=None)
         self.add(topic, data)
@@ -118,7 +122,7 @@ class PendingFetch:
         self._committed_only = request.isolation_level == _READ_COMMITTED
         self._max_bytes = min(request.max_bytes, broker.settings.fetch_max_bytes)
         if context.listener.throttles:
-            # More than a quota lets through at once would be throttled each time.
+            # More bytes than a quota allows at once would be throttled each time.
             limit = context.max_record_bytes
             if limit is not None:
                 self._max_bytes = min(self._max_bytes, limit)
@@ -138,8 +142,8 @@ class PendingFetch:
     def read(self, wanted: Sequence[Wanted] | None = None, *, again: bool = False) -> Reading:
         """Read every wanted partition, or these, in order, as far as the limits allow.
 
-        The first partition with data gives at least one whole batch, however small the limits are (KIP-74). What is
-        read `again` after a wait has been counted as a request before.
+        The first partition with data returns at least one complete batch, however small the limits are (KIP-74). A read
+        `again` after a wait has already been counted as a request.
         """
         reading = Reading()
         remaining = self._max_bytes
@@ -232,7 +236,7 @@ class PendingFetch:
         return now != end[1] or partition.leadership is not end[2] or partition.topic.deleted
 
     def response(self, reading: Reading) -> FetchResponse:
-        """The response: every partition, only what the session has not seen, or none if a quota is exceeded."""
+        """Return the response: every partition, or only changes of the session, or nothing if a quota is exceeded."""
         try:
             if self.context.listener.throttles and not self.context.may_send_records(reading.size_bytes):
                 session_id = self.session.throttled()
@@ -261,7 +265,7 @@ class PendingFetch:
         return response
 
     def _name_leaders(self, response: FetchResponse) -> None:
-        """Say where the leaders are that partitions name (KIP-951)."""
+        """Add the addresses of the leaders that partitions name (KIP-951)."""
         leaders = [data.current_leader for topic in response.responses for data in topic.partitions]
         node_ids = {each.leader_id for each in leaders if each is not None}
         nodes = self._cluster.endpoints_of(node_ids, self.context.listener)
@@ -269,8 +273,9 @@ class PendingFetch:
 
 
 class WaitingFetch(DelayedOperation):
-    """A fetch that waits. Work on many partitions is left to `run_later(work, client)`: neither a producer's
-    thread nor the scheduler waits for that."""
+    """A fetch that waits. Work on many partitions is passed to `run_later(work, client)`, so that neither a producer's
+    thread nor the scheduler waits for it.
+    """
 
     __slots__ = ("_context", "_run_later", "is_large")
 
@@ -287,7 +292,7 @@ class WaitingFetch(DelayedOperation):
         self.is_large = partitions > READ_AT_ONCE
 
     def leave_thread(self, work: Callable[[], object]) -> None:
-        """Have it done by a thread for long work, where clients take turns."""
+        """Run the work on a thread for long work, where clients take turns."""
         self._run_later(work, self._context.client_address.host)
 
     def expire(self) -> None:
@@ -300,9 +305,9 @@ class WaitingFetch(DelayedOperation):
 class DelayedFetch(WaitingFetch):
     """Waits until there are `min_bytes`, a partition fails or is deleted, or `max_wait_ms` have passed.
 
-    What a change costs its thread does not depend on the number of partitions: the changed one alone is read, and the
-    bytes of all are a sum. The others are read once that suffices, many of them by `run_later(work, client)`. As in
-    Kafka the response may have less by then: batches that do not fit what is left of `max_bytes`.
+    The cost of a change to its thread does not depend on the number of partitions: only the changed one is read, and
+    the bytes of all are summed. The others are read when the sum suffices, many of them by `run_later(work, client)`.
+    As in Kafka the response may then have fewer bytes, because some batches do not fit the rest of `max_bytes`.
     """
 
     __slots__ = ("_ends", "_fetch", "_min_bytes", "_reading", "_reads_at_end", "_size_bytes")
@@ -360,7 +365,7 @@ class DelayedFetch(WaitingFetch):
         self._reads_at_end = True
 
     def on_complete(self) -> None:
-        # Only the thread that completes it as satisfied may use that reading: it is closed if another came first.
+        # Only the thread that completes it as satisfied may use that reading: it is closed if another thread was first.
         reading = self._fetch.read(again=True) if self._reads_at_end else self._reading
         self._fetch.context.respond(self._fetch.response(reading))
 

@@ -1,7 +1,7 @@
 """Incremental fetch sessions (KIP-227): requests and responses carry only what has changed.
 
-Follows Kafka's `FetchManager`, `FetchSession` and `FetchSessionCache`. A request becomes a `FetchContext`, which says
-what to read and, once that is read, what of it goes into the response.
+Follows Kafka's `FetchManager`, `FetchSession` and `FetchSessionCache`. A request becomes a `FetchContext`, which
+determines what to read and, afterwards, which part of it goes into the response.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _RESCAN_NS = 1_000 * NS_PER_MS
 _MOST_REFUSED = 1000
 
 TopicKey: TypeAlias = str | bytes
-"""How a request names a topic: by name up to version 12, by 16-byte id from 13 on."""
+"""A topic in a request: its name up to version 12, its 16-byte id from 13 on."""
 
 Wanted: TypeAlias = "tuple[TopicKey, FetchPartition]"
 Answered: TypeAlias = "tuple[TopicKey, PartitionData]"
 
 
 def next_epoch(epoch: int) -> int:
-    """The session epoch after this one; it wraps to 1, as 0 asks for a new session."""
+    """Return the session epoch after this one; it wraps to 1, because 0 requests a new session."""
     return 1 if epoch >= INT32_MAX else epoch + 1
 
 
 class CachedPartition:
     """One partition of a session: the consumer's last request for it, and the last response.
 
-    `topics_generation`: that of the topics when the partition came into the session.
+    `topics_generation` is the generation of the topics when the partition was added to the session.
     """
 
     __slots__ = ("high_watermark", "log_start_offset", "request", "topic", "topics_generation")
@@ -56,7 +56,7 @@ class CachedPartition:
         self.log_start_offset = -1
 
     def note(self, data: PartitionData, size_bytes: int) -> bool:
-        """Remember this response; True if it differs from the last. An error always counts as a difference."""
+        """Remember this response; return True if it differs from the last. An error always counts as a difference."""
         news = size_bytes > 0
         if data.high_watermark != self.high_watermark:
             self.high_watermark = data.high_watermark
@@ -101,9 +101,9 @@ class FetchSession:
         self.partitions: OrderedDict[tuple[TopicKey, int], CachedPartition] = OrderedDict()
 
     def update(self, request: FetchRequest, version: int, topics_generation: int) -> None:
-        """Take over added, changed and forgotten partitions.
+        """Apply added, changed and forgotten partitions.
 
-        Raises KafkaError(INVALID_TOPIC_EXCEPTION) for a name that no topic has: it may be long, and would be kept.
+        Raises KafkaError(INVALID_TOPIC_EXCEPTION) for a name that no topic can have: it may be long, and would be kept.
         """
         partitions = self.partitions
         for topic_key, wanted in wanted_partitions(request, version):
@@ -122,27 +122,28 @@ class FetchSession:
 
 
 class FetchSessionCache:
-    """The sessions of a broker; the settings limit their number, and that of the partitions of all.
+    """The sessions of a broker; the settings limit their number, and the number of all their partitions.
 
-    A full cache gives a slot to a new session by dropping one unused for two minutes, or one that has existed for two
-    minutes and has fewer partitions. Room for partitions comes from sessions unused for two minutes alone, or a large
-    new one would cost many others theirs. A session that grows beyond the limit ends. Thread-safe.
+    A full cache frees a slot for a new session by dropping one unused for two minutes, or one that has existed for two
+    minutes and has fewer partitions. Room for partitions comes only from sessions unused for two minutes, because a
+    large new session would otherwise end many others. A session that grows beyond the limit ends. Thread-safe.
 
-    One owner has nine tenths at most, of slots and of partitions. Of the sessions that may go, those of the owner with
-    most go first, and none of an owner that has less than who wants the slot.
+    One owner has at most nine tenths of the slots and of the partitions. Of the sessions that may be evicted, those of
+    the owner with the most go first; sessions of an owner with fewer than the requesting one stay.
     """
 
     def __init__(self, settings: FetchSessionSettings, clock: Clock, random_bytes: Callable[[int], bytes]) -> None:
         self.slots = session_ledger("fetch sessions", settings.max_incremental_fetch_session_cache_slots)
         self._partitions = session_ledger("partitions of fetch sessions", settings.fetch_session_max_partitions)
         self.evictions = 0
-        """Sessions that others have taken the place of."""
+        """Number of sessions that were replaced by others."""
         self._clock = clock
         self._random_bytes = random_bytes
         # Protects the sessions and the order of last use.
         self._lock = threading.Lock()
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
-        # Of an owner: the size of a session that found no slot, and until when no smaller one searches for one.
+        # By owner: the size of a session that found no slot, and the time until which no smaller one searches for a
+        # slot.
         self._refused: dict[str, tuple[int, int]] = {}
 
     def __len__(self) -> int:
@@ -154,7 +155,7 @@ class FetchSessionCache:
         return self._partitions.used
 
     def get(self, session_id: int) -> FetchSession | None:
-        """The session, or None."""
+        """Return the session, or None."""
         return self._sessions.get(session_id)
 
     def size_of(self, session_id: int) -> int:
@@ -163,7 +164,9 @@ class FetchSessionCache:
         return len(session.partitions) if session is not None else 0
 
     def touch(self, session: FetchSession) -> None:
-        """The session was used now. Raises KafkaError(FETCH_SESSION_ID_NOT_FOUND) for one that ends, too large."""
+        """Note that the session was used now. Raises KafkaError(FETCH_SESSION_ID_NOT_FOUND) for a session that ends
+        because it is too large.
+        """
         with self._lock:
             if session.id not in self._sessions:
                 return
@@ -181,7 +184,7 @@ class FetchSessionCache:
         raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
     def remove(self, session_id: int) -> None:
-        """Forget a session, if it is there."""
+        """Forget a session, if it exists."""
         with self._lock:
             session = self._sessions.get(session_id)
             if session is not None:
@@ -193,7 +196,7 @@ class FetchSessionCache:
         self._partitions.add(session.owner, -session.counted)
 
     def create(self, uses_topic_ids: bool, size: int, owner: str = UNKNOWN_OWNER) -> FetchSession | None:
-        """A new session for `size` partitions; None if there is no room for it and none can be evicted."""
+        """Return a new session for `size` partitions; None if there is no room for it and none can be evicted."""
         with self._lock:
             now_ns = self._clock.monotonic_ns()
             while not self._partitions.fits(owner, size, in_use=True):
@@ -224,7 +227,7 @@ class FetchSessionCache:
                     return
                 yield session
 
-        # The first of several that are alike, which was used before the others.
+        # The first of several equal ones, which was used before the others.
         return self._evict_one(owner, unused(), lambda session: -self.slots.used_by(session.owner))
 
     def _evict(self, owner: str, size: int, now_ns: int) -> bool:
@@ -251,7 +254,7 @@ class FetchSessionCache:
     def _evict_one(
         self, owner: str, sessions: Iterable[FetchSession], order: Callable[[FetchSession], int | tuple[int, int]]
     ) -> bool:
-        """Drop the first, in that order, of the sessions of this owner and of those who have no less."""
+        """Drop the first session, in that order, among those of this owner and of owners that have at least as many."""
         held = self.slots.used_by(owner)
         found = min(
             (each for each in sessions if each.owner == owner or self.slots.used_by(each.owner) >= held),
@@ -266,12 +269,12 @@ class FetchSessionCache:
 
 
 class FetchContext(Protocol):
-    """A fetch request as its session sees it."""
+    """A fetch request in relation to its session."""
 
     def topics_generation(self, topic: TopicKey, index: int) -> int:
         """Return the generation of the topics (`TopicRegistry.generation`) when a partition was first asked for.
 
-        The id of a topic that was there then has a name for this fetch, also if the topic is deleted meanwhile.
+        The id of a topic that existed then has a name for this fetch, even if the topic is deleted meanwhile.
         """
         ...
 
@@ -287,9 +290,9 @@ class FetchContext(Protocol):
         ...
 
     def throttled(self) -> int:
-        """The session id of a response without partitions, which leaves the session as it is (KIP-219).
+        """Return the session id of a response without partitions, which leaves the session unchanged (KIP-219).
 
-        Raises KafkaError as `finish`.
+        Raises the same KafkaError as `finish`.
         """
         ...
 
@@ -353,13 +356,13 @@ class FullContext:
         with session.lock:
             for topic, request in self._wanted:
                 cached = CachedPartition(topic, request, self._topics_generation)
-                # One by one: all of a large request freed at once would stop other threads.
+                # One by one: freeing all objects of a large request at once would stop other threads.
                 cached.note(*by_key.pop((topic, request.partition)))
                 session.partitions[topic, request.partition] = cached
         return session.id, answered
 
     def throttled(self) -> int:
-        # The consumer asks for a session again.
+        # The consumer will request a session again.
         return NO_SESSION_ID
 
 
@@ -375,7 +378,7 @@ class IncrementalContext:
     def topics_generation(self, topic: TopicKey, index: int) -> int:
         with self._session.lock:
             cached = self._session.partitions.get((topic, index))
-        # Forgotten by the next request already: whose answer this is has no more use for it.
+        # Already forgotten by the next request: the client that gets this answer has no more use for it.
         return cached.topics_generation if cached is not None else 0
 
     def wanted(self) -> Sequence[Wanted]:
@@ -413,7 +416,7 @@ def context_of(
     topics_generation: int = 0,
     owner: str = UNKNOWN_OWNER,
 ) -> FetchContext:
-    """The context of a request that arrives at this generation of the topics. A new session counts for `owner`.
+    """Return the context of a request that arrives at this generation of the topics. A new session counts for `owner`.
 
     Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, also for a session that grows beyond the limit;
     INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR, INVALID_TOPIC_EXCEPTION.

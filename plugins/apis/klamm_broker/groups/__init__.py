@@ -2,27 +2,27 @@
 
 `GroupCoordinator` is the entry point; `coordinator.offsets` is the part that commits and fetches. Below it:
 
-    coordinator     which part a request is for
+    coordinator     passes a request to its part
     classic_coordinator  the requests of members of classic groups: join, sync, heartbeat, leave
     administration  describe, list and delete groups
     rebalance       from one generation to the next; sessions
-    expiration      timers that remove silent members, once all that clients sent in time is served
+    expiration      timers that remove silent members, after all requests that came in time are served
     offsets         commit, fetch, delete, expire
-    transactional_offsets  what open transactions would commit
+    transactional_offsets  the pending offsets of open transactions
     registry        group id → group
-    epoch_coordinator  heartbeats with epochs: what consumer, share and streams groups have in common
+    epoch_coordinator  heartbeats with epochs: the common part of consumer, share and streams groups
     epoch_group     members, epochs and state of such a group (`epoch_rows` in the store, `member_timers` the sessions,
                     `targeted_members` of those whose members reconcile step by step)
     consumer        groups of the consumer protocol; a folder
     share           share groups; a folder
     streams         streams groups; a folder
-    assignors       which member reads which partition, where the server decides that
-    group           what all kinds of groups share: id, lock, offsets
-    classic_group   members and state of a classic group, and what clients see of it (`state` has its transitions)
-    metrics         what is counted of groups
+    assignors       assign partitions to members, for groups in which the server does that
+    group           the common part of all kinds of groups: id, lock, offsets
+    classic_group   members and state of a classic group, and its description for clients (`state` has its transitions)
+    metrics         the metrics of groups
     persistence     to and from the store
 
-A group is the unit of locking. Nothing here does I/O or waits: the store, the clock and the scheduler are given.
+A group is the unit of locking. Nothing here does I/O or waits: the store, the clock and the scheduler are passed in.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class GroupAdministration:
         self._deleted = deleted
 
     def describe(self, group_id: str) -> DescribedGroup | None:
-        """The classic group, or None if there is none."""
+        """Return the classic group, or None if there is none."""
         group = self._registry.get(group_id)
         if not isinstance(group, ClassicGroup):
             return None
@@ -36,7 +36,7 @@ class GroupAdministration:
             return describe(group) if not group.is_dead else None
 
     def exists(self, group_id: str) -> bool:
-        """Return True if there is a group of that id, of any kind."""
+        """Return True if a group of that id and of any kind exists."""
         return self._registry.get(group_id) is not None
 
     def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[ListedGroup]:
@@ -55,7 +55,7 @@ class GroupAdministration:
         return Counter((group.group_type, group.state_name) for group in self._registry.all())
 
     def members_bytes(self, group_class: type[ClassicGroup | ConsumerGroup]) -> list[int]:
-        """Estimate the bytes that the members of each group of a type take, without their assignments."""
+        """Estimate the bytes that the members of each group of a type use, without their assignments."""
         return [group.members_bytes for group in self._registry.all() if isinstance(group, group_class)]
 
     def offset_count(self) -> int:
@@ -63,7 +63,8 @@ class GroupAdministration:
         return sum(len(by_partition) for group in self._registry.all() for by_partition in list(group.offsets.values()))
 
     def delete_groups(self, group_ids: Collection[str], reply: Callable[[Mapping[str, ErrorCode]], None]) -> None:
-        """Delete empty groups and their offsets. `reply` gets an error code by group id, once it is durable.
+        """Delete empty groups and their offsets. `reply` gets an error code for each group id when the deletion is
+        durable.
 
         Outcomes: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, NOT_COORDINATOR when it could not be written.
         """
@@ -87,7 +88,7 @@ class GroupAdministration:
             reply(outcomes)
 
     def _delete_held(self, group: Group, outcomes: dict[str, ErrorCode]) -> None:
-        # These member ids were given for the group that is deleted now; ids given from here on stay valid.
+        # These member ids were issued for the group that is deleted now; ids issued from here on stay valid.
         group.forget_expected()
 
         def on_durable(error: StoreError | None) -> None:

@@ -70,7 +70,7 @@ class ClassicCoordinator:
             group.die()
 
     def answer_waiting(self, group: ClassicGroup) -> None:
-        """Answer every waiting request with NOT_COORDINATOR; members may come back with it to another node."""
+        """Answer every waiting request with NOT_COORDINATOR; members may send it again to another node."""
         with group:
             for member in group.members.values():
                 group.answer_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id))
@@ -114,7 +114,7 @@ class ClassicCoordinator:
             self._join_held(group, request, reply)
 
     def check_join(self, request: JoinRequest) -> ErrorCode:
-        """Return the error of a join that is invalid for every group: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT; or
+        """Return the error of a join that is invalid for every group, INVALID_GROUP_ID or INVALID_SESSION_TIMEOUT; or
         NONE.
         """
         if not request.group_id:
@@ -139,7 +139,7 @@ class ClassicCoordinator:
                 if has_room:
                     self._join_admitted(group, request, reply)
                     return
-            # A member stays as it was. Others do not wait for one that was given its id.
+            # A member stays unchanged. Others do not wait for a member that only got its id.
             group.forget_pending_join(member_id)
             group.answer(reply, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
             if group.state is PREPARING_REBALANCE:
@@ -168,7 +168,7 @@ class ClassicCoordinator:
         return member is not None or len(group.members) < self._settings.group_max_size
 
     def _room_for(self, group: ClassicGroup, request: JoinRequest) -> AbstractContextManager[bool]:
-        """Keep room while a member joins: whether `group.max.bytes` and `group.members.max.bytes` let it."""
+        """Reserve room while a member joins; yield True if `group.max.bytes` and `group.members.max.bytes` allow it."""
         member_id, instance_id = request.member_id, request.group_instance_id
         if not member_id and instance_id is not None:
             member_id = group.static_members.get(instance_id, "")
@@ -217,7 +217,9 @@ class ClassicCoordinator:
     # Sync
 
     def sync(self, request: SyncRequest, reply: SyncReply) -> None:
-        """Request the assignment. `reply` is called when the leader has sent it and it is durable."""
+        """Return an assignment through `reply`, which is called when the leader has sent the assignment and it is
+        durable.
+        """
         if not request.group_id:
             reply(SyncResult(ErrorCode.INVALID_GROUP_ID))
             return
@@ -258,7 +260,7 @@ class ClassicCoordinator:
     def heartbeat(
         self, group_id: str, member_id: str, generation_id: int, group_instance_id: str | None = None
     ) -> ErrorCode:
-        """Keep a member's session. REBALANCE_IN_PROGRESS makes it rejoin."""
+        """Keep a member's session alive. REBALANCE_IN_PROGRESS makes the member rejoin."""
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
         group = self._registry.classic(group_id)
@@ -284,7 +286,7 @@ class ClassicCoordinator:
         leaving: Sequence[LeavingMember],
         reply: Callable[[LeaveResult], None],
     ) -> None:
-        """Remove members. `reply` is called once that is durable."""
+        """Remove members. `reply` is called when that is durable."""
         if not group_id:
             reply(LeaveResult(ErrorCode.INVALID_GROUP_ID))
             return
@@ -343,6 +345,6 @@ def _differs(sent: str | None, known: str | None) -> bool:
 
 
 def _uuid_text(random: bytes) -> str:
-    """16 random bytes in the form of a UUID, which Kafka's member ids end with."""
+    """Return 16 random bytes in the form of a UUID, the suffix of Kafka's member ids."""
     text = random.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

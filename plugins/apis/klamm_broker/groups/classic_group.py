@@ -79,7 +79,7 @@ class ClassicGroup(ClassicMembership):
         self.pending_syncs.clear()
 
     def restore(self, protocol_type: str | None, protocol_name: str | None, generation_id: int) -> None:
-        """Take over what the store has of it."""
+        """Restore the stored state."""
         self._protocol_type = protocol_type
         self.protocol_name = protocol_name
         self.generation_id = generation_id
@@ -101,7 +101,7 @@ class ClassicGroup(ClassicMembership):
         )
 
     def refresh_subscribed_topics(self) -> None:
-        """Recompute what the members subscribe to."""
+        """Recompute the topics to which the members subscribe."""
         self.subscribed_topics = self._subscribed_topics()
 
     def _subscribed_topics(self) -> frozenset[str] | None:
@@ -128,7 +128,7 @@ class ClassicGroup(ClassicMembership):
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics
 
-    # What all kinds of groups answer
+    # The interface of all kinds of groups
 
     @property
     def state_name(self) -> str:
@@ -164,7 +164,7 @@ class ClassicGroup(ClassicMembership):
     def validate_transactional_commit(
         self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions
     ) -> None:
-        """In any state, as in Kafka; clients before TxnOffsetCommit v3 name neither member nor generation."""
+        """Check in any state, as in Kafka; clients before TxnOffsetCommit v3 name neither member nor generation."""
         if self.state is DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if generation_id < 0 and (self.state is EMPTY or (not member_id and group_instance_id is None)):
@@ -174,7 +174,7 @@ class ClassicGroup(ClassicMembership):
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
 
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Everybody may, as in Kafka."""
+        """Allow any member to fetch, as in Kafka."""
 
     def validate_offset_delete(self) -> None:
         if self.state is not EMPTY and not self.uses_consumer_protocol:
@@ -191,7 +191,7 @@ class ClassicGroup(ClassicMembership):
 
 
 def join_result(group: ClassicGroup, member_id: str, *, skip_assignment: bool = False) -> JoinResult:
-    """The answer to a join in the present generation; only the leader gets the list of members."""
+    """Return the answer to a join in the current generation; only the leader gets the list of members."""
     members: Sequence[JoinedMember] = ()
     if member_id == group.leader_id:
         members = joined_members(group)

@@ -21,9 +21,9 @@ log = logging.getLogger("klamm.broker.groups")
 class ClassicMembership(Group):
     """The members of a classic group, in any state.
 
-    `pending_joins`  member ids handed out by MEMBER_ID_REQUIRED that have not joined yet.
+    `pending_joins`  member ids issued with MEMBER_ID_REQUIRED that have not joined yet.
     `pending_syncs`  members of this generation that have not requested their assignment yet.
-    `members_bytes`  about what the members take, but their assignments.
+    `members_bytes`  approximate bytes of the members without their assignments.
     """
 
     def __init__(self, group_id: str, replaced: Group | None = None) -> None:
@@ -95,14 +95,14 @@ class ClassicMembership(Group):
         self.pending_syncs.discard(member_id)
 
     def forget_pending_join(self, member_id: str) -> None:
-        """A member that was given its id has joined, or did not join in time."""
+        """Forget an issued member id, because its member has joined, or did not join in time."""
         timer = self.pending_joins.pop(member_id, None)
         if timer is not None:
             timer.cancel()
             self.count_members(self._pending_owners.pop(member_id), -charge_bytes(len(member_id), 0))
 
     def expect(self, member_id: str, timer: ExpirationTimer, owner: str) -> None:
-        """A member was given its id, and joins with it before the timer ends."""
+        """Expect a member that got its id to join before the timer ends."""
         self.pending_joins[member_id] = timer
         self._pending_owners[member_id] = owner
         self.count_members(owner, charge_bytes(len(member_id), 0))
@@ -139,7 +139,7 @@ class ClassicMembership(Group):
         return new
 
     def elect_joined_leader(self) -> bool:
-        """Make a member that has rejoined the leader if the leader has not. False if no member has rejoined."""
+        """Make a member that has rejoined the leader if the leader has not rejoined; return False if no member has."""
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].awaits_join:
@@ -157,7 +157,9 @@ class ClassicMembership(Group):
         return False
 
     def validate_member(self, member_id: str, group_instance_id: str | None) -> Member:
-        """The member. Raises KafkaError: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when another holds the instance."""
+        """Return the member. Raises KafkaError: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another member has the
+        instance id.
+        """
         if group_instance_id is not None:
             existing = self.static_members.get(group_instance_id)
             if existing is None:
@@ -172,7 +174,7 @@ class ClassicMembership(Group):
     # Protocols
 
     def select_protocol(self) -> str:
-        """The protocol that all members support and most of them prefer. Raises LookupError if there is none."""
+        """Return the protocol that all members support and most of them prefer. Raises LookupError if there is none."""
         everyone = len(self.members)
         candidates = {name for name, count in self._supported_protocols.items() if count == everyone}
         votes = Counter(member.vote(candidates) for member in self.members.values())
@@ -190,7 +192,9 @@ class ClassicMembership(Group):
     # Requests that wait
 
     def park_join(self, member: Member, reply: JoinReply | None) -> None:
-        """Park a join. An earlier one is answered with REBALANCE_IN_PROGRESS: its client has sent a newer one."""
+        """Park a join. An earlier one is answered with REBALANCE_IN_PROGRESS, because its client has sent a newer
+        one.
+        """
         self.answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         if reply is not None:
             member.join_reply = reply

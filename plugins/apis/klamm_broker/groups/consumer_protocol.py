@@ -24,7 +24,7 @@ _LATEST: Final = 3
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str]:
-    """Topic names in a subscription.
+    """Return the topic names in a subscription.
 
     Raises ValueError for other bytes: a client may use the protocol type "consumer" for something else.
     """

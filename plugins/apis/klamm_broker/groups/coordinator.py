@@ -1,4 +1,4 @@
-"""The group coordinator: the parts that coordinate groups, and which of them a request is for.
+"""The group coordinator: passes each request to the part that coordinates its group.
 
 Follows Kafka's `GroupCoordinatorService`.
 """
@@ -76,8 +76,8 @@ class GroupWorld(NamedTuple):
 class GroupCoordinator:
     """Coordinates all groups of this broker.
 
-    Sans-I/O: it answers through the replies it is given, at once or later, from the caller's thread, the scheduler's
-    or the store's, and never while it holds a group. It has no thread of its own and never waits for the disk.
+    Sans-I/O: it answers through the `reply` arguments, at once or later, on the caller's thread, the scheduler's or the
+    store's, and never while it holds a group. It has no threads and never waits for the disk.
 
     Life cycle: `load()` → requests and timers → `close()`.
     """
@@ -130,11 +130,12 @@ class GroupCoordinator:
 
     @property
     def completed_rebalances(self) -> int:
-        """Rebalances of classic groups that have ended with assignments."""
+        """Return the number of rebalances of classic groups that have ended with assignments."""
         return self._rebalancer.completed
 
     def load(self) -> int:
-        """Read the groups back, start their members' sessions and the expiry of offsets; how many groups there are.
+        """Read the groups back, and start their members' sessions and the expiry of offsets; return the number of
+        groups.
 
         Raises StoreError.
         """
@@ -161,12 +162,12 @@ class GroupCoordinator:
         return next(each for each in (self.consumers, self.shares, self.streams) if isinstance(group, each.group_class))
 
     def coordinator_moved(self, is_moved: Callable[[str], bool]) -> None:
-        """Answer the requests that wait for some groups with NOT_COORDINATOR. The groups stay as they are."""
+        """Answer the requests that wait for some groups with NOT_COORDINATOR. The groups stay unchanged."""
         for group in self._registry.all():
             if isinstance(group, ClassicGroup) and is_moved(group.group_id):
                 self._classic.answer_waiting(group)
 
-    # Requests of members that speak the classic protocol, in a group of whatever kind
+    # Requests of members that use the classic protocol, for groups of any kind
 
     def join(self, request: JoinRequest, reply: JoinReply) -> None:
         """Join a group, and create it if the member is new. `reply` is called at once or when the join phase ends."""
@@ -185,7 +186,9 @@ class GroupCoordinator:
             self._run_later(lambda: self._classic_members.join(group, request, reply))
 
     def sync(self, request: SyncRequest, reply: SyncReply) -> None:
-        """Request the assignment. `reply` is called when the leader has sent it and it is durable."""
+        """Return an assignment through `reply`, which is called when the leader has sent the assignment and it is
+        durable.
+        """
         group = self._consumer_group(request.group_id)
         if group is None:
             self._classic.sync(request, reply)
@@ -195,14 +198,14 @@ class GroupCoordinator:
     def heartbeat(
         self, group_id: str, member_id: str, generation_id: int, group_instance_id: str | None = None
     ) -> ErrorCode:
-        """Keep a member's session. REBALANCE_IN_PROGRESS makes it rejoin."""
+        """Keep a member's session alive. REBALANCE_IN_PROGRESS makes the member rejoin."""
         group = self._consumer_group(group_id)
         if group is None:
             return self._classic.heartbeat(group_id, member_id, generation_id, group_instance_id)
         return self._classic_members.heartbeat(group, member_id, generation_id, group_instance_id)
 
     def leave(self, group_id: str, leaving: Sequence[LeavingMember], reply: Callable[[LeaveResult], None]) -> None:
-        """Remove members. `reply` is called once that is durable."""
+        """Remove members. `reply` is called when that is durable."""
         group = self._consumer_group(group_id)
         if group is None:
             self._classic.leave(group_id, leaving, reply)

@@ -1,4 +1,4 @@
-"""`EpochCoordinator`: heartbeats of members of consumer, share and streams groups, as far as they are alike.
+"""`EpochCoordinator`: the common part of the heartbeats of members of consumer, share and streams groups.
 
 Follows Kafka's `GroupMetadataManager`.
 """
@@ -41,7 +41,9 @@ ResultT = TypeVar("ResultT")
 
 
 class DescribedEpochGroup(NamedTuple, Generic[MemberT, TargetT]):
-    """A group as an administrator sees it. `target` is the target assignment by member id, of those that have one."""
+    """A group as an administrator sees it. `target` is the target assignment by member id, for members that have
+    one.
+    """
 
     group_id: str
     state: str
@@ -93,7 +95,7 @@ class EpochCoordinator(ABC, Generic[GroupT, RequestT, ResultT]):
             reply(self._failed(ErrorCode(error.error_code), error.message))
 
     def _group_of(self, request: RequestT) -> Group:
-        """Return the group, of any type; a new one if the member joins one that does not exist."""
+        """Return the group, of any type; create one if the member joins a group that does not exist."""
         if request.epoch == JOIN_EPOCH:
             return self._registry.get_or_make(
                 request.group_id, request.owner, self.group_class, lambda new: self._admit(new, request)
@@ -117,14 +119,14 @@ class EpochCoordinator(ABC, Generic[GroupT, RequestT, ResultT]):
 
     @abstractmethod
     def _checked(self, request: RequestT) -> RequestT:
-        """Return the request, with a member id. Raises KafkaError for one that no group can serve."""
+        """Return the request, with a member id. Raises KafkaError for a request that no group can serve."""
 
     @abstractmethod
     def _admit(self, group: GroupT, request: RequestT) -> None:
         """Raise KafkaError if there is no room for the first member of a new group."""
 
     def _taken_over(self, group: Group, request: RequestT) -> GroupT:
-        """Replace a held group of another type. Raises KafkaError(GROUP_ID_NOT_FOUND) if that cannot be."""
+        """Replace a held group of another type. Raises KafkaError(GROUP_ID_NOT_FOUND) if that is not possible."""
         raise self._other_type(request.group_id)
 
     @abstractmethod

@@ -28,10 +28,10 @@ STATIC_LEAVE_EPOCH: Final = -2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochMember(ABC):
-    """The coordinator's state of one member: what all types of members have.
+    """The coordinator's state of one member: the common part of all types.
 
     `epoch` is that of its current assignment; `previous_epoch` is accepted once more because the response may have been
-    lost. `owner` is the principal that joined with it; the member counts for that principal's share of
+    lost. `owner` is the principal that joined; the member counts towards that principal's share of
     `group.members.max.bytes`.
     """
 
@@ -54,7 +54,7 @@ class Changes:
     """Changes to write: the group's row, a streams group's topology, and the ids of members.
 
     `members` are those whose row, and `targets` those whose target, is to be written or deleted. `before` are
-    statements that run first, such as those that delete the group that this one replaces.
+    statements that run first, e.g. to delete the group that this one replaces.
     """
 
     group: bool = False
@@ -82,7 +82,7 @@ class EpochGroup(Group, Generic[MemberT]):
     """The base of consumer, share and streams groups. `protocol` is the protocol of their members.
 
     `members`           by member id.
-    `changes`           what is to be written.
+    `changes`           to be written.
     `epoch`             rises with each change of members, subscriptions or topics, from 1.
     `assignment_epoch`  the group epoch of the members' targets.
     `metadata_hash`     of ids and partition counts of the topics that are read; `metadata_generation` is the
@@ -119,12 +119,12 @@ class EpochGroup(Group, Generic[MemberT]):
         self.changes.members.add(member.member_id)
 
     def remove(self, member_id: str) -> None:
-        """Remove a member; what it had is free."""
+        """Remove a member; its partitions become free."""
         self.unindex(self.members.pop(member_id))
         self.changes.members.add(member_id)
 
     def index(self, member: MemberT) -> None:
-        """Count a member, and note what it has, when it is put into the group."""
+        """Count a member, and record its partitions, when it is added to the group."""
         self.count_members(member.owner, member.charge_bytes)
 
     def unindex(self, member: MemberT) -> None:
@@ -158,17 +158,17 @@ class EpochGroup(Group, Generic[MemberT]):
             )
 
     def epoch_of(self, member_id: str) -> int | None:
-        """Return the epoch of a member, None if it is not there."""
+        """Return the epoch of a member; None if it does not exist."""
         member = self.members.get(member_id)
         return None if member is None else member.epoch
 
     def bump_epoch(self) -> None:
-        """Start a new epoch: members, what they read, or topics have changed."""
+        """Start a new epoch: members, their subscriptions, or topics have changed."""
         self.epoch += 1
         self.changes.group = True
 
     def take_changes(self) -> Changes:
-        """Return the changes that are to be written now; there are none any more."""
+        """Return the changes to write now, and reset them."""
         taken, self.changes = self.changes, Changes()
         return taken
 

@@ -1,8 +1,8 @@
 """The rows of consumer, share and streams groups in the store.
 
-A row for the group, one for each member, and, where targets are kept apart, one for the target of each member. What a
-heartbeat changes is written in one transaction before it is answered, in the order of the changes: after a crash no
-member has what another still owns.
+A group has a row, each member has one, and, if targets are stored separately, each target. The changes of a heartbeat
+are written in one transaction before it is answered, in the order of the changes: after a crash no member has a
+partition that another one still owns.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class JsonRows(Generic[T]):
     """A table `<kind>_group_<column>s` with a value in JSON for each member of a group."""
 
     def __init__(self, kind: str, column: str, as_json: Callable[[T], Any], from_json: Callable[[str, Any], T]) -> None:
-        """`from_json(member_id, value)` returns what `as_json` got."""
+        """`from_json(member_id, value)` returns the object from which `as_json` made the value."""
         self.table, self._column = f"{kind}_group_{column}s", column
         self._as_json, self._from_json = as_json, from_json
 
     def put(self, group_id: str, member_ids: Collection[str], rows: Mapping[str, T]) -> Iterable[Statement]:
-        """Write the values of some members; delete those that are not there."""
+        """Write the values of some members; delete the rows of members that do not exist."""
         for member_id in sorted(member_ids):
             if member_id in rows:
                 put = f"INSERT OR REPLACE INTO {self.table} (group_id, member_id, {self._column}) VALUES (?, ?, ?)"
@@ -75,7 +75,7 @@ class EpochRows(Generic[GroupT]):
         return [(put, (group.group_id, group.epoch, group.assignment_epoch, group.metadata_hash))]
 
     def load(self, store: Store) -> Iterable[GroupT]:
-        """All groups as the store has them, without their offsets. Raises StoreError."""
+        """Return all stored groups, without their offsets. Raises StoreError."""
         groups: dict[str, GroupT] = {}
         for group_id, *values in store.read(f"SELECT group_id, {self.columns} FROM {self._table}"):
             groups[group_id] = self._make(group_id)
@@ -97,14 +97,14 @@ class EpochRows(Generic[GroupT]):
 
 
 def common_json(member: EpochMember) -> dict[str, Any]:
-    """Return what members of several types have."""
+    """Return the fields that several types of members share."""
     kind = TargetedMember if isinstance(member, TargetedMember) else EpochMember
     values = {each.name: getattr(member, each.name) for each in fields(kind) if each.name != "member_id"}
     return {name: value.value if isinstance(value, MemberState) else value for name, value in values.items()}
 
 
 def partitions_json(partitions: Partitions) -> dict[str, list[int]]:
-    """Return partitions by topic id, as JSON has them."""
+    """Return partitions by topic id, in the form of JSON."""
     return {topic.hex(): sorted(indexes) for topic, indexes in partitions.items()}
 
 

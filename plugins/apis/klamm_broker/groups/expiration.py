@@ -25,12 +25,12 @@ class ExpirationTimer:
     def __init__(self, owner: ExpirationScheduler, delay_ms: float, callback: Callable[[], object]) -> None:
         self._owner = owner
         self._callback: Callable[[], object] | None = callback
-        # Without a delay no client had time to send anything: there is nothing to wait for.
+        # Without a delay no client had time to send anything, so there is nothing to wait for.
         self.deadline_ns = owner.clock.monotonic_ns() + int(delay_ms * NS_PER_MS) if delay_ms > 0 else 0
         self._timer: Timer = owner.scheduler.schedule(delay_ms, self._fire)
 
     def cancel(self) -> None:
-        """Prevent the call. One that has started is not interrupted."""
+        """Prevent the call. A call that has started is not interrupted."""
         self._callback = None
         self._timer.cancel()
 

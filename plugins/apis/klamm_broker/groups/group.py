@@ -27,7 +27,7 @@ class CommittedOffset(NamedTuple):
     """A committed position.
 
     `leader_epoch` is -1 when unknown. `expire_timestamp_ms` is set only by clients that still send a retention time
-    (OffsetCommit v2 to v4). `owner` has committed it, and it counts for their share.
+    (OffsetCommit v2 to v4). `owner` has committed it, and it counts towards that owner's share.
     """
 
     offset: int
@@ -39,9 +39,9 @@ class CommittedOffset(NamedTuple):
 
 
 GROUP_BYTES: Final = 4096
-"""About what a group takes without members and offsets."""
+"""Approximate size of a group without members and offsets."""
 OFFSET_BYTES: Final = 512
-"""About what an offset takes, in memory and on disk, with metadata of `FREE_METADATA_BYTES`."""
+"""Approximate size of an offset, in memory and on disk, with metadata of `FREE_METADATA_BYTES`."""
 FREE_METADATA_BYTES: Final = 128
 
 
@@ -59,17 +59,18 @@ class GroupLedgers(NamedTuple):
 
 
 UNCOUNTED: Final = GroupLedgers()
-"""Ledgers without a limit, of groups that are in no registry yet."""
+"""Ledgers without a limit, for groups that are not yet in a registry."""
 
 
 class OffsetBook:
-    """The offsets of one group id, whichever kind of group it is.
+    """The offsets of one group id, for any kind of group.
 
     `offsets`         committed positions by topic and partition.
-    `pending`         what open transactions would commit, by producer id, then by topic and partition.
-    `pending_writes`  commits that the store has not confirmed yet.
+    `pending`         offsets that open transactions would commit, by producer id, then by topic and partition.
+    `pending_writes` commits that the store has not confirmed yet.
     `latest_pending_ms`  the latest timestamp of a commit within a transaction.
-    `ledgers`, `owner`   where the group counts, and who has made it. Offsets count for who has committed them.
+    `ledgers`, `owner` the ledgers in which the group counts, and its creator. Offsets count for the principal that has
+    committed them.
     """
 
     __slots__ = (
@@ -89,20 +90,23 @@ class OffsetBook:
         self.owner = UNKNOWN_OWNER
         self.offsets: dict[str, dict[int, CommittedOffset]] = {}
         self.pending: dict[int, dict[tuple[str, int], CommittedOffset]] = {}
-        # How many producers have each partition in `pending`.
+        # Number of producers that have each partition in `pending`.
         self._unstable: Counter[tuple[str, int]] = Counter()
         self.pending_writes = 0
         self.latest_pending_ms = -1
 
     def commit_timestamp_ms(self, now_ms: int) -> int:
-        """The timestamp of a commit that is made now.
+        """Return the timestamp of a commit that is made now.
 
-        It is later than that of each commit within a transaction before it: when that ends, this one stays.
+        It is later than that of each earlier commit within a transaction, so that this commit stays when the
+        transaction ends.
         """
         return max(now_ms, self.latest_pending_ms + 1)
 
     def pending_timestamp_ms(self, now_ms: int, keys: Iterable[tuple[str, int]]) -> int:
-        """The same for a commit within a transaction, which is no older than what these partitions have."""
+        """Return the timestamp of a commit within a transaction, which is not older than the offsets of these
+        partitions.
+        """
         timestamp_ms = self.commit_timestamp_ms(now_ms)
         for topic, partition in keys:
             current = self.offsets.get(topic, {}).get(partition)
@@ -115,7 +119,7 @@ class OffsetBook:
         """Return True if an open transaction would commit an offset of this partition (KIP-447)."""
         return (topic, partition) in self._unstable
 
-    # What it counts
+    # Counting
 
     @property
     def group_bytes(self) -> int:
@@ -128,7 +132,7 @@ class OffsetBook:
         return OFFSET_BYTES + self._id_bytes + len(topic) + max(0, more)
 
     def offsets_bytes(self) -> Counter[str]:
-        """Return the bytes that all offsets count, pending ones too, by owner."""
+        """Return the bytes that all offsets count, including pending ones, by owner."""
         stored = ((topic, each) for topic, by_partition in self.offsets.items() for each in by_partition.values())
         pending = ((topic, each) for offsets in self.pending.values() for (topic, _), each in offsets.items())
         counted: Counter[str] = Counter()
@@ -144,10 +148,11 @@ class OffsetBook:
     def reserve(
         self, owner: str, commits: Sequence[tuple[str, int, CommittedOffset]], producer_id: int | None = None
     ) -> tuple[list[int], int]:
-        """Reserve room for commits that are written: the indexes of those without room, and the reserved bytes.
+        """Reserve room for commits that are being written; return the indexes of those without room, and the reserved
+        bytes.
 
-        A partition that has an offset always has room, if its metadata takes no more than it did, or little; within
-        the transaction of a producer, if that of no other has one pending.
+        A partition that has an offset always has room if its metadata does not grow, or is small; within a transaction,
+        unless the transaction of another producer has one pending.
         """
         free = 0
         grown: list[int] = []
@@ -174,7 +179,7 @@ class OffsetBook:
         return key in self._unstable and key not in self.pending.get(producer_id, {})
 
     def release(self, owner: str, reserved: int) -> None:
-        """Give back what `reserve` has counted: the offsets count themselves, or could not be written."""
+        """Release bytes that `reserve` has counted: the offsets count themselves, or could not be written."""
         self.ledgers.offsets.add(owner, -reserved)
 
     def _count(self, more: Counter[str]) -> None:
@@ -185,7 +190,7 @@ class OffsetBook:
     # Offsets
 
     def put(self, commits: Iterable[tuple[str, int, CommittedOffset]]) -> None:
-        """Take over offsets that are durable."""
+        """Store offsets that are durable."""
         more: Counter[str] = Counter()
         for topic, partition, committed in commits:
             by_partition = self.offsets.setdefault(topic, {})
@@ -197,7 +202,7 @@ class OffsetBook:
         self._count(more)
 
     def remove(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Forget offsets, where there are some."""
+        """Forget offsets, if they exist."""
         more: Counter[str] = Counter()
         for topic, index in partitions:
             by_partition = self.offsets.get(topic, {})
@@ -209,7 +214,7 @@ class OffsetBook:
         self._count(more)
 
     def add_pending(self, producer_id: int, offsets: Mapping[tuple[str, int], CommittedOffset]) -> None:
-        """Take over what a transaction would commit."""
+        """Add the offsets that a transaction would commit."""
         known = self.pending.setdefault(producer_id, {})
         more: Counter[str] = Counter()
         for key, each in offsets.items():
@@ -221,7 +226,7 @@ class OffsetBook:
         known.update(offsets)
 
     def take_pending(self, producer_id: int) -> Mapping[tuple[str, int], CommittedOffset]:
-        """The transaction ends: what it would commit."""
+        """Return and forget the pending offsets of a transaction that ends."""
         ended = self.pending.pop(producer_id, {})
         more: Counter[str] = Counter()
         for key, each in ended.items():
@@ -235,7 +240,7 @@ class OffsetBook:
         return [key for key in self._unstable if key[0] in topics]
 
     def forget_pending(self, keys: Iterable[tuple[str, int]]) -> None:
-        """Forget what open transactions would commit for these partitions: their offsets are deleted."""
+        """Forget the pending offsets of open transactions for these partitions, because their offsets are deleted."""
         for key in keys:
             if key not in self._unstable:
                 continue
@@ -264,7 +269,7 @@ class Group(GroupLock, ABC):
     """One group, of one kind (`group_type`).
 
     A group that changes its kind is replaced by a new object that shares its lock and its offsets; the old one is dead.
-    So a caller that has waited for the lock looks at `is_dead` first.
+    So a caller that has waited for the lock checks `is_dead` first.
 
     Threading: everything but `group_id` and `log_name` belongs to the thread that holds the group (`with group:`).
     Answers given while it is held are delivered after it is released, so no reply ever runs under the lock.
@@ -276,24 +281,26 @@ class Group(GroupLock, ABC):
         super().__init__(clipped(group_id), replaced)
         self.group_id = group_id
         self.book: OffsetBook = replaced.book if replaced is not None else OffsetBook(group_id)
-        # What the members of each owner take; None once they count no more.
+        # Bytes of the members of each owner; None when they no longer count.
         self._charges: Counter[str] | None = Counter()
 
     def open_accounts(self, ledgers: GroupLedgers, owner: str) -> None:
-        """Count it, with its members and offsets, in these ledgers. It is counted itself already."""
+        """Count the group, with its members and offsets, in these ledgers. Its own row is already counted."""
         self.book.open_account(ledgers, owner)
         for each, charge in (self._charges or {}).items():
             ledgers.members.add(each, charge)
 
     def count_members(self, owner: str, more_bytes: int) -> None:
-        """Count that the members of an owner take more, or less. A dead group counts nothing."""
+        """Count that the members of an owner use more or fewer bytes. A dead group counts nothing."""
         if self._charges is not None and more_bytes:
             self._charges[owner] += more_bytes
             self.book.ledgers.members.add(owner, more_bytes)
 
     @contextmanager
     def room_for(self, owner: str, more_bytes: int, *, in_use: bool) -> Iterator[bool]:
-        """Keep room while an owner's members take more: whether there is any; `in_use` for one that is in the group."""
+        """Reserve room while an owner's members grow; yield True if there is room. `in_use` is for members that are
+        already in the group.
+        """
         ledger, reserved = self.book.ledgers.members, max(0, more_bytes)
         if reserved and not ledger.reserve(owner, reserved, in_use=in_use):
             yield False
@@ -305,7 +312,7 @@ class Group(GroupLock, ABC):
             ledger.add(owner, -reserved)
 
     def close_members_account(self) -> None:
-        """It is dead: its members count no more."""
+        """Stop counting the members of a dead group."""
         for owner, charge in (self._charges or {}).items():
             self.book.ledgers.members.add(owner, -charge)
         self._charges = None
@@ -318,7 +325,7 @@ class Group(GroupLock, ABC):
     @property
     @abstractmethod
     def state_name(self) -> str:
-        """The state as clients see it."""
+        """Return the state as clients see it."""
 
     @property
     @abstractmethod
@@ -338,18 +345,18 @@ class Group(GroupLock, ABC):
     @property
     @abstractmethod
     def is_expected(self) -> bool:
-        """Return True if a member may join soon, so an empty group must not be removed."""
+        """Return True if a member may join soon, so that an empty group must not be removed."""
 
     @abstractmethod
     def forget_expected(self) -> None:
-        """The group is being deleted: forget who may join."""
+        """Forget members that may join, because the group is being deleted."""
 
     def deletion_written(self) -> None:
-        """Its deletion is durable: it goes if nothing has come to it meanwhile."""
+        """Remove the group after its durable deletion, unless a member has joined meanwhile."""
 
     @abstractmethod
     def die(self) -> None:
-        """It is deleted or replaced."""
+        """Mark the group as deleted or replaced."""
 
     @abstractmethod
     def validate_commit(
@@ -357,14 +364,14 @@ class Group(GroupLock, ABC):
     ) -> None:
         """Raise KafkaError unless this member may commit offsets in this generation (or member epoch).
 
-        A generation of -1 is that of an administrator, or of a consumer without group management. `partitions` are read
-        only where an earlier epoch may do for some of them.
+        A generation of -1 comes from an administrator, or from a consumer without group management. `partitions` are
+        read only if an earlier epoch may be valid for some of them.
         """
 
     def validate_transactional_commit(
         self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions
     ) -> None:
-        """Check a commit as `validate_commit` does, for offsets of a transaction (KIP-447)."""
+        """Check a commit like `validate_commit`, for offsets of a transaction (KIP-447)."""
         self.validate_commit(member_id, group_instance_id, generation_id, partitions)
 
     @abstractmethod

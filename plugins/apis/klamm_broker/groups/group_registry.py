@@ -24,8 +24,8 @@ def _admit(group: Group) -> None:
 class GroupRegistry:
     """Finds and makes groups.
 
-    Groups are removed on the store's thread only, so what runs there (the callbacks that confirm writes) never finds
-    a group that is being removed. Other threads may: a group that is DEAD when it is held has just been deleted.
+    Groups are removed only on the store's thread, so code that runs there (the callbacks that confirm writes) never
+    finds a group that is being removed. Other threads may: a group that is DEAD when it is held has just been deleted.
     """
 
     def __init__(self, clock: Clock, store: Store, ledgers: GroupLedgers = UNCOUNTED) -> None:
@@ -37,7 +37,7 @@ class GroupRegistry:
         self._lock = threading.Lock()
 
     def restore(self, groups: Iterable[Group]) -> None:
-        """Take over loaded groups. Raises StoreError."""
+        """Add loaded groups. Raises StoreError."""
         self._groups.update((group.group_id, group) for group in groups)
         owners = OWNERS.forget_all_but(self._store, set(self._groups))
         for group in self._groups.values():
@@ -46,27 +46,29 @@ class GroupRegistry:
             group.open_accounts(self._ledgers, owner)
 
     def get(self, group_id: str) -> Group | None:
-        """The group, if there is one."""
+        """Return the group, if it exists."""
         return self._groups.get(group_id)
 
     def classic(self, group_id: str) -> ClassicGroup | None:
-        """The group, if there is one and it is classic."""
+        """Return the group, if it exists and is classic."""
         group = self._groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
 
     def get_or_create_classic(
         self, group_id: str, owner: str, admit: Callable[[ClassicGroup], None] = _admit
     ) -> tuple[ClassicGroup | None, bool]:
-        """Do as `get_or_make` with a classic group, and return whether it is new; None for a group of another kind."""
+        """Call `get_or_make` for a classic group, and return it with True if it is new; None for a group of another
+        kind.
+        """
         group, created = self._get_or_make(group_id, owner, self._new_classic, admit)
         return (group, created) if isinstance(group, ClassicGroup) else (None, False)
 
     def get_or_make(
         self, group_id: str, owner: str, make: Callable[[str], G], admit: Callable[[G], None] = _admit
     ) -> Group:
-        """Return the group of that id, of any kind; if there is none, a new one that `make` makes.
+        """Return the group of that id, of any kind; if there is none, create one with `make`.
 
-        `admit` gets a new group before it is kept, which it is not if that raises KafkaError.
+        `admit` gets a new group before it is stored; if `admit` raises KafkaError, the group is not stored.
         """
         return self._get_or_make(group_id, owner, make, admit)[0]
 
@@ -100,14 +102,14 @@ class GroupRegistry:
             self._groups[old.group_id] = new
 
     def get_or_create(self, group_id: str, owner: str) -> Group:
-        """The group; if there is none a new classic one, EMPTY, generation 0, which counts for `owner`.
+        """Return the group; if there is none, a new classic one, EMPTY, generation 0, which counts for `owner`.
 
-        Raises KafkaError(GROUP_MAX_SIZE_REACHED) where there is no room for a new one.
+        Raises KafkaError(GROUP_MAX_SIZE_REACHED) if there is no room for a new one.
         """
         return self._groups.get(group_id) or self.get_or_make(group_id, owner, self._new_classic)
 
     def remove_if_unused(self, group: Group) -> bool:
-        """Remove a held group that nothing needs; it becomes DEAD. On the store's thread only, after its deletion."""
+        """Remove a held group that is not needed; it becomes DEAD. Only on the store's thread, after its deletion."""
         book = group.book
         if not group.is_empty or group.is_expected or book.pending_writes or group.offsets or book.pending:
             if not group.is_dead:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
-"""How long a new member's join may wait: it has no member id yet and cannot send heartbeats. Fixed in Kafka too."""
+"""Maximum time for which a new member's join waits: it has no member id yet and cannot send heartbeats. Fixed in Kafka
+too.
+"""
 MAX_PENDING_JOINS: Final = 1000
-"""Member ids of a group that wait for their members to join. Each may be as long as a client id; Kafka has no limit."""
+"""Maximum number of a group's issued member ids whose members have not joined. Each id may be as long as a client id;
+Kafka has no limit.
+"""
 
 
 class GroupSettings(Protocol):

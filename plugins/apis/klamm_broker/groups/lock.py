@@ -1,4 +1,4 @@
-"""`GroupLock`: a lock whose holder's answers are delivered after its release."""
+"""`GroupLock`: a lock that delivers its holder's answers after its release."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Held:
 
 
 class GroupLock:
-    """Re-entrant. `log_name` is the group's name in log lines. One that is made of another is the same lock."""
+    """Re-entrant. `log_name` is the group's name in log lines. A lock that is made from another is the same lock."""
 
     def __init__(self, log_name: str, same_as: GroupLock | None = None) -> None:
         self.log_name = log_name

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 MEMBER_BYTES: Final = 4096
-"""About what a member takes, with subscription and assignment of `FREE_BYTES`."""
+"""Approximate size of a member with subscription and assignment of `FREE_BYTES`."""
 FREE_BYTES: Final = 1024
 NAME_BYTES: Final = 100
-"""About what each name in a subscription takes, besides its characters."""
+"""Approximate size of each name in a subscription, in addition to its characters."""
 
 
 def charge_bytes(size_bytes: int, names: int) -> int:
-    """Return what a member counts towards `group.members.max.bytes` whose names and metadata take so much."""
+    """Return the bytes that a member with metadata and names of this size counts towards `group.members.max.bytes`."""
     return MEMBER_BYTES + size_bytes + NAME_BYTES * names
 
 
@@ -36,12 +36,12 @@ def size_bytes(client_id: str, group_instance_id: str | None, protocols: Iterabl
 class Member:
     """The coordinator's state of one member: Kafka's `ClassicGroupMember`.
 
-    `is_new`            has joined but not been answered yet: it may time out although it waits.
+    `is_new`            has joined but not been answered yet: it may time out although its join waits.
     `join_reply`,
-    `sync_reply`        the request that waits for its answer, if one does.
-    `deadline_ns`       monotonic time at which its session ends; `timer` looks at it when it fires, so that a
-                        heartbeat only moves this number.
-    `owner`             who has joined with it, whose share of `group.members.max.bytes` it counts for.
+    `sync_reply`        the request that waits for its answer, if there is one.
+    `deadline_ns`       monotonic time at which its session ends; `timer` checks it when it fires, so that a heartbeat
+                        only changes this number.
+    `owner`             the principal that joined, towards whose share of `group.members.max.bytes` it counts.
     """
 
     member_id: str
@@ -61,12 +61,12 @@ class Member:
 
     @property
     def size_bytes(self) -> int:
-        """Return the approximate bytes that it takes, without its assignment."""
+        """Return its approximate size in bytes, without its assignment."""
         return size_bytes(self.client_id, self.group_instance_id, self.protocols)
 
     @property
     def charge_bytes(self) -> int:
-        """Return what it counts towards `group.members.max.bytes`."""
+        """Return the bytes that it counts towards `group.members.max.bytes`."""
         return charge_bytes(self.size_bytes, len(self.protocols)) + max(0, len(self.assignment) - FREE_BYTES)
 
     @property
@@ -92,7 +92,7 @@ class Member:
         raise KeyError(protocol_name)
 
     def vote(self, candidates: Collection[str]) -> str:
-        """The candidate that it prefers. Raises LookupError if it supports none."""
+        """Return the candidate that it prefers. Raises LookupError if it supports none."""
         for name, _ in self.protocols:
             if name in candidates:
                 return name

@@ -32,8 +32,8 @@ GroupT = TypeVar("GroupT", bound=EpochGroup[Any])
 class MemberTimers(Generic[GroupT]):
     """Timers of the groups of one type, and the writes of their changes.
 
-    `remove(group, member_id)` removes a member that was silent, and starts the next epoch. `put(group, changes)` gives
-    the statements that write changes.
+    `remove(group, member_id)` removes a silent member, and starts the next epoch. `put(group, changes)` returns the
+    statements that write changes.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class MemberTimers(Generic[GroupT]):
     def restart_session(self, group: GroupT, member_id: str, timeout_ms: int) -> None:
         """Restart a member's session.
 
-        A timer that is running stays, and checks the new deadline when it fires, unless that would be too late.
+        A running timer stays, and checks the new deadline when it fires, unless that would be too late.
         """
         deadline_ns = group.deadlines[member_id] = self._clock.monotonic_ns() + timeout_ms * NS_PER_MS
         timer = group.timers.get((SESSION, member_id))
@@ -71,7 +71,7 @@ class MemberTimers(Generic[GroupT]):
         self.arm(group, SESSION, member_id, left_ns / NS_PER_MS, check)
 
     def follow_state(self, group: GroupT, member: TargetedMember) -> None:
-        """Start the rebalance timeout of a member that has to give something back; cancel that of any other."""
+        """Start the rebalance timeout of a member that must give something back; cancel it for any other member."""
         if member.state is not MemberState.UNREVOKED:
             self.cancel(group, REBALANCE, member.member_id)
             return
@@ -85,7 +85,9 @@ class MemberTimers(Generic[GroupT]):
         self.arm(group, REBALANCE, member.member_id, member.rebalance_timeout_ms, expire)
 
     def arm(self, group: GroupT, what: str, member_id: str, delay_ms: float, then: Callable[[], None]) -> None:
-        """Call `then` with the group's lock in `delay_ms` milliseconds, in place of a timer for the same."""
+        """Call `then` with the group's lock in `delay_ms` milliseconds, and replace an earlier timer of the same
+        purpose.
+        """
         key = what, member_id
 
         def fire() -> None:
@@ -99,7 +101,7 @@ class MemberTimers(Generic[GroupT]):
         timer = group.timers[key] = self._scheduler.schedule(delay_ms, fire)
 
     def expire(self, group: GroupT, member_id: str, reason: str) -> None:
-        """Remove a member, if it is still there, and write that."""
+        """Remove a member, if it still exists, and write that."""
         if group.epoch_of(member_id) is not None:
             log.info("group %s: member %s is fenced: %s", group.log_name, clipped(member_id), reason)
             self._remove(group, member_id)
@@ -120,7 +122,7 @@ class MemberTimers(Generic[GroupT]):
     def write(self, group: GroupT, then: Callable[[bool], None] | None = None) -> None:
         """Write the group's changes, in one transaction.
 
-        `then` is called with whether they were written, after the group's lock is released.
+        `then` is called with True if they were written, after the group's lock is released.
         """
         changes = group.take_changes()
         if not changes and not group.is_dead:
@@ -138,5 +140,5 @@ class MemberTimers(Generic[GroupT]):
                 if then is not None:
                     group.answer(then, error is None)
 
-        # What replaces a dead group is written already, and the answer waits for that.
+        # The changes of a replaced group are already written, and the answer waits for that.
         self._store.submit(() if group.is_dead else self._put(group, changes), on_durable)

@@ -34,7 +34,7 @@ TopicPartitions: TypeAlias = Mapping[str, Sequence[int]]
 """Partition indexes by topic name."""
 
 FetchedOffsets: TypeAlias = Mapping[str, Mapping[int, CommittedOffset | None]]
-"""Committed offsets by topic name and partition index; None where nothing is committed, or `UNSTABLE`."""
+"""Committed offsets by topic name and partition index; None if nothing is committed, or `UNSTABLE`."""
 
 UNSTABLE: Final = CommittedOffset(-1, -1, "", -1)
 """In place of an offset that an open transaction may change: UNSTABLE_OFFSET_COMMIT."""
@@ -58,12 +58,13 @@ def _any_topic(topic_id: bytes) -> object | None:
 class CommitRequest(NamedTuple):
     """Positions that a group commits.
 
-    `generation_id`      -1 (with an empty `member_id`) for one that does not use group management.
-    `retention_time_ms`  of clients that still send one (v2 to v4), else -1.
+    `generation_id`      -1 (with an empty `member_id`) for a client that does not use group management.
+    `retention_time_ms` from clients that still send one (v2 to v4), else -1.
     `knows_member_epochs` the client can be a member of a consumer group (v9), and gets GROUP_ID_NOT_FOUND, not
                          ILLEGAL_GENERATION, for a generation of a group that does not exist.
-    `owner`              whose share a new group and the offsets count for.
-    `topic_by_id`        finds a topic, None if there is none: it may be deleted while the request waits.
+    `owner`              the principal towards whose share a new group and the offsets count.
+    `topic_by_id`        returns a topic; None if it does not exist, e.g. because it was deleted while the request
+                         waited.
     """
 
     group_id: str
@@ -77,7 +78,7 @@ class CommitRequest(NamedTuple):
     topic_by_id: Callable[[bytes], object | None] = _any_topic
 
     def error_of(self, commit: PartitionCommit, metadata_max_bytes: int) -> ErrorCode:
-        """Return what a position is refused with; NONE if it is not. The caller holds the group."""
+        """Return the error with which a position is refused, or NONE. The caller holds the group."""
         if len(commit.metadata or "") > metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         found = self.topic_by_id(commit.topic_id)
@@ -102,12 +103,14 @@ class OffsetManager:
         self._rebalancer = rebalancer
         # Changed by the store's thread.
         self.committed = self.deleted = self.expired = 0
-        """How many offsets were committed outside transactions, deleted by request, and deleted by their age."""
+        """Number of offsets that were committed outside transactions, deleted by request, and deleted because of their
+        age.
+        """
 
     # Commit
 
     def commit(self, request: CommitRequest, reply: Callable[[Sequence[ErrorCode]], None]) -> None:
-        """Commit positions; `reply` gets an outcome for each of them, in their order, once they are durable."""
+        """Commit positions; `reply` gets their outcomes, in their order, when they are durable."""
         group = self._registry.get(request.group_id)
         if group is None:
             if request.generation_id >= 0:
@@ -115,7 +118,7 @@ class OffsetManager:
                 reply([unknown] * len(request.commits))
                 return
             if all(map(self._is_too_large, request.commits)):
-                # No group is made for what is not stored.
+                # No group is created if nothing is stored.
                 reply([ErrorCode.OFFSET_METADATA_TOO_LARGE] * len(request.commits))
                 return
             try:
@@ -190,7 +193,7 @@ class OffsetManager:
     # Fetch
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Return the error that keeps a member from fetching offsets (OffsetFetch v9), or NONE. Only members of
+        """Return the error that prevents a member from fetching offsets (OffsetFetch v9), or NONE. Only members of
         consumer groups are checked.
         """
         group = self._registry.get(group_id)
@@ -210,10 +213,10 @@ class OffsetManager:
         *,
         require_stable: bool = False,
     ) -> None:
-        """Committed offsets for each (group id, partitions or None for all), in their order.
+        """Pass to `reply` the committed offsets for each (group id, partitions or None for all), in their order.
 
-        With `require_stable` (KIP-447) commits that are under way are waited for, and what an open transaction may
-        change is `UNSTABLE`, as in Kafka. A group that does not exist has no offsets; that is not an error.
+        With `require_stable` (KIP-447) it waits for commits that are under way, and offsets that an open transaction
+        may change are `UNSTABLE`, as in Kafka. A group that does not exist has no offsets; that is not an error.
         """
 
         def fetched() -> list[FetchedOffsets]:
@@ -260,7 +263,8 @@ class OffsetManager:
         partitions: TopicPartitions,
         reply: Callable[[Mapping[str, ErrorCode]], None],
     ) -> None:
-        """Delete offsets of topics that no member subscribes to; `reply` gets an outcome by topic, once durable.
+        """Delete offsets of topics to which no member subscribes; `reply` gets an outcome for each topic when that is
+        durable.
 
         Raises KafkaError: GROUP_ID_NOT_FOUND, or NON_EMPTY_GROUP for a group with members that are not consumers.
         """
@@ -293,9 +297,10 @@ class OffsetManager:
             self._delete_held(group, partitions_to_delete, on_durable)
 
     def topics_deleted(self, topics: Set[str]) -> None:
-        """Delete the offsets of deleted topics, those that are being written, and what open transactions would commit.
+        """Delete the offsets of deleted topics, including those that are being written and those pending in
+        transactions.
 
-        Their ids are not found afterwards: a caller that holds a group later commits none of them.
+        Their ids are unknown afterwards: a caller that holds a group later cannot commit any of them.
         """
         for group in self._registry.all():
             with group:
@@ -310,7 +315,7 @@ class OffsetManager:
             if error is not None:
                 return
             with group:
-                # By now the memory has what was written before, and nothing of a new topic of the same name.
+                # By now the memory has all earlier writes, and nothing of a new topic of the same name.
                 book.forget_pending(book.pending_of(topics))
                 book.remove(
                     [(topic, index) for topic in group.offsets.keys() & topics for index in group.offsets[topic]]
@@ -324,7 +329,7 @@ class OffsetManager:
         partitions: Sequence[tuple[str, int]],
         then: Callable[[StoreError | None], None] | None = None,
     ) -> None:
-        """Delete offsets, and what open transactions would commit for their partitions."""
+        """Delete offsets, and the pending ones of open transactions for their partitions."""
         book = group.book
 
         def on_durable(error: StoreError | None) -> None:

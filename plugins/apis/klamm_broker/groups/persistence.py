@@ -1,7 +1,7 @@
-"""Groups and committed offsets in the store, and back.
+"""Writes groups and committed offsets to the store, and reads them back.
 
 A group is written when Kafka would append a group metadata record: when it is new, when its leader's assignment
-arrives, when it gets empty, when a static member is replaced. Nothing else is written: after a crash during a
+arrives, when it becomes empty, when a static member is replaced. Nothing else is written: after a crash during a
 rebalance the group is in its last stable generation, and members of a later one get ILLEGAL_GENERATION.
 """
 
@@ -73,7 +73,7 @@ _DELETE_PENDING_OFFSETS: Final = "DELETE FROM pending_offsets WHERE producer_id 
 
 
 def put_group(group: ClassicGroup, assignments: Mapping[str, bytes]) -> list[Statement]:
-    """Write the present generation with these assignments (by member id; missing ones are empty)."""
+    """Write the current generation with these assignments (by member id; missing ones are empty)."""
     statements: list[Statement] = [
         (
             _PUT_GROUP,
@@ -152,7 +152,7 @@ def put_offset(group_id: str, topic: str, partition: int, committed: CommittedOf
 def put_pending_offset(
     producer_id: int, group_id: str, topic: str, partition: int, pending: CommittedOffset
 ) -> Statement:
-    """Write what an open transaction would commit."""
+    """Write an offset that an open transaction would commit."""
     return (
         _PUT_PENDING_OFFSET,
         (
@@ -170,7 +170,7 @@ def put_pending_offset(
 
 
 def end_pending_offsets(producer_id: int, *, committed: bool) -> list[Statement]:
-    """Commit or forget what the transaction of a producer would commit. A later commit of an offset stays."""
+    """Commit or forget the pending offsets of a producer's transaction. A later commit of an offset stays."""
     forget: Statement = (_DELETE_PENDING_OFFSETS, (producer_id,))
     return [(_COMMIT_PENDING_OFFSETS, (producer_id,)), forget] if committed else [forget]
 
@@ -181,19 +181,19 @@ def delete_offset(group_id: str, topic: str, partition: int) -> Statement:
 
 
 def delete_offsets_of(group_id: str, topics: Sequence[str]) -> list[Statement]:
-    """Forget the offsets of topics, and what open transactions would commit for them."""
+    """Forget the offsets of topics, and the pending ones of open transactions."""
     return [(sql, (group_id, json.dumps(topics))) for sql in _DELETE_OF_TOPICS]
 
 
 def delete_pending_offset(group_id: str, topic: str, partition: int) -> Statement:
-    """Forget what open transactions would commit for a partition."""
+    """Forget the pending offsets of open transactions for a partition."""
     return (_DELETE_PENDING_OFFSET, (group_id, topic, partition))
 
 
 def load(store: Store, clock: Clock) -> Iterable[Group]:
-    """All groups as the store has them: classic ones are STABLE with their members, or EMPTY.
+    """Return all stored groups: classic ones are STABLE with their members, or EMPTY.
 
-    A group that has offsets only (a consumer without group management) is EMPTY and has no protocol type.
+    A group with only offsets (of a consumer without group management) is EMPTY and has no protocol type.
     """
     classic = _load_classic(store, clock)
     others: list[Group] = [*CONSUMER_ROWS.load(store), *SHARE_ROWS.load(store), *STREAMS_ROWS.load(store)]

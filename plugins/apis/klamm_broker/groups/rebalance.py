@@ -45,7 +45,7 @@ class Rebalancer:
         self._store = store
         self._settings = settings
         self.completed = 0
-        """Rebalances that have ended with assignments, over all groups. Changed by the store's thread."""
+        """Number of rebalances of all groups that have ended with assignments. Changed by the store's thread."""
 
     # Joining
 
@@ -119,9 +119,9 @@ class Rebalancer:
         self._store.submit(persistence.put_group(group, assignments), on_durable)
 
     def await_pending_member(self, group: ClassicGroup, request: JoinRequest, member_id: str) -> None:
-        """Wait for a member that was given its id to join with it.
+        """Wait for a member to join with the id that was issued to it.
 
-        Of too many the one that has waited longest is forgotten: its client asks for another id.
+        If there are too many, the one that has waited longest is forgotten: its client requests another id.
         """
 
         def give_up() -> None:
@@ -136,12 +136,12 @@ class Rebalancer:
         group.expect(member_id, timer, request.owner)
 
     def remove_member(self, group: ClassicGroup, member_id: str, reason: str) -> None:
-        """Remove a member, and begin or continue the rebalance that this causes."""
+        """Remove a member, and start or continue the resulting rebalance."""
         group.remove(member_id)
         self.after_removal(group, reason)
 
     def after_removal(self, group: ClassicGroup, reason: str) -> None:
-        """Begin or continue the rebalance that the removal of members causes."""
+        """Start or continue the rebalance that results from removed members."""
         if group.state in (STABLE, COMPLETING_REBALANCE):
             self.prepare_or_complete(group, reason)
         else:
@@ -152,19 +152,19 @@ class Rebalancer:
             self._complete_join(group)
 
     def prepare_or_complete(self, group: ClassicGroup, reason: str) -> None:
-        """Begin a rebalance, or check whether the one that is being prepared can end."""
+        """Start a rebalance, or check if the one that is being prepared can end."""
         if can_rebalance(group.state):
             self.prepare(group, reason)
         else:
             self.maybe_complete_join(group)
 
     def maybe_complete_join(self, group: ClassicGroup) -> None:
-        """End the join phase if all members have joined. An initial rebalance ends by its timer only."""
+        """End the join phase if all members have joined. An initial rebalance ends only by its timer."""
         if group.previous_state is not EMPTY:
             self._complete_if_all_joined(group)
 
     def prepare(self, group: ClassicGroup, reason: str) -> None:
-        """Begin a rebalance."""
+        """Start a rebalance."""
         if group.state is COMPLETING_REBALANCE:
             self._reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS)
         group.pending_syncs.clear()
@@ -237,9 +237,10 @@ class Rebalancer:
     # Syncing
 
     def store_assignments(self, group: ClassicGroup, leader: Member, assignments: Mapping[str, bytes]) -> None:
-        """Store the leader's assignment, then send it to the members and become STABLE. Once in a generation.
+        """Store the leader's assignment, then send it to the members and become STABLE. This happens once per
+        generation.
 
-        The leader gets GROUP_MAX_SIZE_REACHED where there is no room for it.
+        The leader gets GROUP_MAX_SIZE_REACHED if there is no room for it.
         """
         generation_id = group.generation_id
         if group.storing_generation_id == generation_id:
@@ -272,7 +273,7 @@ class Rebalancer:
         self._store.submit(persistence.put_group(group, assignments), on_durable)
 
     def note_sync(self, group: ClassicGroup, member_id: str) -> None:
-        """A member has requested its assignment."""
+        """Note that a member has requested its assignment."""
         group.pending_syncs.discard(member_id)
         if not group.pending_syncs:
             cancel_timer(group.sync_timer)
@@ -307,7 +308,7 @@ class Rebalancer:
     def keep_alive(self, group: ClassicGroup, member: Member, timeout_ms: int | None = None) -> None:
         """Restart the member's session, with its session timeout unless another is given.
 
-        The timer that is armed stays and looks at the new deadline when it fires, unless that would be too late.
+        The armed timer stays and checks the new deadline when it fires, unless that would be too late.
         """
         if timeout_ms is None:
             timeout_ms = member.session_timeout_ms
@@ -337,7 +338,7 @@ class Rebalancer:
 
 
 def names_for_log(member_ids: Sequence[str]) -> str:
-    """The first ten member ids, and how many more there are."""
+    """Return the first ten member ids, and the number of further ones."""
     names = ", ".join(map(clipped, member_ids[:_NAMED_MEMBERS]))
     more = len(member_ids) - _NAMED_MEMBERS
     return f"{names} and {more} more" if more > 0 else names

@@ -1,4 +1,4 @@
-"""The states of a classic group and the transitions between them, as Kafka's `ClassicGroupState` has them."""
+"""The states of a classic group and the transitions between them, following Kafka's `ClassicGroupState`."""
 
 from __future__ import annotations
 

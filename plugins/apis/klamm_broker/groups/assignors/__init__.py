@@ -1,9 +1,9 @@
 """Assignors, by which the server distributes partitions to the members of a group (KIP-848).
 
-    spec     what an assignor gets and returns
+    spec     arguments and results of assignors
     range    the same numbers of each topic, in order of the members
     simple   partitions shared by several members, for share groups (KIP-932)
-    uniform  as many partitions to each member, and as few moves as that allows
+    uniform  equally many partitions for each member, with as few moves as possible
 
 Assignors are pure functions: the same members, subscriptions and assignments give the same result.
 """

@@ -9,10 +9,11 @@ from klamm_broker.groups.assignors.spec import MemberSpec, Partitions
 
 
 def assign_ranges(members: Mapping[str, MemberSpec], counts: Mapping[bytes, int]) -> dict[str, Partitions]:
-    """Give each subscriber of a topic a range of its partitions, the first ones one more if they do not divide.
+    """Give each subscriber of a topic a range of its partitions; if they do not divide evenly, the first ones get one
+    more.
 
-    Members are ordered by instance id, those without one after the others by member id; so topics with equal numbers
-    of partitions and equal subscribers are assigned alike, and their records can be joined.
+    Members are ordered by instance id, followed by those without one, ordered by member id; so topics with equal
+    numbers of partitions and equal subscribers are assigned alike, and their records can be joined.
     """
     order = sorted(members, key=lambda name: (members[name].instance_id is None, members[name].instance_id or name))
     subscribers = Counter(topic for member in members.values() for topic in member.topics)

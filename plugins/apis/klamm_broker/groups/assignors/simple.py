@@ -1,7 +1,7 @@
 """The assignor `simple` of share groups (KIP-932): a partition may be given to several members.
 
-Members with the same topics share these evenly: each partition is given to as many members as it takes for each
-member to have one, and no member has more than its part. What members have stays with them as far as that allows.
+Members with the same topics share these evenly: each partition is given to enough members for each member to have one,
+and no member has more than its share. Members keep their partitions as far as that allows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def assign_shared(members: Mapping[str, MemberSpec], partition_counts: Mapping[b
 def _share(
     members: Mapping[str, MemberSpec], member_ids: Sequence[str], partitions: Sequence[_Partition]
 ) -> list[tuple[_Partition, str]]:
-    """Pairs of a partition and a member, among members with the same topics."""
+    """Return pairs of a partition and a member, for members with the same topics."""
     if not partitions:
         return []
     sharing = -(-len(member_ids) // len(partitions))

@@ -1,9 +1,8 @@
 """The assignor `sticky` of streams groups: few tasks change their members, and all have equally many.
 
-Does what Kafka's `StickyTaskAssignor` does: each member keeps active tasks up to its share; what is left goes to
-members that have a standby copy, then to the least loaded process. Standby copies of tasks with state go to processes
-that do not have the task, if possible to those that had it; with client tags, to those whose tags no copy has yet.
-"""
+Works like Kafka's `StickyTaskAssignor`: each member keeps active tasks up to its share; the others go to members that
+have a standby copy, then to the least loaded process. Standby copies of tasks with state go to processes that do not
+have the task, if possible to those that had it; with client tags, to those whose tags no copy has yet."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ NAME = "sticky"
 
 
 class StreamsMemberSpec(NamedTuple):
-    """A member: its process, its client tags, and what it is to have so far."""
+    """A member: its process, its client tags, and its tasks in the assignment so far."""
 
     process_id: str
     tags: Mapping[str, str]
@@ -25,7 +24,8 @@ class StreamsMemberSpec(NamedTuple):
 
 
 class StreamsSpec(NamedTuple):
-    """The tasks to assign: the number of tasks of each subtopology, the stateful ones, and the number of their copies.
+    """The tasks to assign: the number of tasks of each subtopology, the stateful subtopologies, and the number of
+    standby copies.
 
     `tags` are the keys of client tags over whose values the copies are distributed.
     """
@@ -50,13 +50,13 @@ class _Assignment:
         self._processes: dict[str, list[str]] = {}
         for member_id in self._active:
             self._processes.setdefault(spec.members[member_id].process_id, []).append(member_id)
-        # The processes that each task is on, that of the active task first.
+        # The processes that have each task; that of the active task is first.
         self._places: dict[Task, list[str]] = {}
-        # How many members may yet have one task more than the others.
+        # The number of members that may still get one task more than the others.
         self._more = 0
 
     def run(self) -> dict[str, Tasks]:
-        # By partition first, as members keep the tasks of all subtopologies then.
+        # By partition first, because members then keep the tasks of all subtopologies.
         spec = self._spec
         by_partition = sorted((index, name) for name, count in spec.tasks.items() for index in range(count))
         tasks = [(name, index) for index, name in by_partition]
@@ -85,7 +85,7 @@ class _Assignment:
             heapq.heappush(loads, (*self._load(member_id), member_id))
 
     def _had(self, roles: Sequence[int]) -> Mapping[Task, Sequence[str]]:
-        """The members that have each task in one of these roles."""
+        """Return the members that have had each task in one of these roles."""
         had: dict[Task, list[str]] = {}
         for member_id in self._active:
             for role in roles:
@@ -94,7 +94,7 @@ class _Assignment:
         return had
 
     def _keep(self, task: Task, member_ids: Sequence[str], share: int) -> bool:
-        """Give a task to one of these members that has less than its share; return whether there is one."""
+        """Give a task to one of these members that has less than its share; return True if there is one."""
         for member_id in member_ids:
             size = len(self._active[member_id])
             if size < share or (size == share and self._more):

@@ -1,6 +1,6 @@
-"""The assignor `uniform`: as many partitions to each member, and as few moves as that allows.
+"""The assignor `uniform`: equally many partitions for each member, with as few moves as possible.
 
-Follows the aims of Kafka's `UniformAssignor`, not its steps.
+It has the aims of Kafka's `UniformAssignor`, but another algorithm.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _Partition: TypeAlias = tuple[bytes, int]
 def assign_uniformly(members: Mapping[str, MemberSpec], counts: Mapping[bytes, int]) -> dict[str, Partitions]:
     """Spread partitions evenly.
 
-    With equal subscriptions, the numbers of partitions of any two members differ by one at most. With others, no single
-    move of a partition would make them more even.
+    With equal subscriptions, the numbers of partitions of any two members differ by at most one. With different
+    subscriptions, no single move of a partition would make them more even.
     """
     if not members:
         return {}
@@ -55,7 +55,7 @@ def _keep(
 
 def _spread_equally(kept: dict[str, list[_Partition]], free: list[_Partition], total: int) -> None:
     quota, extra = divmod(total, len(kept))
-    # Those that have most keep one more, so that least is moved.
+    # Members that have the most keep one more, so that as little as possible is moved.
     by_size = sorted(kept, key=lambda name: -len(kept[name]))
     quotas = {name: quota + (place < extra) for place, name in enumerate(by_size)}
     for name, mine in kept.items():
@@ -76,7 +76,7 @@ def _spread_by_subscription(
             subscribers[topic].append(name)
     held = {name: _lists_by_topic(mine) for name, mine in kept.items()}
     sizes = {name: len(mine) for name, mine in kept.items()}
-    # What few members can take goes first.
+    # Partitions that few members can have are assigned first.
     for topic, indexes in sorted(_lists_by_topic(free).items(), key=lambda each: (len(subscribers[each[0]]), each[0])):
         heap = [(sizes[name], name) for name in subscribers[topic]]
         heapq.heapify(heap)
@@ -94,10 +94,10 @@ def _spread_by_subscription(
 def _even_out(
     topic: bytes, names: Sequence[str], held: Mapping[str, dict[bytes, list[int]]], sizes: dict[str, int]
 ) -> bool:
-    """Move partitions of one topic from members that have two more than another. Whether one was moved.
+    """Move partitions of one topic from members that have at least two more than another; return True if one was moved.
 
     Each move makes the sum of the squares of all sizes smaller, so this ends. Of members with equal sizes the first one
-    gives or takes. An entry of a heap whose size is not the member's counts no more.
+    gives or takes. A heap entry whose size differs from the member's is outdated.
     """
     owners = [name for name in names if held[name].get(topic)]
     if not owners or max(map(sizes.__getitem__, owners)) - min(map(sizes.__getitem__, names)) < 2:

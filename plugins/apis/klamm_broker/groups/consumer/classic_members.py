@@ -1,7 +1,7 @@
 """Members of a consumer group that still speak the classic protocol: their joins, syncs, heartbeats and departures.
 
 Follows `classicGroup…ToConsumerGroup` of Kafka's `GroupMetadataManager`. The server assigns partitions to them too:
-none is the leader, the generation of each is its member epoch, and it rejoins for each step of its reconciliation.
+there is no leader, the generation of a member is its member epoch, and it rejoins for each step of its reconciliation.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class ClassicMembers:
     def _member(
         self, group: ConsumerGroup, request: JoinRequest, member_id: str
     ) -> tuple[ConsumerMember | None, ConsumerMember]:
-        """The static member that is replaced (or None), and the member that joins."""
+        """Return the static member that is replaced (or None), and the member that joins."""
         instance_id = request.group_instance_id
         if instance_id is None:
             return None, group.members.get(member_id) or ConsumerMember(member_id=member_id, owner=request.owner)
@@ -175,7 +175,7 @@ class ClassicMembers:
     def heartbeat(
         self, group: ConsumerGroup, member_id: str, generation_id: int, group_instance_id: str | None
     ) -> ErrorCode:
-        """Keep a member's session. REBALANCE_IN_PROGRESS makes it rejoin for its next step."""
+        """Keep a member's session alive. REBALANCE_IN_PROGRESS makes the member rejoin for its next step."""
         with group:
             try:
                 member = self._member_of(group, member_id, group_instance_id, generation_id)
@@ -206,7 +206,7 @@ class ClassicMembers:
     def leave(
         self, group: ConsumerGroup, leaving: Sequence[LeavingMember], reply: Callable[[LeaveResult], None]
     ) -> None:
-        """Remove members. `reply` is called once that is durable."""
+        """Remove members. `reply` is called when that is durable."""
         with group:
             if group.is_dead:
                 group.answer(reply, LeaveResult(ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -219,7 +219,7 @@ class ClassicMembers:
             self._fencing.write(group, lambda ok: reply(result if ok else LeaveResult(NOT_WRITTEN)))
 
     def _leaving(self, group: ConsumerGroup, leaving: LeavingMember, gone: set[str]) -> ErrorCode:
-        """Add one that leaves, of either protocol: an administrator may name any member."""
+        """Add a member that leaves, of either protocol, because an administrator may name any member."""
         member_id = leaving.member_id
         if leaving.group_instance_id is not None and not member_id:
             member_id = group.static_members.get(leaving.group_instance_id, "")

@@ -70,7 +70,7 @@ class ConsumerCoordinator(EpochCoordinator[ConsumerGroup, ConsumerHeartbeat, Epo
             topics = self._assignment.topics
             resolve_regexes(group, topics, lambda _name: True, lambda: 0, RegexRefresh(1))
             group.regexes = {key: known._replace(generation=UNCHECKED) for key, known in group.regexes.items()}
-            # The first heartbeat finds what has changed while the server was down.
+            # The first heartbeat finds changes that were made while the server was down.
             known = group.metadata_hash
             refresh_metadata(group, topics)
             group.metadata_hash, group.metadata_generation = known, -1
@@ -116,7 +116,7 @@ class ConsumerCoordinator(EpochCoordinator[ConsumerGroup, ConsumerHeartbeat, Epo
             )
         require_topic_names(request.topics)
         if request.regex and request.epoch == JOIN_EPOCH:
-            # Before a group is made for it.
+            # Checked before a group is created.
             check_regex(request.regex)
 
     def _admit(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> None:
@@ -213,7 +213,7 @@ def _is_within(owned: Partitions | None, assigned: Partitions) -> bool:
 
 
 def _updated(before: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMember:
-    """Return the member with what its heartbeat says."""
+    """Return the member with the changes of its heartbeat."""
     return replace(
         before,
         instance_id=_or(request.instance_id, before.instance_id),
@@ -235,7 +235,7 @@ def _or(sent: T | None, known: T) -> T:
 
 
 def _uuid(random: bytes) -> str:
-    """16 random bytes as Kafka writes a `Uuid`."""
+    """Return 16 random bytes in Kafka's notation of a `Uuid`."""
     import base64
 
     return base64.urlsafe_b64encode(random).decode().rstrip("=")

@@ -58,19 +58,21 @@ class Fencing(MemberTimers[ConsumerGroup]):
         self.restart_session(group, member.member_id, timeout_ms)
 
     def follow_state(self, group: ConsumerGroup, member: TargetedMember) -> None:
-        """Do as for other members, but start no rebalance timeout of a member that speaks the classic protocol."""
+        """Do the same as for other members, but start no rebalance timeout for a member that uses the classic
+        protocol.
+        """
         if group.members[member.member_id].classic is None:
             super().follow_state(group, member)
         else:
             self.cancel(group, REBALANCE, member.member_id)
 
     def await_join(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """Give a classic member that has to rejoin its rebalance timeout, unless that runs already."""
+        """Start the rebalance timeout of a classic member that must rejoin, unless it is running."""
         if (JOIN, member.member_id) not in group.timers:
             self._await_request(group, member, JOIN)
 
     def await_sync(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """Give a classic member that has joined its rebalance timeout to sync."""
+        """Start the timeout for the sync of a classic member that has joined."""
         self._await_request(group, member, SYNC)
 
     def _await_request(self, group: ConsumerGroup, member: ConsumerMember, what: str) -> None:
@@ -90,7 +92,9 @@ class Fencing(MemberTimers[ConsumerGroup]):
     # Departures
 
     def remove(self, group: ConsumerGroup, member_ids: Collection[str]) -> None:
-        """Remove members and start the next epoch, or turn the group into a classic one if only such members stay."""
+        """Remove members and start the next epoch, or turn the group into a classic one if only classic members
+        remain.
+        """
         for member_id in member_ids:
             self.cancel_all(group, member_id)
         if self._migration.is_downgrade(group, member_ids):

@@ -14,13 +14,13 @@ from klamm_broker.groups.group import Group
 from klamm_broker.limits.ledger import UNKNOWN_OWNER
 
 _MATCH_BYTES: Final = 64
-"""About what a topic takes that an expression matches."""
+"""Approximate size of a topic that an expression matches."""
 
 
 class ResolvedRegex(NamedTuple):
     """The topics that an expression matched, the generation of all topics at that time, and the monotonic time.
 
-    They count for `owner`, who has joined with the expression.
+    They count for `owner`, the principal that joined with the expression.
     """
 
     topics: frozenset[str]
@@ -41,7 +41,7 @@ class ConsumerGroup(ConsumerMembership):
     The state follows from the epochs: ASSIGNING while the group's epoch is beyond that of the target assignment,
     RECONCILING while a member is not at its target.
 
-    `regexes` has the topics of each regular expression of a member; those that are known are not looked up again before
+    `regexes` has the topics of each regular expression of a member; known ones are not looked up again before
     `regexes_due_ns`, monotonic.
     """
 

@@ -14,7 +14,7 @@ from klamm_broker.groups.requests import Protocol
 from klamm_broker.groups.targeted_members import TargetedMember
 
 PARTITION_BYTES: Final = 200
-"""About what a partition takes that is assigned to a member."""
+"""Approximate size of a partition that is assigned to a member."""
 
 NO_PARTITIONS: Final[Mapping[bytes, frozenset[int]]] = MappingProxyType({})
 
@@ -35,11 +35,11 @@ class ClassicProtocol:
 class ConsumerMember(TargetedMember):
     """The coordinator's state of one member: Kafka's `ConsumerGroupMember`.
 
-    `topics`              names that it subscribes to; `regex` an expression, empty for none.
-    `assigned`            what it has or is to take.
-    `pending_revocation`  what it has to revoke.
+    `topics`              names of subscribed topics; `regex` is an expression, empty for none.
+    `assigned`            the partitions that it has or will get.
+    `pending_revocation`  the partitions that it must revoke.
     `assignment_epochs`   the epoch at which it was assigned each of these partitions.
-    `classic`             set for a member that speaks the classic protocol.
+    `classic`             set for a member that uses the classic protocol.
     """
 
     topics: frozenset[str] = frozenset()
@@ -52,7 +52,7 @@ class ConsumerMember(TargetedMember):
 
     @property
     def held(self) -> Partitions:
-        """All that it may still read: what it is to revoke is its own until it has done so."""
+        """Return all partitions that it may still read, including those that it must revoke but has not revoked yet."""
         none: frozenset[int] = frozenset()
         return {
             topic: self.assigned.get(topic, none) | self.pending_revocation.get(topic, none)
@@ -60,7 +60,7 @@ class ConsumerMember(TargetedMember):
         }
 
     def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
-        """Return the epoch at which it was assigned a partition; None for one that it does not have."""
+        """Return the epoch at which it got a partition; None for a partition that it does not have."""
         if partition in self.assigned.get(topic_id, ()) or partition in self.pending_revocation.get(topic_id, ()):
             return self.assignment_epochs.get(topic_id, {}).get(partition, self.epoch)
         return None
@@ -78,6 +78,6 @@ class ConsumerMember(TargetedMember):
         return charge_bytes(self.size_bytes, names) + PARTITION_BYTES * partitions
 
     def grows_by_bytes(self, before: ConsumerMember) -> int:
-        """Return how much more it counts than before, without its assignment."""
+        """Return by how much its counted size grows, without its assignment."""
         names = len(self.topics) - len(before.topics)
         return self.size_bytes - before.size_bytes + NAME_BYTES * names

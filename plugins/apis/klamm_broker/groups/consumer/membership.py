@@ -1,4 +1,4 @@
-"""The members of a consumer group, their targets, and which member owns which partition."""
+"""The members of a consumer group, their targets, and the owners of partitions."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from klamm_broker.groups.targeted_members import TargetedMembers
 class ConsumerMembership(TargetedMembers[ConsumerMember, Partitions]):
     """The members of a consumer group and the partitions they own; `ConsumerGroup` adds epochs and state.
 
-    `patterns`  how many members subscribe to each regular expression.
-    `subscriptions`  how many members subscribe to the same: names of topics and an expression.
+    `patterns`  the number of members that subscribe to each regular expression. `subscriptions` the number of members
+                with the same subscription: names of topics and an expression.
     """
 
     counted_names = "names and subscriptions"
@@ -65,7 +65,7 @@ class ConsumerMembership(TargetedMembers[ConsumerMember, Partitions]):
 
     @property
     def preferred_assignor(self) -> str | None:
-        """The server assignor that most members ask for; None if no member names one."""
+        """Return the server assignor that most members request; None if no member names one."""
         wanted = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
         return max(wanted, key=lambda name: wanted[name], default=None)
 

@@ -1,4 +1,4 @@
-"""From a classic group to a consumer group and back, with live members.
+"""Turns a classic group into a consumer group and back, with live members.
 
 Follows Kafka's `convertToConsumerGroup` and `convertToClassicGroup`. The new group shares the lock and the offsets of
 the old one, which is DEAD from then on. The caller holds the group's lock.
@@ -36,14 +36,14 @@ log = logging.getLogger("klamm.broker.groups")
 
 
 class NamedPartitions(Protocol):
-    """Partitions of one topic, as the messages of the consumers' own protocol have them."""
+    """Partitions of one topic, in the messages of the consumers' embedded protocol."""
 
     topic: str
     partitions: list[int]
 
 
 class Migration:
-    """Replaces groups by those of the other type, where `group.consumer.migration.policy` allows it."""
+    """Replaces groups by those of the other type, if `group.consumer.migration.policy` allows it."""
 
     def __init__(
         self,
@@ -64,9 +64,9 @@ class Migration:
     # To a consumer group
 
     def upgrade(self, group: ClassicGroup) -> ConsumerGroup:
-        """Replace a classic group. An empty one always can be; its offsets stay.
+        """Replace a classic group by a consumer group. An empty one always can be replaced; its offsets stay.
 
-        Raises KafkaError(GROUP_ID_NOT_FOUND) for one whose members cannot be in a consumer group.
+        Raises KafkaError(GROUP_ID_NOT_FOUND) for a group whose members cannot be in a consumer group.
         """
         if group.is_empty:
             new = ConsumerGroup(group.group_id, replaced=group)
@@ -154,7 +154,7 @@ class Migration:
     # To a classic group
 
     def is_downgrade(self, group: ConsumerGroup, without: Collection[str] = ()) -> bool:
-        """Return True if the group must become a classic one when the members `without` have left."""
+        """Return True if the group must become a classic one after the members `without` have left."""
         staying = [member for member_id, member in group.members.items() if member_id not in without]
         if not staying or not _common_protocols(staying):
             return False
@@ -169,7 +169,7 @@ class Migration:
         return True
 
     def downgrade_if_empty(self, group: ConsumerGroup | StreamsGroup) -> bool:
-        """Replace a consumer or streams group without members by a classic group. Whether it was replaced."""
+        """Replace a consumer or streams group without members by a classic group; return True if it was replaced."""
         with group:
             if not group.is_empty:
                 return group.is_dead
@@ -182,7 +182,7 @@ class Migration:
     def downgrade(self, group: ConsumerGroup, without: Collection[str] = ()) -> ClassicGroup:
         """Replace a consumer group whose last modern members, `without`, leave or have been replaced by classic ones.
 
-        A departure starts a rebalance. The generation is the group's epoch: members that are behind rejoin.
+        A departure starts a rebalance. The generation is the group's epoch: members with an earlier one rejoin.
         """
         new = ClassicGroup(group.group_id, self._clock, replaced=group)
         new.restore(consumer_protocol.PROTOCOL_TYPE, None, group.epoch)
@@ -210,7 +210,7 @@ class Migration:
         return new
 
     def assignment_bytes(self, version: int, partitions: Partitions) -> bytes:
-        """An assignment as classic members read it; deleted topics are left out."""
+        """Return an assignment in the form that classic members read; deleted topics are left out."""
         named = (
             (topic.name, indexes)
             for topic_id, indexes in partitions.items()
@@ -220,7 +220,7 @@ class Migration:
 
 
 def _common_protocols(members: Sequence[ConsumerMember]) -> set[str]:
-    """The classic protocols that all of them support; none if one of them is no classic member."""
+    """Return the classic protocols that all of them support; none if one of them is not a classic member."""
     supported = [
         {name for name, _ in each.classic.protocols} if each.classic is not None else set() for each in members
     ]
@@ -230,7 +230,7 @@ def _common_protocols(members: Sequence[ConsumerMember]) -> set[str]:
 def _version_of(subscription: bytes) -> int:
     """Return the version of a subscription; 0 if it cannot be read.
 
-    A member may have several subscriptions, of which only the first was read when it joined.
+    A member may have several subscriptions; only the first one was parsed when it joined.
     """
     try:
         return consumer_protocol.version_of(subscription)

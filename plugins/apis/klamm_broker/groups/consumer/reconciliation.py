@@ -17,11 +17,13 @@ def next_step(
     is_owned: Callable[[bytes, int], bool],
     owned: Partitions | None,
 ) -> ConsumerMember:
-    """The member after one step.
+    """Return the member after one step.
+
+
 
     A member first revokes the partitions that are not in its target, at its current epoch. Then it enters the target
-    epoch and is assigned the free partitions of its target; those that other members still own follow later.
-    `is_owned` returns whether any member owns a partition. `owned` is what the member reports to own, or None.
+    epoch and is assigned the free partitions of its target; those that other members still own follow later. `is_owned`
+    returns True if any member owns a partition. `owned` are the partitions that the member reports to own, or None.
     """
     if member.state is MemberState.STABLE:
         if member.epoch == target_epoch:
@@ -35,7 +37,7 @@ def next_step(
 
 
 def _holds(owned: Partitions | None, revoked: Partitions) -> bool:
-    """Return True if the member may still own some of these partitions; True if it does not report its partitions."""
+    """Return True if the member may still own some of these partitions, or does not report its partitions."""
     if owned is None:
         return True
     return any(not indexes.isdisjoint(owned.get(topic, ())) for topic, indexes in revoked.items())
@@ -84,7 +86,7 @@ def _step_from(
 
 
 def _epochs(member: ConsumerMember, epoch: int, *parts: Partitions) -> AssignmentEpochs:
-    """Return the assignment epochs of partitions: what the member has keeps its own, what is new gets this one."""
+    """Return the assignment epochs of partitions: kept partitions keep theirs, new ones get this epoch."""
     epochs: dict[bytes, dict[int, int]] = {}
     for topic, indexes in (each for partitions in parts for each in partitions.items()):
         known, assigned = member.assignment_epochs.get(topic, {}), member.assigned.get(topic, frozenset())

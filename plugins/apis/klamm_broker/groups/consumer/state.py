@@ -20,7 +20,7 @@ class ConsumerGroupState(enum.Enum):
 class MemberState(enum.Enum):
     """Progress of a member in the reconciliation of its assignment; the value is the one in the store.
 
-        STABLE ◄──► UNREVOKED        it owns partitions that it has to revoke
+        STABLE ◄──► UNREVOKED        it owns partitions that it must revoke
           ▲           ▲
           │           ▼
           └───────► UNRELEASED       it waits for partitions that other members still own
@@ -42,4 +42,6 @@ NEXT_STATES: Final[Mapping[ConsumerGroupState, frozenset[ConsumerGroupState]]] =
     _STABLE: frozenset({_STABLE, _RECONCILING, _ASSIGNING, _EMPTY, _DEAD}),
     _DEAD: frozenset({_DEAD}),
 }
-"""The states that may follow each state. EMPTY is left for RECONCILING or STABLE when a group is loaded or upgraded."""
+"""The states that may follow each state. From EMPTY a group goes to RECONCILING or STABLE when it is loaded or
+upgraded.
+"""

@@ -1,7 +1,7 @@
-"""The topics that the members of a group subscribe to, and their partitions.
+"""The topics to which the members of a group subscribe, and their partitions.
 
-Regular expressions are those of RE2, whose matching time is linear in the text, and within the limits of `compile_re2`,
-so that no client can slow the server down with one. The engine is imported with the first expression.
+Regular expressions run in RE2, whose matching time is linear in the text, and within the limits of `compile_re2`, so
+that no client can slow down the server with one. The engine is imported with the first expression.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Topics(Protocol):
 
 
 def require_topic_names(names: Iterable[str] | None) -> None:
-    """Raise KafkaError(INVALID_REQUEST) for a name that no topic can have, as it is too long."""
+    """Raise KafkaError(INVALID_REQUEST) for a name that is too long for a topic."""
     for name in names or ():
         if len(name) > MAX_LENGTH:
             raise KafkaError(
@@ -52,12 +52,12 @@ def require_topic_names(names: Iterable[str] | None) -> None:
 
 
 def check_regex(pattern: str) -> None:
-    """Raise KafkaError(INVALID_REGULAR_EXPRESSION) for what RE2 does not take."""
+    """Raise KafkaError(INVALID_REGULAR_EXPRESSION) for an expression that RE2 does not accept."""
     _compile(pattern)
 
 
 def matching_topics(pattern: str, names: Iterable[str], may_describe: Callable[[str], bool]) -> frozenset[str]:
-    """Names that match as a whole, as far as they may be described. Raises KafkaError as `check_regex`."""
+    """Return names that match completely and may be described. Raises the same KafkaError as `check_regex`."""
     fullmatch = _compile(pattern).fullmatch
     return frozenset(name for name in names if fullmatch(name) and may_describe(name))
 
@@ -85,9 +85,9 @@ def _topics_of(group: ConsumerGroup, topics: frozenset[str], regex: str) -> froz
 class RegexRefresh(NamedTuple):
     """Times after which regular expressions are resolved again.
 
-    `max_age_ns`  age after which an expression is resolved again although no topic has changed: permissions may have.
-    `budget_ns`   time after which a pass leaves the remaining expressions to a later one: it holds the group's lock.
-    `pause`       factor: after an incomplete pass, the next one comes after this many times its duration.
+    `max_age_ns`  age after which an expression is resolved again even if no topic has changed, because permissions may
+    have. `budget_ns` time after which a pass leaves the remaining expressions to a later one, because it holds the
+    group's lock. `pause` factor of the pause after an incomplete pass: this many times the duration of the pass.
     """
 
     max_age_ns: int
@@ -104,8 +104,8 @@ def resolve_regexes(
 ) -> bool:
     """Resolve the expressions of all members that are new, or older than the topics or the maximum age.
 
-    `now_ns` is monotonic. Those that are not new wait for a later pass where a pass takes too long. Returns whether a
-    member's topics have changed by that.
+    `now_ns` is monotonic. If a pass takes too long, expressions that are not new wait for a later one. Returns True if
+    a member's topics have changed.
     """
     if not group.patterns and not group.regexes:
         return False
@@ -141,11 +141,13 @@ def _is_old(known: ResolvedRegex, generation: int, since_ns: int) -> bool:
 
 
 def refresh_metadata(group: ConsumerGroup, topics: Topics) -> bool:
-    """Look up the topics that the group reads. Returns whether one appeared, went, or has another partition count."""
+    """Look up the topics that the group reads. Return True if one appeared, disappeared, or has another partition
+    count.
+    """
     generation = topics.generation
     names: frozenset[str] = frozenset().union(*(_topics_of(group, *each) for each in group.subscriptions))
     if names == group.subscribed_topics and generation == group.metadata_generation:
-        # Many members may go one after the other, and others read the same.
+        # Many members may leave one after the other, while others read the same topics.
         return False
     group.subscribed_topics = names
     digest = topics_hash(group.subscribed_topics, topics)
@@ -158,7 +160,7 @@ def refresh_metadata(group: ConsumerGroup, topics: Topics) -> bool:
 
 
 def topics_hash(names: Iterable[str], topics: Topics) -> str:
-    """A digest of ids and partition counts of those topics that exist."""
+    """Return a digest of ids and partition counts of the existing topics."""
     found = (topic for name in names if (topic := topics.get(name)) is not None)
     return _hash((topic.name, topic.id, len(topic.partitions)) for topic in found)
 
@@ -175,6 +177,6 @@ def _hash(topics: Iterable[tuple[str, bytes, int]]) -> str:
 
 
 def existing_ids(names: Iterable[str], topics: Topics) -> Mapping[bytes, int]:
-    """Id and partition count of those topics that exist."""
+    """Return id and partition count of the existing topics."""
     found = (topic for name in names if (topic := topics.get(name)) is not None)
     return {topic.id: len(topic.partitions) for topic in found}

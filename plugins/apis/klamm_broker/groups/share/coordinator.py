@@ -187,13 +187,14 @@ class ShareCoordinator(EpochCoordinator[ShareGroup, ShareHeartbeat, EpochHeartbe
             return described(group, ASSIGNOR, {})
 
     def exists(self, group_id: str) -> bool:
-        """Return True if there is a share group of this id."""
+        """Return True if a share group of this id exists."""
         return isinstance(self._registry.get(group_id), ShareGroup)
 
     def get_or_create(self, group_id: str, owner: str) -> ShareGroup:
-        """The group; a new one, which counts for an owner, if there is none.
+        """Return the group; if there is none, a new one, which counts for `owner`.
 
-        Raises KafkaError: GROUP_ID_NOT_FOUND for another type, GROUP_MAX_SIZE_REACHED where there is no room for one.
+        Raises KafkaError: GROUP_ID_NOT_FOUND for another type, GROUP_MAX_SIZE_REACHED if there is no room for a new
+        one.
         """
         return self._of_type(self._registry.get_or_make(group_id, owner, ShareGroup))
 
@@ -206,7 +207,7 @@ class ShareCoordinator(EpochCoordinator[ShareGroup, ShareHeartbeat, EpochHeartbe
         group.is_stored = True
 
     def unwritten(self, group_id: str) -> Sequence[Statement]:
-        """The row of a group that the store may not have: a start forgets what groups have read that have none."""
+        """Return the row of a group that the store may not have: a start removes the state of groups without a row."""
         group = self._registry.get(group_id)
         if not isinstance(group, ShareGroup) or group.is_stored or group.is_deleting or group.is_dead:
             return ()
@@ -214,7 +215,7 @@ class ShareCoordinator(EpochCoordinator[ShareGroup, ShareHeartbeat, EpochHeartbe
 
 
 def _updated(before: ShareMember, request: ShareHeartbeat) -> ShareMember:
-    """Return the member with what its heartbeat says."""
+    """Return the member with the changes of its heartbeat."""
     return replace(
         before,
         rack_id=before.rack_id if request.rack_id is None else request.rack_id,
@@ -225,9 +226,9 @@ def _updated(before: ShareMember, request: ShareHeartbeat) -> ShareMember:
 
 
 def _put(group: ShareGroup, member: ShareMember, *, keep: bool = True) -> None:
-    """Add or replace a member, or only see if there is room.
+    """Add or replace a member, or only check for room.
 
-    Raises KafkaError(GROUP_MAX_SIZE_REACHED) if it is to take more than it does, and more than is left.
+    Raises KafkaError(GROUP_MAX_SIZE_REACHED) if it would become larger than before, and there is not enough room.
     """
     known = group.members.get(member.member_id)
     more_bytes = member.charge_bytes - (0 if known is None else known.charge_bytes)

@@ -38,7 +38,7 @@ NEXT_STATES: Final[Mapping[ShareGroupState, frozenset[ShareGroupState]]] = {
 class ShareMember(EpochMember):
     """The coordinator's state of one member: Kafka's `ShareGroupMember`.
 
-    `assigned` is the current assignment, `target` the one that it gets with its next heartbeat.
+    `assigned` is the current assignment; the member gets `target` with its next heartbeat.
     """
 
     topics: frozenset[str] = frozenset()
@@ -57,8 +57,8 @@ class ShareGroup(EpochGroup[ShareMember]):
 
         EMPTY ◄──► STABLE     and from both to DEAD, which is final
 
-    `is_stored`         whether the store is known to have the group's row.
-    `is_deleting`       a deletion has been submitted, and no write of the group since.
+    `is_stored`         True if the store is known to have the group's row.
+    `is_deleting`       True if True if a deletion has been submitted, and no write of the group since.
     """
 
     group_type = protocol = "share"
@@ -86,7 +86,7 @@ class ShareGroup(EpochGroup[ShareMember]):
 
     @property
     def is_expected(self) -> bool:
-        # It has no committed offsets, whose expiry would remove it: it stays until it is deleted.
+        # It has no committed offsets whose expiry would remove it: it stays until it is deleted.
         return not self._is_deleted
 
     def forget_expected(self) -> None:
@@ -101,7 +101,7 @@ class ShareGroup(EpochGroup[ShareMember]):
         raise self._no_offsets()
 
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Everybody finds that there are no offsets, as of a group that does not exist."""
+        """Allow any fetch: there are no offsets, as for a group that does not exist."""
 
     def validate_offset_delete(self) -> None:
         raise self._no_offsets()

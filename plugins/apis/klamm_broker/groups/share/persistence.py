@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 class _ShareRows(EpochRows[ShareGroup]):
     def delete(self, group_id: str) -> list[Statement]:
-        """Delete a share group and what it has read."""
+        """Delete a share group and its delivery states."""
         return [*super().delete(group_id), ("DELETE FROM share_partitions WHERE group_id = ?", (group_id,))]
 
     def _restore(self, group: ShareGroup, *values: Any) -> None:

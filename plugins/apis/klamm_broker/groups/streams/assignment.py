@@ -50,9 +50,9 @@ class StreamsAssignment:
         """Group epochs that were started, over all groups."""
 
     def update(self, group: StreamsGroup, *, member_changed: bool) -> Status | None:
-        """Start a new epoch if members, topics or configs have changed, and compute its target if it is time to.
+        """Start a new epoch if members, topics or configs have changed, and compute its target if it is due.
 
-        Returns why no target is computed now.
+        Returns the reason why no target is computed now.
         """
         self.refresh(group)
         configs = self._assignment_configs(group.group_id)
@@ -62,7 +62,7 @@ class StreamsAssignment:
         return self.compute(group)
 
     def refresh(self, group: StreamsGroup) -> None:
-        """Look the topics up, and note whether they are others, or all there for the first time."""
+        """Look up the topics, and note if they have changed, or all exist for the first time."""
         generation = self.topics.generation
         if group.topology is None or group.metadata_generation == generation:
             return
@@ -86,7 +86,7 @@ class StreamsAssignment:
         self.rebalances += 1
 
     def compute(self, group: StreamsGroup) -> Status | None:
-        """Compute the target of the group's epoch, unless it has one. Returns why it is not computed now."""
+        """Compute the target of the group's epoch, unless it has one. Return the reason why it is not computed now."""
         if INITIAL_REBALANCE in group.timers:
             detail = "Assignment delayed due to the configured initial rebalance delay."
             return Status(StatusCode.ASSIGNMENT_DELAYED, detail)
