@@ -11,9 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql.types import ArrayType, BooleanType, DataType, DoubleType, StringType, StructType, TimestampType
 
-from klamm_spark.lake.layout import COMMITS, Lake
+from klamm_spark.lake.layout import COMMITS, PARTITIONS, Lake
 from klamm_spark.lake.seals import SealRow, read_seal_files, write_rows
+from klamm_spark.spark.schema import LAKE_SCHEMA
 from klamm_spark.spool.layout import Seal, chain_of, lines_sha256
 from klamm_spark.spool.signatures import SealSigner
 
@@ -31,13 +33,13 @@ def live_files(lake: Lake) -> set[str]:
     return found
 
 
-def say_size(lake: Lake, path: Any) -> None:
-    """As the commits must have it, for Spark to read a file that was changed."""
+def change_commits(lake: Lake, path: Any, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change what the commits say of a file."""
     for commit in (lake.events / COMMITS).glob("[0-9]*.json"):
         actions = [json.loads(line) for line in commit.read_text("utf-8").splitlines()]
         for action in actions:
             if "add" in action and action["add"]["path"].endswith(path.name):
-                action["add"]["size"] = path.stat().st_size
+                change(action["add"])
         assert isinstance(commit, Path)
         commit.write_text("".join(json.dumps(action) + "\n" for action in actions))
         commit.with_name(f".{commit.name}.crc").unlink(missing_ok=True)
@@ -62,7 +64,8 @@ class LakeAttack:
         # Spark's own type of timestamps.
         pq.write_table(table, path, use_deprecated_int96_timestamps=True)
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-        say_size(self.lake, path)
+        # As the commits must have it, for Spark to read a file that was changed.
+        change_commits(self.lake, path, lambda add: add.update(size=path.stat().st_size))
 
     def one(self, rows: Rows) -> dict[str, Any]:
         row = self.choose.choice(rows)
@@ -91,6 +94,45 @@ class LakeAttack:
             return rows
 
         self.rows(change)
+
+    def change_a_column(self, name: str) -> None:
+        """Give a row another value of the same type."""
+
+        def change(rows: Rows) -> Rows:
+            row = self.one(rows)
+            row[name] = self.other(row[name], LAKE_SCHEMA[name].dataType)
+            return rows
+
+        self.rows(change)
+
+    def other(self, value: Any, kind: DataType) -> Any:
+        if isinstance(kind, ArrayType):
+            assert isinstance(kind.elementType, StructType)
+            items = value or [dict.fromkeys(kind.elementType.names)]
+            item, field = self.choose.choice(items), self.choose.choice(kind.elementType.fields)
+            item[field.name] = self.other(item[field.name], field.dataType)
+            return items
+        if isinstance(kind, BooleanType):
+            return not value
+        if isinstance(kind, TimestampType):
+            return value + timedelta(microseconds=self.choose.choice((-1, 1, 3_600_000_000)))
+        if isinstance(kind, StringType):
+            return f"{value or ''}{self.choose.choice(('x', ' ', 'é'))}"
+        return (value or 0) + (0.001 if isinstance(kind, DoubleType) else 1)
+
+    def move_a_file_to_another_hour(self) -> None:
+        """By its commit, which says the hour of all of its rows."""
+
+        def change(add: dict[str, Any]) -> None:
+            add["partitionValues"]["hour"] = str(int(add["partitionValues"]["hour"]) + 1)
+
+        self.say_of_a_file(change)
+
+    def say_of_a_file(self, change: Callable[[dict[str, Any]], None]) -> None:
+        """Change what the commits say of a file."""
+        path = self.choose.choice(self.files)
+        self.touched |= {row["event_id"] for row in pq.ParquetFile(path).read().to_pylist()}
+        change_commits(self.lake, path, change)
 
     def drop_a_row(self) -> None:
         def change(rows: Rows) -> Rows:
@@ -227,5 +269,8 @@ WAYS = (
     "put_in_what_is_no_number",
     *("change_a_row", "change_only_the_time_that_queries_use", "change_a_resource", "drop_a_row", "repeat_a_row"),
     *("insert_a_row", "swap_rows", "reorder_rows", "move_a_row_to_another_segment", "drop_a_file", "damage_a_file"),
-    *("swap_files", "drop_a_seal", "swap_seals"),
+    *("swap_files", "drop_a_seal", "swap_seals", "move_a_file_to_another_hour"),
 )
+UNPROVEN = ("shipped_time", "source_file")
+"""Columns of which nothing is proven, but for the segment's name: see docs/audit/operations.md."""
+COLUMNS = tuple(name for name in LAKE_SCHEMA.names if name not in (*UNPROVEN, *PARTITIONS))

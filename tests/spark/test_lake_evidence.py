@@ -3,132 +3,50 @@
 import random
 import re
 import shutil
-from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
 from klamm_spark.events.event import FIELD_NAMES
 from klamm_spark.events.line_order import LINE_ORDER, OTHER_ORDER
 from klamm_spark.lake.layout import Lake
-from klamm_spark.lake.log_check import check_log
 from klamm_spark.lake.log_entries import Entry, check_event, event_proof
 from klamm_spark.lake.seal_log import TransparencyLog
 from klamm_spark.lake.seals import line_digests
 from klamm_spark.settings.spark import Pipeline
-from klamm_spark.spool.layout import SEAL_SUFFIX, Seal, line_digest
+from klamm_spark.spool.layout import line_digest
 from klamm_spark.spool.signatures import SealSigner, write_key
-from klamm_spark.tlog.notes import LOG_KEY, WITNESS_KEY, Checkpoint, NoteSigner
-from klamm_spark.tlog.tiles import Tiles, append_entries
-from klamm_spark.tlog.witness import Witness
+from klamm_spark.tlog.notes import Checkpoint
+from klamm_spark.tlog.tiles import Tiles
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import settings_of
-from tests.spark.lake_attacks import WAYS, LakeAttack
-from tests.unit.audit.log_attacks import LOG_WAYS, LogAttack
-from tests.unit.audit.logged_lake import NOW_S, ORIGIN, WITNESS, served, signer_in
+from tests.spark.lake_attacks import LakeAttack
+from tests.spark.sealed_lake import (
+    FIRST,
+    HOUR_US,
+    START_US,
+    broken,
+    digests_now,
+    new_signer,
+    sealed_lake,
+    sign_all,
+    verified,
+)
+from tests.unit.audit.log_attacks import LogAttack
+from tests.unit.audit.logged_lake import WITNESS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "audit" / "evidence.md"
-FIRST, LATER = "019b8ff8d000c0ffee00", "019b8ff8d001c0ffee00"
-HOUR_US = 3_600_000_000
-START_US = 1_767_225_600_000_000
-
-
-class Sealed(NamedTuple):
-    """A lake of two boots in six signed segments, an hour apart, and its copy. `log_signer` signs its log, `kept` is a
-    checkpoint of that, which a witness has cosigned."""
-
-    pipeline: Any
-    lake: Any
-    copy: Any
-    log_signer: Any
-    kept: Any
-
-    def restore(self, spark):
-        spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-        for name in ("events", "seals", "tlog"):
-            shutil.rmtree(self.lake.root / name, ignore_errors=True)
-            shutil.copytree(self.copy / name, self.lake.root / name)
-
-    def copy_without(self, last):
-        """A copy of the lake's log and seals as they were some entries ago."""
-        older = self.copy.parent / "older"
-        shutil.rmtree(older, ignore_errors=True)
-        shutil.copytree(self.copy / "seals", older / "seals")
-        (older / "tlog").mkdir()
-        entries = list(Tiles(self.copy / "tlog", 6).entries())[:-last]
-        size = append_entries(older / "tlog", 0, entries)
-        text = Checkpoint(ORIGIN, size, Tiles(older / "tlog", size).tree.root(size))
-        (older / "tlog" / "checkpoint").write_text(str(text.signed(self.log_signer.line(text.text))))
-        return older
-
-
-def sign_all(paths, signer):
-    for path in paths:
-        seal = path.with_suffix(SEAL_SUFFIX)
-        seal.write_bytes(signer.signed(Seal.read(seal)).to_json())
-    (paths[0].parents[1] / f"{signer.key_id}.pub").write_bytes(signer.public_pem)
 
 
 @pytest.fixture(scope="module")
 def signer(tmp_path_factory):
-    path = tmp_path_factory.mktemp("key") / "key"
-    write_key(path)
-    return SealSigner(path)
+    return new_signer(tmp_path_factory.mktemp("key"))
 
 
 @pytest.fixture(scope="module")
 def sealed(spark, signer, tmp_path_factory):
-    from klamm_spark.lake import ship
-
-    folder = tmp_path_factory.mktemp("sealed")
-    paths = write_sample_spool(folder / "spool", sample_events(36), events_per_segment=12, final=True)
-    later = sample_events(36, boot=LATER, start_us=START_US + HOUR_US)
-    paths += write_sample_spool(folder / "spool", later, events_per_segment=12)
-    sign_all(paths, signer)
-    log_signer = NoteSigner(signer_in(folder, "log"), ORIGIN, LOG_KEY)
-    witness_signer = NoteSigner(signer_in(folder, "witness"), WITNESS, WITNESS_KEY)
-    witness = Witness(witness_signer, folder / "state", [log_signer.key], lambda: NOW_S)
-    with served(witness) as url:
-        log = {"log_key": folder / "log", "log_origin": ORIGIN, "witnesses": (f"{witness.key} {url}",)}
-        settings = settings_of(folder / "lake", vkeys=(str(witness.key),), **log)
-        assert ship.run(spark, Pipeline(folder / "spool", settings), once=True, say=lambda line: None) == 0
-    witness.close()
-    lake = Lake(settings.lake)
-    for name in ("events", "seals", "tlog"):
-        shutil.copytree(lake.root / name, folder / "copy" / name)
-    kept = shutil.copy(lake.root / "tlog" / "checkpoint", folder / "kept")
-    return Sealed(Pipeline(None, settings), lake, folder / "copy", log_signer, kept)
-
-
-def verified(spark, pipeline, **more):
-    from klamm_spark.lake import verify
-
-    said = []
-    return verify.run(spark, pipeline, say=said.append, **more), said
-
-
-def broken(spark, lake, sealed=None):
-    """The breaks; with what was kept of the log of `sealed`, if it is given."""
-    from klamm_spark.lake.proof import Kept, prove
-    from klamm_spark.lake.rows import reading_what_is_there
-
-    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-    kept = Kept(None, check_log(lake, sealed.pipeline.settings, [sealed.kept])) if sealed else None
-    with reading_what_is_there(spark):
-        return prove(spark, lake, kept).breaks
-
-
-def digests_now(spark, lake):
-    from klamm_spark.lake.rows import reading_what_is_there, row_digests
-
-    found = defaultdict(list)
-    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-    with reading_what_is_there(spark):
-        for row in row_digests(lake, spark).collect():
-            found[row["segment"]].append(row["digest"])
-    return found
+    return sealed_lake(spark, signer, tmp_path_factory.mktemp("sealed"))
 
 
 def test_a_kept_checkpoint_reveals_changes_made_with_all_keys(spark, sealed, signer):
@@ -185,32 +103,6 @@ def test_a_lake_as_it_was_written_is_proven_without_the_spool(spark, sealed, sig
     assert f"node-1: 6 signatures of seals in the lake were checked: 6 by {signer.key_id}" in said
     assert f"node-1/{FIRST}: lake 36 events (0-35)" in said
     assert sealed.lake.read_events(spark).where("kept_line is not null").count() == 0
-
-
-@pytest.mark.parametrize("tries", [len(WAYS), pytest.param(300, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])])
-def test_whatever_is_done_to_the_lake_is_found_and_named(spark, sealed, signer, seed, tries):
-    """Also with the server's key, and with that of the log: then what was kept of the log is looked at."""
-    choose = random.Random(seed)
-    ways = (*WAYS, *LOG_WAYS) if tries > len(WAYS) else WAYS
-    for number in range(tries):
-        way = ways[number % len(ways)]
-        sealed.restore(spark)
-        if way in LOG_WAYS and way not in WAYS:
-            attack = LogAttack(sealed.lake, sealed.copy_without(2), (signer, sealed.log_signer), choose, pinned=6)
-            getattr(attack, way)()
-            names, breaks = attack.touched, broken(spark, sealed.lake, sealed)
-        else:
-            attack = LakeAttack(sealed.lake, choose)
-            getattr(attack, way)()
-            fits = number >= len(WAYS) and "seal" not in way and choose.choice(["no", "without a key", "with the key"])
-            if fits in ("without a key", "with the key"):
-                attack.make_seals_fit(digests_now(spark, sealed.lake), signer if fits == "with the key" else None)
-            breaks = broken(spark, sealed.lake, sealed)
-            # Rows of no seal are named also where the seals fit.
-            more = {"without a key": "the signature of its seal is wrong", "with the key": "the lake has another seal"}
-            names = attack.touched | ({more[fits]} if fits in more else set())
-        assert any(name in line for line in breaks for name in names), (way, names, breaks)
-    sealed.restore(spark)
 
 
 def test_keys_removed_from_the_lake_are_found(spark, sealed):

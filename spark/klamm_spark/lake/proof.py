@@ -14,7 +14,6 @@ from klamm_spark.lake.forgotten import KnownForgotten, read_forgotten
 from klamm_spark.lake.keys import keys_of
 from klamm_spark.lake.log_check import LogFindings
 from klamm_spark.lake.ranges import Ranges
-from klamm_spark.lake.rows import check_rows
 from klamm_spark.lake.seals import read_seals
 from klamm_spark.spool.chain import NodeFolder, SealChain
 from klamm_spark.spool.layout import Seal, folder_name, stream_mark, stream_of
@@ -77,12 +76,14 @@ def prove(
 ) -> LakeProof:
     """Check the whole lake; for `trusted` see `PublicKeys`. With a `lake_id`, the lake must have it, and what was
     forgotten must name it. Raises LakeError, KeyFileError."""
+    from klamm_spark.lake.rows import check_rows
+
     seals, breaks = read_seals(lake)
     table_id = lake.table_id(spark)
     if lake_id not in ("", table_id):
         breaks.append(f"{lake.events} is not the lake {lake_id}: its id is {table_id}")
     forgotten = read_forgotten(lake, lake_id or table_id, trusted)
-    folders = _streams(lake, seals, trusted)
+    folders = check_seals(lake, seals, trusted)
     breaks = [*breaks, *forgotten.breaks, *(line for folder in folders for line in folder.breaks)]
     for segment, rest in sorted(forgotten.segments.items()):
         seal = seals.get(segment)
@@ -100,7 +101,8 @@ def stream_name(folder: NodeFolder) -> str:
     return folder_name(folder.node, stream_of(folder.mark))
 
 
-def _streams(lake: Lake, seals: Mapping[str, Seal], trusted: Collection[str]) -> list[NodeFolder]:
+def check_seals(lake: Lake, seals: Mapping[str, Seal], trusted: Collection[str] = ()) -> list[NodeFolder]:
+    """Check that the seals of each stream are an unbroken chain, signed with its keys. Raises KeyFileError."""
     streams: dict[tuple[str, str], list[str]] = defaultdict(list)
     for stem in sorted(seals):
         streams[seals[stem].node, stream_mark(seals[stem].boot)].append(stem)

@@ -303,8 +303,11 @@ def read_seals(lake: Lake) -> KnownSeals:
             except ValueError as error:
                 breaks.append(f"{file.path}: {row.segment}: its seal cannot be read: {error}")
                 continue
-            if (seal.segment, seal.node, seal.boot) != (row.segment, row.node, row.boot):
+            if seal.segment != row.segment:
                 breaks.append(f"{file.path}: {row.segment}: its seal is that of {seal.segment}")
+                continue
+            if (seal.node, seal.boot) != (row.node, row.boot):
+                breaks.append(f"{file.path}: {row.segment}: its row says another node or boot than its seal")
                 continue
             found[row.segment].append(seal)
     seals = {}

@@ -6,7 +6,10 @@ import shutil
 
 import pytest
 
-from tests.unit.audit.log_attacks import LOG_WAYS, LogAttack
+from klamm_spark.lake.proof import check_seals
+from klamm_spark.lake.seals import read_seals
+from klamm_spark.spool.signatures import KeyFileError
+from tests.trail_attacks import TrailAttack, drawn, files_by_kind, not_named, ways
 from tests.unit.audit.logged_lake import LoggedLake
 
 pytest.importorskip("pyarrow")
@@ -36,21 +39,51 @@ def restore(place):
 
 def attack_of(place, choose):
     keys = place.server, place.log_signer
-    return LogAttack(place.lake, place.folder / "older", keys, choose, pinned=9)
+    return TrailAttack(place.lake, place.folder / "older", keys, choose, pinned=9)
 
 
-@pytest.mark.parametrize("tries", [len(LOG_WAYS), pytest.param(300, marks=pytest.mark.slow)])
+def said_of(place):
+    """What `verify` says of all but the rows."""
+    seals, breaks = read_seals(place.lake)
+    try:
+        folders = check_seals(place.lake, seals)
+    except KeyFileError as error:
+        return [str(error)]
+    found = place.check(place.kept_checkpoint)
+    return [*breaks, *(line for folder in folders for line in folder.breaks), *found.breaks, *found.behind]
+
+
+@pytest.mark.parametrize("tries", [50, pytest.param(300, marks=pytest.mark.slow)])
 def test_whatever_is_done_to_the_log_or_the_seals_is_named_by_one_key_and_one_checkpoint(attacked, seed, tries):
     choose = random.Random(seed)
-    restore(attacked)
-    assert attacked.check(attacked.kept_checkpoint).breaks == []
-    for number in range(tries):
-        way = LOG_WAYS[number % len(LOG_WAYS)]
+
+    def start():
         restore(attacked)
-        attack = attack_of(attacked, choose)
-        getattr(attack, way)()
-        breaks = attacked.check(attacked.kept_checkpoint).breaks
-        assert any(name in line for line in breaks for name in attack.touched), (way, attack.touched, breaks)
+        return attack_of(attacked, choose)
+
+    restore(attacked)
+    assert said_of(attacked) == []
+    known = [way for way in ways() if not way.needs_rows]
+    for way, attack in drawn(choose, tries, start, known):
+        assert not_named(attack.touched, said_of(attacked)) == {}, way
+
+
+def test_every_file_of_a_lake_and_every_part_of_a_log_has_attacks(attacked):
+    restore(attacked)
+    found = files_by_kind(attacked.lake.root)
+    assert {kind for kind, files in found.items() if files} == {"seals", "keys", "entries", "tiles", "checkpoint"}
+    (attacked.lake.root / "tlog" / "later").write_text("x")
+    with pytest.raises(AssertionError, match="no attack is known"):
+        files_by_kind(attacked.lake.root)
+    names = {way.name for way in ways()}
+    assert {
+        "seal chain",
+        "seal chain signed",
+        "ledger lines",
+        "entry lines_root",
+        "keys_flip",
+        "checkpoint root",
+    } < names
 
 
 def test_a_witness_refuses_50_of_50_forks(attacked, seed):

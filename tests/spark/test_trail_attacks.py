@@ -1,0 +1,131 @@
+"""Attacks on everything that a lake has: one pinned key and one cosigned checkpoint name each of them.
+
+Also with the keys of server and log, with root on both, and with an older copy of everything put back.
+"""
+
+import random
+import shutil
+from collections import Counter
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from klamm_spark.lake import verify
+from klamm_spark.lake.rows import reading_what_is_there, row_digests
+from klamm_spark.lake.seal_log import TransparencyLog
+from klamm_spark.spool.signatures import KeyFileError
+from tests.spark.lake_attacks import COLUMNS, WAYS, LakeAttack
+from tests.spark.sealed_lake import FIRST, digests_now, new_signer, sealed_lake
+from tests.trail_attacks import OF_ROWS, TrailAttack, Way, drawn, files_by_kind, not_named, ways
+from tests.unit.audit.log_attacks import FORKED
+
+COVERS = {
+    "": set(),
+    "seals fit": {"the signature of its seal is wrong"},
+    "signed": {"the lake has another seal"},
+    "all signed": {FORKED},
+}
+"""What an attacker makes fit to the rows, and what names it then if the rows themselves do not."""
+QUESTIONS = (
+    "true",
+    "kind = 'request'",
+    "principal = 'User:user-3'",
+    f"event_id = 'node-1/{FIRST}/17'",
+    "seq between 20 and 25",
+    "time_us < 1767225600030000",
+    "client_address like '10.0.1.%'",
+)
+"""Conditions of queries, whose answers may not change unnoticed."""
+
+
+@pytest.fixture(scope="module")
+def signer(tmp_path_factory):
+    return new_signer(tmp_path_factory.mktemp("key"))
+
+
+@pytest.fixture(scope="module")
+def sealed(spark, signer, tmp_path_factory):
+    return sealed_lake(spark, signer, tmp_path_factory.mktemp("sealed"))
+
+
+class LakeFiles(TrailAttack):
+    """Knows too what queries answer."""
+
+    spark = None
+
+    def content(self, kind):
+        if kind not in OF_ROWS:
+            return super().content(kind)
+        self.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        try:
+            with reading_what_is_there(self.spark):
+                digests = Counter(row["digest"] for row in row_digests(self.lake, self.spark).collect())
+                rows = self.spark.read.format("delta").load(str(self.lake.events))
+                return digests, [rows.where(question).count() for question in QUESTIONS]
+        except (Py4JJavaError, PySparkException):
+            return "nothing"
+
+    def name_a_file(self, kind, *paths):
+        super().name_a_file(kind, *paths)
+        if kind in OF_ROWS:
+            # Which events it has, LakeAttack asks; here any may be gone.
+            self.touched |= {row.segment for row in self.seals()} | {"_delta_log", "cannot be read"}
+
+
+def ways_of_rows(spark, signer):
+    def act(attack, name, cover):
+        rows = LakeAttack(attack.lake, attack.choose)
+        rows.touched = attack.touched
+        if name in COLUMNS:
+            rows.change_a_column(name)
+        else:
+            getattr(rows, name)()
+        if cover:
+            rows.make_seals_fit(digests_now(spark, attack.lake), signer if "signed" in cover else None)
+            # Rows of no seal are named also where the seals fit.
+            attack.touched |= COVERS[cover]
+        if cover == "all signed":
+            shutil.rmtree(attack.folder)
+            TransparencyLog(attack.folder, attack.log_signer, [], lambda line: None).catch_up(attack.lake)
+
+    for name in (*WAYS, *COLUMNS):
+        for cover in COVERS if "seal" not in name else ("",):
+            yield Way(f"{name} {cover}", lambda attack, name=name, cover=cover: act(attack, name, cover), True)
+
+
+def said_of(spark, sealed):
+    said = []
+    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    try:
+        code = verify.run(spark, sealed.pipeline, say=said.append, checkpoints=[sealed.kept])
+    except KeyFileError as error:
+        return 2, [str(error)]
+    return code, said
+
+
+@pytest.mark.parametrize("tries", [5, pytest.param(300, marks=[pytest.mark.slow, pytest.mark.timeout(10_800)])])
+def test_whatever_is_done_to_the_lake_is_found_and_named(spark, sealed, signer, seed, tries):
+    choose, made = random.Random(seed), Counter()
+
+    def start():
+        sealed.restore(spark)
+        attack = LakeFiles(sealed.lake, sealed.older, (signer, sealed.log_signer), choose, pinned=6)
+        attack.spark = spark
+        return attack
+
+    start()
+    assert said_of(spark, sealed)[0] == 0
+    for way, attack in drawn(choose, tries, start, [*ways(), *ways_of_rows(spark, signer)]):
+        code, said = said_of(spark, sealed)
+        assert code, way
+        assert not_named(attack.touched, said) == {}, way
+        made[code] += 1
+    start()
+    assert made[verify.EXIT_FOUND] > tries * 0.9, made
+
+
+def test_every_file_of_a_lake_has_attacks(spark, sealed):
+    sealed.restore(spark)
+    found = files_by_kind(sealed.lake.root)
+    assert {kind for kind, files in found.items() if not files} == {"forgotten"}
