@@ -28,7 +28,7 @@ from klamm_spark.spool.signatures import KeyFileError
 from klamm_spark.storage.filesystems import check_location, parse_location, path_of
 from klamm_spark.storage.hadoop_errors import FileSystemError, translated_errors
 from klamm_spark.terminal import commands as terminal
-from klamm_spark.terminal import evidence
+from klamm_spark.terminal import evidence, rights
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,6 +101,7 @@ def parser() -> argparse.ArgumentParser:
     detect.add_command(commands, [common, spool], _since)
     terminal.add_commands(commands, [file, spool], _since)
     evidence.add_commands(commands, [common])
+    rights.add_commands(commands, [file, spool])
     return top
 
 
@@ -153,7 +154,10 @@ def _add_evidence(commands: Any, common: argparse.ArgumentParser, spool: argpars
     )
     forget = commands.add_parser("forget", parents=[common], help="delete old events of the lake, and keep proofs")
     forget.add_argument(
-        "--older-than", metavar="AGE", type=_since, required=True, help="e.g. 400d, 12w, or a date such as 2026-01-31"
+        "--older-than",
+        metavar="AGE",
+        type=_since,
+        help="e.g. 400d, 12w, or a date such as 2026-01-31; default: by the ages of [audit.spark] keep",
     )
     forget.add_argument("--kind", choices=FORGETTABLE, action="append", default=[], help="only these; may be repeated")
     forget.add_argument("--key", metavar="FILE", type=Path, help="a key of klamm audit key, to sign the record")
@@ -269,6 +273,8 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
         return terminal.run(options, pipeline)
     if options.command in evidence.COMMANDS:
         return evidence.run(options, pipeline, say)
+    if options.command in rights.COMMANDS:
+        return rights.run(options, pipeline, say)
     if options.command == "submit":
         from klamm_spark.spark import submit
 
@@ -338,6 +344,8 @@ def _check(options: argparse.Namespace, pipeline: Pipeline) -> None:
         spool = spool_of(pipeline)
         if isinstance(spool, Path):
             require_spool(spool)
+    if options.command == "forget" and not _ages(options, pipeline.settings):
+        raise LakeError("how old may events be? Give --older-than, or keep in [audit.spark]")
     html = getattr(options, "html", None)
     if html is not None and (html.is_dir() or not html.parent.is_dir()):
         raise LakeError(f"--html {html} cannot be written: " + ("is a folder" if html.is_dir() else "no such folder"))
@@ -370,15 +378,28 @@ def _run_with(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeli
 def _forget(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeline) -> int:
     from klamm_spark.lake import forget
 
-    return forget.run(
-        spark,
-        pipeline,
-        before_us=int(options.older_than.timestamp() * 1_000_000),
-        kinds=options.kind,
-        key=options.key,
-        alone=options.alone,
-        say=say,
-    )
+    for before, kinds in _ages(options, pipeline.settings).items():
+        forget.run(
+            spark,
+            pipeline,
+            before_us=int(before.timestamp() * 1_000_000),
+            kinds=kinds,
+            key=options.key,
+            alone=options.alone,
+            say=say,
+        )
+    return 0
+
+
+def _ages(options: argparse.Namespace, settings: SparkSettings) -> dict[datetime, list[str]]:
+    """Return the kinds to forget by their ages: those of the command, or else of the settings."""
+    if options.older_than is not None:
+        return {options.older_than: options.kind}
+    now, found = datetime.now(UTC), dict[datetime, list[str]]()
+    for kind, age in settings.keep.items():
+        if not options.kind or kind in options.kind:
+            found.setdefault(parse_since(age, now), []).append(kind)
+    return found
 
 
 def say(line: str) -> None:

@@ -3,6 +3,7 @@
 Also with the keys of server and log, with root on both, and with an older copy of everything put back.
 """
 
+import json
 import random
 import shutil
 from collections import Counter
@@ -15,7 +16,7 @@ from klamm_spark.lake import verify
 from klamm_spark.lake.rows import reading_what_is_there, row_digests
 from klamm_spark.lake.seal_log import TransparencyLog
 from klamm_spark.spool.signatures import KeyFileError
-from tests.spark.lake_attacks import COLUMNS, WAYS, LakeAttack
+from tests.spark.lake_attacks import COLUMNS, WAYS, LakeAttack, change_commits, live_files
 from tests.spark.sealed_lake import FIRST, digests_now, new_signer, sealed_lake
 from tests.trail_attacks import OF_ROWS, TrailAttack, Way, drawn, files_by_kind, not_named, ways
 from tests.unit.audit.log_attacks import FORKED
@@ -129,3 +130,34 @@ def test_every_file_of_a_lake_has_attacks(spark, sealed):
     sealed.restore(spark)
     found = files_by_kind(sealed.lake.root)
     assert {kind for kind, files in found.items() if not files} == {"forgotten"}
+
+
+def forge_statistics(add):
+    """Say of a file in its commit that nothing in it can be asked for."""
+    statistics = json.loads(add["stats"])
+    for end in ("minValues", "maxValues"):
+        statistics[end].update(principal="User:zzz", kind="zzz", seq=1 << 40)
+    add["stats"] = json.dumps(statistics | {"numRecords": 1})
+
+
+def forge_footer(path):
+    """Say so at the end of the file itself."""
+    data = path.read_bytes()
+    at = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    assert b"User:" in data[at:]
+    path.write_bytes(data[:at] + data[at:].replace(b"User:", b"Zzzz:"))
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+
+def test_forged_statistics_hide_no_event(spark, sealed, signer, seed):
+    sealed.restore(spark)
+    attack = LakeFiles(sealed.lake, sealed.older, (signer, sealed.log_signer), random.Random(seed), pinned=6)
+    attack.spark = spark
+    digests, counts = attack.content("rows")
+    assert counts[0] > max(counts[1:])
+    assert min(counts) > 0
+    for name in live_files(sealed.lake):
+        change_commits(sealed.lake, sealed.lake.events / name, forge_statistics)
+        forge_footer(sealed.lake.events / name)
+    assert attack.content("rows") == (digests, counts)
+    sealed.restore(spark)

@@ -110,6 +110,8 @@ class AuditObserver(RequestObserver):
             self._listener.switch_often()
         texts = ",".join(resource_texts(Summary(0, False, resources, len(resources))))
         fields = f'{client.fields}{context_fields(context)},"resources":[{texts}]'
+        if self._sink.named is not None:
+            fields = self._sink.named(fields)
         try:
             intent_id = self._sink.journal.begin(self._clock.wall_us(), fields, sync=self._syncs(context.api_key))
         except UnrecordableError as error:

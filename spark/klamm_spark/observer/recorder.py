@@ -31,7 +31,7 @@ from klamm_spark.requests.state_changes import summarize_change
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from klamm import Address, AdminEvent, KafkaPrincipal, RequestEvent
     from klamm.runtime import Clock
@@ -49,8 +49,16 @@ _REASONS: Final = frozenset(
 class Recorder:
     """Collects lines until `take`. Sequence numbers are given in the order of the calls."""
 
-    def __init__(self, encoder: LineEncoder, clock: Clock, new_counting: deque[Client]) -> None:
+    def __init__(
+        self,
+        encoder: LineEncoder,
+        clock: Clock,
+        new_counting: deque[Client],
+        named: Callable[[str], str] | None = None,
+    ) -> None:
+        """`named` returns a line with other names in it, see `klamm_spark.events.pseudonyms`."""
         self._encoder = encoder
+        self._named = named
         self._clock = clock
         self._new_counting = new_counting
         self._lines: list[str] = []
@@ -86,7 +94,10 @@ class Recorder:
         self._size_bytes += len(line)
 
     def _line(self, monotonic_ns: int, kind: str, action: str, outcome: str, fields: str) -> None:
-        time_us = (monotonic_ns + self._wall_offset_ns) // 1000
+        self._event((monotonic_ns + self._wall_offset_ns) // 1000, kind, action, outcome, fields)
+
+    def _event(self, time_us: int, kind: str, action: str, outcome: str, fields: str) -> None:
+        fields = fields if self._named is None else self._named(fields)
         self._add(self._encoder.line(time_us, kind, action, outcome, fields))
 
     # ---- requests
@@ -131,6 +142,7 @@ class Recorder:
         texts = (json.dumps(resource, separators=(",", ":")) for resource in intent.get("resources", ()))
         for number, resources in enumerate(split_resources(texts, len(fields))):
             rest = f",{_NO_FURTHER_REQUEST}{resources}" if number else resources
+            # The intent has been written with pseudonyms already.
             self._add(self._encoder.line(intent["time_us"], REQUEST, "interrupted", "unknown", fields + rest))
         self._finished.append(intent["intent_id"])
 
@@ -271,7 +283,7 @@ class Recorder:
         """An administrative act."""
         outcome = "error" if event.failed else "ok"
         fields = fields_of(listener=event.listener, detail=event.detail)
-        self._add(self._encoder.line(event.time_us, ADMIN, event.action, outcome, fields))
+        self._event(event.time_us, ADMIN, event.action, outcome, fields)
 
     def gap(self, action: str, reason: str, **gap: Any) -> None:
         """Events are missing: `gap_boot`, `gap_first_seq`, `gap_last_seq`, `gap_count`, `detail`."""

@@ -10,6 +10,7 @@ from collections import defaultdict
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Literal
 
+from klamm_spark.events.pseudonyms import Pseudonyms
 from klamm_spark.observer.audit_topic import SHARED_RECORDS, Append, AuditTopic
 from klamm_spark.observer.entries import Administration, InterruptedChange
 from klamm_spark.observer.intents import FILE_NAME, IntentJournal
@@ -17,6 +18,7 @@ from klamm_spark.observer.stream import STREAM_NAMES, AuditStream
 from klamm_spark.requests.resources import TopicNames
 from klamm_spark.settings.audit import SINK_KEYS
 from klamm_spark.spool.layout import ADMINISTRATION, REQUESTS, SECURITY, folder_name
+from klamm_spark.spool.signatures import read_private
 from klamm_spark.storage.files import SpoolFiles
 
 if TYPE_CHECKING:
@@ -89,6 +91,8 @@ class AuditSink:
         self.security = self.streams[SECURITY]
         self.administration = self.streams[ADMINISTRATION]
         self.topic: AuditTopic | None = None
+        self.named: Callable[[str], str] | None = None
+        """Gives a line pseudonyms, if there are to be any."""
         self.filtered_listeners: set[str] = set()
         self.topics: defaultdict[str, TopicNames] = defaultdict(TopicNames)
         """By handler set."""
@@ -130,10 +134,13 @@ class AuditSink:
             self.topic = AuditTopic(self.settings.topic, self._services.shared.once(SHARED_RECORDS, _no_topics))
             for stream in self.streams.values():
                 stream.topic = self.topic
+        if self.settings.pseudonyms and self.settings.pseudonym_key is not None:
+            key = read_private(self.settings.pseudonym_key)
+            self.named = Pseudonyms(self.settings.pseudonyms, key).in_text
         suffix = self._services.random_bytes(4).hex()
         with contextlib.ExitStack() as opened:
             for stream in self.streams.values():
-                stream.open(suffix)
+                stream.open(suffix, self.named)
                 opened.callback(stream.spool.close)
             self._report_interrupted()
             # All are open: they stay so.

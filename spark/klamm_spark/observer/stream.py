@@ -18,6 +18,7 @@ from klamm_spark.spool.writer import Spool
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Callable
 
     from klamm.runtime import Clock
     from klamm_spark.observer.aggregation import Client
@@ -79,11 +80,14 @@ class AuditStream:
         self.topic: AuditTopic | None = None
         """What gets the lines too, once they are in the spool."""
 
-    def open(self, boot_suffix: str) -> None:
-        """Open the spool, and record what an earlier boot has lost. Raises OSError, SpoolError."""
+    def open(self, boot_suffix: str, named: Callable[[str], str] | None = None) -> None:
+        """Open the spool, and record what an earlier boot has lost; for `named` see `Recorder`.
+
+        Raises OSError, SpoolError.
+        """
         recovered = self.spool.open(boot_suffix + STREAMS[self.name])
         self._encoder = LineEncoder(self._node, self.spool.boot)
-        self._recorder = Recorder(self._encoder, self._clock, self.new_counting)
+        self._recorder = Recorder(self._encoder, self._clock, self.new_counting, named)
         for one in recovered:
             self._record_crash(one)
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from klamm import setting
 from klamm.config import check_networks, check_table
 from klamm.wire.api_keys import ApiKey
+from klamm_spark.events.pseudonyms import check_pseudonyms
 from klamm_spark.storage.filesystems import check_spool
 
 OFF: Final = "off"
@@ -190,6 +191,18 @@ class AuditSettings:
         "one, seals are not signed.",
         private=True,
     )
+    pseudonyms: tuple[str, ...] = setting(
+        (),
+        check=check_pseudonyms,
+        doc="What events have a pseudonym of: `principal` for accounts, `address` for addresses of clients. Needs "
+        "`pseudonym_key`.",
+    )
+    pseudonym_key: Path | None = setting(
+        None,
+        doc="File with the key that makes pseudonyms, as `klamm audit key FILE` writes it, mode 0600. The same for all "
+        "servers; without it, no pseudonym leads to a name.",
+        private=True,
+    )
     topic: str = setting(
         "",
         doc="Topic of this server that also gets the events as records, e.g. `__audit`; empty is none. The "
@@ -198,14 +211,22 @@ class AuditSettings:
     )
     spark: dict[str, Any] = setting({}, doc="Settings of the `klamm audit` commands; the server does not use them.")
     detect: dict[str, Any] = setting({}, doc="Settings of `klamm audit detect`; the server does not use them.")
+    readers: dict[str, Any] = setting({}, doc="Who may read what: for `klamm audit publish`, not for the server.")
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Problems of `[audit.spark]` and `[audit.detect]` that the commands will report."""
+        """Problems of `pseudonyms`, and of `[audit.spark]` and `[audit.detect]` that the commands will report."""
+        if self.pseudonyms and self.pseudonym_key is None:
+            yield "pseudonyms", "needs pseudonym_key, a file of klamm audit key"
         if self.detect:
             from klamm_spark.settings.findings import DetectSettings
 
             for key, message in check_table(DetectSettings, self.detect):
                 yield f"detect.{key}", message
+        for name, table in self.readers.items():
+            from klamm_spark.settings.readers import ReaderSettings
+
+            for key, message in check_table(ReaderSettings, table if isinstance(table, dict) else {"": table}):
+                yield f"readers.{name}.{key}", message
         if self.spark:
             from klamm_spark.settings.spark import SparkSettings
 
@@ -215,7 +236,7 @@ class AuditSettings:
 
 _NOT_OF_THE_SPOOL: Final = frozenset(
     (
-        *("spool", "spark", "detect"),
+        *("spool", "spark", "detect", "readers"),
         *("level", "apis", "principals", "aggregate_above_per_second", "max_resources"),
         *("exclude_apis", "exclude_principals", "exclude_client_ids", "exclude_networks"),
     )

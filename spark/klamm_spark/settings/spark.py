@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from klamm import setting
 from klamm.config import load_settings, read_tables
+from klamm_spark.events.event import FORGETTABLE
+from klamm_spark.settings.moments import parse_since
 from klamm_spark.storage.filesystems import check_location, check_spool, parse_location
 from klamm_spark.tlog.notes import NoteKey, check_name
 from klamm_spark.tlog.submit import check_witness
@@ -17,6 +20,18 @@ from klamm_spark.tlog.submit import check_witness
 
 def _check_witnesses(texts: tuple[str, ...]) -> str | None:
     return next(filter(None, map(check_witness, texts)), None)
+
+
+def _check_keep(ages: dict[str, str]) -> str | None:
+    wrong = next((kind for kind in ages if kind not in FORGETTABLE), None)
+    if wrong is not None:
+        return f'"{wrong}" is no kind of event that can be forgotten: {", ".join(FORGETTABLE)}'
+    try:
+        for age in ages.values():
+            parse_since(age, datetime.now(UTC))
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _check_vkeys(texts: tuple[str, ...]) -> str | None:
@@ -67,6 +82,12 @@ class SparkSettings:
         "",
         doc="Id of the lake, as `klamm audit forget` has printed it: `verify` then accepts only records of "
         "forgotten events that name it. Empty is the id of the Delta table.",
+    )
+    keep: dict[str, str] = setting(
+        {},
+        check=_check_keep,
+        doc="Ages at which `klamm audit forget` deletes events of a kind from the lake, if it is given none: "
+        '`{ connection = "30d", request = "400d" }`. Proofs stay.',
     )
     log_key: Path | None = setting(
         None, doc="Key of `klamm audit key` that signs the checkpoints of the lake's log. Without one there is no log."

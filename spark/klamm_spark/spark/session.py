@@ -30,6 +30,12 @@ _JVM_OPTIONS: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS",
 _CHOSEN_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
 _TASKS_FROM_FILES: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _MOST_FILES: Final = str(2**31 - 1)
+READING_ALL: Final = {
+    "spark.databricks.delta.stats.skipping": "false",
+    "spark.databricks.delta.optimizeMetadataQuery.enabled": "false",
+    "spark.sql.parquet.filterPushdown": "false",
+}
+"""No query leaves a file out, or a part of one, by what commits and files say of themselves: nothing proves that."""
 # Spark has these itself.
 _NOT_WITH_DELTA: Final = (
     "com.fasterxml.jackson.core:*",
@@ -147,6 +153,7 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         # The default of fifty tasks per snapshot suits much larger tables.
         "spark.databricks.delta.snapshotPartitions": str(settings.shuffle_partitions),
+        **READING_ALL,
         # VACUUM always lists folders in this many tasks; Spark's default is 10,000.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
         **PARQUET_CONF,

@@ -39,12 +39,7 @@ class SealSigner:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-        try:
-            data, mode = path.read_bytes(), path.stat().st_mode
-        except OSError as error:
-            raise KeyFileError(f"{path}: {error.strerror}") from error
-        if mode & 0o077:
-            raise KeyFileError(f"{path} can be read by others: its mode is {mode & 0o777:04o}, and must be 0600")
+        data = read_private(path)
         try:
             key = load_pem_private_key(data, None)
         except (ValueError, TypeError) as error:
@@ -103,6 +98,17 @@ class PublicKeys:
         except (KeyError, InvalidSignature, binascii.Error):
             return False
         return True
+
+
+def read_private(path: Path) -> bytes:
+    """Return a file's content, which others cannot read. Raises KeyFileError."""
+    try:
+        data, mode = path.read_bytes(), path.stat().st_mode
+    except OSError as error:
+        raise KeyFileError(f"{path}: {error.strerror}") from error
+    if mode & 0o077:
+        raise KeyFileError(f"{path} can be read by others: its mode is {mode & 0o777:04o}, and must be 0600")
+    return data
 
 
 def write_key(path: Path) -> str:

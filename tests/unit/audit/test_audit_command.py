@@ -5,14 +5,15 @@ import re
 import signal
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from klamm import ConfigError
+from klamm.config import check_table
 from klamm_spark import cli
-from klamm_spark.cli import main, parser, shipping_arguments
+from klamm_spark.cli import _ages, main, parser, shipping_arguments
 from klamm_spark.settings.audit import check_spool
 from klamm_spark.settings.moments import parse_since
 from klamm_spark.settings.spark import SparkSettings, read_pipeline
@@ -389,3 +390,19 @@ def test_a_signal_ends_a_command_without_its_temporary_files(tmp_path, number, w
         finally:
             process.kill()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_how_old_events_may_be_is_said_by_kind(tmp_path, capsys):
+    options = parser().parse_args(["forget", "--kind", "admin", "--kind", "request"])
+    keep = {"connection": "30d", "admin": "400d", "request": "400d"}
+    ((before, kinds),) = _ages(options, SparkSettings(keep=keep)).items()
+    assert kinds == ["admin", "request"]
+    assert datetime.now(UTC) - before > timedelta(days=399)
+    given = parser().parse_args(["forget", "--older-than", "2026-01-31"])
+    assert _ages(given, SparkSettings(keep=keep)) == {datetime(2026, 1, 31, tzinfo=UTC): []}
+    assert len(_ages(parser().parse_args(["forget"]), SparkSettings(keep=keep))) == 2
+    assert main(["forget", "--lake", str(tmp_path)]) == 2
+    assert "Give --older-than, or keep in [audit.spark]" in capsys.readouterr().err
+    for wrong in ({"audit_gap": "30d"}, {"request": "soon"}):
+        ((key, _),) = check_table(SparkSettings, {"keep": wrong})
+        assert key == "keep"
