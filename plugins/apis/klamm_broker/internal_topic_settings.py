@@ -30,7 +30,7 @@ def _min_in_sync(topic: str, maximum: int | None = None) -> int:
     return min_in_sync
 
 
-# Without slots, as a class may have several bases like this one.
+# Without slots, because a class may inherit from several such classes.
 @dataclass(frozen=True, kw_only=True)
 class InternalTopicSettings:
     """`offsets.topic.*`, `transaction.state.log.*` and `share.coordinator.state.topic.*` in `[broker]`."""

@@ -24,15 +24,15 @@ class TargetedMember(EpochMember):
     @property
     @abstractmethod
     def size_bytes(self) -> int:
-        """Return the approximate bytes that it takes, without its assignment."""
+        """Return the approximate size in bytes of the member, without its assignment."""
 
     @property
     def is_away(self) -> bool:
-        """Return True if it is a static member that has left temporarily."""
+        """Return True if the member is static and has left temporarily."""
         return self.epoch == STATIC_LEAVE_EPOCH
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Return True if it has the whole target assignment of this epoch."""
+        """Return True if the member has the whole target assignment of this epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
 
@@ -41,12 +41,11 @@ TargetT = TypeVar("TargetT")
 
 
 class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
-    """The members of a group, those that are static, and what each is to have.
+    """The members of a group, the static ones among them, and their target assignments.
 
-    `target`         what each member is to have.
-    `members_bytes`  about what the members take, but their assignments.
-    `counted_names`  what of a member counts, as errors say it.
-    `no_target`      the target of a member that has none.
+    `target` the target assignment of each member. `members_bytes` approximate size of the members, without their
+    assignments. `counted_names` the counted part of a member, as errors name it. `no_target` the target of a member
+    that has none.
     """
 
     counted_names: ClassVar[str]
@@ -69,7 +68,7 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
         self.members_bytes -= member.size_bytes
 
     def remove(self, member_id: str) -> None:
-        """Remove a member; what it had is free."""
+        """Remove a member; its assignment becomes free."""
         instance_id = self.members[member_id].instance_id
         super().remove(member_id)
         if instance_id is not None and self.static_members.get(instance_id) == member_id:
@@ -79,14 +78,14 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
     def check_epoch(self, member: MemberT, epoch: int, *, has_only_assigned: bool) -> None:
         """Raise KafkaError(FENCED_MEMBER_EPOCH) for an epoch that is not the member's.
 
-        The previous epoch is accepted from a member that has only what it is assigned: the response may have been lost.
+        The previous epoch is accepted if the member has only what it is assigned: the last response may have been lost.
         """
         is_lost = epoch == member.previous_epoch and epoch < member.epoch and has_only_assigned
         if epoch != member.epoch and not is_lost:
             raise self.fenced(member, epoch)
 
     def unreleased(self, old: MemberT, member_id: str) -> KafkaError:
-        """Return the error for a member whose instance id belongs to one that has not left."""
+        """Return the error for an instance id whose present member has not left."""
         return KafkaError(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {member_id} with instance id {old.instance_id} cannot join the group because the"
@@ -94,7 +93,9 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
         )
 
     def rename(self, old: MemberT, member_id: str) -> MemberT:
-        """Give a static member another member id, with its assignment and at epoch 0; it is in the group then."""
+        """Give a static member another member id, with its assignment and at epoch 0; it is in the group from then
+        on.
+        """
         target = self.target_of(old.member_id)
         self.remove(old.member_id)
         new = replace(old, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
@@ -104,7 +105,7 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
 
     @property
     def is_reconciled(self) -> bool:
-        """Return True if all members have what they are to have."""
+        """Return True if all members have their target assignments."""
         return all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values())
 
     @property
@@ -112,16 +113,16 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
         return False
 
     def forget_expected(self) -> None:
-        """No member is expected: members join in one step."""
+        """Do nothing: members join in one step, so that none is expected."""
 
     @abstractmethod
     def grows_by_bytes(self, member: MemberT, known: MemberT) -> int:
-        """Return how much more of its owner's share a member takes than it did."""
+        """Return the number of bytes that a member adds to its owner's share."""
 
     def put_within(self, member: MemberT, max_bytes: int, *, keep: bool = True) -> None:
-        """Add or replace a member, or only see if there is room.
+        """Add or replace a member, or only check that there is room.
 
-        Raises KafkaError(GROUP_MAX_SIZE_REACHED) if it is to take more than it does, and more than is left.
+        Raises KafkaError(GROUP_MAX_SIZE_REACHED) if the member grows by more than the remaining room.
         """
         known = self.members.get(member.member_id)
         if known == member:
@@ -143,7 +144,7 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
     def member(self, member_id: str, instance_id: str | None = None) -> MemberT:
         """Return the member. Raises KafkaError.
 
-        UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID when another has the instance id.
+        UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another member has the instance id.
         """
         if instance_id is not None:
             owner = self.static_members.get(instance_id)
@@ -162,7 +163,7 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
         return target
 
     def set_target(self, member_id: str, target: TargetT | None) -> None:
-        """Replace a member's target; None forgets it."""
+        """Replace a member's target; None removes it."""
         if self.target.get(member_id) == target:
             return
         if target is None:
@@ -175,10 +176,10 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
 
     @abstractmethod
     def assigned_since(self, member: MemberT, topic_id: bytes, partition: int) -> int | None:
-        """Return the epoch at which a member was assigned a partition; None for one that it does not have."""
+        """Return the epoch at which a partition was assigned to a member; None if the member does not have it."""
 
     def stale(self, member: MemberT) -> KafkaError:
-        """Return the error for an epoch that is not, or no longer, the member's."""
+        """Return the error for an epoch that is not the member's current one."""
         return KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
 
     def validate_commit(
@@ -192,7 +193,7 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
         if generation_id > member.epoch:
             raise self.stale(member)
         if generation_id < member.epoch:
-            # A member whose epoch has just risen may still commit what it has kept (KIP-1251).
+            # A member whose epoch has just increased may still commit for the partitions that it has kept (KIP-1251).
             for topic_id, index in partitions:
                 since = self.assigned_since(member, topic_id, index)
                 if since is None or generation_id < since:
@@ -201,8 +202,8 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
     def validate_transactional_commit(
         self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions
     ) -> None:
-        """Check a commit of a transaction. As in Kafka, clients before TxnOffsetCommit v3 name neither member nor
-        epoch.
+        """Check a commit that is part of a transaction. As in Kafka, clients before TxnOffsetCommit v3 name neither
+        member nor epoch.
         """
         if not self.is_dead and generation_id == -1 and not member_id and group_instance_id is None:
             return
@@ -215,4 +216,4 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
                 raise self.stale(member)
 
     def validate_offset_delete(self) -> None:
-        """Nothing to check for the group: `is_subscribed_to` is checked for each topic."""
+        """Do nothing: the group itself needs no check, and `is_subscribed_to` is checked for each topic."""

@@ -1,6 +1,6 @@
 """Offsets that are committed as part of a transaction (KIP-98, KIP-447).
 
-They are kept apart, durable, until the transaction ends. Follows Kafka's `OffsetMetadataManager`.
+They are stored separately and durably until the transaction ends. Follows Kafka's `OffsetMetadataManager`.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ class TransactionalOffsets:
         # The groups with pending offsets, by producer; of the store's thread.
         self._group_ids: dict[int, set[str]] = {}
         self.committed = 0
-        """How many offsets were committed within transactions. Changed by the store's thread."""
+        """Number of offsets that were committed within transactions. Changed by the store's thread."""
 
     def load(self) -> None:
-        """Note which groups have pending offsets. Before the first request."""
+        """Read which groups have pending offsets; called before the first request."""
         for group in self._registry.all():
             for producer_id in group.book.pending:
                 self._group_ids.setdefault(producer_id, set()).add(group.group_id)
 
     def commit(self, producer_id: int, request: CommitRequest, reply: Callable[[Sequence[ErrorCode]], None]) -> None:
-        """Store offsets as pending until the transaction ends; `reply` gets an error code for each, once durable.
+        """Store offsets as pending until the transaction ends; `reply` gets an error code for each once they are
+        durable.
 
         Never waits. The caller has checked that the transaction is open and includes the group.
         """
@@ -121,7 +122,9 @@ class TransactionalOffsets:
         )
 
     def end(self, producer_id: int, then: Callable[[StoreError | None], None], *, committed: bool) -> None:
-        """Commit or drop the pending offsets of a producer, without its coordinator; `then` once durable."""
+        """Commit or drop the pending offsets of a producer, without its coordinator; calls `then` once that is
+        durable.
+        """
 
         def on_durable(error: StoreError | None) -> None:
             if error is None:
@@ -135,7 +138,7 @@ class TransactionalOffsets:
         return persistence.end_pending_offsets(producer_id, committed=committed)
 
     def ended(self, producer_id: int, *, committed: bool) -> None:
-        """The transaction of a producer has ended, durably. On the store's thread."""
+        """Apply the durable end of a producer's transaction. Runs on the store's thread."""
         for group_id in self._group_ids.pop(producer_id, ()):
             group = self._registry.get(group_id)
             if group is None:

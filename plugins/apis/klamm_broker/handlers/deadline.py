@@ -1,7 +1,7 @@
 """`Deadline`: the `timeout_ms` of a request that changes topics.
 
-As in Kafka's controller, it bounds the wait for the turn of the change: one that was not started by then is not made,
-and one that was started is answered when it is durable. A timeout of 0 or less is over at once.
+As in Kafka's controller, it bounds how long a change waits for its turn: a change that has not started by then is not
+made, and one that has started is answered when it is durable. A timeout of 0 or less expires at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Deadline:
-    """Counts from when it is made."""
+    """Time limit that runs from the creation of this object."""
 
     def __init__(self, clock: Clock, timeout_ms: int) -> None:
         self._clock = clock

@@ -58,9 +58,11 @@ def describe_each(
     failed: Callable[[int, str | None, str], GroupT],
     bytes_of: Callable[[GroupT], int],
 ) -> list[GroupT]:
-    """The groups of a request, each described on its own, the denied ones first. `failed` gets code, message and group
-    id; `bytes_of` says the most of what a group takes in an answer, and not more. Raises KafkaError if the answer gets
-    too large."""
+    """Return the groups of a request, each described separately, with the denied ones first.
+
+    `failed` gets code, message and group id. `bytes_of` returns an upper bound of a group's encoded size. Raises
+    KafkaError if the answer gets too large.
+    """
     denied = [group_id for group_id in request.group_ids if not may_group(context, AclOperation.DESCRIBE, group_id)]
     groups = [failed(ErrorCode.GROUP_AUTHORIZATION_FAILED, None, group_id) for group_id in denied]
     answer_bytes = 0
@@ -99,6 +101,6 @@ def named(broker: BrokerServices, partitions: Partitions) -> Iterator[tuple[byte
 
 
 def bytes_of_member(member_id: str, *assignments: _Assignment | None) -> int:
-    """The most of what it takes in an answer, and not more."""
+    """Return an upper bound of the encoded size of a member."""
     assigned = [each for one in assignments if one for each in one.topic_partitions]
     return len(member_id) + sum(16 + len(each.topic_name) + 4 * len(each.partitions) for each in assigned)

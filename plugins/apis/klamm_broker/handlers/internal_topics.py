@@ -23,9 +23,9 @@ _NAMED_ERRORS = 3
 
 
 def create_internal_topics(broker: BrokerServices, context: RequestContext, topics: Mapping[str, InternalTopic]) -> str:
-    """Begin to create topics, as far as the client may and its quota allows. Returns why some are not created.
+    """Start to create topics, within the client's permissions and quota; return the reasons why some are not created.
 
-    Never waits: what goes wrong later is tried again with the next heartbeat.
+    Never waits: a creation that fails later is repeated with the next heartbeat.
     """
     if not may_cluster(context, AclOperation.CREATE, log_if_denied=False):
         denied = denied_topics(context, AclOperation.CREATE, topics)
@@ -52,11 +52,11 @@ def create_internal_topics(broker: BrokerServices, context: RequestContext, topi
 
 
 def _checked(broker: BrokerServices, topic: InternalTopic) -> NewTopic:
-    """Return what is to be created. Raises KafkaError."""
+    """Return the topic to create. Raises KafkaError."""
     broker.topics.check_new_name(topic.name)
     overrides = dict(topic.configs)
     check_topic_configs(overrides)
-    # Values that are valid alone may contradict each other.
+    # Values that are valid separately may contradict each other.
     broker.configs.log_config(overrides)
     if not 0 < topic.partitions <= MAX_PARTITIONS_PER_TOPIC:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"a topic has 1 to {MAX_PARTITIONS_PER_TOPIC} partitions")

@@ -1,27 +1,28 @@
 """Produce, versions 3 to 13.
 
-Each batch is checked by its header and CRC, gets its offset and is appended to the partition's log, in the codec in
-which it came. `acks` 1 and -1 are the same here: there is one replica, and it is the leader. Topic ids (KIP-516) from
+Each batch is checked by its header and CRC, gets its offset and is appended to the partition's log without
+recompression. `acks` 1 and -1 are the same here: there is one replica, and it is the leader. Topic ids (KIP-516) from
 version 13. Follows `KafkaApis.handleProduceRequest` and `ReplicaManager.appendRecords`.
 
-- `acks` other than 0, 1, -1: INVALID_REQUIRED_ACKS for partitions that exist. More than one replica is never waited
-  for: `min.insync.replicas` is capped by the number of replicas, as in Kafka.
-- `acks=0` has no answer; an error closes the connection, so that the producer looks for new metadata.
+- `acks` other than 0, 1, -1: INVALID_REQUIRED_ACKS for partitions that exist. No other replica is waited for:
+  `min.insync.replicas` is capped by the number of replicas, as in Kafka.
+- `acks=0` has no answer; an error closes the connection, so that the producer asks for new metadata.
 - A partition that another node leads: NOT_LEADER_OR_FOLLOWER, from version 10 with the leader (KIP-951).
-- To a topic of Kafka's own: INVALID_TOPIC_EXCEPTION, unless the client id is `__admin_client`.
-- Batches of an idempotent producer that were appended before are answered with the offset they have got.
+- An internal topic: INVALID_TOPIC_EXCEPTION, unless the client id is `__admin_client`.
+- Batches that an idempotent producer repeats are answered with the offset of the first append.
 - zstd before version 7: UNSUPPORTED_COMPRESSION_TYPE, as `ProduceRequest.validateRecords` says.
 - Authorization: WRITE on the topic, and for transactional batches on the transactional id.
-- The disk refuses: KAFKA_STORAGE_ERROR for that partition; later produces are tried again.
+- The disk fails: KAFKA_STORAGE_ERROR for that partition; later requests try to write again.
 - A transactional batch belongs to the open transaction of its producer: INVALID_PRODUCER_ID_MAPPING for an unknown id,
-  INVALID_PRODUCER_EPOCH for a producer that is fenced. Its partition takes part by AddPartitionsToTxn, from version 12
-  on (KIP-890) by this request itself; otherwise INVALID_TXN_STATE, from version 11 on TRANSACTION_ABORTABLE. While the
-  transaction ends: NOT_ENOUGH_REPLICAS, from version 12 on CONCURRENT_TRANSACTIONS.
-- From version 12 on a producer that the partition does not know begins at sequence 0: OUT_OF_ORDER_SEQUENCE_NUMBER.
+  INVALID_PRODUCER_EPOCH for a fenced producer. AddPartitionsToTxn, or from version 12 on (KIP-890) this request itself,
+  adds its partition to the transaction; otherwise INVALID_TXN_STATE, from version 11 on TRANSACTION_ABORTABLE. While
+  the transaction ends: NOT_ENOUGH_REPLICAS, from version 12 on CONCURRENT_TRANSACTIONS.
+- From version 12 on a producer that is new to the partition must begin at sequence 0, else
+  OUT_OF_ORDER_SEQUENCE_NUMBER.
 - For the whole request: TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transactional batch without a transactional id,
   INVALID_PRODUCER_ID_MAPPING for transactional batches of several producers.
 
-Deviation: `transaction.partition.verification.enable` is not there, partitions are always verified.
+Deviation: `transaction.partition.verification.enable` does not exist; partitions are always verified.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def produce_records(
     transaction = None
     count = count_partitions(request.topic_data)
     if request.transactional_id is None:
-        # A single batch is looked at where it is appended.
+        # A single batch is checked when it is appended.
         if count > 1 and any(_transactional_batches(request)):
             raise denial(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     elif any(_transactional_batches(request)):
@@ -117,7 +118,7 @@ def _append_once_added(
     producer: ProducerIdAndEpoch,
     missing: Collection[TopicPartition],
 ) -> None:
-    """Add partitions to the transaction, and append and answer once that is durable."""
+    """Add partitions to the transaction; once that is durable, append and answer."""
 
     def append() -> None:
         count = count_partitions(request.topic_data)

@@ -1,12 +1,13 @@
 """Fetch, versions 4 to 18.
 
-Records go out straight from the segment files. A request that finds fewer than `min_bytes` waits in a purgatory until
-an append brings more, at most `max_wait_ms`. Incremental sessions (KIP-227) from version 7, topic ids (KIP-516) from
+Records are sent directly from the segment files. A request that finds fewer than `min_bytes` waits in a purgatory until
+more is appended, at most `max_wait_ms`. Incremental sessions (KIP-227) from version 7, topic ids (KIP-516) from
 13. Follows `KafkaApis.handleFetchRequest`, `ReplicaManager.fetchMessages`, `FetchManager`.
 
-- `max_bytes` is capped by `fetch.max.bytes`; the first partition with data gives at least one whole batch (KIP-74).
+- `max_bytes` is capped by `fetch.max.bytes`; at least one whole batch of the first partition with data is returned
+  (KIP-74).
 - `read_committed` ends at the last stable offset and names aborted transactions.
-- A client over its quota of bytes or request time gets a response without partitions (KIP-219).
+- A client that exceeds its quota of bytes or request time gets a response without partitions (KIP-219).
 - Authorization: READ on each topic, once per request.
 - A partition that another node leads: NOT_LEADER_OR_FOLLOWER; from version 11 on its replicas serve it too (KIP-392).
   From version 16 on the answer names the leader (KIP-951).
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def fetch_records(broker: BrokerServices, request: FetchRequest, context: RequestContext) -> FetchResponse | Pending:
-    """Respond with the records there are, or wait for more."""
+    """Respond with the available records, or wait for more."""
     # A small request may go on with a session of many thousand partitions.
     if request.session_id and broker.fetch_sessions.size_of(request.session_id) > READ_AT_ONCE:
         context.leave_processor()

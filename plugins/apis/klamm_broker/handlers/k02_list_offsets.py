@@ -1,11 +1,11 @@
 """ListOffsets, versions 1 to 11.
 
-The offset of the first record at or after a timestamp, exact to the record, or of a special timestamp: latest (-1),
-earliest (-2), the record with the largest timestamp (-3, from version 7), earliest local (-4, 8), latest tiered
+Returns the offset of the first record at or after a timestamp, exact to the record, or of a special timestamp: latest
+(-1), earliest (-2), the record with the largest timestamp (-3, from version 7), earliest local (-4, 8), latest tiered
 (-5, 9), earliest pending upload (-6, 11). Follows `KafkaApis.handleListOffsetRequest`, `ReplicaManager.fetchOffset`
 and `UnifiedLog.fetchOffsetByTimestamp`.
 
-- `read_committed`: latest is the last stable offset, and a record behind it is not found.
+- `read_committed`: latest is the last stable offset; later records are not found.
 - Nothing found: offset -1, timestamp -1, no error. Other negative timestamps: UNSUPPORTED_VERSION.
 - A partition named twice: INVALID_REQUEST, answered once.
 - Authorization: DESCRIBE on each topic.
@@ -115,6 +115,6 @@ def _find(
 def _answer(
     partition: Partition, version: int, timestamp_ms: int, offset: int, leader_epoch: int
 ) -> ListOffsetsPartitionResponse:
-    # A log that another broker has written may know later epochs.
+    # A log that another broker wrote may contain later epochs.
     epoch = min(leader_epoch, partition.leadership.epoch) if version >= _FIRST_VERSION_WITH_LEADER_EPOCH else -1
     return ListOffsetsPartitionResponse(partition.index, 0, timestamp_ms, offset, epoch)

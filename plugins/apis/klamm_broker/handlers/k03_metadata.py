@@ -1,12 +1,12 @@
 """Metadata, versions 0 to 13.
 
-The nodes that run, at the addresses that the listener advertises; the first is the controller. Topics by name, by id
-(from version 12), or all of them. Follows `KafkaApis.handleTopicMetadataRequest`.
+Returns the running nodes with the addresses that the listener advertises; the first is the controller. Topics by name,
+by id (from version 12), or all of them. Follows `KafkaApis.handleTopicMetadataRequest`.
 
 - A name that does not exist: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot exist: INVALID_TOPIC_EXCEPTION; an id:
   UNKNOWN_TOPIC_ID.
 - If `auto.create.topics.enable` and the request allow it, a name that does not exist is created in the background, and
-  found by a later request. Creation is charged to `controller_mutation_rate`; its failure is not reported.
+  found by a later request. Creation counts towards `controller_mutation_rate`; a failure is not reported.
 - A partition that no node leads: LEADER_NOT_AVAILABLE.
 - A topic id, or no name, before version 12: INVALID_REQUEST.
 """
@@ -105,7 +105,7 @@ def _by_name(
     broker: BrokerServices, request: MetadataRequest, context: RequestContext, name: str, denied: frozenset[str]
 ) -> MetadataResponseTopic:
     if name in denied:
-        # The client does not learn whether the topic exists.
+        # The client must not learn whether the topic exists.
         return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
     topic = broker.topics.get(name)
     if topic is not None:
@@ -129,7 +129,7 @@ def _by_id(
 
 
 def _failure(request: MetadataRequest, context: RequestContext, error: ErrorCode, name: str) -> MetadataResponseTopic:
-    # A client that may describe the name gets its authorized operations, though the topic does not exist.
+    # A client that may describe the name gets its authorized operations even if the topic does not exist.
     asked = request.include_topic_authorized_operations
     operations = authorized_operations(context, ResourceType.TOPIC, name) if asked else NOT_REQUESTED
     return MetadataResponseTopic(
@@ -155,7 +155,7 @@ def _topic(
 
 
 def _partitions(cluster: ClusterView, partitions: Sequence[Partition]) -> list[MetadataResponsePartition]:
-    # Equal lists are one list: of many thousand partitions, lists take more memory than anything else here.
+    # Equal lists are stored once: with many thousand partitions, lists take more memory than anything else here.
     lists: dict[tuple[int, ...], tuple[list[int], list[int], list[int]]] = {}
     described = []
     for partition in partitions:

@@ -1,14 +1,14 @@
 """OffsetCommit, versions 2 to 10.
 
-Commits positions of a group, of its members or of a consumer without group management. Answered once the positions
+Commits positions in a group, for its members or for a consumer without group management. Answered once the positions
 are durable; many commits share one transaction of the store. Follows `KafkaApis.handleOffsetCommitRequest` and
 `OffsetMetadataManager.commitOffset`.
 
 - A topic or partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION; from v10, which names topics by id,
   UNKNOWN_TOPIC_ID.
 - A group that does not exist, with a generation: ILLEGAL_GENERATION, from v9 GROUP_ID_NOT_FOUND.
-- A member of a group of the type "consumer" whose epoch is another: STALE_MEMBER_EPOCH; one that comes with a version
-  before 9: UNSUPPORTED_VERSION.
+- A member of a group of the type "consumer" with an outdated epoch: STALE_MEMBER_EPOCH; with a version before 9:
+  UNSUPPORTED_VERSION.
 - The retention time of v2 to v4 applies.
 - Authorization: READ on the group and on each topic.
 - Positions that cannot be written: NOT_COORDINATOR, so that the client looks up the coordinator and retries.
@@ -42,7 +42,7 @@ _FIRST_VERSION_WITH_MEMBER_EPOCHS = 9
 def commit_offsets(
     broker: BrokerServices, request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | Pending:
-    """Commit offsets of partitions that exist; others get an error each. Raises KafkaError."""
+    """Commit offsets of existing partitions; the others get an error each. Raises KafkaError."""
     require_group(context, AclOperation.READ, request.group_id)
     broker.cluster.check_coordinates(request.group_id)
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS

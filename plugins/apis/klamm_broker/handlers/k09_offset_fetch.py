@@ -5,12 +5,13 @@ From v8 for many groups at a time, from v10 by topic id. Follows `KafkaApis.hand
 `OffsetMetadataManager.fetchOffsets`.
 
 - Nothing committed, no such partition, no such group: offset -1 and no error.
-- `require_stable` (v7, KIP-447) waits for commits under way; an offset that an open transaction may change:
+- `require_stable` (v7, KIP-447) waits for unfinished commits; an offset that an open transaction may change:
   UNSTABLE_OFFSET_COMMIT.
-- A topic id that does not exist: UNKNOWN_TOPIC_ID. Of all positions, those of topics without an id are left out.
-- Authorization: DESCRIBE on the group and on each topic; a request for all positions leaves out those of other topics.
-- Member id and epoch (v9) matter to groups of the type "consumer": UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH (a member
-  that speaks the classic protocol: ILLEGAL_GENERATION).
+- A topic id that does not exist: UNKNOWN_TOPIC_ID. A request for all positions leaves out topics without an id.
+- Authorization: DESCRIBE on the group and on each topic; a request for all positions leaves out topics that the client
+  may not describe.
+- Member id and epoch (v9) are checked for groups of the type "consumer": UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH (a
+  member that speaks the classic protocol: ILLEGAL_GENERATION).
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def _fetch_of_one_group(broker: BrokerServices, request: OffsetFetchRequest, con
 
 
 def _visible(context: RequestContext, offsets: FetchedOffsets) -> list[tuple[str, Sequence[int]]]:
-    """The partitions with a committed offset whose topics the client may describe."""
+    """Return the committed partitions whose topics the client may describe."""
     return [
         (name, list(by_partition))
         for name, by_partition in offsets.items()
@@ -111,7 +112,7 @@ def _visible(context: RequestContext, offsets: FetchedOffsets) -> list[tuple[str
 
 
 def _merged(asked: Sequence[tuple[str, Sequence[int]]]) -> dict[str, list[int]]:
-    """Each topic once: a request may name one several times, and every entry is answered on its own."""
+    """Return each topic once: a request may name one several times, and each entry is answered separately."""
     partitions: dict[str, list[int]] = {}
     for name, indexes in asked:
         partitions.setdefault(name, []).extend(indexes)
@@ -172,7 +173,7 @@ def _fetch_of_groups(broker: BrokerServices, request: OffsetFetchRequest, contex
 
 
 def _metadata_bytes(offsets: FetchedOffsets, asked: Sequence[tuple[str, Sequence[int]]] | None) -> int:
-    """Return the size of these offsets' metadata in an answer, which repeats it for each time a request names the
+    """Return the size of these offsets' metadata in the response, which repeats it each time the request names the
     partition.
     """
     if asked is None:
@@ -188,7 +189,9 @@ def _metadata_bytes(offsets: FetchedOffsets, asked: Sequence[tuple[str, Sequence
 def _named_partitions(
     broker: BrokerServices, context: RequestContext, group: OffsetFetchRequestGroup, by_id: bool
 ) -> tuple[list[tuple[str, Sequence[int]]] | None, list[OffsetFetchResponseTopics]]:
-    """The requested topics by name, and the error responses of those that do not exist or may not be described."""
+    """Return the requested topics by name, and the error responses for topics that do not exist or may not be
+    described.
+    """
     if group.topics is None:
         return None, []
     named: list[tuple[str, Sequence[int]]] = []

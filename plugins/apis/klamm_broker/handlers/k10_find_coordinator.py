@@ -1,10 +1,11 @@
 """FindCoordinator, versions 0 to 6.
 
-Of groups (0), transactions (1), share partitions (2, from v6), by Kafka's hash of the key. The address is that of the
-request's listener. From v4 several keys per request. Follows `KafkaApis.handleFindCoordinatorRequest`; an
+Finds the coordinator of groups (0), transactions (1) and share partitions (2, from v6) by Kafka's hash of the key. The
+address is that of the request's listener. From v4 several keys per request. Follows
+`KafkaApis.handleFindCoordinatorRequest`; an
 unknown type of key, or a malformed share key: INVALID_REQUEST.
 
-The coordinator's internal topic is created in the background if there is none.
+The coordinator's internal topic is created in the background if it does not exist.
 
 Deviation: a coordinator does not wait for its topic, so COORDINATOR_NOT_AVAILABLE never occurs.
 
@@ -33,7 +34,7 @@ _TOPICS = {_GROUP: CONSUMER_OFFSETS, _TRANSACTION: TRANSACTION_STATE, _SHARE: SH
 """The internal topics of coordinators."""
 _NO_NODE_ID = -1
 _NO_ERROR = "NONE"
-"""What Kafka says in versions 1 to 3 beside an error code of 0."""
+"""The error message that Kafka sends in versions 1 to 3 with error code 0."""
 _SHARE_KEY = re.compile(r"[^:]+:[A-Za-z0-9_-]{22}:-?[0-9]+")
 """Group id, topic id, partition."""
 
@@ -56,7 +57,7 @@ def find_coordinators(
 
 
 def _find(broker: BrokerServices, key_type: int, key: str, context: RequestContext) -> Coordinator:
-    """Name the coordinator of a key, and have its topic created if there is none. Raises KafkaError."""
+    """Name the coordinator of a key, and start to create its topic if that does not exist. Raises KafkaError."""
     _check(context, key_type, key)
     name = _TOPICS.get(key_type)
     if name is not None and broker.topics.get(name) is None:

@@ -3,8 +3,8 @@
 A member joins a classic group and waits for the end of the join phase. Follows `KafkaApis.handleJoinGroupRequest`
 and `GroupMetadataManager.classicGroupJoin`.
 
-- v0 has no rebalance timeout: the session timeout stands for it.
-- From v4 a dynamic member without id is given one first: MEMBER_ID_REQUIRED (KIP-394).
+- v0 has no rebalance timeout: the session timeout is used instead.
+- From v4 a dynamic member without an id first gets one with the error MEMBER_ID_REQUIRED (KIP-394).
 - From v5 static members (KIP-345), from v8 a reason (KIP-800), from v9 `skip_assignment` (KIP-814).
 - Before v7 no protocol name can be null: it is empty instead.
 

@@ -1,8 +1,8 @@
 """SyncGroup, versions 0 to 5.
 
-The leader brings the assignments, everyone gets its own once they are durable. Follows
-`KafkaApis.handleSyncGroupRequest` and `GroupMetadataManager.classicGroupSync`. From v5 the protocol's type and name
-are mandatory: without them INCONSISTENT_GROUP_PROTOCOL.
+The leader sends the assignments, and each member gets its own once they are durable. Follows
+`KafkaApis.handleSyncGroupRequest` and `GroupMetadataManager.classicGroupSync`. From v5 the protocol's type and name are
+mandatory: without them INCONSISTENT_GROUP_PROTOCOL.
 
 Authorization: READ on the group.
 """
@@ -25,7 +25,7 @@ _FIRST_VERSION_WITH_PROTOCOL = 5
 
 
 def sync(broker: BrokerServices, request: SyncGroupRequest, context: RequestContext) -> Pending:
-    """Ask for the assignment. Raises KafkaError when the protocol is missing or the group denied."""
+    """Wait for the assignment. Raises KafkaError if the protocol is missing or the client may not read the group."""
     names_protocol = request.protocol_type is not None and request.protocol_name is not None
     if context.api_version >= _FIRST_VERSION_WITH_PROTOCOL and not names_protocol:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

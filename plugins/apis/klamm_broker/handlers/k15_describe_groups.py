@@ -45,7 +45,7 @@ def describe(broker: BrokerServices, request: DescribeGroupsRequest, context: Re
 
 
 def _bytes_of(member: DescribedGroupMember) -> int:
-    """The most of what it takes in an answer, and not more."""
+    """Return an upper bound of the encoded size of a member."""
     return len(member.member_id) + len(member.member_metadata) + len(member.member_assignment)
 
 

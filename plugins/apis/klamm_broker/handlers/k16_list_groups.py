@@ -1,7 +1,7 @@
 """ListGroups, versions 0 to 5.
 
-Lists groups, from v4 of given states, from v5 of given types, ignoring case. Follows
-`GroupMetadataManager.listGroups`. Types are "classic" and "consumer".
+Lists groups, from v4 filtered by state, from v5 by type; case is ignored. Follows `GroupMetadataManager.listGroups`.
+Types are "classic" and "consumer".
 
 Authorization: DESCRIBE on the cluster; without it, only the groups that the client may DESCRIBE are listed.
 """

@@ -6,11 +6,11 @@ Topics are durable and ready when the response is sent; their directories are ma
 - More than 10,000 partitions in total: POLICY_VIOLATION for every topic, before anything else is checked.
 - Names: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS; a name given twice: INVALID_REQUEST.
 - Partitions: -1 means `num.partitions`; 0, other negative numbers and more than 100,000: INVALID_PARTITIONS.
-- Replication factor: -1 means `default.replication.factor`; 0, other negative numbers and more than there are nodes
-  that run: INVALID_REPLICATION_FACTOR.
-- Manual assignments: partitions numbered from 0, each with nodes that run, else INVALID_REPLICA_ASSIGNMENT; together
-  with numbers of partitions or replicas: INVALID_REQUEST.
-- Configs: INVALID_CONFIG. More than `topic.max.bytes` leaves room for: POLICY_VIOLATION.
+- Replication factor: -1 means `default.replication.factor`; 0, other negative numbers and more than the number of
+  running nodes: INVALID_REPLICATION_FACTOR.
+- Manual assignments: partitions numbered from 0, each with running nodes, else INVALID_REPLICA_ASSIGNMENT; together
+  with a number of partitions or replicas: INVALID_REQUEST.
+- Configs: INVALID_CONFIG. Configs that exceed the room that `topic.max.bytes` leaves: POLICY_VIOLATION.
 - Over `controller_mutation_rate` (KIP-599): THROTTLING_QUOTA_EXCEEDED, before version 6 only a `throttle_time_ms`.
 - Not started within `timeout_ms`: REQUEST_TIMED_OUT.
 - `validate_only` returns the result and creates nothing; the topic id is then zero.
@@ -120,7 +120,7 @@ def _failed(name: str, error: KafkaError) -> CreatableTopicResult:
 
 
 class _Configs:
-    """Describes the configs of new topics, once for all that have the same."""
+    """Describes the configs of new topics, once for all topics with equal configs."""
 
     def __init__(self, broker: BrokerServices) -> None:
         self._broker = broker
@@ -138,7 +138,7 @@ class _Configs:
 
 
 def _checked(broker: BrokerServices, wanted: CreatableTopic, context: RequestContext) -> NewTopic:
-    """Return what is to be created. Raises KafkaError."""
+    """Return the topic to create. Raises KafkaError."""
     broker.topics.check_new_name(wanted.name)
     overrides = {}
     for config in wanted.configs:
@@ -149,7 +149,7 @@ def _checked(broker: BrokerServices, wanted: CreatableTopic, context: RequestCon
     partitions = _partition_count(broker, wanted)
     factor = _replication_factor(broker, wanted)
     context.charge_mutations(partitions, strict=context.api_version >= _FIRST_VERSION_WITH_STRICT_QUOTA)
-    # Values that are valid alone may contradict each other.
+    # Values that are valid separately may contradict each other.
     broker.configs.log_config(overrides)
     return NewTopic(partitions, overrides, _replicas(wanted), factor, owner_of(context))
 

@@ -1,6 +1,6 @@
 """DeleteRecords, versions 0 to 2.
 
-Moves the start of a log to an offset (-1: its end); files wholly before it go. Follows
+Moves the start of a log to an offset (-1: its end); files that end before it are deleted. Follows
 `ReplicaManager.deleteRecords` and `Partition.deleteRecordsOnLeader`.
 
 - An offset beyond the end or negative: OFFSET_OUT_OF_RANGE. One before the start changes nothing.

@@ -5,8 +5,8 @@ its producer with the next epoch, which fences every producer before it. An open
 answer is CONCURRENT_TRANSACTIONS, and the client tries again. Follows `KafkaApis.handleInitProducerIdRequest` and
 `TransactionCoordinator.handleInitProducerId`.
 
-- A producer that goes on after an error says its id and epoch (v3, KIP-360): PRODUCER_FENCED if another one has taken
-  over, before v4 (KIP-588) INVALID_PRODUCER_EPOCH.
+- A producer that continues after an error sends its id and epoch (v3, KIP-360): PRODUCER_FENCED if another producer has
+  taken over, before v4 (KIP-588) INVALID_PRODUCER_EPOCH.
 - An empty transactional id, a producer id without an epoch or an epoch without an id: INVALID_REQUEST.
 - A timeout that is not positive or above `transaction.max.timeout.ms`: INVALID_TRANSACTION_TIMEOUT.
 - Version 6 (two-phase commit, KIP-939) is not stable in Kafka and not served.

@@ -1,9 +1,9 @@
 """OffsetForLeaderEpoch, versions 2 to 4.
 
-Where the records of a leader epoch end, so that a consumer can find out whether its log was truncated. Follows
+Returns the end offset of a leader epoch, so that a consumer can detect that the log was truncated. Follows
 `Partition.lastOffsetForLeaderEpoch` and `UnifiedLog.endOffsetForEpoch`.
 
-- A later epoch than the current one: epoch -1, end offset -1. So is an earlier one, if the log never knew it.
+- A later epoch than the current one: epoch -1, end offset -1. The same for an earlier epoch that the log never had.
 - A `current_leader_epoch` later than the broker's: UNKNOWN_LEADER_EPOCH; an earlier one: FENCED_LEADER_EPOCH.
 
 Authorization: CLUSTER_ACTION on the cluster, or else DESCRIBE on each topic.
@@ -68,6 +68,6 @@ def _end_offset(cluster: ClusterView, topic: Topic | None, wanted: OffsetForLead
         return EpochEndOffset(0, partition.index)
     found = log.end_offset_for_epoch(wanted.leader_epoch) if wanted.leader_epoch < epoch else None
     if found is None:
-        # The current epoch, or one in which nothing was written since.
+        # The current epoch, or an earlier one after which nothing was written.
         return EpochEndOffset(0, partition.index, wanted.leader_epoch, log.high_watermark)
     return EpochEndOffset(0, partition.index, found.epoch, found.start_offset)

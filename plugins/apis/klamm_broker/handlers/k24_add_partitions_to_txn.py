@@ -1,17 +1,17 @@
 """AddPartitionsToTxn, versions 0 to 5.
 
-Lets partitions take part in a transaction, and opens it if need be. Up to version 3 producers send it, for one
-transaction; from version 4 on brokers do, for many, also to verify that partitions take part (`verify_only`, KIP-890).
+Adds partitions to a transaction, and opens it if necessary. Up to version 3, producers send it for one transaction.
+From version 4 on, brokers send it for several, also to verify that partitions were added (`verify_only`, KIP-890).
 Follows `KafkaApis.handleAddPartitionsToTxnRequest` and `TransactionCoordinator.handleAddPartitionsToTransaction`.
 
 - A topic that may not be written: TOPIC_AUTHORIZATION_FAILED; a partition that does not exist:
   UNKNOWN_TOPIC_OR_PARTITION. The others get OPERATION_NOT_ATTEMPTED then.
 - An unknown transactional id or another producer id: INVALID_PRODUCER_ID_MAPPING. Another epoch: PRODUCER_FENCED,
   before v2 (KIP-588) INVALID_PRODUCER_EPOCH.
-- While a transaction ends, or another request is under way: CONCURRENT_TRANSACTIONS.
-- Verified, and not part of the transaction: TRANSACTION_ABORTABLE.
+- While a transaction ends, or another request is in progress: CONCURRENT_TRANSACTIONS.
+- A partition to be verified that is not part of the transaction: TRANSACTION_ABORTABLE.
 
-Asked of the authorizer: up to version 3 WRITE on the transactional id and on each topic that is not Kafka's own, from
+Asked of the authorizer: up to version 3 WRITE on the transactional id and on each topic that is not internal, from
 version 4 on CLUSTER_ACTION on the cluster.
 """
 
@@ -82,7 +82,7 @@ class _Answer:
         self._done = call_after(len(transactions), self._respond)
 
     def slot(self, position: int) -> Callable[[_Outcomes], None]:
-        """Takes the outcomes of one transaction."""
+        """Collects the outcomes of one transaction."""
 
         def settle(outcomes: _Outcomes) -> None:
             by_topic: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}

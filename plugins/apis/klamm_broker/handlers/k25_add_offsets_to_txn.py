@@ -1,6 +1,6 @@
 """AddOffsetsToTxn, versions 0 to 4.
 
-Lets the offsets of a group take part in a transaction, and opens it if need be. Follows
+Adds the offsets of a group to a transaction, and opens it if necessary. Follows
 `KafkaApis.handleAddOffsetsToTxnRequest`; errors as AddPartitionsToTxn.
 
 Asked of the authorizer: WRITE on the transactional id, READ on the group.

@@ -1,14 +1,15 @@
 """EndTxn, versions 0 to 5.
 
-Commits or aborts the transaction of a producer. From version 5 on (KIP-890) each end raises the epoch, which the
-response gives, and a transaction that has written nothing may be aborted. Follows `KafkaApis.handleEndTxnRequest` and
-`TransactionCoordinator.endTransaction`. It is answered when the transaction is complete, so that the next one may
-begin at once; Kafka answers when the decision is durable, as klamm does if the markers cannot be written for now.
+Commits or aborts the transaction of a producer. From version 5 on (KIP-890) each end increases the epoch, which the
+response contains, and a transaction that has written nothing may be aborted. Follows `KafkaApis.handleEndTxnRequest`
+and `TransactionCoordinator.endTransaction`. The response is sent when the transaction is complete, so that the next one
+may begin at once. Kafka responds when the decision is durable; klamm does so too if the markers cannot be written for
+now.
 
 - An unknown transactional id or another producer id: INVALID_PRODUCER_ID_MAPPING. Another epoch: PRODUCER_FENCED,
   before v2 (KIP-588) INVALID_PRODUCER_EPOCH.
 - No transaction, or one that has ended the other way: INVALID_TXN_STATE.
-- One that is ending the same way, or another request is under way: CONCURRENT_TRANSACTIONS.
+- The transaction is ending the same way, or another request is in progress: CONCURRENT_TRANSACTIONS.
 
 Asked of the authorizer: WRITE on the transactional id.
 """

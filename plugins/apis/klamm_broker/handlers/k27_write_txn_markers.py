@@ -1,14 +1,14 @@
 """WriteTxnMarkers, versions 1 and 2.
 
-Ends the transactions of producers in the partitions that are named: what a coordinator asks of other brokers, and an
-administrator of a transaction that hangs (KIP-664). Answered when the markers are synced to the disk. Follows
+Ends the transactions of producers in the named partitions. Coordinators send it to other brokers, and administrators
+send it to end a hanging transaction (KIP-664). Answered when the markers are synced to the disk. Follows
 `KafkaApis.handleWriteTxnMarkersRequest`.
 
 - No such partition: UNKNOWN_TOPIC_OR_PARTITION. An epoch before the producer's: INVALID_PRODUCER_EPOCH. A coordinator
-  epoch before that of the last marker: TRANSACTION_COORDINATOR_FENCED.
+  epoch lower than in the last marker: TRANSACTION_COORDINATOR_FENCED.
 - A producer id or epoch of -1: UNKNOWN_SERVER_ERROR, and nothing is written.
-- A partition of `__consumer_offsets` ends what the producer's transaction would commit for groups.
-- The transaction version of v2 is not looked at.
+- For a partition of `__consumer_offsets`, the pending offsets of the transaction are committed or dropped.
+- The transaction version of v2 is ignored.
 
 Asked of the authorizer: ALTER on the cluster, or CLUSTER_ACTION on it.
 """
@@ -87,6 +87,6 @@ def _write(
 
 
 def _check_producer(marker: Marker) -> None:
-    """Raise KafkaError(UNKNOWN_SERVER_ERROR), as Kafka answers, for a marker of no producer."""
+    """Raise KafkaError(UNKNOWN_SERVER_ERROR), like Kafka, for a marker without a producer."""
     if marker.producer_id == NO_PRODUCER_ID or marker.producer_epoch == NO_PRODUCER_EPOCH:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "a marker needs a producer id and an epoch")

@@ -1,16 +1,17 @@
 """TxnOffsetCommit, versions 0 to 6.
 
-Commits positions of a group as part of a transaction: they take effect when that commits. The group takes part in the
-transaction by AddOffsetsToTxn, from version 5 on (KIP-890) by this request itself. Follows
+Commits positions of a group as part of a transaction: they take effect when it commits. AddOffsetsToTxn adds the group
+to the transaction; from version 5 on (KIP-890) this request itself does. Follows
 `KafkaApis.handleTxnOffsetCommitRequest` and `OffsetMetadataManager.commitTransactionalOffset`.
 
 - A topic or partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION; from v6, which names topics by id (KIP-1319),
   UNKNOWN_TOPIC_ID.
-- A group that does not take part: INVALID_TXN_STATE, in version 4 TRANSACTION_ABORTABLE. An unknown transactional id or
-  another producer id: INVALID_PRODUCER_ID_MAPPING; another epoch: INVALID_PRODUCER_EPOCH; while the transaction ends:
-  CONCURRENT_TRANSACTIONS.
+- A group that is not part of the transaction: INVALID_TXN_STATE, in version 4 TRANSACTION_ABORTABLE. An unknown
+  transactional id or another producer id: INVALID_PRODUCER_ID_MAPPING; another epoch: INVALID_PRODUCER_EPOCH; while the
+  transaction ends: CONCURRENT_TRANSACTIONS.
 - From version 3 on (KIP-447) the member is checked: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION. From v6
-  on a group that does not exist, with a generation, is GROUP_ID_NOT_FOUND, and another member epoch STALE_MEMBER_EPOCH.
+  on: GROUP_ID_NOT_FOUND for a group that does not exist if a generation is given, STALE_MEMBER_EPOCH for another member
+  epoch.
 
 Asked of the authorizer: WRITE on the transactional id, READ on the group and on each topic.
 """
@@ -48,7 +49,7 @@ _Reply: TypeAlias = Callable[[Sequence[ErrorCode]], None]
 def commit_in_transaction(
     broker: BrokerServices, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse | Pending:
-    """Put offsets of partitions that exist aside; others get an error each. Raises KafkaError."""
+    """Store offsets of existing partitions as pending; the others get an error each. Raises KafkaError."""
     require_transactional_id(context, AclOperation.WRITE, request.transactional_id)
     require_group(context, AclOperation.READ, request.group_id)
     broker.cluster.check_coordinates(request.group_id)

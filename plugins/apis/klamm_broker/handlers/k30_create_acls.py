@@ -1,6 +1,6 @@
 """CreateAcls, versions 1 to 3.
 
-Each rule is created or refused on its own; creating one that exists succeeds. Rules are durable before the response,
+Each rule is created or refused separately; creating an existing rule succeeds. Rules are durable before the response,
 and apply from the next request on. Follows `AclApis.handleCreateAcls`. Without an authorizer: SECURITY_DISABLED.
 An unknown type, operation or permission closes the connection. Authorization: ALTER on the cluster.
 """

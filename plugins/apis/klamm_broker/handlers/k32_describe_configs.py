@@ -1,15 +1,15 @@
 """DescribeConfigs, versions 1 to 4.
 
-Configs of topics, of groups, of this node (by its id) and the dynamic defaults of all brokers (an empty name), with
-their sources, synonyms, types and documentation; the loggers of this broker and their levels. No keys, or an empty list
-of them, means all. Follows `ConfigHelper.describeConfigs`.
+Describes the configs of topics, groups, this node (by its id) and the dynamic defaults of all brokers (an empty name),
+with their sources, synonyms, types and documentation; also the loggers of this broker and their levels. No list of
+keys, or an empty one, means all keys. Follows `ConfigHelper.describeConfigs`.
 
 - No such topic: UNKNOWN_TOPIC_OR_PARTITION; an invalid topic name: INVALID_TOPIC_EXCEPTION.
 - Another broker, an empty name of a group or of a client metrics subscription: INVALID_REQUEST.
 - Another resource type: INVALID_REQUEST for all resources.
-- An answer above `response_max_bytes`: INVALID_REQUEST.
+- An answer larger than `response_max_bytes`: INVALID_REQUEST.
 
-Deviation: a broker and a group have the configs that klamm has, a part of Kafka's.
+Deviation: brokers and groups have only those of Kafka's configs that klamm supports.
 
 Authorization: DESCRIBE_CONFIGS on the topic, the group, or the cluster.
 """
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _TYPES: Final = frozenset(ResourceType)
 _LEVEL_DOC: Final = f"Lowest level of log lines that this logger writes: {', '.join(LEVELS.values())}."
 _ELEMENTS_PER_CONFIG: Final = 3
-"""A config, with its synonyms and documentation, takes as long as so many elements of other answers."""
+"""Time to encode a config with its synonyms and documentation, counted in elements of other answers."""
 
 
 def configs_of_resources(
@@ -57,7 +57,7 @@ def configs_of_resources(
                 f"Unexpected resource type {resource.resource_type} for resource {clipped(resource.resource_name)}",
             )
     results = []
-    # Topics with equal overrides, and resources that are named twice, have equal configs.
+    # Topics with equal overrides, and resources that are named twice, have the same configs.
     known: dict[Hashable, tuple[list[DescribeConfigsResourceResult], int]] = {}
     answer_bytes = answer_configs = 0
     for resource in request.resources:
@@ -92,7 +92,7 @@ def _key(broker: BrokerServices, resource: DescribeConfigsResource) -> Hashable:
 
 
 def _text_bytes(config: DescribeConfigsResourceResult) -> int:
-    """Estimate the bytes of a config in an answer, and never too high."""
+    """Return an upper bound of the encoded size of a config."""
     texts = (config.name, config.value, config.documentation)
     synonyms = sum(len(synonym.name) + len(synonym.value or "") for synonym in config.synonyms)
     return synonyms + sum(len(text) for text in texts if text is not None)

@@ -1,7 +1,7 @@
-"""AlterConfigs, versions 0 to 2: the configs of a resource become those of the request, and no others stay.
+"""AlterConfigs, versions 0 to 2: replaces all configs of a resource by those of the request.
 
 Topics, groups, this broker (by node id) and the defaults of all brokers (an empty name). Changes are durable and take
-effect at once; those of the server's own settings soon after the answer. Follows `ConfigAdminManager` and
+effect at once; the server's own settings change soon after the answer. Follows `ConfigAdminManager` and
 `ConfigurationControlManager.legacyAlterConfigs`.
 
 - An unknown config of a topic or a group or a bad value: INVALID_CONFIG.

@@ -3,7 +3,7 @@
 Follows `KafkaApis.handleAlterReplicaLogDirsRequest` and `ReplicaManager.alterReplicaLogDirs`.
 
 - A topic whose name leaves no room for the name of a replica that moves: INVALID_TOPIC_EXCEPTION.
-- A replica for the directory that it is in: nothing to do, no error. Another directory: LOG_DIR_NOT_FOUND.
+- The directory in which the replica already is: nothing to do, no error. Another directory: LOG_DIR_NOT_FOUND.
 - No such partition: UNKNOWN_TOPIC_OR_PARTITION.
 
 Authorization: ALTER on the cluster.
@@ -29,13 +29,15 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 _MAX_DIRECTORY_NAME_LENGTH = 255
-_MOVING_SUFFIX_LENGTH = len(".") + 32 + len("-future")  # the 32 digits of a UUID: how Kafka names a replica that moves
+_MOVING_SUFFIX_LENGTH = (
+    len(".") + 32 + len("-future")
+)  # the 32 digits of a UUID, with which Kafka names a moving replica
 
 
 def move_replicas(
     broker: BrokerServices, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
-    """Answer for each replica whether it is in the requested directory. Raises KafkaError."""
+    """Answer for each replica if it is in the requested directory. Raises KafkaError."""
     require_cluster(context, AclOperation.ALTER)
     codes: dict[str, dict[int, ErrorCode]] = {}
     for directory in request.dirs:

@@ -18,6 +18,6 @@ if TYPE_CHECKING:
 def late_authenticate(
     _broker: BrokerServices, _request: SaslAuthenticateRequest, _context: RequestContext
 ) -> SaslAuthenticateResponse:
-    """Answer ILLEGAL_SASL_STATE: no SaslHandshake came before it."""
+    """Answer ILLEGAL_SASL_STATE: no SaslHandshake preceded the request."""
     message = "SaslAuthenticate request received after successful authentication"
     return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, message)

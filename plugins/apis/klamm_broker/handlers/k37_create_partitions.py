@@ -2,7 +2,7 @@
 
 Adds partitions to topics; no record moves. Follows `ReplicationControlManager.createPartitions`.
 
-- A count that is not larger than now: INVALID_PARTITIONS. No such topic: UNKNOWN_TOPIC_OR_PARTITION.
+- A count that is not larger than the present one: INVALID_PARTITIONS. No such topic: UNKNOWN_TOPIC_OR_PARTITION.
 - Assignments for another number of partitions, or to other nodes: INVALID_REPLICA_ASSIGNMENT.
 - A topic named twice: INVALID_REQUEST.
 - Not started within `timeout_ms`: REQUEST_TIMED_OUT.
@@ -59,7 +59,7 @@ def add_partitions(
 def _add(
     broker: BrokerServices, wanted: CreatePartitionsTopic, context: RequestContext, deadline: Deadline | None
 ) -> None:
-    """Add partitions until a deadline; without one, only check whether they could be added."""
+    """Add partitions until a deadline; without one, only check that they could be added."""
     topic = broker.topics.get(wanted.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -1,6 +1,6 @@
-"""ExpireDelegationToken, versions 1 and 2 (KIP-48): the owner or a renewer sets when a token ends; negative is now.
+"""ExpireDelegationToken, versions 1 and 2 (KIP-48): the owner or a renewer sets the end of a token; negative is now.
 
-Follows `DelegationTokenControlManager.expireDelegationToken`; errors as of RenewDelegationToken.
+Follows `DelegationTokenControlManager.expireDelegationToken`; same errors as RenewDelegationToken.
 """
 
 from __future__ import annotations

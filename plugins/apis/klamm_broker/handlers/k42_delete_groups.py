@@ -1,6 +1,6 @@
 """DeleteGroups, versions 0 to 3.
 
-Deletes empty groups and their committed offsets; answered once that is durable. Follows
+Deletes empty groups and their committed offsets; answered once the deletion is durable. Follows
 `GroupCoordinatorShard.deleteGroups`: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND. A group that is named twice has
 one result, as in Kafka. From v3 on a result may have a message; these errors have none, as in Kafka.
 

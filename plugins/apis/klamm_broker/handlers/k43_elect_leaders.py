@@ -1,11 +1,12 @@
 """ElectLeaders, versions 0 to 2.
 
-A preferred election (type 0) has the first replica lead: PREFERRED_LEADER_NOT_AVAILABLE if its node does not run. An
-unclean one (1) is for partitions without a leader: ELIGIBLE_LEADERS_NOT_AVAILABLE if no replica runs.
+A preferred election (type 0) makes the first replica the leader: PREFERRED_LEADER_NOT_AVAILABLE if its node is not
+running. An unclean election (type 1) is for partitions without a leader: ELIGIBLE_LEADERS_NOT_AVAILABLE if no replica
+is running.
 
-- ELECTION_NOT_NEEDED where there is such a leader; of "all partitions" (a null list) those are left out.
+- ELECTION_NOT_NEEDED if the partition has such a leader; an answer for all partitions (a null list) leaves these out.
 - No such partition: UNKNOWN_TOPIC_OR_PARTITION.
-- An unknown kind of election: INVALID_REQUEST, unless it is of no partitions (an empty list).
+- An unknown type of election: INVALID_REQUEST, unless the list of partitions is empty.
 
 Follows `QuorumController.electLeaders` and
 `ReplicationControlManager.electLeaders`.

@@ -1,10 +1,11 @@
 """IncrementalAlterConfigs, versions 0 and 1 (KIP-339): set, delete, append to or subtract from single configs.
 
 Topics, groups, this broker (by node id), the defaults of all brokers (an empty name), and loggers (by node id). Changes
-are durable, except levels of loggers, and take effect at once; those of the server's settings soon after the answer.
+are durable, except levels of loggers, and take effect at once; the server's own settings change soon after the answer.
 Follows `ConfigAdminManager` and `ConfigurationControlManager.incrementalAlterConfigs`.
 
-- An unknown logger or level: INVALID_CONFIG; a list operation on one, a deletion of the root level: INVALID_REQUEST.
+- An unknown logger or level: INVALID_CONFIG; a list operation on a logger, a deletion of the root level:
+  INVALID_REQUEST.
 - An unknown config of a topic or a group, a bad value, a list operation on a config that is not a list: INVALID_CONFIG.
 - No such topic: UNKNOWN_TOPIC_OR_PARTITION; a name that no topic can have: INVALID_TOPIC_EXCEPTION, an empty one
   INVALID_REQUEST.

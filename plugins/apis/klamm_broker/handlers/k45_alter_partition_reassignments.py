@@ -1,11 +1,12 @@
-"""AlterPartitionReassignments, versions 0 and 1: which nodes have the replicas of a partition.
+"""AlterPartitionReassignments, versions 0 and 1: sets the nodes that have the replicas of a partition.
 
-It takes no time, as all replicas are one log. The leader stays if it is among the new replicas, else the first leads.
+It takes no time because all replicas share one log. The leader stays if it is among the new replicas, else the first
+one leads.
 
 Follows `ReplicationControlManager.alterPartitionReassignments`.
 
-- To no node, one that does not run, or one twice: INVALID_REPLICA_ASSIGNMENT.
-- A reassignment to be cancelled (null): NO_REASSIGNMENT_IN_PROGRESS.
+- No node, a node that is not running, or the same node twice: INVALID_REPLICA_ASSIGNMENT.
+- The cancellation of a reassignment (null): NO_REASSIGNMENT_IN_PROGRESS.
 - No such partition: UNKNOWN_TOPIC_OR_PARTITION.
 
 Authorization: ALTER on the cluster.

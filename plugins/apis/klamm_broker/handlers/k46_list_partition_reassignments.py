@@ -1,4 +1,4 @@
-"""ListPartitionReassignments, version 0: a reassignment takes no time, so the list is always empty.
+"""ListPartitionReassignments, version 0: the list is always empty because a reassignment takes no time.
 
 Follows `ReplicationControlManager.listPartitionReassignments`.
 

@@ -1,13 +1,13 @@
 """DescribeClientQuotas, versions 0 to 1.
 
-The quotas of the entities that match each component: by name, by being the default, or by having the type. Unless
+Describes the quotas of the entities that match each component: by name, as the default entity, or by type. Unless
 `strict` is set, an entity may have further types. Follows `ClientQuotasImage.describe`.
 
 - Authorization: DESCRIBE_CONFIGS on the cluster.
-- A type twice, an empty type, a name that contradicts the match, `ip` beside others: INVALID_REQUEST. A type that is
-  none of `user`, `client-id`, `ip`: UNSUPPORTED_VERSION.
+- A type twice, an empty type, a name that contradicts the match, `ip` beside others: INVALID_REQUEST. A type other than
+  `user`, `client-id`, `ip`: UNSUPPORTED_VERSION.
 
-Only what AlterClientQuotas has set is returned, not the defaults of the configuration.
+Only quotas that AlterClientQuotas has set are returned, not the defaults of the configuration.
 """
 
 from __future__ import annotations

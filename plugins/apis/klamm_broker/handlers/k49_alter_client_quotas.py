@@ -1,4 +1,4 @@
-"""AlterClientQuotas, versions 0 to 1: sets and removes quotas of users, client ids, both together, or addresses.
+"""AlterClientQuotas, versions 0 to 1: sets and removes quotas of users, client ids, pairs of both, or addresses.
 
 Changes of one entity are atomic and durable, and apply from the next request on. Follows
 `ClientQuotaControlManager.alterClientQuotas`.
@@ -6,7 +6,7 @@ Changes of one entity are atomic and durable, and apply from the next request on
 - Authorization: ALTER_CONFIGS on the cluster.
 - An unknown type, an empty name, `ip` beside others, an unknown key, a value that is not positive or, for byte and
   connection rates, not whole, a key twice: INVALID_REQUEST for the entity.
-- An entity twice: INVALID_REQUEST for it, and the first alteration counts, as in Kafka.
+- An entity that is named twice: INVALID_REQUEST for it, and the first alteration takes effect, as in Kafka.
 - `validate_only` returns the result and changes nothing.
 
 Deviation: `ip` takes addresses only; Kafka also takes host names, which it resolves once.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def alter_quotas(
     _broker: BrokerServices, request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
-    """Alter quotas, or only validate the request. Raises KafkaError when nothing could be written."""
+    """Alter quotas, or only validate the request. Raises KafkaError if the store failed."""
     require_cluster(context, AclOperation.ALTER_CONFIGS)
     outcomes: dict[str, ResponseEntryData] = {}
     changed_quotas: list[tuple[str, str, float | None, float | None]] = []
@@ -84,7 +84,7 @@ def _text(value: float | None) -> str | None:
 
 
 def _altered(entity: QuotaEntity, row: Row | None, operations: Sequence[OpData]) -> Row | None:
-    """The row of an entity after the operations; None when no quota is left. Raises KafkaError INVALID_REQUEST."""
+    """Return the row of an entity after the operations; None if no quota is left. Raises KafkaError INVALID_REQUEST."""
     keys = keys_of(entity)
     quotas = _quotas(row)
     seen = set()

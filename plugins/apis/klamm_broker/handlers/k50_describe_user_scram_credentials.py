@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials, version 0 (KIP-554): which mechanisms users have, and their iterations. No secrets.
+"""DescribeUserScramCredentials, version 0 (KIP-554): the mechanisms of users and their iterations, without secrets.
 
 Null or no users means all of them. Follows `ScramImage.describe`.
 

@@ -3,11 +3,11 @@
 The client sends salted passwords; the shared table `scram_credentials` stores the keys that are derived from them.
 Changes apply at once. Follows `ScramControlManager.alterCredentials`.
 
-- A user that is named again, with any mechanism: DUPLICATE_RESOURCE, unless the first entry was refused.
+- A user that is named twice, even with different mechanisms: DUPLICATE_RESOURCE, unless the first entry was refused.
 - An empty name or password, fewer than 4096 or more than 16384 iterations: UNACCEPTABLE_CREDENTIAL.
 - Another mechanism: UNSUPPORTED_SASL_MECHANISM. Deleting a credential that does not exist: RESOURCE_NOT_FOUND.
 
-Results come in the order of the request's names; Kafka's order is that of a hash table.
+Results come in the order in which the request names the users; Kafka returns them in the order of a hash table.
 
 Authorization: ALTER on the cluster.
 """

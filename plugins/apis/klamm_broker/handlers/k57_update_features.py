@@ -1,11 +1,11 @@
-"""UpdateFeatures, versions 0 to 2 (KIP-584): changes the finalized levels of features, all or none.
+"""UpdateFeatures, versions 0 to 2 (KIP-584): changes the finalized levels of features, either all or none.
 
 Follows `ControllerApis.handleUpdateFeatures` and `FeatureControlManager.updateFeatures`.
 
-- A feature that is not supported, a level out of its range, a lower level without a downgrade, a downgrade to a higher
-  one, an unknown kind of upgrade: INVALID_UPDATE_VERSION for the whole request. `allow_downgrade` of version 0 is not
-  looked at, as in Kafka.
-- Versions 0 and 1 get a result for each feature of an update that was made.
+- An unsupported feature, a level out of its range, a lower level without a downgrade, a downgrade to a higher level, an
+  unknown type of upgrade: INVALID_UPDATE_VERSION for the whole request. `allow_downgrade` of version 0 is ignored, as
+  in Kafka.
+- If the update succeeds, versions 0 and 1 get a result for each feature.
 - `metadata.version` and `kraft.version` are never lowered; Kafka 4.3 refuses that too.
 
 Asked of the authorizer: ALTER on the cluster.

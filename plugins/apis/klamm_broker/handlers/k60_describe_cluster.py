@@ -1,8 +1,8 @@
 """DescribeCluster, versions 0 to 2.
 
-One broker, at the address that the request's listener advertises; it is the controller too. Follows
-`AuthHelper.computeDescribeClusterResponse`. An endpoint type that is neither broker (1) nor controller (2):
-UNSUPPORTED_ENDPOINT_TYPE; controller, which is another listener's in Kafka: MISMATCHED_ENDPOINT_TYPE.
+Describes one broker with the address that the request's listener advertises; it is the controller too. Follows
+`AuthHelper.computeDescribeClusterResponse`. An endpoint type other than broker (1) and controller (2):
+UNSUPPORTED_ENDPOINT_TYPE. The type controller, which another listener serves in Kafka: MISMATCHED_ENDPOINT_TYPE.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """DescribeProducers, version 0 (KIP-664): the active idempotent producers of a partition.
 
-Follows `ReplicaManager.activeProducerState`: every replica answers, another node with NOT_LEADER_OR_FOLLOWER. No such
+Follows `ReplicaManager.activeProducerState`: every replica answers; other nodes answer NOT_LEADER_OR_FOLLOWER. No such
 partition: UNKNOWN_TOPIC_OR_PARTITION; an invalid topic name: INVALID_TOPIC_EXCEPTION.
 
 Authorization: READ on each topic.

@@ -1,11 +1,12 @@
 """DescribeTransactions, version 0 (KIP-664).
 
-State, producer, timeout, start and partitions of transactional ids. A group takes part as a partition of
+Describes state, producer, timeout, start and partitions of transactional ids. A group appears as a partition of
 `__consumer_offsets`. Follows `KafkaApis.handleDescribeTransactionsRequest`.
 
-- An empty id: INVALID_REQUEST. An unknown one: TRANSACTIONAL_ID_NOT_FOUND.
+- An empty id: INVALID_REQUEST. An unknown id: TRANSACTIONAL_ID_NOT_FOUND.
 
-Asked of the authorizer: DESCRIBE on each transactional id, and on each topic, which is left out without it.
+Asked of the authorizer: DESCRIBE on each transactional id, and on each topic; topics without this permission are left
+out.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """ListTransactions, versions 0 to 2 (KIP-664).
 
-Transactional ids with producer and state, by states, producer ids, duration (v1, KIP-994) and a pattern of the id (v2,
-KIP-1152). Follows `KafkaApis.handleListTransactionsRequest` and `TransactionStateManager.listTransactionStates`.
+Lists transactional ids with producer and state, filtered by state, producer id, duration (v1, KIP-994) and a pattern of
+the id (v2, KIP-1152). Follows `KafkaApis.handleListTransactionsRequest` and
+`TransactionStateManager.listTransactionStates`.
 
-- A state that does not exist is named in the response, and lists nothing.
-- A pattern that is not one of RE2, or too costly to compile: INVALID_REGULAR_EXPRESSION.
+- An unknown state is named in the response, and matches nothing.
+- A pattern that RE2 does not accept, or that is too costly to compile: INVALID_REGULAR_EXPRESSION.
 
-Asked of the authorizer: DESCRIBE on each transactional id, which is left out without it.
+Asked of the authorizer: DESCRIBE on each transactional id; ids without this permission are left out.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def _pattern(pattern: str | None, context: RequestContext) -> Callable[[str], bo
     """Return a function that matches a whole id, in linear time."""
     if not pattern:
         return lambda _: True
-    # To match many ids takes long, too.
+    # Matching many ids takes a long time, too.
     context.leave_processor()
     try:
         compiled = compile_re2(pattern)

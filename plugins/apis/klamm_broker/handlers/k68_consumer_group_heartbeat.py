@@ -1,19 +1,20 @@
 """ConsumerGroupHeartbeat, versions 0 and 1 (KIP-848).
 
-A member joins (epoch 0), stays in and leaves (-1; a static member for a while: -2), reports what it holds and gets its
-assignment, which the server computes. Answered once what has changed is durable. Follows
+A member joins (epoch 0), stays in the group and leaves (-1; temporarily, if it is static: -2), reports its partitions
+and gets its assignment, which the server computes. Answered once the changes are durable. Follows
 `KafkaApis.handleConsumerGroupHeartbeat` and `GroupMetadataManager.consumerGroupHeartbeat`.
 
-- A field that does not fit the epoch: INVALID_REQUEST. From v1 on the client makes its member id.
-- `SubscribedTopicRegex` (v1) is an expression of RE2: INVALID_REGULAR_EXPRESSION for another.
+- A field that does not fit the epoch: INVALID_REQUEST. From v1 on the client chooses its member id.
+- A `SubscribedTopicRegex` (v1) that RE2 does not accept: INVALID_REGULAR_EXPRESSION.
 - A server assignor that is not in `group.consumer.assignors`: UNSUPPORTED_ASSIGNOR.
-- A group that is full: GROUP_MAX_SIZE_REACHED; that does not exist, or is of another kind: GROUP_ID_NOT_FOUND.
+- A full group: GROUP_MAX_SIZE_REACHED; a group that does not exist or is of another type: GROUP_ID_NOT_FOUND.
 - UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH: the member gives up its partitions and joins again.
-- An instance id whose member has not left: UNRELEASED_INSTANCE_ID; that another member has: FENCED_INSTANCE_ID.
+- An instance id whose member has not left: UNRELEASED_INSTANCE_ID; an instance id of another member:
+  FENCED_INSTANCE_ID.
 - Without `consumer` in `group.coordinator.rebalance.protocols`, or with `group.version` 0: UNSUPPORTED_VERSION.
-- A change that cannot be written: NOT_COORDINATOR, so that the client looks again and repeats it.
+- A change that cannot be written: NOT_COORDINATOR, so that the client looks up the coordinator and retries.
 
-Authorization: READ on the group, DESCRIBE on each topic that is named: TOPIC_AUTHORIZATION_FAILED. An
+Authorization: READ on the group, DESCRIBE on each named topic: TOPIC_AUTHORIZATION_FAILED. An
 expression matches only topics that the client may DESCRIBE.
 """
 

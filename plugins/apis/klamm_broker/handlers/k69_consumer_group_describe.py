@@ -1,8 +1,8 @@
 """ConsumerGroupDescribe, versions 0 and 1 (KIP-848): consumer groups, their members, assignments and targets.
 
-Follows `KafkaApis.handleConsumerGroupDescribe`. A group that does not exist or is of another kind: GROUP_ID_NOT_FOUND;
-an empty id: INVALID_GROUP_ID. From v1 on it says which members speak the classic protocol. Deleted topics are left
-out. Where ConsumerGroupHeartbeat is not served: UNSUPPORTED_VERSION.
+Follows `KafkaApis.handleConsumerGroupDescribe`. A group that does not exist or is of another type: GROUP_ID_NOT_FOUND;
+an empty id: INVALID_GROUP_ID. From v1 on the response tells which members use the classic protocol. Deleted topics are
+left out. If ConsumerGroupHeartbeat is not served: UNSUPPORTED_VERSION.
 
 Authorization: DESCRIBE on each group, and on each topic of an assignment: TOPIC_AUTHORIZATION_FAILED.
 """
@@ -35,7 +35,7 @@ _CONSUMER = 1
 def describe_consumers(
     broker: BrokerServices, request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:
-    """Describe consumer groups, each on its own. Raises KafkaError."""
+    """Describe consumer groups, each separately. Raises KafkaError."""
     require_protocol(broker)
     groups = describe_each(
         broker,

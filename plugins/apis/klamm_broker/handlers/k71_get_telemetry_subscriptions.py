@@ -1,7 +1,8 @@
-"""GetTelemetrySubscriptions, version 0 (KIP-714): which metrics a client is to push, and how often.
+"""GetTelemetrySubscriptions, version 0 (KIP-714): tells a client which metrics to push, and how often.
 
-Those of all subscriptions (the configs of the resource CLIENT_METRICS) that match the client, with the shortest of
-their intervals. No subscription: no metrics. The id zero gets a new one. Follows `ClientMetricsManager`.
+The response combines all subscriptions (configs of the resource CLIENT_METRICS) that match the client, with the
+shortest of their intervals. Without a subscription there are no metrics. A client with the id zero gets a new id.
+Follows `ClientMetricsManager`.
 
 - A client that asks again before its interval is over: THROTTLING_QUOTA_EXCEEDED, unless its last push was refused for
   its subscription or its compression, or subscriptions have changed meanwhile.

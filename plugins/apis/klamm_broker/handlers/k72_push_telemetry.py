@@ -1,10 +1,10 @@
-"""PushTelemetry, version 0 (KIP-714): metrics of a client, which klamm's own metrics show.
+"""PushTelemetry, version 0 (KIP-714): takes the metrics of a client, which become part of klamm's own metrics.
 
 Values are kept by client, name and attributes; increments are added up. Follows `ClientMetricsManager`.
 
-- An id that no client has, any push after a terminating one: INVALID_REQUEST.
+- An unknown client id, any push after a terminating one: INVALID_REQUEST.
 - A push before the client's interval is over: THROTTLING_QUOTA_EXCEEDED, unless it is terminating.
-- A subscription that has changed meanwhile: UNKNOWN_SUBSCRIPTION_ID. A compression that does not exist:
+- A subscription that has changed meanwhile: UNKNOWN_SUBSCRIPTION_ID. An unknown compression:
   UNSUPPORTED_COMPRESSION_TYPE. More than `telemetry.max.bytes`: TELEMETRY_TOO_LARGE. Metrics that cannot be read:
   INVALID_RECORD.
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def take_metrics(
     broker: BrokerServices, request: PushTelemetryRequest, context: RequestContext
 ) -> PushTelemetryResponse:
-    """Take the metrics. Raises KafkaError."""
+    """Add a client's metrics to the server's. Raises KafkaError."""
     broker.telemetry.push(
         request.client_instance_id,
         request.subscription_id,

@@ -1,8 +1,8 @@
 """ListConfigResources, versions 0 and 1: the resources that DescribeConfigs can describe.
 
 Follows `KafkaApis.handleListConfigResources`. Version 0 lists subscriptions to client metrics; from version 1 on the
-request names the types, an empty list means all. Groups are listed only where they have configs. A type that does not
-exist: UNSUPPORTED_VERSION.
+request names the types, an empty list means all. Only groups with configs are listed. An unknown type:
+UNSUPPORTED_VERSION.
 
 Authorization: DESCRIBE_CONFIGS on the cluster.
 """
@@ -45,7 +45,7 @@ def config_resources(
         for node_id in broker.cluster.node_ids
     ]
     if ResourceType.TOPIC in wanted:
-        # There are no more topics than partitions.
+        # There are at most as many topics as partitions.
         context.expect_answer(broker.topics.partition_count)
         resources += [ConfigResource(topic.name, ResourceType.TOPIC) for topic in broker.topics.all()]
     if ResourceType.GROUP in wanted:

@@ -1,13 +1,13 @@
 """DescribeTopicPartitions, version 0 (KIP-966).
 
-Topics in the order of their names, a limited number of partitions per response, and a cursor for the rest; no names
-means all topics. Follows `DescribeTopicPartitionsRequestHandler`.
+Describes topics in the order of their names, with a limited number of partitions per response and a cursor for the
+rest; no names means all topics. Follows `DescribeTopicPartitionsRequestHandler`.
 
 - The limit is the smaller of the request's and `max.request.partition.size.limit`, at least 1.
 - No such name: UNKNOWN_TOPIC_OR_PARTITION; an invalid topic name: INVALID_TOPIC_EXCEPTION.
-- A cursor with a negative partition, or at a topic that is not among those named: INVALID_REQUEST for each of them.
+- A cursor with a negative partition, or at a topic that the request does not name: INVALID_REQUEST for each topic.
 
-Authorization: DESCRIBE on each topic; of all topics, others are left out.
+Authorization: DESCRIBE on each topic; a request for all topics leaves out those without this permission.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def topic_partitions(
     first = 0
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
-        # The cursor's topic may have been deleted since: then the next one begins at its start.
+        # The cursor's topic may have been deleted since: then the response starts with the next topic.
         first = cursor.partition_index if names[:1] == [cursor.topic_name] else 0
     remaining = max(1, min(request.response_partition_limit, broker.settings.max_request_partition_size_limit))
     response = DescribeTopicPartitionsResponse()
@@ -93,7 +93,7 @@ def topic_partitions(
 
 
 def _in_order(names: list[str]) -> list[str]:
-    """Sorted in pieces: no other thread runs during one call that sorts 20,000 names."""
+    """Return the names sorted, in pieces: no other thread runs during one call that sorts 20,000 names."""
     pieces = [sorted(names[first : first + _SORTED_AT_ONCE]) for first in range(0, len(names), _SORTED_AT_ONCE)]
     return list(merge(*pieces))
 

@@ -1,15 +1,15 @@
 """ShareGroupHeartbeat, version 1 (KIP-932).
 
 A member joins (epoch 0), stays in and leaves (-1) a share group, and gets the partitions that it shares with others.
-Answered once what has changed is durable. Follows `GroupMetadataManager.shareGroupHeartbeat`.
+Answered once the changes are durable. Follows `GroupMetadataManager.shareGroupHeartbeat`.
 
 - A field that does not fit the epoch: INVALID_REQUEST.
-- A group that is full: GROUP_MAX_SIZE_REACHED; that does not exist, or is of another kind: GROUP_ID_NOT_FOUND.
+- A full group: GROUP_MAX_SIZE_REACHED; a group that does not exist or is of another type: GROUP_ID_NOT_FOUND.
 - UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH: the member gives up its partitions and joins again.
 - With `share.version` 0: UNSUPPORTED_VERSION.
-- A change that cannot be written: NOT_COORDINATOR, so that the client looks again and repeats it.
+- A change that cannot be written: NOT_COORDINATOR, so that the client looks up the coordinator and retries.
 
-Authorization: READ on the group, DESCRIBE on each topic that is named: TOPIC_AUTHORIZATION_FAILED.
+Authorization: READ on the group, DESCRIBE on each named topic: TOPIC_AUTHORIZATION_FAILED.
 """
 
 from __future__ import annotations

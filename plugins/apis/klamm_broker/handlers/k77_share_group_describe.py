@@ -1,6 +1,6 @@
 """ShareGroupDescribe, version 1 (KIP-932): share groups, their members and assignments.
 
-Follows `KafkaApis.handleShareGroupDescribe`. A group that does not exist or is of another kind: GROUP_ID_NOT_FOUND; an
+Follows `KafkaApis.handleShareGroupDescribe`. A group that does not exist or is of another type: GROUP_ID_NOT_FOUND; an
 empty id: INVALID_GROUP_ID. Deleted topics are left out. With `share.version` 0: UNSUPPORTED_VERSION.
 
 Authorization: DESCRIBE on each group, and on each topic of an assignment: TOPIC_AUTHORIZATION_FAILED.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def describe_share_groups(
     broker: BrokerServices, request: ShareGroupDescribeRequest, context: RequestContext
 ) -> ShareGroupDescribeResponse:
-    """Describe share groups, each on its own. Raises KafkaError."""
+    """Describe share groups, each separately. Raises KafkaError."""
     require_share_groups(broker)
     groups = describe_each(
         broker,

@@ -5,19 +5,20 @@ in the purgatory until a record can be acquired, at most `max_wait_ms`. Answered
 Follows `KafkaApis.handleShareFetchRequest` and `SharePartitionManager`.
 
 - Records are acquired in whole batches until there are `max_records`; with `share_acquire_mode` 1 (v2) never more.
-- Epoch 0 begins a session, -1 ends it and releases what is held, others continue it: SHARE_SESSION_NOT_FOUND,
-  INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED. Acknowledgements with epoch 0: INVALID_REQUEST.
-- `is_renew_ack` (v2) extends locks and fetches nothing: with other limits than 0, INVALID_REQUEST.
-- Acknowledgements that do not fit what the member holds: INVALID_RECORD_STATE or INVALID_REQUEST for the partition,
-  and none of it counts.
-- A group that does not exist, is of another kind, or is deleted meanwhile: GROUP_ID_NOT_FOUND for each partition,
-  and the session ends.
-- A partition that another node leads: NOT_LEADER_OR_FOLLOWER, with the leader, its epoch and where it is.
+- Epoch 0 begins a session, -1 ends it and releases the acquired records, other epochs continue it:
+  SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED. Acknowledgements with epoch 0:
+  INVALID_REQUEST.
+- `is_renew_ack` (v2) extends locks and fetches nothing; limits other than 0: INVALID_REQUEST.
+- Acknowledgements of records that the member has not acquired: INVALID_RECORD_STATE or INVALID_REQUEST for the
+  partition, and none of them takes effect.
+- A group that does not exist, is of another type, or is deleted meanwhile: GROUP_ID_NOT_FOUND for each partition, and
+  the session ends.
+- A partition that another node leads: NOT_LEADER_OR_FOLLOWER, with the leader, its epoch and its address.
 - With `share.version` 0: UNSUPPORTED_VERSION.
 
 Authorization: READ on the group and on each topic.
 
-Deviations: a request is answered as soon as there is a record, `min_bytes` is not waited for. A record that was
+Deviations: a request is answered as soon as there is a record, without waiting for `min_bytes`. A record that was
 delivered often is not delivered alone.
 """
 
@@ -70,7 +71,7 @@ def fetch_shared(broker: BrokerServices, request: ShareFetchRequest, context: Re
     is_final = request.share_session_epoch == FINAL_EPOCH
 
     def answer() -> None:
-        # A session whose group does not exist would count towards the limit of all.
+        # A session whose group does not exist would count towards the limit for all sessions.
         if is_final or not broker.groups.shares.exists(group_id):
             broker.shares.sessions.end(session.key)
         lock_ms = broker.group_configs.share_record_lock_duration_ms(group_id)

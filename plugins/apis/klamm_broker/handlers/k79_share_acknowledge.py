@@ -4,10 +4,10 @@ Acknowledges records that a member has acquired: accepts, releases or rejects th
 locks. Answered when that is durable. Follows `KafkaApis.handleShareAcknowledgeRequest`.
 
 - Continues the share session of ShareFetch: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, also for epoch 0.
-  Epoch -1 ends it and releases what is still held.
-- Of a partition all acknowledgements count or none: INVALID_RECORD_STATE for records that the member does not hold,
-  INVALID_REQUEST for offsets and types that cannot be.
-- A partition that another node leads: NOT_LEADER_OR_FOLLOWER, with the leader, its epoch and where it is.
+  Epoch -1 ends it and releases the records that are still acquired.
+- In each partition, all acknowledgements take effect or none: INVALID_RECORD_STATE for records that the member has not
+  acquired, INVALID_REQUEST for invalid offsets and types.
+- A partition that another node leads: NOT_LEADER_OR_FOLLOWER, with the leader, its epoch and its address.
 - With `share.version` 0: UNSUPPORTED_VERSION.
 
 Authorization: READ on the group and on each topic.

@@ -1,25 +1,26 @@
 """StreamsGroupHeartbeat, versions 0 and 1 (KIP-1071).
 
-A member of a Kafka Streams application joins (epoch 0), stays in and leaves (-1; a static member for a while: -2),
-reports the tasks that it has and gets those that it is to have, which the server computes. Answered once what has
-changed is durable. Follows `KafkaApis.handleStreamsGroupHeartbeat` and `GroupMetadataManager.streamsGroupHeartbeat`.
+A member of a Kafka Streams application joins (epoch 0), stays in the group and leaves (-1; temporarily, if it is
+static: -2), reports its tasks and gets its target assignment, which the server computes. Answered once the changes are
+durable. Follows `KafkaApis.handleStreamsGroupHeartbeat` and `GroupMetadataManager.streamsGroupHeartbeat`.
 
 - A field that does not fit the epoch, tasks that the topology does not have, another topology than the group's with no
   lower epoch, source topics by regular expression: INVALID_REQUEST.
-- A topology that no topics can fit, or with Kafka's internal topics: STREAMS_INVALID_TOPOLOGY.
-- What does not fit now, or is to be known, is a status of the answer: topics that are missing or have other numbers of
-  partitions, a topology older than the group's, an assignment that waits, the end of the application. Internal topics
-  that are missing are created in the background, as the topology describes them.
+- A topology that is invalid whatever topics exist, or that names Kafka's internal topics: STREAMS_INVALID_TOPOLOGY.
+- The answer contains a status for each temporary problem and notice: topics that are missing or have other numbers of
+  partitions, a topology older than the group's, a delayed assignment, the end of the application. Missing internal
+  topics are created in the background, as the topology describes them.
 - Version 1 has the acceptable lag of a copy, and a status for client tags that are missing. The server keeps no
   descriptions of topologies (KIP-1331), and asks for none.
-- A group that is full: GROUP_MAX_SIZE_REACHED; that does not exist, or is of another kind: GROUP_ID_NOT_FOUND.
+- A full group: GROUP_MAX_SIZE_REACHED; a group that does not exist or is of another type: GROUP_ID_NOT_FOUND.
 - UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH: the member gives up its tasks and joins again.
-- An instance id whose member has not left: UNRELEASED_INSTANCE_ID; that another member has: FENCED_INSTANCE_ID.
+- An instance id whose member has not left: UNRELEASED_INSTANCE_ID; an instance id of another member:
+  FENCED_INSTANCE_ID.
 - Without `streams` in `group.coordinator.rebalance.protocols`, or with `streams.version` 0: UNSUPPORTED_VERSION.
-- A change that cannot be written: NOT_COORDINATOR, so that the client looks again and repeats it.
+- A change that cannot be written: NOT_COORDINATOR, so that the client looks up the coordinator and retries.
 
 Authorization: READ on the group; DESCRIBE on each topic of the topology: TOPIC_AUTHORIZATION_FAILED. Internal topics
-are created with CREATE on the cluster or the topic; the status says for which it is missing.
+are created with CREATE on the cluster or the topic; the status names the topics for which it is missing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """StreamsGroupDescribe, versions 0 and 1 (KIP-1071): streams groups, their topology, members, tasks and targets.
 
-Follows `KafkaApis.handleStreamsGroupDescribe`. A group that does not exist or is of another kind: GROUP_ID_NOT_FOUND;
-an empty id: INVALID_GROUP_ID. Subtopologies have the numbers of partitions of their internal topics; there are none
-as long as a source topic is missing or does not fit. Where StreamsGroupHeartbeat is not served: UNSUPPORTED_VERSION.
+Follows `KafkaApis.handleStreamsGroupDescribe`. A group that does not exist or is of another type: GROUP_ID_NOT_FOUND;
+an empty id: INVALID_GROUP_ID. The answer has the numbers of partitions of internal topics, but not as long as a source
+topic is missing or does not fit. If StreamsGroupHeartbeat is not served: UNSUPPORTED_VERSION.
 
 Version 1 has the assignor (KIP-1357), and says that no description of the topology is stored (KIP-1331).
 
@@ -52,7 +52,7 @@ _NOT_STORED = 1
 def describe_streams_groups(
     broker: BrokerServices, request: StreamsGroupDescribeRequest, context: RequestContext
 ) -> StreamsGroupDescribeResponse:
-    """Describe streams groups, each on its own. Raises KafkaError."""
+    """Describe streams groups, each separately. Raises KafkaError."""
     require_streams_groups(broker)
     groups = describe_each(
         broker,
@@ -68,7 +68,7 @@ def describe_streams_groups(
 
 
 def _bytes_of(group: DescribedGroup) -> int:
-    """The most of what it takes in an answer, and not more."""
+    """Return an upper bound of the encoded size of a group."""
     tasks = (
         each
         for member in group.members
@@ -109,7 +109,7 @@ def _topology(described: DescribedStreamsGroup) -> Topology | None:
     topology, configuration = described.topology, described.configuration
     if topology is None:
         return None
-    # The numbers of partitions are known when tasks can run; before that, those that the application has asked for.
+    # The numbers of partitions are known once tasks can run; before that, the application's own numbers are returned.
     sized = configuration.internal_topics if configuration.is_ready else {}
     return Topology(
         topology.epoch,

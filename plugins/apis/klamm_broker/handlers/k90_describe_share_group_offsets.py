@@ -1,7 +1,8 @@
 """DescribeShareGroupOffsets, versions 0 and 1 (KIP-932, lag in v1 by KIP-1226).
 
-Where share groups read partitions: the start offset, before which all is done, and how many records are not. Without
-topics: all that the group reads. A partition that the group has not read, and one that does not exist: -1.
+Describes the positions of share groups in partitions: the start offset, before which all records are done, and the
+number of later records. A request without topics returns all partitions that the group reads. A partition that the
+group has not read, or that does not exist: -1.
 Follows `GroupCoordinatorService.describeShareGroupOffsets`. With `share.version` 0: UNSUPPORTED_VERSION.
 
 Authorization: DESCRIBE on each group and topic.

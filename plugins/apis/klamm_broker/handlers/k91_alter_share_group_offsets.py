@@ -1,13 +1,13 @@
 """AlterShareGroupOffsets, version 0 (KIP-932).
 
-Lets a share group begin at other offsets; what it has acknowledged behind them is forgotten. A group that does not
-exist is created if one of the topics exists. Answered once that is durable. Follows
+Lets a share group begin at other offsets; acknowledgements of later records are forgotten. A group that does not exist
+is created if one of the topics exists. Answered once the change is durable. Follows
 `GroupMetadataManager.alterShareGroupOffsets`.
 
 - An empty group id: INVALID_GROUP_ID.
-- A group with members: NON_EMPTY_GROUP; of another kind: GROUP_ID_NOT_FOUND.
-- A partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION; an offset below 0: INVALID_REQUEST; one that the group
-  has not read and that has no room: GROUP_MAX_SIZE_REACHED.
+- A group with members: NON_EMPTY_GROUP; a group of another type: GROUP_ID_NOT_FOUND.
+- A partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION; an offset below 0: INVALID_REQUEST; a partition that is
+  new to a group without room for it: GROUP_MAX_SIZE_REACHED.
 - With `share.version` 0: UNSUPPORTED_VERSION.
 
 Authorization: READ on the group and on each topic.

@@ -1,10 +1,10 @@
 """DeleteShareGroupOffsets, version 0 (KIP-932).
 
-Forgets what a share group has read of topics: it begins there again where its config says. Answered once that is
-durable. Follows `GroupCoordinatorService.deleteShareGroupOffsets`.
+Deletes a share group's positions in topics: it begins there again at the offset that its config names. Answered once
+the deletion is durable. Follows `GroupCoordinatorService.deleteShareGroupOffsets`.
 
 - An empty group id: INVALID_GROUP_ID.
-- A group with members: NON_EMPTY_GROUP; that does not exist, or is of another kind: GROUP_ID_NOT_FOUND.
+- A group with members: NON_EMPTY_GROUP; a group that does not exist or is of another type: GROUP_ID_NOT_FOUND.
 - A topic that does not exist: UNKNOWN_TOPIC_OR_PARTITION.
 - With `share.version` 0: UNSUPPORTED_VERSION.
 

@@ -1,7 +1,8 @@
 """StreamsGroupTopologyDescriptionUpdate, version 0 (KIP-1331).
 
-A Kafka broker without `group.streams.topology.description.plugin.class` keeps no descriptions: UNSUPPORTED_VERSION. So
-does klamm, and no heartbeat asks a member for one. Follows `KafkaApis.handleStreamsGroupTopologyDescriptionUpdate`.
+A Kafka broker without `group.streams.topology.description.plugin.class` keeps no descriptions and answers
+UNSUPPORTED_VERSION. klamm does the same, and no heartbeat asks a member for a description. Follows
+`KafkaApis.handleStreamsGroupTopologyDescriptionUpdate`.
 
 Authorization: READ on the group.
 """
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 def refuse_description(
     broker: BrokerServices, request: StreamsGroupTopologyDescriptionUpdateRequest, context: RequestContext
 ) -> StreamsGroupTopologyDescriptionUpdateResponse:
-    """Raise KafkaError: there is nothing that keeps a description."""
+    """Raise KafkaError: the server keeps no descriptions."""
     require_streams_groups(broker)
     require_group(context, AclOperation.READ, request.group_id)
     raise KafkaError(

@@ -1,6 +1,6 @@
 """The work of Produce for each partition: check the batch, append it, and answer; see `k00_produce`.
 
-A module without the mark of a handler, so that it can be compiled.
+This module has no handler's decorator, so that it can be compiled.
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ def append_all(
     *,
     on_processor: bool,
 ) -> ProduceResponse | Pending:
-    """Append each batch of a request that has `count` of them; the outcome is what a handler returns.
+    """Append each batch of a request that has `count` of them; return the handler's result.
 
-    On a processor's thread, raises NotInlineError before anything is appended if the first batch unpacks to too much.
+    On a processor's thread, raises NotInlineError before anything is appended if the decompressed first batch is too
+    large.
     """
     by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     guarded = context.listener.authorizer is not None
@@ -108,7 +109,7 @@ def append_all(
                 assert topic is not None
                 assert partition is not None
                 if on_processor and not (results or work.responses):
-                    # The first batch: the request has changed nothing yet, but this count.
+                    # The first batch: so far, the request has changed nothing except this count.
                     topic.traffic.produce_requests -= 1
                     context.leave_processor()
                 result = work.defer(results, partition, records)
@@ -129,7 +130,7 @@ def count_partitions(topics: Sequence[TopicProduceData]) -> int:
 
 
 class _Work:
-    """One request while it is carried out: what was appended, what has failed, what is still to be appended."""
+    """The state of one request: results of appended batches, errors, and batches still to be appended."""
 
     __slots__ = (
         "_acks",
@@ -198,7 +199,7 @@ class _Work:
         except UnpacksToMoreError:
             raise
         except Exception as unexpected:
-            # Not raised further: the appends to other partitions must be answered, and complete waiting fetches.
+            # Not raised further: the appends to other partitions must be answered, and must complete waiting fetches.
             traffic.failed_produce_requests += 1
             _log.exception("append to %r failed", partition)
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from unexpected
@@ -215,13 +216,13 @@ class _Work:
     def defer(
         self, results: list[PartitionProduceResponse], partition: Partition, records: Any
     ) -> PartitionProduceResponse:
-        """Leave a batch to `finish`; what stands in the place of its result until then."""
+        """Leave a batch to `finish`; return the placeholder of its result until then."""
         # Copied: the bytes of the request are not kept until the response is sent.
         self.deferred.append((results, len(results), partition, bytearray(records)))
         return PartitionProduceResponse(partition.index)
 
     def led_elsewhere(self, partition: Partition) -> PartitionProduceResponse:
-        """Refuse a partition that another node leads, or none; name the leader (KIP-951)."""
+        """Return the refusal of a partition that another node leads, or none; it names the leader (KIP-951)."""
         leader_id, epoch, _replicas = partition.leadership
         refused = PartitionProduceResponse(partition.index, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         if self._context.api_version >= _FIRST_VERSION_WITH_LEADERS:
@@ -230,13 +231,13 @@ class _Work:
         return refused
 
     def wake_fetches(self) -> None:
-        """Complete the fetches that wait for what was appended."""
+        """Complete the fetches that wait for the appended records."""
         for partition in self._appended:
             partition.wake_fetches()
         self._appended = []
 
     def finish(self) -> None:
-        """Append what was deferred, and answer."""
+        """Append the deferred batches, and answer."""
         self._max_unpacked_bytes = self._max_packed_bytes = MAX_UNCOMPRESSED_BYTES
         for results, place, partition, records in self.deferred:
             try:
@@ -268,22 +269,24 @@ class _Work:
 
 
 def _check_batch(records: Any, version: int, transactional_id: str | None) -> None:
-    """Refuse what no log takes, before it counts as an append; for batches with attributes. Raises KafkaError."""
+    """Refuse a batch that no log accepts before it counts as an append; for batches with attributes. Raises
+    KafkaError.
+    """
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "there are no records")
     if records[_MAGIC_POSITION] != MAGIC:
-        # Older messages have no attributes there. The log refuses them.
+        # Older messages have no attributes at this position. The log refuses them.
         return
     attributes = records[ATTRIBUTES_LOW_BYTE]
     if attributes & TRANSACTIONAL and transactional_id is None:
         raise denial(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if version < _FIRST_VERSION_WITH_ZSTD and attributes & CODEC_MASK == Codec.ZSTD and _begins_with_a_batch(records):
-        # As in Kafka, a batch that is cut has the error of that, and a second one behind it comes later.
+        # As in Kafka, the error of a truncated batch comes first, and that of a second batch later.
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd is served from Produce version 7 on")
 
 
 def _begins_with_a_batch(records: Any) -> bool:
-    """Return True if the first batch is whole, whatever follows it."""
+    """Return True if the first batch is complete, whatever follows it."""
     size_bytes = LOG_OVERHEAD_BYTES + int.from_bytes(records[8:LOG_OVERHEAD_BYTES], "big", signed=True)
     return holds_one_batch(records[:size_bytes])
 

@@ -1,7 +1,7 @@
-"""Produce of transactional batches: each goes into the open transaction of its producer (KIP-98, KIP-890).
+"""Produce of transactional batches: each batch joins the open transaction of its producer (KIP-98, KIP-890).
 
 Follows `ReplicaManager.handleProduceAppend` and `AddPartitionsToTxnManager`. A batch is appended while its transaction
-is held, so that none comes behind the marker that ends it; Kafka verifies before the first batch of a transaction.
+is locked, so that none follows the marker that ends it; Kafka verifies before the first batch of a transaction.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class TransactionalAppends:
         return self._version >= _FIRST_VERSION_THAT_ADDS
 
     def missing(self, partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
-        """Those that do not take part in the open transaction."""
+        """Return the partitions that are not part of the open transaction."""
         return self._coordinator.missing(self._transactional_id, partitions)
 
     def add(
         self, producer: ProducerIdAndEpoch, partitions: Collection[TopicPartition], then: Callable[[], None]
     ) -> None:
-        """Add partitions to the transaction and call `then`. Those that cannot be added are refused by `append`."""
+        """Add partitions to the transaction and call `then`. `append` refuses the partitions that cannot be added."""
 
         def added(error: ErrorCode) -> None:
             if error:
@@ -74,7 +74,7 @@ class TransactionalAppends:
         self._coordinator.add_partitions(self._transactional_id, producer, partitions, _CLIENT_VERSION, added)
 
     def check_start(self, partition: Partition, records: Any) -> None:
-        """Refuse the first batch of a producer in a partition if others are missing before it (v12, KIP-890).
+        """Refuse the first batch of a producer in a partition if earlier batches are missing (v12, KIP-890).
 
         Raises KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER.
         """
@@ -91,10 +91,10 @@ class TransactionalAppends:
     def append(
         self, partition: Partition, records: Any, append: Callable[[Partition, Any], PartitionProduceResponse]
     ) -> PartitionProduceResponse:
-        """Append a batch if its partition takes part in the open transaction of its producer.
+        """Append a batch if its partition is part of the open transaction of its producer.
 
         Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE (from v11 on
-        TRANSACTION_ABORTABLE), NOT_ENOUGH_REPLICAS (from v12 on CONCURRENT_TRANSACTIONS), and what `append` raises.
+        TRANSACTION_ABORTABLE), NOT_ENOUGH_REPLICAS (from v12 on CONCURRENT_TRANSACTIONS), and the errors of `append`.
         """
         topic_partition = (partition.topic.name, partition.index)
         try:
@@ -114,7 +114,7 @@ class TransactionalAppends:
         if code == ErrorCode.TRANSACTION_ABORTABLE and self._version < _FIRST_VERSION_WITH_ABORTABLE:
             return KafkaError(ErrorCode.INVALID_TXN_STATE, "the partition was not added to the transaction")
         if code == ErrorCode.CONCURRENT_TRANSACTIONS and not self.adds:
-            # As in Kafka: older clients retry it without asking for metadata.
+            # As in Kafka: older clients retry after this error without asking for metadata.
             return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "the transaction is ending")
         if code == ErrorCode.NOT_COORDINATOR:
             return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "the partition cannot be added to the transaction")

@@ -1,7 +1,7 @@
-"""The APIs that the broker serves: one module per API, named after its key. Its docstring has the behaviour.
+"""The APIs that the broker serves: one module per API, named after its key, whose docstring describes the behaviour.
 
-The table says all about an API that ApiVersions and the server need, so that a start need not import all handlers and
-their messages: most clients use a few.
+The table contains all that ApiVersions and the server must know about an API. So the server starts without importing
+all handlers and their messages, of which most clients use a few.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from klamm_broker.services import BrokerServices
 
 
 class ServedApi(NamedTuple):
-    """One API, and where its handler is: `module.function`, called as `function(services, request, context)`."""
+    """One API, and the place of its handler: `module.function`, called as `function(services, request, context)`."""
 
     api_key: ApiKey
     function: str
@@ -27,7 +27,7 @@ class ServedApi(NamedTuple):
     inline_max_bytes: int = 0
 
     def bind(self, services: BrokerServices) -> ApiHandler:
-        """Return the handler; its module is imported when it is first asked for."""
+        """Return the handler; its module is imported when it is first needed."""
 
         @cache
         def load() -> tuple[Any, Callable[..., Any]]:
@@ -152,6 +152,6 @@ def handlers(services: BrokerServices) -> Iterator[ApiHandler]:
     for api in APIS:
         handler = api.bind(services)
         if api.api_key is ApiKey.METADATA:
-            # Every client sends it first, and none waits for the import.
+            # Every client sends this one first; none should wait for the import.
             handler.load()
         yield handler

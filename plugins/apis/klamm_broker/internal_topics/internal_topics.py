@@ -1,8 +1,8 @@
-"""`InternalTopics`: writes what the store has to internal topics, off the path of requests.
+"""`InternalTopics`: copies data of the store to internal topics, outside of requests.
 
-A commit of the store schedules the work, which takes at most a tenth of a processor. So a topic is behind by about a
-tenth of a second, and of what changes meanwhile it gets the last state. What could not be written is found by a
-comparison of topic and store, as is what a crash has left undone.
+A commit of the store schedules the work, which takes at most a tenth of a processor. So a topic lags by about a tenth
+of a second, and gets the last state of data that changed several times meanwhile. Data that could not be written, or
+that a crash left unwritten, is found by comparing topic and store.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WRITTEN: Final = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
 
 
 class InternalTopics:
-    """All internal topics that are written. Any thread may call anything.
+    """All internal topics that are written. Any thread may call any method.
 
     Life: `open()` → `start()` → `close()`, when nothing more is submitted to the store.
     """
@@ -57,7 +57,7 @@ class InternalTopics:
         self._projections: dict[str, TopicProjection] = {}
         # Held while topics are written.
         self._work_lock = threading.Lock()
-        # Protects whether work is scheduled.
+        # Protects the flag that work is scheduled.
         self._lock = threading.Lock()
         self._scheduler: Scheduler | None = None
         self._is_scheduled = False
@@ -66,10 +66,10 @@ class InternalTopics:
         self._fails = False
 
     def open(self) -> None:
-        """Follow the store for the topics that are there. Raises StoreError."""
+        """Follow the store for the existing topics. Raises StoreError."""
         agreeing = {name for (name,) in self._store.read("SELECT name FROM internal_topics")}
         if agreeing:
-            # Before anything else changes: what follows may be in a topic or not when the power fails.
+            # Before anything else changes: a later change may or may not be in the topic when the power fails.
             self._store.write_and_wait([("DELETE FROM internal_topics", ())])
         for projection in self._needed():
             topic = self._topics.get(projection.name)
@@ -77,7 +77,7 @@ class InternalTopics:
                 projection.begin(topic, agrees=self._logs.is_clean and projection.name in agreeing)
 
     def start(self, scheduler: Scheduler) -> None:
-        """Have the scheduler's thread do the work."""
+        """Start the work on the scheduler's thread."""
         self._scheduler = scheduler
         for name in WRITTEN:
             topic = self._topics.get(name)
@@ -86,7 +86,7 @@ class InternalTopics:
         self._store.on_commit = self._store_changed
 
     def partitions_added(self, partitions: Sequence[Partition]) -> None:
-        """Open the logs of a topic that is new or has grown. Of an internal topic, those only that have records."""
+        """Open the logs of a topic that is new or has grown; of an internal topic, only logs that have records."""
         if not partitions[0].topic.is_internal:
             self._open_later(partitions)
             return
@@ -106,7 +106,7 @@ class InternalTopics:
         try:
             self._store.write_and_wait([])
             with self._work_lock:
-                # A comparison takes too long for a stop: the next start makes it.
+                # A comparison would delay the stop for too long: the next start makes it.
                 following = [each for each in self._projections.values() if each.agrees]
                 for projection in following:
                     projection.work(lambda: True)
@@ -116,7 +116,7 @@ class InternalTopics:
             log.warning("internal topics will be compared again at the next start: %s", error)
 
     def _needed(self) -> Iterable[TopicProjection]:
-        """Return the projections of all topics that are there, or were."""
+        """Return the projections of all topics that exist or existed."""
         for name in WRITTEN:
             if name not in self._projections and self._topics.get(name) is not None:
                 from klamm_broker.internal_topics.sources import SOURCES
@@ -152,7 +152,7 @@ class InternalTopics:
             self._schedule(_RETRY_MS if self._fails else 0)
 
     def _work_until(self, deadline_ns: int) -> bool:
-        """Write what is due. Returns whether there may be more: time was up, or something failed."""
+        """Write what is due. Returns True if there may be more: time was up, or a write failed."""
         has_more = failed = False
         with self._work_lock:
             for projection in self._needed():

@@ -15,16 +15,16 @@ _VERSION: Final = 0
 Row: TypeAlias = tuple[Any, ...]
 
 Values: TypeAlias = Callable[[Row], Iterable[tuple[bytes, "Encodes | None"]]]
-"""Returns the records of a row: pairs of key, and value or None."""
+"""Returns the records of a row, as pairs of key and value (or None)."""
 
 TopicIds: TypeAlias = Callable[[str], bytes]
-"""Returns the id of a topic, 16 zero bytes if there is none of that name."""
+"""Returns the id of a topic; 16 zero bytes if no topic has that name."""
 
 _pack_int16 = Struct(">h").pack
 
 
 class CoordinatorRecord(NamedTuple):
-    """A record of an internal topic; no value: a tombstone. The hash of `owner` gives its partition."""
+    """A record of an internal topic; without a value it is a tombstone. The hash of `owner` gives its partition."""
 
     owner: str
     key: bytes
@@ -32,11 +32,11 @@ class CoordinatorRecord(NamedTuple):
 
 
 class RecordSource(NamedTuple):
-    """One sort of things that the store has, and a topic shows.
+    """One type of object that the store has and a topic shows.
 
-    `keys` are the columns that identify one, in all `tables` whose changes count. `query` has a row or several for each
-    thing in `{changed}`: its keys, and other columns, which are null if the store does not have it. `owner_keys` are
-    those columns on which the partition depends, the first ones of `keys`.
+    `keys` are the columns that identify an object, in all `tables` whose changes count. `query` has one or several rows
+    for each object in `{changed}`: its keys, and other columns, which are null if the store does not have the object.
+    `owner_keys` are the columns that determine the partition: the first of `keys`.
     """
 
     name: str
@@ -48,12 +48,12 @@ class RecordSource(NamedTuple):
     owner: Callable[[Row], str] = lambda row: str(row[0])
 
     def owners(self) -> str:
-        """Return the query for what decides on partitions."""
+        """Return the query for the owners, whose hashes determine partitions."""
         columns = ", ".join(self.keys[: self.owner_keys])
         return " UNION ".join(f"SELECT DISTINCT {columns} FROM {table}" for table in self.tables)  # noqa: S608
 
     def rows_of_owner(self) -> str:
-        """Return the query for everything of one owner, whose keys are the parameters of each table in turn."""
+        """Return the query for all objects of one owner, whose keys are the parameters of each table in turn."""
         columns = ", ".join(self.keys)
         condition = " AND ".join(f"{key} = ?" for key in self.keys[: self.owner_keys])
         selects = (f"SELECT {columns} FROM {table} WHERE {condition}" for table in self.tables)  # noqa: S608
@@ -78,7 +78,7 @@ def record_value(version: int, value: Encodes) -> bytes:
 
 
 def source(name: str, keys: tuple[str, ...], table: str, columns: str, values: Values) -> RecordSource:
-    """Return a source whose things are rows of one table."""
+    """Return a source whose objects are rows of one table."""
 
     def to_records(rows: Iterable[Row], _topic_id: TopicIds) -> Iterator[CoordinatorRecord]:
         for row in rows:
@@ -91,7 +91,7 @@ def source(name: str, keys: tuple[str, ...], table: str, columns: str, values: V
 
 
 def as_hash(text: str) -> int:
-    """Return the 64 bits of a hash of topics that a record has."""
+    """Return the 64 bits of a hash of topics in a record."""
     if not text:
         return 0
     number: int
@@ -100,5 +100,5 @@ def as_hash(text: str) -> int:
 
 
 def by_topic(partitions: Mapping[str, Any]) -> Iterator[tuple[bytes, list[int]]]:
-    """Return topic ids with partitions, from what the store has of an assignment."""
+    """Return topic ids with partitions from an assignment in the store."""
     return ((bytes.fromhex(topic), sorted(indexes)) for topic, indexes in sorted(partitions.items()))

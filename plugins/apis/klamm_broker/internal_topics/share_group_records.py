@@ -1,4 +1,4 @@
-"""Share groups (KIP-932) as records of `__consumer_offsets`; what they have read is in `__share_group_state`."""
+"""Share groups (KIP-932) as records of `__consumer_offsets`; their positions are in `__share_group_state`."""
 
 from __future__ import annotations
 

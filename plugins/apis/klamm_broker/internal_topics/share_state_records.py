@@ -1,4 +1,6 @@
-"""The state of share partitions as records of `__share_group_state`: each a snapshot, no update is written."""
+"""The state of share partitions as records of `__share_group_state`: each record is a snapshot; updates are not
+used.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def _snapshot(rows: list[Row]) -> ShareSnapshotValue:
     states = [] if rows[0][5] is None else [row[5:] for row in rows]
     lasts = [*(first - 1 for first, _state, _count in states[1:]), end_offset]
     batches = [
-        # The row in which the partition begins may begin before it.
+        # The row in which the partition begins may start at an earlier offset.
         StateBatch(max(first, start_offset), last, state, count)
         for (first, state, count), last in zip(states, lasts, strict=False)
         if last >= start_offset

@@ -1,6 +1,6 @@
-"""Records of each internal topic, and those of classic groups and committed offsets.
+"""The sources of the records of each internal topic; those of classic groups and committed offsets are defined here.
 
-This module is imported when such a topic exists, because it imports many modules of messages.
+This module is imported when an internal topic exists, because it imports many modules of messages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`StoreChanges`: which rows of the store have changed since they were last asked for.
+"""`StoreChanges`: the rows of the store that have changed since the last call.
 
-Triggers of the connection note the keys of what commits change, in temporary tables, which are in memory and end with
-the connection. So no code that writes to the store has to know, and what is changed often is noted once.
+Triggers of the connection note the keys of changed rows in temporary tables, which are in memory and end with the
+connection. So code that writes to the store need not know about this class, and a row that changes often is noted once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from klamm_broker.storage.store import Store
 
 _AT_ONCE: Final = 500
-"""Things whose rows are read while commits wait."""
+"""Number of objects whose rows are read while commits wait."""
 _EVENTS: Final = (("INSERT", "new"), ("UPDATE", "new"), ("DELETE", "old"))
 
 
@@ -43,22 +43,22 @@ class StoreChanges:
         self._store.exclusively(lambda connection: connection.executescript(f"BEGIN; {drops} {script} COMMIT;"))
 
     def take(self) -> Iterator[tuple[RecordSource, list[Row]]]:
-        """Yield what has changed, as it is now, some at a time; it counts as written. Raises StoreError."""
+        """Yield some of the changed objects in their present state; they count as written. Raises StoreError."""
         for source in self._sources:
             while rows := self._store.exclusively(_Taking(source)):
                 yield source, rows
 
     def owners(self, source: RecordSource) -> Iterable[Row]:
-        """Return all on which partitions depend. Raises StoreError."""
+        """Return all owners, whose hashes determine partitions. Raises StoreError."""
         return self._store.read(source.owners())
 
     def rows_of(self, source: RecordSource, owner: Row) -> list[Row]:
-        """Return the rows of everything of one owner, as they are now. Raises StoreError."""
+        """Return the rows of all objects of one owner in their present state. Raises StoreError."""
         return self._store.read(source.rows_of_owner(), [*owner] * len(source.tables))
 
 
 class _Taking:
-    """Reads some of what has changed, and forgets that it has."""
+    """Reads some of the changes, and deletes the notes of them."""
 
     def __init__(self, source: RecordSource) -> None:
         columns = ", ".join(source.keys)

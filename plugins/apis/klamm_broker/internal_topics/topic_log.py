@@ -1,4 +1,4 @@
-"""`TopicLog`: the partitions of an internal topic, as its one writer sees them."""
+"""`TopicLog`: the partitions of an internal topic, for its only writer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BATCH_BYTES: Final = 256 * 1024
 _READ_BYTES: Final = 1_048_576
 _NO_EPOCH: Final = -1
 _LONG: Final = 1000
-"""Records of a partition that is shortened, besides those that are needed."""
+"""Number of superfluous records from which a partition is shortened."""
 _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
@@ -37,7 +37,7 @@ class TopicLog:
         self._most_records: dict[int, int] = {}
 
     def long_partitions(self) -> list[int]:
-        """Return the open partitions that have many more records than when they were shortened."""
+        """Return the open partitions that have grown by many records since they were shortened."""
         return [
             each.index
             for each in self.partitions
@@ -52,11 +52,11 @@ class TopicLog:
         self._most_records[index] = 2 * (opened.end_offset - offset) + _LONG
 
     def partition_for(self, owner: str) -> int:
-        """Return the partition with the records of an owner, as Kafka's coordinators find it."""
+        """Return the partition with the records of an owner, computed like Kafka's coordinators do."""
         return partition_for(owner, len(self.partitions))
 
     def append(self, records: Iterable[CoordinatorRecord]) -> None:
-        """Append records to their partitions, in order. Raises KafkaError; what was appended before stays."""
+        """Append records to their partitions, in order. Raises KafkaError; records appended before the error stay."""
         by_partition: dict[int, list[tuple[bytes, bytes | None]]] = {}
         for owner, key, value in records:
             by_partition.setdefault(self.partition_for(owner), []).append((key, value))
@@ -64,7 +64,7 @@ class TopicLog:
             self.append_to(index, wanted)
 
     def append_to(self, index: int, records: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Append pairs of key and value to one partition. Raises KafkaError; what was appended before stays."""
+        """Append pairs of key and value to one partition. Raises KafkaError; records appended before the error stay."""
         partition = self.partitions[index]
         now_ms = self._clock.wall_ms()
         try:

@@ -1,4 +1,4 @@
-"""`TopicProjection`: keeps one internal topic as the store is."""
+"""`TopicProjection`: keeps one internal topic equal to the store."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _Owned = tuple["RecordSource", "Row"]
 
 
 class TopicProjection:
-    """Writes what the topic lacks: at first by a comparison of all of it, then as the store changes.
+    """Writes missing records: at first by a comparison of the whole topic, then whenever the store changes.
 
-    One thread at a time. `work` raises KafkaError; then `compare_again` is due.
+    One thread at a time. If `work` raises KafkaError, `compare_again` is due.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class TopicProjection:
 
     @property
     def agrees(self) -> bool:
-        """True if the topic has everything up to the last call of `work`."""
+        """True if the topic has all changes up to the last call of `work`."""
         return self._log is not None and self._comparison is None
 
     def begin(self, topic: Topic, *, agrees: bool) -> None:
-        """Follow the store on behalf of a topic, which agrees with it or is to be compared. Raises StoreError."""
+        """Follow the store for a topic that agrees with it or is to be compared. Raises StoreError."""
         self.end()
         self._changes.follow()
         self._log = TopicLog(topic, self._clock)
@@ -56,7 +56,7 @@ class TopicProjection:
             self.compare_again()
 
     def end(self) -> None:
-        """Follow the store no more. Raises StoreError."""
+        """Stop following the store. Raises StoreError."""
         self._log = self._comparison = None
         self._changes.ignore()
 
@@ -66,7 +66,7 @@ class TopicProjection:
             self._comparison = self._compare(self._log)
 
     def work(self, has_time: Callable[[], bool]) -> bool:
-        """Write what is due while there is time. Returns whether there may be more. Raises KafkaError."""
+        """Write what is due while there is time. Returns True if there may be more. Raises KafkaError."""
         topic = self._topics.get(self.name)
         if topic is None:
             if self._log is not None:
@@ -90,7 +90,7 @@ class TopicProjection:
         return False
 
     def _shorten(self, log: TopicLog) -> None:
-        """Rewrite a partition that has grown long, and delete the earlier records, because it is not compacted."""
+        """Rewrite a partition that has become long and delete the earlier records: the topic is not compacted."""
         for index in log.long_partitions():
             start_offset = log.partitions[index].log.end_offset
             for source in self._sources:

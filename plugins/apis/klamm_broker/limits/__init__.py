@@ -1,8 +1,8 @@
-"""Limits for what clients leave behind: a total for each table that a client can make grow, and a share for each owner.
+"""Limits for state that clients create: a total for each table that clients can grow, and a share for each owner.
 
-ledger    what is in use of it, in all and by each owner
-tables    all tables, what is declared of each, and their ledgers
-owners    who has made what, across restarts
+ledger    the amount in use, in total and by owner
+tables    all tables, their declarations and their ledgers
+owners    the creators of entries, across restarts
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`Ledger`: how much of one table is in use, in all and by each owner."""
+"""`Ledger`: the amount of one table in use, in total and by owner."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from klamm import ErrorCode, KafkaError
 
 UNLIMITED: Final = 1 << 62
 UNKNOWN_OWNER: Final = ""
-"""The owner of what was made by an unknown owner, e.g. before owners were kept: it counts for the total alone."""
+"""The owner of entries whose creator is unknown, e.g. because they are older than owners: they count only towards the
+total.
+"""
 SESSION_SHARE: Final = 0.9
 LEAST_SHARED: Final = 20
 FREE_FOR_NEW: Final = 0.8
-"""The part of what an owner may have that new entries may fill. The rest is for those that are in use and grow."""
+"""The part of an owner's share that new entries may fill. The rest is for existing entries that grow."""
 
 
 class Ledger:
-    """A total, and what each owner has of it. Any thread may call it; it costs a lock and an addition.
+    """A total, and the part of it that each owner uses. Any thread may call it; a call costs a lock and an addition.
 
-    What an owner may have falls with the square of what is free; alone, it is its share of the total. So those that
-    come first do not shut out the others: after ten that take all they may a twentieth is free, and the eleventh may
-    have two hundredths of the total.
+    An owner's share falls with the square of the free part; if alone, an owner may use its nominal share of the total.
+    So early owners do not shut out later ones: after ten owners that use all they may, a twentieth is free, and the
+    eleventh may have two hundredths of the total.
 
-    What is new is checked with `reserve` or `fits`. What is in use is counted with `add`, which refuses nothing.
+    New entries are checked with `reserve` or `fits`. Existing ones are counted with `add`, which refuses nothing.
     """
 
     def __init__(
@@ -42,7 +44,7 @@ class Ledger:
         self._by_owner: dict[str, int] = {}
 
     def add(self, owner: str, amount: int) -> None:
-        """Count `amount` more, or less, whatever the limits."""
+        """Count `amount`, which may be negative, whatever the limits."""
         with self._lock:
             self._add(owner, amount)
 
@@ -56,7 +58,7 @@ class Ledger:
                 self._by_owner.pop(owner, None)
 
     def fits(self, owner: str, amount: int, *, in_use: bool = False) -> bool:
-        """Return whether there is room for `amount`; for an entry that is in use and grows, up to the last byte."""
+        """Return True if there is room for `amount`; an existing entry that grows may use the last byte."""
         with self._lock:
             return self._fits(owner, amount, in_use)
 
@@ -75,7 +77,7 @@ class Ledger:
         return self.total if weight is None else weight * max(0, free) ** 2 / self.total
 
     def reserve(self, owner: str, amount: int, *, in_use: bool = False) -> bool:
-        """Count `amount` if there is room for it, and return whether there is."""
+        """Count `amount` if there is room for it; return True if there is."""
         with self._lock:
             has_room = self._fits(owner, amount, in_use)
             if has_room:
@@ -94,35 +96,37 @@ class Ledger:
             return admitted
 
     def require(self, owner: str, amount: int) -> None:
-        """Count `amount` of something new. Raises KafkaError where there is no room."""
+        """Count `amount` for a new entry. Raises KafkaError if there is no room."""
         if not self.reserve(owner, amount):
             raise self.refusal()
 
     def refusal(self) -> KafkaError:
-        """The error for what has no room."""
+        """Return the error for an entry without room."""
         return KafkaError(self.error, f"The limit for {self.name} is reached.")
 
     def used_by(self, owner: str) -> int:
-        """Return how much an owner has."""
+        """Return the amount that an owner uses."""
         return self._by_owner.get(owner, 0)
 
     @property
     def largest_share(self) -> int:
-        """Return how much the owner has that has most."""
+        """Return the amount that the largest owner uses."""
         with self._lock:
             return max(self._by_owner.values(), default=0)
 
     @property
     def present_share(self) -> int:
-        """Return how much an owner may have now."""
+        """Return the amount that an owner may have now."""
         return int(self._allowance(self.total - self.used))
 
 
 def session_ledger(name: str, total: int) -> Ledger:
-    """Return a ledger of what clients do well without: one owner may have nine tenths, of few things all."""
+    """Return a ledger of things that clients can do without: one owner may have nine tenths, or all if the total is
+    small.
+    """
     return Ledger(name, total, SESSION_SHARE if total >= LEAST_SHARED else 1.0)
 
 
 def text_bytes(text: str) -> int:
-    """About what a text takes in memory: other characters than ASCII take up to four bytes, twice."""
+    """Return the approximate size of a text in memory: non-ASCII characters take up to four bytes, twice."""
     return len(text) if text.isascii() else 8 * len(text)

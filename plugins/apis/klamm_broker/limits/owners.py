@@ -1,4 +1,4 @@
-"""Owners: who has made a group, a transactional id or another entry, and how that survives a restart.
+"""Owners: the creators of groups, transactional ids and other entries, and their storage across restarts.
 
 An owner is a principal, or the address of a client that has not authenticated.
 """
@@ -21,7 +21,7 @@ _MAX_CHARS: Final = 128
 
 
 def owner_of(context: RequestContext) -> str:
-    """Return the owner of what a request leaves behind."""
+    """Return the owner of the state that a request creates."""
     principal = context.principal
     if principal == ANONYMOUS:
         return source_of(context.client_address.host)
@@ -29,7 +29,7 @@ def owner_of(context: RequestContext) -> str:
 
 
 def short_owner(name: str) -> str:
-    """Return the owner of that name; of a long one it is the beginning and a digest."""
+    """Return the owner of that name; a long name is shortened to its beginning and a digest."""
     if len(name) > _MAX_CHARS:
         import hashlib
 
@@ -57,7 +57,7 @@ class Owners:
         return dict(store.read("SELECT name, owner FROM state_owners WHERE kind = ?", (self._kind,)))
 
     def forget_all_but(self, store: Store, names: set[str]) -> dict[str, str]:
-        """Read the owners of entries that exist, and delete the others: a crash came between. Raises StoreError."""
+        """Read the owners of existing entries, and delete the others, which a crash may leave. Raises StoreError."""
         owners = self.load(store)
         orphans = owners.keys() - names
         if orphans:

@@ -19,18 +19,18 @@ from klamm_broker.groups.streams.topology import (
 )
 
 MAX_TASKS: Final = 100_000
-"""Tasks of a group; Kafka has no limit."""
+"""Maximum number of tasks of a group; Kafka has no limit."""
 _NAMED_TOPICS: Final = 3
 _NO_TASKS: Final[Mapping[str, int]] = MappingProxyType({})
 _NO_TOPICS: Final[Mapping[str, InternalTopic]] = MappingProxyType({})
 
 
 class Configuration(NamedTuple):
-    """A topology with the topics of one moment.
+    """A topology together with the topics that exist at one moment.
 
-    `tasks`             how many tasks each subtopology has; none as long as a source topic is missing or does not fit.
-    `internal_topics`   those that it needs, with their numbers of partitions, and `missing` those that do not exist.
-    `problem`           what keeps its tasks from running.
+    `tasks` the number of tasks of each subtopology; empty as long as a source topic is missing or does not fit.
+    `internal_topics` the required internal topics with their numbers of partitions; `missing` lists those that do not
+    exist. `problem` the reason why its tasks cannot run.
     """
 
     tasks: Mapping[str, int] = _NO_TASKS
@@ -50,7 +50,7 @@ class Configuration(NamedTuple):
 
 
 class _DoesNotFitError(Exception):
-    """A topic has another number of partitions than the topology needs."""
+    """Raised for a topic whose number of partitions is not the one the topology needs."""
 
 
 def configure(topology: Topology, topics: Topics) -> Configuration:
@@ -84,14 +84,14 @@ def configure(topology: Topology, topics: Topics) -> Configuration:
 
 
 def summarized(names: Collection[str]) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first few names, and the number of the others."""
     named = ", ".join(list(names)[:_NAMED_TOPICS])
     more = len(names) - _NAMED_TOPICS
     return f"{named} and {more} additional topics" if more > 0 else named
 
 
 def _equalize(topology: Topology, counts: dict[str, int]) -> None:
-    """Give repartition topics as many partitions as the topics that they are read together with."""
+    """Give repartition topics as many partitions as the topics they are joined with."""
     fixed = {
         topic.name for each in topology.subtopologies for topic in each.repartition_source_topics if topic.partitions
     }
@@ -115,7 +115,7 @@ def _equalize(topology: Topology, counts: dict[str, int]) -> None:
 
 
 def _same(counts: Mapping[str, int]) -> int:
-    """The number of partitions that all of these have."""
+    """Return the number of partitions if all of these have the same."""
     first, *others = set(counts.values())
     if others:
         named = ", ".join(f"{name}={count}" for name, count in counts.items())

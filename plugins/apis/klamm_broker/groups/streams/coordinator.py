@@ -49,13 +49,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.broker.groups")
 
 TASK_OFFSET_INTERVAL_MS: Final = 60_000
-"""How often a member reports the offsets of its changelogs. Internal in Kafka too, as is the next."""
+"""Interval at which a member reports the offsets of its changelogs. Like the next constant, it is internal in Kafka
+too.
+"""
 ACCEPTABLE_RECOVERY_LAG: Final = 10_000
-"""The lag with which a copy of a task's state is good enough to become active."""
+"""Maximum lag of a copy of a task's state that may become active."""
 
 
 class DescribedStreamsGroup(NamedTuple):
-    """A streams group as an administrator sees it. `topology` is None if it has none."""
+    """A streams group as an administrator sees it. `topology` is None if the group has none."""
 
     group: DescribedEpochGroup[StreamsMember, Tasks]
     topology: Topology | None
@@ -91,7 +93,7 @@ class StreamsCoordinator(EpochCoordinator[StreamsGroup, StreamsHeartbeat, Stream
         with group:
             known = group.metadata_hash, group.validated_epoch
             self._assignment.refresh(group)
-            # The first heartbeat finds what has changed while the server was down.
+            # The first heartbeat detects changes that were made while the server was down.
             group.metadata_hash, group.validated_epoch = known
             group.metadata_generation, group.has_new_topics, group.changes.group = -1, False, False
             for member in group.members.values():
@@ -147,7 +149,7 @@ class StreamsCoordinator(EpochCoordinator[StreamsGroup, StreamsHeartbeat, Stream
         return self._result(group, request, before, reconciled, delayed)
 
     def _take_topology(self, group: StreamsGroup, topology: Topology, owner: str) -> None:
-        """Take over the first topology of a group. Raises KafkaError(INVALID_REQUEST) for another one."""
+        """Store the first topology of a group. Raises KafkaError(INVALID_REQUEST) for a different one."""
         if group.topology is None:
             group.initialize_within(topology, owner, self._settings.group_max_bytes)
         elif topology.epoch >= group.topology.epoch and topology != group.topology:
@@ -228,7 +230,8 @@ class StreamsCoordinator(EpochCoordinator[StreamsGroup, StreamsHeartbeat, Stream
         member = group.member(request.member_id, request.instance_id)
         if request.epoch == STATIC_LEAVE_EPOCH:
             log.info("group %s: static member %s leaves temporarily", group.log_name, clipped(member.member_id))
-            # Its session timer keeps running: if it is not back in time, its tasks are assigned to others.
+            # Its session timer keeps running: if the member does not return in time, its tasks are assigned to
+            # others.
             epochs = dict.fromkeys(member.assigned.active, 0)
             group.put(replace(member, epoch=STATIC_LEAVE_EPOCH, pending_revocation=NONE, assignment_epochs=epochs))
             group.refresh_state()
@@ -249,7 +252,7 @@ class StreamsCoordinator(EpochCoordinator[StreamsGroup, StreamsHeartbeat, Stream
 
 
 def endpoints_of(group: StreamsGroup, topics: Topics) -> list[EndpointPartitions]:
-    """Return what each member with an endpoint has."""
+    """Return the endpoint of each member that has one, with the partitions it serves."""
     if group.topology is None:
         return []
     inputs = {

@@ -34,7 +34,7 @@ class StreamsFencing(MemberTimers[StreamsGroup]):
     # Timers
 
     def await_members(self, group: StreamsGroup) -> None:
-        """Let a group whose first member joins wait for more before its first assignment."""
+        """Delay the first assignment of a group when its first member joins, so that more members can join."""
         delay_ms = self.configs.initial_rebalance_delay_ms(group.group_id)
         if delay_ms > 0 and INITIAL_REBALANCE not in group.timers:
             self.arm(group, *INITIAL_REBALANCE, delay_ms, lambda: self._first_assignment(group))

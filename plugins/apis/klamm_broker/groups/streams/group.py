@@ -22,21 +22,21 @@ class StreamsGroup(StreamsMembers):
     """State of one streams group, as Kafka's `StreamsGroup`.
 
         EMPTY ──► NOT_READY ◄──► ASSIGNING ──► RECONCILING ──► STABLE
-        and from each state with members to each other one, to EMPTY when the last member goes, and to DEAD.
+        Each state with members may also change to any other of them, to EMPTY when the last member leaves, and to DEAD.
 
     NOT_READY while topics are missing or do not fit; ASSIGNING while the group's epoch is beyond that of the target;
     RECONCILING while a member is not at its target.
 
     `assigned_at_ns`    when `target` was computed, monotonic.
-    `topology`          of the first member that joined, `topology_owner` whose share it counts for; `configuration`
-                        what it is with the present topics.
-    `input_topics`      what its tasks read; `source_of` has the subtopology that reads a topic, by topic id.
-    `validated_epoch`   the topology's epoch since all its topics exist, else -1.
-    `has_new_topics`    since the generation of all topics at which `metadata_hash` was computed.
-    `configs`           the group configs that the last epoch was started with.
-    `shutdown_member`   who wants the application to be shut down.
-    `endpoint_epoch`    rises with what `endpoints` tell; `offsets_of` has the changelog offsets that members report.
-    """
+    `topology`          sent by the first member; counts towards the share of `topology_owner`. `configuration` is the
+                        topology applied to the topics that exist now.
+    `input_topics`      topics that its tasks read; `source_of` maps a topic id to the subtopology that reads the topic.
+    `validated_epoch` the topology's epoch once all its topics exist, else -1.
+    `has_new_topics`    True if topics have changed since `metadata_hash` was computed.
+    `configs`           the group configs with which the last epoch was started.
+    `shutdown_member`   the member that asked to shut the application down.
+    `endpoint_epoch`    increases whenever `endpoints` change. `offsets_of` has the changelog offsets that members
+    report."""
 
     group_type = protocol = "streams"
     next_states, empty, dead = NEXT_STATES, StreamsGroupState.EMPTY, StreamsGroupState.DEAD
@@ -57,16 +57,16 @@ class StreamsGroup(StreamsMembers):
         self.source_of: Mapping[bytes, str] = {}
 
     def initialize(self, topology: Topology, owner: str) -> None:
-        """Take over the topology of the first member, which counts for the share of an owner."""
+        """Store the topology of the first member; it counts towards the share of an owner."""
         self.topology, self.topology_owner = topology, owner
         self.input_topics = topology.input_topics
         self.count_members(owner, charge_bytes(topology.size_bytes, topology.names))
         self.changes.group = self.changes.topology = True
 
     def initialize_within(self, topology: Topology, owner: str, max_bytes: int, *, keep: bool = True) -> None:
-        """Take over a first topology, or only see if there is room.
+        """Store the first topology, or only check that there is room.
 
-        Raises KafkaError(GROUP_MAX_SIZE_REACHED) if it is to take more than is left.
+        Raises KafkaError(GROUP_MAX_SIZE_REACHED) if the topology is larger than the remaining room.
         """
         if topology.size_bytes > max_bytes:
             raise KafkaError(

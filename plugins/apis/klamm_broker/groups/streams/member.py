@@ -14,7 +14,7 @@ from klamm_broker.groups.streams.tasks import NONE, Task, Tasks
 from klamm_broker.groups.targeted_members import TargetedMember
 
 TASK_BYTES: Final = 300
-"""About what a task takes that is assigned to a member."""
+"""Approximate bytes that each assigned task adds to a member."""
 _NO_TAGS: Final[Mapping[str, str]] = MappingProxyType({})
 _NO_EPOCHS: Final[Mapping[Task, int]] = MappingProxyType({})
 
@@ -23,11 +23,11 @@ _NO_EPOCHS: Final[Mapping[Task, int]] = MappingProxyType({})
 class StreamsMember(TargetedMember):
     """The coordinator's state of one member: Kafka's `StreamsGroupMember`.
 
-    `process_id`          of the application instance, which may have several members: they share a state directory.
-    `topology_epoch`      of the topology with which it joined.
-    `assigned`            what it has or is to take.
-    `pending_revocation`  what it has to give back.
-    `assignment_epochs`   the epoch at which it was assigned each of its active tasks.
+    `process_id`          identifies the application instance. Its members share a state directory. `topology_epoch`
+                          epoch of the topology with which the member joined.
+    `assigned`            tasks that it has or shall start.
+    `pending_revocation`  tasks that it must give back.
+    `assignment_epochs`   the epoch at which each of its active tasks was assigned.
     """
 
     topology_epoch: int = -1
@@ -40,7 +40,7 @@ class StreamsMember(TargetedMember):
 
     @property
     def held(self) -> Tasks:
-        """All that it may still have: what it is to give back is its own until it has done so."""
+        """Return all tasks that it may still have: a task to be given back is its own until the member confirms."""
         return self.assigned.united(self.pending_revocation)
 
     @property

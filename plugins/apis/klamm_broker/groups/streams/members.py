@@ -1,4 +1,4 @@
-"""The members of a streams group, their targets, and which member has which task."""
+"""The members of a streams group, their target assignments, and the current owner of each task."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 class TaskOffsets(NamedTuple):
-    """The offsets of the changelogs of a member's tasks, and where these end, as the member reports them."""
+    """The changelog offsets of a member's tasks, and the end offsets of these changelogs, as the member reports
+    them.
+    """
 
     offsets: Mapping[Task, int]
     end_offsets: Mapping[Task, int]
@@ -27,7 +29,7 @@ NO_OFFSETS: Final = TaskOffsets({}, {})
 class StreamsMembers(TargetedMembers[StreamsMember, Tasks]):
     """The members of a streams group and the tasks they have; `StreamsGroup` adds epochs, topology and state.
 
-    `offsets_of`  what members report of their changelogs; it is not stored.
+    `offsets_of` changelog offsets that members report; not stored.
     """
 
     counted_names = "names"
@@ -36,7 +38,7 @@ class StreamsMembers(TargetedMembers[StreamsMember, Tasks]):
     def __init__(self, group_id: str, replaced: Group | None = None) -> None:
         super().__init__(group_id, replaced)
         self.offsets_of: dict[str, TaskOffsets] = {}
-        # The members that have each task: as active, as standby, as warm-up.
+        # The members that have each task: as an active task, as a standby and as a warm-up copy.
         self._holders: tuple[dict[Task, set[str]], dict[Task, set[str]], dict[Task, set[str]]] = ({}, {}, {})
 
     def index(self, member: StreamsMember) -> None:
@@ -58,14 +60,14 @@ class StreamsMembers(TargetedMembers[StreamsMember, Tasks]):
                     del holders[task]
 
     def grows_by_bytes(self, member: StreamsMember, known: StreamsMember) -> int:
-        """Return how many bytes more its names have."""
+        """Return the number of bytes by which the member's names grow."""
         return member.size_bytes - known.size_bytes
 
     def free_for(self, member: StreamsMember) -> FreeRoles:
-        """Return whether a member may take a task, in each role.
+        """Return whether a member may take a task in each of the roles.
 
-        A task is active on one member. A process has one directory for the state of a task: no two members of it can
-        have the same task, whatever their roles.
+        A task is active on one member only. A process has one directory for the state of a task, so no two of its
+        members can have the same task, whatever the roles.
         """
 
         def is_elsewhere(holders: Mapping[Task, set[str]], task: Task, *, in_process: bool) -> bool:
@@ -88,7 +90,7 @@ class StreamsMembers(TargetedMembers[StreamsMember, Tasks]):
     def report_offsets(
         self, member: StreamsMember, offsets: Mapping[Task, int] | None, end_offsets: Mapping[Task, int] | None
     ) -> None:
-        """Take over what a member reports of the changelogs of its tasks; None: unchanged."""
+        """Store the changelog offsets that a member reports for its tasks; None: unchanged."""
         known = self.offsets_of.get(member.member_id, NO_OFFSETS)
         mine = frozenset().union(*member.held)
 

@@ -25,7 +25,7 @@ log = logging.getLogger("klamm.broker.groups")
 
 
 def check_heartbeat(request: StreamsHeartbeat) -> None:
-    """Raise KafkaError for a request that no group can serve."""
+    """Raise KafkaError for a request that is invalid for every group."""
     if request.topology is not None:
         check_names(request.topology)
     for name, value in (
@@ -90,7 +90,7 @@ def _replace_static(group: StreamsGroup, old_id: str, member_id: str, timers: Ti
 
 
 def updated_member(before: StreamsMember, request: StreamsHeartbeat) -> StreamsMember:
-    """Return the member with what its heartbeat says."""
+    """Return the member, updated from its heartbeat."""
     is_unknown = request.endpoint is None and not request.is_join
     return replace(
         before,
@@ -115,7 +115,7 @@ def is_another(member: StreamsMember, before: StreamsMember) -> bool:
 
 
 def require_tasks(configuration: Configuration, owned: Tasks | None) -> None:
-    """Raise KafkaError(INVALID_REQUEST) for tasks that a topology does not have."""
+    """Raise KafkaError(INVALID_REQUEST) for tasks that are not part of the topology."""
     if owned is None or not configuration.is_ready:
         return
     for subtopology_id, partition in (task for role in owned for task in role):

@@ -15,17 +15,17 @@ from klamm_broker.groups.streams.tasks import NO_TASKS, NONE, Task, Tasks
 
 IsFree: TypeAlias = Callable[[Task], bool]
 FreeRoles: TypeAlias = tuple[IsFree, IsFree, IsFree]
-"""Whether a member may take a task: as active, as standby, as warm-up."""
+"""Whether a member may take a task as an active task, as a standby and as a warm-up copy."""
 
 
 def next_step(
     member: StreamsMember, target_epoch: int, target: Tasks, free: FreeRoles, owned: Tasks | None
 ) -> StreamsMember:
-    """Return the member after one more step; the same member if it has to act first.
+    """Return the member after one more step; the same member if the member itself must act first.
 
-    It first gives back what it is not to keep, at its present epoch. Only when it has done so it enters the target
-    epoch and gets those tasks of its target that no other member has; the others follow later. `owned` is what the
-    member reports to have, or None.
+    It first gives back the tasks that are not in its target, still at its present epoch. Only then does it enter the
+    target epoch and get those tasks of its target that no other member has; the others follow later. `owned` are the
+    tasks that the member reports to have, or None.
     """
     if member.state is MemberState.STABLE and member.epoch == target_epoch:
         return member
@@ -37,7 +37,7 @@ def next_step(
 
 
 def _still_has(owned: Tasks | None, revoked: Tasks) -> bool:
-    """Return True if the member may still have some of these tasks; True if it does not report its tasks."""
+    """Return True if the member may still have some of these tasks; also if it does not report its tasks."""
     return revoked.total > 0 and (owned is None or owned.touches(revoked))
 
 
@@ -46,9 +46,9 @@ def _step_from(
 ) -> StreamsMember:
     before = member.assigned
     copies = before.standby | before.warmup
-    # A copy that becomes active stays a copy until the task is free, and needs no time to be given back.
+    # A copy that becomes active stays a copy until the task is free; it need not be given back first.
     promoted = copies & target.active
-    # What is active and becomes a copy keeps its state; it is a copy at once, while the active task is given back.
+    # An active task that becomes a copy keeps its state; it is a copy at once, while the active task is given back.
     converted = Tasks(
         standby=target.standby & (before.active | before.warmup),
         warmup=target.warmup & (before.active | before.standby),
@@ -88,12 +88,12 @@ def _previous(member: StreamsMember, epoch: int) -> int:
 
 
 def _among(tasks: Tasks, wanted: frozenset[Task]) -> Tasks:
-    """Return the copies that are wanted, in the roles that they have."""
+    """Return those of the wanted copies that are among the tasks, in their present roles."""
     return Tasks(NO_TASKS, tasks.standby & wanted, tasks.warmup & wanted)
 
 
 def _epochs(member: StreamsMember, epoch: int, tasks: frozenset[Task]) -> Mapping[Task, int]:
-    """Return the assignment epochs of active tasks: what the member has keeps its own, what is new gets this one."""
+    """Return the assignment epochs of active tasks: tasks that the member has keep theirs, new ones get this epoch."""
     return dict(_each_epoch(member, epoch, tasks))
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class StatusCode(enum.IntEnum):
-    """A status that a member gets of its group: Kafka's `StreamsGroupHeartbeatResponse.Status`."""
+    """A status that the heartbeat response tells a member: Kafka's `StreamsGroupHeartbeatResponse.Status`."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
@@ -48,10 +48,10 @@ class StreamsHeartbeat(NamedTuple):
     """A heartbeat: joins with epoch 0, leaves with -1 or (a static member, temporarily) -2.
 
     None, or -1 for `rebalance_timeout_ms`: unchanged. `owned` are the tasks that the member has. `endpoint_epoch` is
-    that of the endpoints that it knows. `offsets` and `end_offsets` are those of its tasks' changelogs.
-    `create_topics` begins to create internal topics, and returns why it does not create some. `owner` is whose share a
-    new group, a topology and a new member count for. `has_partial_tasks`: some roles of tasks are given, but not all.
-    """
+    the epoch of the endpoints that the member knows. `offsets` and `end_offsets` belong to its tasks' changelogs.
+    `create_topics` starts to create internal topics, and returns the reasons why some are not created. A new group, a
+    topology and a new member count towards the share of `owner`. `has_partial_tasks`: some roles of tasks are given,
+    but not all."""
 
     group_id: str
     member_id: str
@@ -82,7 +82,7 @@ class StreamsHeartbeat(NamedTuple):
 
 
 class EndpointPartitions(NamedTuple):
-    """The partitions of source topics that a member with an endpoint processes, and has copies of."""
+    """The partitions of source topics that a member with an endpoint processes, and those of which it has copies."""
 
     endpoint: Endpoint
     active: Mapping[str, Sequence[int]]

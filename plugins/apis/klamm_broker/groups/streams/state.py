@@ -1,4 +1,6 @@
-"""The states of a streams group, as Kafka's `StreamsGroupState`. Its members have those of consumer groups."""
+"""The states of a streams group: Kafka's `StreamsGroupState`. Its members have the same states as members of consumer
+groups.
+"""
 
 from __future__ import annotations
 
@@ -25,4 +27,4 @@ NEXT_STATES: Final[Mapping[StreamsGroupState, frozenset[StreamsGroupState]]] = {
     **dict.fromkeys((_EMPTY, *_WITH_MEMBERS), _WITH_MEMBERS | {_EMPTY, _DEAD}),
     _DEAD: frozenset({_DEAD}),
 }
-"""The states that may follow each state: the members decide which, and nothing brings a dead group back."""
+"""The states that may follow each state: the members determine the next one, and a dead group stays dead."""

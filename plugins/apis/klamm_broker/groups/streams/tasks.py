@@ -12,7 +12,7 @@ NO_TASKS: Final[frozenset[Task]] = frozenset()
 
 
 class Tasks(NamedTuple):
-    """The tasks of a member: those that it processes, its standby copies of state, and copies that are warmed up."""
+    """The tasks of a member: active tasks, standby copies of state, and copies that are being warmed up."""
 
     active: frozenset[Task] = NO_TASKS
     standby: frozenset[Task] = NO_TASKS
@@ -24,15 +24,15 @@ class Tasks(NamedTuple):
         return len(self.active) + len(self.standby) + len(self.warmup)
 
     def united(self, other: Tasks) -> Tasks:
-        """Return these and others."""
+        """Return the union of these tasks and others."""
         return Tasks(self.active | other.active, self.standby | other.standby, self.warmup | other.warmup)
 
     def within(self, other: Tasks) -> bool:
-        """Return True if the others include each of these tasks, in the same role."""
+        """Return True if each of these tasks is among the others, in the same role."""
         return self.active <= other.active and self.standby <= other.standby and self.warmup <= other.warmup
 
     def touches(self, other: Tasks) -> bool:
-        """Return True if the others include one of these tasks, in the same role."""
+        """Return True if any of these tasks is among the others, in the same role."""
         return not all(mine.isdisjoint(theirs) for mine, theirs in zip(self, other, strict=True))
 
 

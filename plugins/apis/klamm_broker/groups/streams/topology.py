@@ -20,14 +20,14 @@ class InternalTopic(NamedTuple):
 
 
 class CopartitionGroup(NamedTuple):
-    """Topics of a subtopology that must have equally many partitions, by their positions in its lists."""
+    """Topics of a subtopology that must have the same number of partitions, by their positions in its lists."""
 
     source_topics: tuple[int, ...] = ()
     repartition_source_topics: tuple[int, ...] = ()
 
 
 class Subtopology(NamedTuple):
-    """A part of an application that shares no topic but repartition topics with the others."""
+    """A part of an application that shares only repartition topics with the other parts."""
 
     subtopology_id: str
     source_topics: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class Subtopology(NamedTuple):
         yield from (topic.name for topic in self.changelog_topics)
 
     def copartitioned(self) -> Iterator[frozenset[str]]:
-        """The names of each group of topics that must have equally many partitions."""
+        """Return the names in each group of topics that must have the same number of partitions."""
         for group in self.copartition_groups:
             sources = (self.source_topics[position] for position in group.source_topics)
             repartitioned = (
@@ -66,7 +66,7 @@ class Topology(NamedTuple):
 
     @property
     def required_topics(self) -> frozenset[str]:
-        """The topics without which no task can run."""
+        """Return the topics without which no task can run."""
         return frozenset(
             name
             for each in self.subtopologies
@@ -75,12 +75,12 @@ class Topology(NamedTuple):
 
     @property
     def input_topics(self) -> frozenset[str]:
-        """The topics that are read, repartition topics too."""
+        """Return the topics that are read, including repartition topics."""
         return frozenset(name for each in self.subtopologies for name in each.input_topics)
 
     @property
     def topic_names(self) -> list[str]:
-        """All topics that are named, each once, in their order."""
+        """Return all topic names of the topology in order, each once."""
         return list(dict.fromkeys(name for each in self.subtopologies for name in each.topic_names))
 
     @property
@@ -100,7 +100,7 @@ class Topology(NamedTuple):
 
 
 def check_names(topology: Topology) -> None:
-    """Raise KafkaError(STREAMS_INVALID_TOPOLOGY) for a topic that no application may have."""
+    """Raise KafkaError(STREAMS_INVALID_TOPOLOGY) for a topic name that applications may not use."""
     names = topology.topic_names
     internal = [name for name in names if name in INTERNAL_TOPICS]
     if internal:
@@ -111,7 +111,7 @@ def check_names(topology: Topology) -> None:
 
 
 def check_topology(topology: Topology) -> None:
-    """Raise KafkaError(STREAMS_INVALID_TOPOLOGY) for one that cannot be, whatever topics there are."""
+    """Raise KafkaError(STREAMS_INVALID_TOPOLOGY) for a topology that is invalid whatever topics exist."""
     for each in topology.subtopologies:
         for topic in each.changelog_topics:
             if topic.partitions:
@@ -139,9 +139,10 @@ def _check_positions(subtopology: Subtopology) -> None:
 
 
 def count_repartition_topics(topology: Topology, counts: dict[str, int]) -> None:
-    """Find the number of partitions of each repartition topic: its own, or the most of what is upstream of it.
+    """Find the number of partitions of each repartition topic: its own, or the largest number upstream of it.
 
-    `counts` has those of the source topics. Raises KafkaError(STREAMS_INVALID_TOPOLOGY) for one that cannot be found.
+    `counts` has the numbers of the source topics. Raises KafkaError(STREAMS_INVALID_TOPOLOGY) if a number cannot be
+    determined.
     """
     wanted = [topic for each in topology.subtopologies for topic in each.repartition_source_topics]
     counts.update((topic.name, topic.partitions) for topic in wanted if topic.partitions)
@@ -156,7 +157,7 @@ def count_repartition_topics(topology: Topology, counts: dict[str, int]) -> None
         known = len(counts)
         for each in topology.subtopologies:
             for name in each.repartition_sink_topics:
-                # What is not known yet may come from this topic itself, as in a join by a foreign key.
+                # A number that is still unknown may depend on this topic itself, as in a join by a foreign key.
                 if name in unknown and (count := max((counts.get(read, 0) for read in each.input_topics), default=0)):
                     counts[name] = count
                     del unknown[name]
