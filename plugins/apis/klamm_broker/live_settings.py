@@ -1,4 +1,4 @@
-"""`LiveSettings`: the settings of a broker, of which some change while it runs."""
+"""`LiveSettings`: the settings of a broker, some of which change while it runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from klamm.config import check_value, specs_of
 from klamm_broker.broker_settings import BrokerSettings
 
 DYNAMIC: Final = {spec.name: spec for spec in specs_of(BrokerSettings).values() if spec.dynamic}
-"""The settings that change while the broker runs, by Kafka's name. Besides, what topics inherit does so."""
+"""The settings that change while the broker runs, by Kafka's name. Configs that topics inherit do so too."""
 
 
 class LiveSettings:
@@ -42,7 +42,7 @@ class LiveSettings:
         return replace(self._static, **changes)
 
     def take(self, settings: BrokerSettings) -> None:
-        """Put these in force."""
+        """Put new settings into effect."""
         if settings == self.current:
             return
         self.current = settings

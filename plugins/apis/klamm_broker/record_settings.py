@@ -1,4 +1,4 @@
-"""The settings of a broker that say what produced batches may be."""
+"""The settings of a broker that limit produced batches."""
 
 from __future__ import annotations
 

@@ -29,10 +29,10 @@ from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers
 
 @dataclass(frozen=True, slots=True)
 class BrokerServices:
-    """The open parts of one broker, given to every handler.
+    """The open parts of one broker, which every handler gets.
 
-    `Broker` opens and closes them. Each guards itself: handlers use them from
-    processors and from request handler threads at once.
+    `Broker` opens and closes them. Each guards itself: handlers use them from processors and from request handler
+    threads at once.
     """
 
     live: LiveSettings
@@ -60,7 +60,9 @@ class BrokerServices:
     fetch_sessions: FetchSessionCache
     fetch_purgatory: Purgatory
     run_later: Callable[[Callable[[], object], str], None]
-    """Runs what takes long on another thread; the string says for whom, as clients take turns there."""
+    """Runs work that takes a long time on another thread; the text names the client, because clients take turns
+    there.
+    """
     shares: SharePartitions
 
     @property

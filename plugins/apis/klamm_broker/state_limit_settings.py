@@ -1,4 +1,4 @@
-"""The settings of a broker that limit what clients leave behind, and what their sessions keep."""
+"""The settings of a broker that limit the state that clients create, and the content of their sessions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from klamm import setting
 from klamm.dataclasses import dataclass
 
 
-# Without slots, as a class may have several bases like this one.
+# Without slots, because a class may inherit from several such classes.
 @dataclass(frozen=True, kw_only=True)
 class FetchSessionSettings:
     """Part of `BrokerSettings`."""
@@ -25,12 +25,12 @@ class FetchSessionSettings:
 
 
 def _total_bytes(what: str, mib: int = 256) -> int:
-    """Return the setting for the bytes that a table may have in all."""
+    """Return the setting for the total size of a table in bytes."""
     total: int = setting(mib * 1_048_576, minimum=1, doc=f"Maximum bytes of {what}. klamm's own key.")
     return total
 
 
-# Without slots, as a class may have several bases like this one.
+# Without slots, because a class may inherit from several such classes.
 @dataclass(frozen=True, kw_only=True)
 class StateLimitSettings(FetchSessionSettings):
     """Part of `BrokerSettings`."""

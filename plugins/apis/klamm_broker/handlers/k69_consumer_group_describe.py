@@ -1,7 +1,7 @@
 """ConsumerGroupDescribe, versions 0 and 1 (KIP-848): consumer groups, their members, assignments and targets.
 
 Follows `KafkaApis.handleConsumerGroupDescribe`. A group that does not exist or is of another type: GROUP_ID_NOT_FOUND;
-an empty id: INVALID_GROUP_ID. From v1 on the response tells which members use the classic protocol. Deleted topics are
+an empty id: INVALID_GROUP_ID. From v1 on the response shows which members use the classic protocol. Deleted topics are
 left out. If ConsumerGroupHeartbeat is not served: UNSUPPORTED_VERSION.
 
 Authorization: DESCRIBE on each group, and on each topic of an assignment: TOPIC_AUTHORIZATION_FAILED.

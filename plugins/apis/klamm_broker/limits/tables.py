@@ -1,4 +1,4 @@
-"""All tables that clients can make grow, and their ledgers. Settings, metrics, docs and tests read them from here."""
+"""All tables that clients can make grow, and their ledgers. Settings, metrics, docs and tests use this list."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ if TYPE_CHECKING:
 class StateTable(NamedTuple):
     """One table.
 
-    `key`       the setting with its total; `unit` what that counts.
-    `content`   what is in it, for metrics and docs.
-    `error`     the answer to what is new and has no room.
-    `goes`      when entries go.
-    `grows_by`  the APIs that make it grow.
+    `key` the setting with its total; `unit` is the unit of that total. `content` the entries of the table, for metrics
+    and docs. `error` the answer to a new entry without room. `goes` the time when entries are removed. `grows_by` the
+    APIs that make it grow.
     """
 
     name: str
@@ -35,7 +33,7 @@ class StateTable(NamedTuple):
 
     @property
     def attribute(self) -> str:
-        """The field of the settings that has the total."""
+        """Return the settings' field that has the total."""
         return self.key.replace(".", "_")
 
 
@@ -198,7 +196,7 @@ class StateLimits:
         return self._ledgers[table]
 
     def shared(self) -> dict[str, Ledger]:
-        """Return the ledgers of the server's shared tables, by the names of those."""
+        """Return the ledgers of the server's shared tables, by table name."""
         tables = {"acls": ACLS, SCRAM_CREDENTIALS: SCRAM_USERS, CLIENT_QUOTAS: QUOTAS, DELEGATION_TOKENS: TOKENS}
         return {name: self[table] for name, table in tables.items()}
 

@@ -1,12 +1,11 @@
-"""The logs of partitions, on disk as Kafka keeps them.
+"""The logs of partitions, in Kafka's format on disk.
 
-A data directory has one directory per partition and the checkpoints of all:
+A data directory has one directory per partition, and common checkpoints:
 
     .lock                                 held while a process uses the directory
-    .kafka_cleanshutdown                  present after a clean shutdown, until the next start
-    recovery-point-offset-checkpoint      per partition, the offset up to which the disk has everything
-    log-start-offset-checkpoint           per partition, the first offset that readers may see
-    cleaner-offset-checkpoint             per partition, the offset up to which it was compacted
+    .kafka_cleanshutdown present after a clean shutdown, until the next start recovery-point-offset-checkpoint per
+    partition, the offset up to which the disk has all records log-start-offset-checkpoint per partition, the first
+    offset that readers may see cleaner-offset-checkpoint per partition, the offset up to which it was compacted
     checkpoint-topic-ids                  per partition, the topic id of the entries in those three
     TOPIC-PARTITION/
         partition.metadata                the topic's id
@@ -21,8 +20,8 @@ Suffixes mark work in progress: `.deleted` and `-delete` will be removed, `.clea
 Data that cannot be used is kept as `.set-aside`, whole directories as `-stray`.
 
 Threads: `LogFlusher` has one, for syncs that others wait for. A log has one lock, for changes; readers take none, and
-see what `PartitionLog` publishes after each write. `LogManager` has a lock for its table of logs. Periodic work runs on
-the caller's thread.
+see the state that `PartitionLog` publishes after each write. `LogManager` has a lock for its table of logs. Periodic
+work runs on the caller's thread.
 """
 
 from klamm_broker.log.config import LogConfig

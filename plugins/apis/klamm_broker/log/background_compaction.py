@@ -1,4 +1,4 @@
-"""`BackgroundCompaction`: runs compaction on a thread of its own, while there is something to compact."""
+"""`BackgroundCompaction`: runs compaction on its own thread while there is something to compact."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class BackgroundCompaction:
         self._running = threading.Lock()
 
     def run(self, now_ms: int) -> None:
-        """Begin, if there is something to compact and no run goes on."""
+        """Start a run if there is something to compact and no run is in progress."""
         if self._schedule.has_cleanable(now_ms) and self._running.acquire(blocking=False):
             try:
                 threading.Thread(target=self._clean, args=(now_ms,), name="klamm-log-cleaner", daemon=True).start()
             except RuntimeError:
-                # The system has no thread to give; the next run tries again.
+                # The system cannot start a thread; the next run tries again.
                 self._running.release()
                 raise
 

@@ -38,7 +38,7 @@ class PlacedBatch(NamedTuple):
 
 
 def read_headers(file: LogFile, start: int, end: int) -> Iterator[PlacedHeader]:
-    """The batches that start in a part of a file which is known to be sound."""
+    """Yield the batches that start in a part of a file that is known to be sound."""
     position = start
     chunk, chunk_start = b"", start
     while position + HEADER_BYTES <= end:
@@ -52,7 +52,9 @@ def read_headers(file: LogFile, start: int, end: int) -> Iterator[PlacedHeader]:
 
 
 def read_batches(file: LogFile, start: int, end: int) -> Iterator[PlacedBatch]:
-    """The valid batches in a part of a file, up to the first that is truncated, has a wrong CRC or a lower offset."""
+    """Yield the valid batches in a part of a file, up to the first that is truncated, has a wrong CRC or a lower
+    offset.
+    """
     position = start
     chunk, chunk_start = memoryview(b""), start
     next_offset = -1

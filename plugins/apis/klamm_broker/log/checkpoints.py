@@ -1,4 +1,5 @@
-"""The small files beside the logs, in Kafka's formats: offset checkpoints, leader epochs, topic ids, clean shutdown.
+"""Small files that accompany the logs, in Kafka's formats: offset checkpoints, leader epochs, topic ids, clean
+shutdown.
 
 Offset checkpoints (`OffsetCheckpointFile`) have one offset per partition of a data directory; a
 `leader-epoch-checkpoint` (`LeaderEpochCheckpointFile`) has the first offset of each leader epoch of one partition.
@@ -20,7 +21,7 @@ RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 CHECKPOINT_TOPIC_IDS: Final = "checkpoint-topic-ids"
-"""klamm's own: the topic id behind each partition of the other checkpoints."""
+"""A file that only klamm has: the topic id for each partition of the other checkpoints."""
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
@@ -49,7 +50,7 @@ def _read(path: Path) -> list[list[str]]:
     except UnicodeDecodeError as error:
         raise CorruptCheckpointError(f"{path}: {error}") from None
     if not lines:
-        # Kafka makes such files empty, and fills them later.
+        # Kafka creates such files empty, and fills them later.
         return []
     if len(lines) < 2 or lines[0] != _VERSION or lines[1] != str(len(lines) - 2):
         raise CorruptCheckpointError(f"{path} is not a checkpoint of version {_VERSION}")
@@ -64,7 +65,7 @@ def write_offsets(operations: FileOperations, path: Path, offsets: Mapping[Topic
 
 
 def read_offsets(path: Path) -> dict[TopicPartition, int]:
-    """The offsets, none if there is no file. Raises CorruptCheckpointError."""
+    """Return the offsets; empty if the file does not exist. Raises CorruptCheckpointError."""
     try:
         return {(topic, int(partition)): int(offset) for topic, partition, offset in _read(path)}
     except ValueError as error:
@@ -78,7 +79,7 @@ def write_topic_ids(operations: FileOperations, path: Path, topic_ids: Mapping[T
 
 
 def read_topic_ids(path: Path) -> dict[TopicPartition, bytes]:
-    """The topic ids, none if there is no file. Raises CorruptCheckpointError."""
+    """Return the topic ids; empty if the file does not exist. Raises CorruptCheckpointError."""
     try:
         return {(topic, int(partition)): _id_bytes(text) for topic, partition, text in _read(path)}
     except ValueError as error:
@@ -105,7 +106,7 @@ class EpochEntry(NamedTuple):
 
 
 class LeaderEpochs:
-    """The leader epochs of a log, ascending. Guarded by the lock of the log; readers take `entries` as it is.
+    """The leader epochs of a log, ascending. The lock of the log guards them; readers use `entries` without it.
 
     Follows Kafka's `LeaderEpochFileCache`.
     """
@@ -135,9 +136,10 @@ class LeaderEpochs:
             self._replace((*self.entries, EpochEntry(epoch, start_offset)))
 
     def end_offset(self, epoch: int, log_end_offset: int) -> EpochEntry | None:
-        """The largest epoch not above the asked one, with the offset behind its records.
+        """Return the largest epoch that is not above the given one, and the offset after its records.
 
-        For an epoch before all that are known, itself and where the first of those starts; None for one behind them.
+        For an epoch before all known ones, return it with the start offset of the first known one; None for an epoch
+        after the last one.
         """
         entries = self.entries
         if not 0 <= epoch <= self.latest:
@@ -149,13 +151,15 @@ class LeaderEpochs:
         return EpochEntry(entries[index].epoch, end_offset)
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Drop epochs that start at or behind the end of the log. Raises OSError."""
+        """Drop epochs that start at or after the end of the log. Raises OSError."""
         kept = tuple(entry for entry in self.entries if entry.start_offset < end_offset)
         if kept != self.entries:
             self._replace(kept)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Drop epochs that end before the start of the log; the one that it falls into starts there. Raises OSError."""
+        """Drop epochs that end before the start of the log; an epoch that contains the start begins there afterwards.
+        Raises OSError.
+        """
         if len(self.entries) == 0 or self.entries[0].start_offset >= start_offset:
             return
         later = tuple(entry for entry in self.entries if entry.start_offset > start_offset)
@@ -178,7 +182,9 @@ def write_partition_metadata(operations: FileOperations, directory: Path, topic_
 
 
 def sync_partition_metadata(operations: FileOperations, directory: Path) -> None:
-    """Make the topic id of a partition's directory durable, as far as the file is concerned. Raises OSError."""
+    """Make the file with the topic id of a partition's directory durable, but not its directory entry. Raises
+    OSError.
+    """
     descriptor = operations.open(directory / PARTITION_METADATA, os.O_RDWR)
     try:
         operations.fsync(descriptor)
@@ -187,7 +193,7 @@ def sync_partition_metadata(operations: FileOperations, directory: Path) -> None
 
 
 def read_partition_metadata(directory: Path) -> bytes | None:
-    """The 16-byte topic id; None if the file is missing or unreadable."""
+    """Return the 16-byte topic id; None if the file is missing or unreadable."""
     try:
         lines = (directory / PARTITION_METADATA).read_text(encoding="utf-8").splitlines()
         values = dict(line.split(":", 1) for line in lines if line)

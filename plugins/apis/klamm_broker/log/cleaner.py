@@ -1,8 +1,8 @@
 """Compaction of a log's segments. Follows Kafka's `LogCleaner` and `Cleaner`.
 
-A pass looks at the dirty part of a log, from where the last pass ended to the first segment that must be left alone,
-and then rewrites the segments up to there. A new file has the suffix `.cleaned` until it is complete and synced, then
-`.swap` until the files that it replaces are renamed; `klamm_broker.log.recovery` handles what a crash leaves.
+A pass reads the dirty part of a log, from the end of the last pass to the first segment that must not be touched, and
+then rewrites the segments before that. A new file has the suffix `.cleaned` until it is complete and synced, then
+`.swap` until the files that it replaces are renamed; `klamm_broker.log.recovery` handles the files that a crash leaves.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _base_offset: Final = attrgetter("base_offset")
 
 
 class DirtyRange(NamedTuple):
-    """The part of a log that a pass would compact, and how much of the log that is."""
+    """The part of a log that a pass would compact, and its ratio to the log."""
 
     first_dirty_offset: int
     first_uncleanable_offset: int
@@ -39,7 +39,7 @@ class DirtyRange(NamedTuple):
     is_overdue: bool
 
     def is_due(self, config: LogConfig) -> bool:
-        """Return True if there is enough to compact, or some record has waited for too long."""
+        """Return True if there is enough to compact, or if a record has waited for too long."""
         if not self.dirty_bytes:
             return False
         ratio = self.dirty_bytes / (self.clean_bytes + self.dirty_bytes)
@@ -47,10 +47,10 @@ class DirtyRange(NamedTuple):
 
 
 def dirty_range(target: PartitionLog, checkpointed_offset: int, now_ms: int) -> DirtyRange:
-    """Return what a pass would compact, given where the last one ended. Raises OSError.
+    """Return the range that a pass would compact if the last pass ended at the given offset. Raises OSError.
 
     Only segments that end before the first uncleanable offset count as dirty, as in Kafka's `LogCleanerManager`. A pass
-    also compacts the part of the next segment that lies before it.
+    also compacts the part of the next segment that lies before this offset.
     """
     config = target.config
     segments = target.segments
@@ -79,7 +79,7 @@ class CleaningStoppedError(Exception):
 
 
 class Cleaner:
-    """Compacts one log after the other. One thread at a time uses it.
+    """Compacts one log after the other. Used by one thread at a time.
 
     `should_stop` is called between batches.
     """
@@ -95,14 +95,14 @@ class Cleaner:
         self._should_stop = should_stop
 
     def clean(self, target: PartitionLog, dirty: DirtyRange, now_ms: int) -> int:
-        """Compact a log; the offset up to which it is clean then.
+        """Compact a log; return the offset up to which it is clean afterwards.
 
         Raises OSError, KafkaError for a segment that cannot be read or written, CleaningStoppedError; the log is as
         sound as before.
         """
         offsets = self._build_map(target, dirty)
         end_offset = offsets.latest_offset + 1
-        # Taken once: retention may drop segments meanwhile.
+        # Copied once: retention may drop segments meanwhile.
         all_segments = target.segments
         segments = tuple(segment for segment in all_segments[:-1] if segment.base_offset < end_offset)
         cleaned_index: list[AbortedTransaction] = []
@@ -146,7 +146,7 @@ class Cleaner:
         batches: BatchFilter,
         cleaned_index: list[AbortedTransaction],
     ) -> None:
-        """Rewrite a group of segments as one, which replaces them."""
+        """Rewrite a group of segments as one segment, which replaces them."""
         cleaned = LogSegment(
             target.directory,
             group[0].base_offset,
@@ -156,7 +156,7 @@ class Cleaner:
         )
         interval_bytes = target.config.index_interval_bytes
         try:
-            # What a pass that failed has left there must not follow what this one writes.
+            # This pass must not append to files that a failed pass has left.
             self._context.operations.remove(cleaned.file.path)
             cleaned.file.create()
             for segment in group:
@@ -204,7 +204,7 @@ class Cleaner:
 def group_segments(
     segments: Sequence[LogSegment], all_segments: Sequence[LogSegment], max_bytes: int
 ) -> Iterator[tuple[LogSegment, ...]]:
-    """Segments that follow each other and fit together in one file, whose offsets fit in its index."""
+    """Yield groups of adjacent segments that fit together in one file, and whose offsets fit in its index."""
     ends = {first.base_offset: after.base_offset for first, after in zip(all_segments, all_segments[1:], strict=False)}
     group: list[LogSegment] = []
     size_bytes = 0
@@ -224,7 +224,9 @@ def group_segments(
 
 
 def _aborted_transactions(target: PartitionLog, start_offset: int) -> list[AbortedTransaction]:
-    """Those that end at or behind an offset, in all segments: a marker may lie behind what is compacted."""
+    """Return the transactions that end at or after an offset, in all segments: a marker may lie beyond the compacted
+    range.
+    """
     return [
         aborted
         for segment in target.segments

@@ -1,9 +1,9 @@
-"""Rules for the records that compaction keeps, without files. They follow Kafka's `Cleaner` and
+"""Rules that select the records to keep; they do not access files. They follow Kafka's `Cleaner` and
 `MemoryRecords.filterTo`.
 
-A record stays if it is the last of its key. A tombstone (no value) and the marker of a transaction whose records are
-gone stay for `delete.retention.ms` from the first pass that meets them: that pass writes the time into the header of
-the batch, as the delete horizon (KIP-534). Records of aborted transactions are removed at once.
+A record stays if it is the last of its key. A tombstone (no value) and the marker of a transaction without remaining
+records stay for `delete.retention.ms` after the first pass that finds them: this pass writes the time into the header
+of the batch, as the delete horizon (KIP-534). Records of aborted transactions are removed at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from klamm_broker.log.producer_state import ProducerStateEntry
 
 
 class OffsetMap:
-    """The last offset of each key, up to a size in memory. `latest_offset` is the last one that was added."""
+    """The last offset of each key, limited by memory. `latest_offset` is the last one that was added."""
 
     __slots__ = ("_bytes_left", "_offsets", "latest_offset")
 
@@ -41,7 +41,7 @@ class OffsetMap:
         return self._bytes_left <= 0
 
     def put(self, key: bytes, offset: int) -> None:
-        """The record at this offset has this key."""
+        """Add the offset of the latest record with this key."""
         if key not in self._offsets:
             self._bytes_left -= len(key) + self._ENTRY_BYTES
         self._offsets[key] = offset
@@ -54,7 +54,7 @@ class OffsetMap:
 class TransactionFilter:
     """Finds batches of aborted transactions, and markers whose transactions have no batches left.
 
-    It is shown every batch, in order. Follows Kafka's `CleanedTransactionMetadata`.
+    It must see every batch, in order. Follows Kafka's `CleanedTransactionMetadata`.
     """
 
     __slots__ = ("_aborted", "_committed", "_on_aborted", "_ongoing")
@@ -66,12 +66,14 @@ class TransactionFilter:
     ) -> None:
         self._aborted = deque(sorted(aborted, key=lambda each: each.first_offset))
         self._on_aborted = on_aborted
-        # By producer: its aborted transaction, and whether any batch of that has been met.
+        # By producer: its aborted transaction, and whether a batch of that has been seen.
         self._ongoing: dict[int, tuple[AbortedTransaction, bool]] = {}
         self._committed: set[int] = set()
 
     def is_discardable(self, header: RecordBatchHeader, batch: memoryview) -> bool:
-        """Return True if the batch is of an aborted transaction, or a marker whose transaction has no batches left."""
+        """Return True if the batch belongs to an aborted transaction, or is a marker whose transaction has no batches
+        left.
+        """
         while self._aborted and self._aborted[0].first_offset <= header.last_offset:
             transaction = self._aborted.popleft()
             self._ongoing.setdefault(transaction.producer_id, (transaction, False))
@@ -102,10 +104,9 @@ class TransactionFilter:
 
 
 class BatchFilter:
-    """Decides which records of each batch are kept. It must see every batch, in order.
+    """Selects the records of each batch to keep. It must see every batch, in order.
 
-    `end_offset` is where the pass ends: the batch before it is kept, if only empty, so that the offsets of the log do
-    not end earlier than they did.
+    `end_offset` is the end of the pass: the batch before it is kept, even if empty, so that the log's end offset stays.
     """
 
     __slots__ = ("_delete_retention_ms", "_end_offset", "_map", "_now_ms", "_producers", "_transactions")
@@ -131,7 +132,7 @@ class BatchFilter:
         self._delete_retention_ms = delete_retention_ms
 
     def keep(self, header: RecordBatchHeader, batch: memoryview) -> bytes | bytearray | memoryview | None:
-        """Return the bytes to write in place of a batch: the batch itself, one with fewer records, or None."""
+        """Return the bytes that replace a batch: the batch itself, one with fewer records, or None."""
         discardable = self._transactions.is_discardable(header, batch)
         horizon_ms = header.delete_horizon_ms
         drop_all = discardable
@@ -160,7 +161,9 @@ class BatchFilter:
         return value is not None or horizon_ms is None or self._now_ms < horizon_ms
 
     def _must_stay(self, header: RecordBatchHeader) -> bool:
-        """Return True if it is the last batch of the pass, or of a producer, which continues its sequence numbers."""
+        """Return True if the batch is the last one of the pass, or the last one of a producer, which continues its
+        sequence numbers.
+        """
         if header.last_offset + 1 == self._end_offset:
             return True
         if header.producer_id <= NO_PRODUCER_ID or header.producer_id not in self._producers:

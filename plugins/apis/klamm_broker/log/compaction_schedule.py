@@ -20,7 +20,7 @@ log = logging.getLogger("klamm.broker.log")
 
 
 class LogCompaction:
-    """Compacts the logs of a `LogManager`. `logs` gives those that are open, at any time and without waiting."""
+    """Compacts the logs of a `LogManager`. `logs` returns the open logs, at any time and without waiting."""
 
     def __init__(
         self,
@@ -32,12 +32,12 @@ class LogCompaction:
         self._context = context
         self._checkpoints = checkpoints
         self._logs = logs
-        # The manager's: no log is opened or dropped while it is held.
+        # The manager's lock: no log is opened or dropped while it is held.
         self._lock = lock
         self._stopping = threading.Event()
         # Of the logs that were compacted.
         self._cleaned_offsets: dict[TopicPartition, int] = {}
-        # Logs with a damaged batch, which compaction leaves alone.
+        # Logs with a damaged batch, which are not compacted.
         self._uncleanable: set[PartitionLog] = set()
 
     def opened(self, key: TopicPartition, cleaned_offset: int) -> None:
@@ -46,7 +46,7 @@ class LogCompaction:
             self._cleaned_offsets[key] = cleaned_offset
 
     def dropped(self, key: TopicPartition, log: PartitionLog | None) -> None:
-        """A partition is gone, with its log if that was open. The caller holds the manager's lock."""
+        """Forget a partition that was deleted, with its log if that was open. The caller holds the manager's lock."""
         self._cleaned_offsets.pop(key, None)
         if log is not None:
             self._uncleanable.discard(log)
@@ -56,7 +56,7 @@ class LogCompaction:
         return next(self._cleanable(now_ms), None) is not None
 
     def clean(self, now_ms: int) -> None:
-        """Compact the logs that are due. May take long, until `stop`; one thread at a time."""
+        """Compact the logs that are due. May take a long time, until `stop`; one thread at a time."""
         from klamm_broker.log.cleaner import Cleaner, CleaningStoppedError
 
         cleaner = Cleaner(self._context, should_stop=self._stopping.is_set)
@@ -72,13 +72,13 @@ class LogCompaction:
                 self._uncleanable.add(each)
 
     def stop(self) -> None:
-        """Make a running `clean` return soon, and later calls at once."""
+        """Make a running `clean` return soon, and later calls return at once."""
         self._stopping.set()
 
     def _note_cleaned(self, cleaned: PartitionLog, offset: int) -> None:
         key = cleaned.topic, cleaned.partition
         with self._lock:
-            # It may have been deleted meanwhile, and another log created in its place.
+            # The log may have been deleted meanwhile, and another one created in its place.
             if self._logs().get(key) is not cleaned:
                 return
             self._cleaned_offsets[key] = offset

@@ -15,13 +15,13 @@ _CODECS: Final = {"uncompressed": Codec.NONE} | {codec.name.lower(): codec for c
 
 
 class LogConfig:
-    """Parsed from topic configs as text, by Kafka's names; missing ones have Kafka's defaults. Immutable.
+    """The configs of a topic, parsed from texts by Kafka's names; missing ones have Kafka's defaults. Immutable.
 
-    An attribute is a config's name with underscores. Besides: `codec` is what the broker compresses with (None: it
-    keeps what the producer chose) at `codec_level`, `compact` and `delete` say what the cleanup policy has,
-    `log_append_time` that timestamps are the broker's, `roll_ms` is `segment.ms`, in a compacted topic at most
-    `max.compaction.lag.ms`, `has_earliest_timestamp` that records may be too old, `prepares_all` that each batch must
-    be looked into before it is stored. Source: Kafka's `LogConfig`.
+    Attributes are the configs' names with underscores, and some derived ones: `codec` is the broker's own compression
+    (None: it keeps the producer's) at `codec_level`; `compact` and `delete` show if the cleanup policy contains these
+    words; `log_append_time` is set if timestamps are the broker's; `roll_ms` is `segment.ms`, in a compacted topic at
+    most `max.compaction.lag.ms`; `has_earliest_timestamp` is set if records may be too old; `prepares_all` is set if
+    each batch must be read before it is stored. Source: Kafka's `LogConfig`.
 
     Raises KafkaError(INVALID_CONFIG) for unknown names, bad values, and values that do not fit together.
     """

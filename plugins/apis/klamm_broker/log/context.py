@@ -38,7 +38,7 @@ class DelayedDeletions:
             self._due.extend((due_ms, path) for path in paths)
 
     def run_due(self, now_ms: int) -> None:
-        """Remove what is due. What cannot be removed is logged and left for the next start."""
+        """Remove what is due. A file that cannot be removed is logged and left for the next start."""
         with self._lock:
             due = [path for due_ms, path in self._due if due_ms <= now_ms]
             self._due = [entry for entry in self._due if entry[0] > now_ms]
@@ -47,9 +47,9 @@ class DelayedDeletions:
 
 
 class NewDirectories:
-    """The directories of partitions that were made: many become durable with one sync of the directory they are in.
+    """New directories of partitions: many become durable with one sync of their common parent.
 
-    Each gets a number. The caller that needs one to be durable names its number.
+    Each gets a number. A caller that needs a durable directory passes the number.
     """
 
     __slots__ = ("_data_dir", "_lock", "_made", "_operations", "_synced")
@@ -59,11 +59,11 @@ class NewDirectories:
         self._operations = operations
         self._made = 0
         self._synced = 0
-        # Held for a sync, so that those who wait for it need none of their own.
+        # Held during a sync, so that threads that wait for it need no sync of their own.
         self._lock = threading.Lock()
 
     def made(self) -> int:
-        """Number a directory that has been made. The caller holds the manager's lock."""
+        """Number a directory that has been created. The caller holds the manager's lock."""
         self._made += 1
         return self._made
 
@@ -84,12 +84,12 @@ def random_below(limit: int) -> int:
 
 
 class LogContext:
-    """Handed to every log of a data directory.
+    """Common parts that every log of a data directory gets.
 
-    `random_below(n)` gives an integer from 0 to n - 1. `start_offset_moved` is called when a client has moved a log's
-    start, which must outlive a crash. `flush_later` gets a log and an offset below which it has rolled its segments.
-    `validates_records`: the records of produced batches are checked, not only their headers.
-    `batch_limits` hold for those batches. `producers` limits how many producers the logs remember together.
+    `random_below(n)` returns an integer from 0 to n - 1. `start_offset_moved` is called when a client has moved a log's
+    start, which must survive a crash. `flush_later` gets a log and an offset below which it has rolled its segments.
+    `validates_records`: the records of produced batches are checked, not only their headers. `batch_limits` apply to
+    those batches. `producers` limits the number of producers that all logs remember.
     """
 
     __slots__ = (
@@ -134,7 +134,7 @@ class LogContext:
         self.producers = producers or ProducerLimit()
 
     def remove(self, path: Path) -> None:
-        """Remove a file or a directory, if it is there; a failure is logged."""
+        """Remove a file or a directory if it exists; a failure is logged."""
         try:
             self.operations.remove(path)
         except OSError as error:

@@ -12,14 +12,15 @@ LOCK_FILE: Final = ".lock"
 
 
 class DataDirectoryLockedError(Exception):
-    """Another process, or another broker of this one, uses the data directory."""
+    """Raised if another process, or another broker of this process, uses the data directory."""
 
 
 class DirectoryLock:
     """Keeps other brokers out of a directory from `take` until `release`.
 
-    The lock belongs to the open file, so that it keeps brokers of one process apart as well as those of several, and
-    Kafka's, whose locks belong to a process. One of these would end when any descriptor of the file is closed.
+    The lock belongs to the open file. So it separates brokers within one process as well as brokers of several
+    processes, including Kafka's, whose locks belong to a process. A process's lock would end when any descriptor of the
+    file is closed.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -27,7 +28,7 @@ class DirectoryLock:
         self._descriptor: int | None = None
 
     def take(self) -> None:
-        """Keep others out from now on. Raises DataDirectoryLockedError, OSError."""
+        """Keep other brokers out from now on. Raises DataDirectoryLockedError, OSError."""
         path = self._directory / LOCK_FILE
         descriptor = PLATFORM.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -42,7 +43,7 @@ class DirectoryLock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Let others in. A second call does nothing."""
+        """Allow other brokers again. A second call does nothing."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -1,4 +1,4 @@
-"""The operating system's calls that the log makes."""
+"""System calls that the log makes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FILE_MODE: Final = 0o644
 
 
 class FileOperations:
-    """The calls that change or read files. Tests replace it by one whose calls fail."""
+    """System calls that change or read files. Tests replace them by calls that fail."""
 
     __slots__ = ()
 
@@ -27,7 +27,7 @@ class FileOperations:
     unlink = staticmethod(os.unlink)
 
     def open(self, path: str | Path, flags: int) -> int:
-        """A descriptor of the file, which is created if `flags` have O_CREAT."""
+        """Return a descriptor of the file, which is created if `flags` contain O_CREAT."""
         return PLATFORM.open(path, flags, _FILE_MODE)
 
     def write_all(self, descriptor: int, data: bytes | bytearray | memoryview, position: int) -> None:
@@ -39,7 +39,7 @@ class FileOperations:
                 written += self.pwrite(descriptor, view[written:], position + written)
 
     def replace_content(self, path: Path, content: bytes, *, sync: bool) -> None:
-        """Replace the file's content atomically: after a crash it has the old or the new content, never a part."""
+        """Replace the file's content atomically: after a crash it has either the old or the new content."""
         temporary = path.with_name(path.name + ".tmp")
         descriptor = self.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0))
         try:
@@ -53,13 +53,13 @@ class FileOperations:
             self.sync_directory(path.parent)
 
     def remove(self, path: Path) -> None:
-        """Remove a file, or a directory with all that is in it, if it is there. Raises OSError."""
+        """Remove a file, or a directory with its content, if it exists. Raises OSError."""
         try:
             self.unlink(path)
         except FileNotFoundError:
             return
         except (IsADirectoryError, PermissionError):
-            # What unlink says of a directory differs between systems.
+            # The error of unlink for a directory differs between systems.
             if not path.is_dir():
                 raise
             for entry in path.iterdir():
@@ -67,7 +67,7 @@ class FileOperations:
             self.rmdir(path)
 
     def sync_directory(self, path: Path) -> None:
-        """Make what was created, renamed and removed in a directory durable."""
+        """Make the changes to a directory's entries durable: files created, renamed and removed in it."""
         if not PLATFORM.directory_flags:
             return
         descriptor = self.open(path, os.O_RDONLY | PLATFORM.directory_flags)
@@ -82,7 +82,9 @@ def _no_sync(fd: Any) -> None:
 
 
 class UnsyncedFileOperations(FileOperations):
-    """For a data directory that goes away with the server: nothing in it has to survive a power cut."""
+    """System calls without syncs, for a data directory that is removed with the server: nothing in it must survive a
+    power failure.
+    """
 
     __slots__ = ()
 

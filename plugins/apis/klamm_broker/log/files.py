@@ -1,7 +1,7 @@
 """File descriptors that close when the last reader is done.
 
 Thousands of partitions must not need thousands of descriptors: a `LogFile` opens its file at first use, and `OpenFiles`
-closes those that were not used lately.
+closes the least recently used ones.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class FileRegion:
         return _pread(self.fileno(), size_bytes, position)
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """Fill the buffer from `position` of the file; how many bytes there were."""
+        """Fill the buffer from `position` of the file; return the number of bytes read."""
         return _preadv(self.fileno(), [buffer], position)
 
     def read_bytes(self) -> bytes:
@@ -101,7 +101,7 @@ class OpenFiles:
         return len(self._files)
 
     def add(self, file: LogFile) -> None:
-        """A file has been opened."""
+        """Add a file that has been opened."""
         to_close = []
         with self._lock:
             self._files[file] = None
@@ -123,9 +123,10 @@ class OpenFiles:
 
 
 class StoredPath:
-    """A path in three parts, each kept once for all that have the same: many thousand logs have several files each.
+    """A path in three parts, each of which is stored once for all paths that share it: many thousand logs have several
+    files each.
 
-    These are the directory, the digits that a name starts with, and the rest of the name.
+    The parts are the directory, the digits at the start of the name, and the rest of the name.
     """
 
     __slots__ = ("_digits", "_directory", "_ending")
@@ -135,7 +136,7 @@ class StoredPath:
 
     @property
     def path(self) -> Path:
-        """Return the path of the file, if there is one."""
+        """Return the path of the file, if the segment has it."""
         return Path(self._directory, self._digits + self._ending)
 
     @path.setter
@@ -148,7 +149,7 @@ class StoredPath:
 
 
 def stored_directory(directory: Path) -> str:
-    """A directory as `StoredPath` keeps it: a `Path` takes three times the memory."""
+    """Return a directory in the form that `StoredPath` stores: a `Path` uses three times the memory."""
     return sys.intern(str(directory))
 
 
@@ -163,13 +164,13 @@ class LogFile(StoredPath):
         self.used = False
         self._open_files = open_files
         self.closed = False
-        """By the owner. A later user opens the path, which may be another file by then."""
+        """Set by the owner. A later user opens the path, which may be another file by then."""
         self._handle: FileHandle | None = None
         # Protects the handle, the path and `closed`.
         self._lock = threading.Lock()
 
     def acquire(self) -> FileHandle:
-        """The handle, with the caller counted as a user. Raises OSError."""
+        """Return the handle, which counts the caller as a user. Raises OSError."""
         self.used = True
         handle = self._handle
         if handle is not None and handle.try_acquire():
@@ -211,7 +212,7 @@ class LogFile(StoredPath):
         with self._lock:
             handle = self._handle
             if handle is not None:
-                # It cannot be released meanwhile, so it needs no further user.
+                # The handle cannot be released meanwhile, so it needs no further user.
                 self.used = True
                 self.operations.write_all(handle.fd, data, position)
                 return
@@ -229,7 +230,7 @@ class LogFile(StoredPath):
             handle.release()
 
     def sync(self) -> None:
-        """Make what was written durable."""
+        """Make the written bytes durable."""
         handle = self.acquire()
         try:
             self.operations.fsync(handle.fd)
@@ -237,7 +238,7 @@ class LogFile(StoredPath):
             handle.release()
 
     def move(self, path: Path) -> None:
-        """Rename the file; those that have it open keep reading."""
+        """Rename the file; readers that have it open can still read it."""
         with self._lock:
             self.operations.rename(self.path, path)
             self.path = path
@@ -250,7 +251,7 @@ class LogFile(StoredPath):
             handle.release()
 
     def close(self) -> None:
-        """Close the file as `release` does, by the owner: from now on each use opens the file for itself."""
+        """Close the file like `release`, on behalf of the owner: from now on each use opens its own descriptor."""
         with self._lock:
             self.closed = True
         self._open_files.discard(self)

@@ -1,7 +1,7 @@
-"""`LogFlusher`: syncs logs on a thread of its own, so that no append waits for the disk.
+"""`LogFlusher`: syncs logs on its own thread, so that no append waits for the disk.
 
-Asked for at each roll, as by Kafka's `UnifiedLog.roll`, and by producers to topics with `flush.messages`, whose answers
-wait for it. All that waits for one log while another sync is under way is served by one sync.
+A sync is requested at each roll, as by Kafka's `UnifiedLog.roll`, and by producers to topics with `flush.messages`,
+whose answers wait for it. Requests for one log that arrive during a sync share the next one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.broker.log")
 
 Flushed: TypeAlias = "Callable[[KafkaError | None], None]"
-"""Called once, from the thread that syncs, with the error that kept the records from being durable."""
+"""Called once, on the thread that syncs, with the error if the records could not be made durable."""
 
 
 class Flushable(Protocol):
@@ -33,11 +33,13 @@ class Flushable(Protocol):
 
 
 class LogFlusher:
-    """A queue of logs and the thread that syncs them; without `start`, `run_pending` does it. Any thread may ask."""
+    """A queue of logs and the thread that syncs them; without `start`, `run_pending` does it. Any thread may add a
+    log.
+    """
 
     def __init__(self) -> None:
         self._wanted: dict[Flushable, tuple[int, list[Flushed]]] = {}
-        # Protects what waits for a flush, and `_closing`.
+        # Protects the queued logs, and `_closing`.
         self._changed = threading.Condition()
         self._closing = False
         self._thread: threading.Thread | None = None
@@ -57,7 +59,7 @@ class LogFlusher:
         self._thread.start()
 
     def close(self) -> None:
-        """Sync what is still wanted and end the thread."""
+        """Sync the queued logs and end the thread."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -93,7 +95,7 @@ class LogFlusher:
             if not waiting:
                 log.error("%s: %s", target.directory, error)
         except Exception as unexpected:
-            # Without an answer they would wait for ever, and so would all that come later.
+            # Without an answer these requests would wait for ever, and so would all later ones.
             log.exception("%s: the sync failed unexpectedly", target.directory)
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(unexpected))
         for on_flushed in waiting:

@@ -1,7 +1,7 @@
-"""The indexes of a segment, in the bytes that Kafka's `OffsetIndex`, `TimeIndex` and `TransactionIndex` have on disk.
+"""The indexes of a segment, in the file formats of Kafka's `OffsetIndex`, `TimeIndex` and `TransactionIndex`.
 
-Entries are buffered in memory and appended to the file when the segment is flushed, rolled or closed. After a crash in
-between, recovery rebuilds the index from the segment. An index that is not in use is not in memory.
+Entries are buffered in memory and appended to the file when the segment is flushed, rolled or closed. After a crash
+before that, recovery rebuilds the index from the segment. An index that is not in use occupies no memory.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _unpack_timestamp: Final = Struct(">q").unpack_from
 
 
 class Index(StoredPath):
-    """A sorted file of entries of one size. Guards itself: readers search while the log appends.
+    """A sorted file of entries of the same size. Guards itself: readers search while the log appends.
 
-    The indexes of a segment share a lock. It is not held for a sync.
+    The indexes of a segment share a lock. It is not held during a sync.
     """
 
     __slots__ = ("_data", "_file_bytes", "_lock", "_operations")
@@ -36,11 +36,11 @@ class Index(StoredPath):
     def __init__(self, path: Path, operations: FileOperations, lock: threading.Lock, *, is_new: bool) -> None:
         super().__init__(path)
         self._operations = operations
-        # Most new indexes stay empty for long, so the first entry makes the buffer.
+        # Most new indexes stay empty for a long time, so the first entry creates the buffer.
         self._data: bytes | bytearray | None = b"" if is_new else None
-        # How many bytes of the file are as in memory; None: that is to be found out.
+        # Number of bytes in the file that equal those in memory; None: unknown.
         self._file_bytes: int | None = None
-        # Protects the entries in memory, and the file that they come from.
+        # Protects the entries in memory and in the file.
         self._lock = lock
 
     def _loaded(self) -> bytes | bytearray:
@@ -62,7 +62,7 @@ class Index(StoredPath):
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of all entries, on disk or not yet."""
+        """Return the size of all entries, written or not."""
         with self._lock:
             return len(self._loaded())
 
@@ -82,7 +82,7 @@ class Index(StoredPath):
             return self._entry.unpack_from(data, len(data) - self._entry.size) if data else None
 
     def _search(self, field: int, target: int, step: int) -> tuple[Any, ...] | None:
-        """Return the last entry whose field is not greater than the target (step -1), or the entry behind it (step 0).
+        """Return the last entry whose field is not greater than the target (step -1), or the entry after it (step 0).
 
         None if there is no such entry. All fields ascend.
         """
@@ -120,7 +120,7 @@ class Index(StoredPath):
             self._file_bytes = None
 
     def flush(self, *, sync: bool = False) -> None:
-        """Bring the file up to date. Raises OSError, and then the next call tries again."""
+        """Write missing entries to the file. Raises OSError, and then the next call tries again."""
         with self._lock:
             descriptor = self._open_written(sync=sync)
         if descriptor is not None:
@@ -132,7 +132,9 @@ class Index(StoredPath):
                 self._operations.close(descriptor)
 
     def _open_written(self, *, sync: bool) -> int | None:
-        """The descriptor of the file, which has all entries; None if there is nothing to do. Raises OSError."""
+        """Return the descriptor of the file, after writing all entries; None if there is nothing to do. Raises
+        OSError.
+        """
         data = self._data
         if data is None:
             return self._open_existing() if sync else None
@@ -152,9 +154,10 @@ class Index(StoredPath):
         return descriptor
 
     def _keep_equal_part(self, descriptor: int, data: bytes | bytearray) -> int:
-        """Cut the file where it differs from what it is to have; its size then.
+        """Cut the file where it differs from the entries in memory; return its size then.
 
-        Recovery may rebuild what was synced long ago, and not look at it again after a power cut: it must stay.
+        Recovery may rebuild an index that was synced long ago, and not check it again after a power failure: the equal
+        part must stay.
         """
         found = self.path.read_bytes()
         equal_bytes = len(found) if data.startswith(found) else _equal_bytes(found, data)
@@ -170,13 +173,13 @@ class Index(StoredPath):
             return None
 
     def release(self) -> None:
-        """Free the memory if the file has it all."""
+        """Free the memory if the file has all entries."""
         with self._lock:
             if self._data is not None and len(self._data) == self._file_bytes:
                 self._data = None
 
     def move(self, path: Path) -> None:
-        """Rename the file, if there is one."""
+        """Rename the file if it exists."""
         with self._lock:
             if self.path.exists():
                 self._operations.rename(self.path, path)
@@ -193,12 +196,12 @@ class OffsetIndex(Index):
         self._append(_pack_offset_entry(relative_offset, position))
 
     def lookup(self, relative_offset: int) -> int:
-        """A position from where a scan finds the batch that holds the offset, or the next one."""
+        """Return a position from which a scan finds the batch that contains the offset, or the next one."""
         found = self._search(0, relative_offset, -1)
         return found[1] if found is not None else 0
 
     def offset_at(self, position: int) -> int | None:
-        """Relative offset of the first entry at or behind a position; None if there is none."""
+        """Return the relative offset of the first entry at or after a position; None if there is none."""
         found = self._search(1, position - 1, 0)
         return found[0] if found is not None else None
 
@@ -208,35 +211,35 @@ class OffsetIndex(Index):
         return last[1] if last is not None else 0
 
     def truncate_to(self, relative_offset: int) -> None:
-        """Drop what is at or behind an offset."""
+        """Drop entries at or after an offset."""
         self._truncate(lambda entry: bool(entry[0] < relative_offset))
 
 
 class TimeIndex(Index):
-    """Largest timestamp so far to the relative offset of the batch that has it."""
+    """Maps the largest timestamp so far to the relative offset of the batch that has it."""
 
     __slots__ = ()
     _entry = _TIME_ENTRY
 
     def append_if_later(self, timestamp_ms: int, relative_offset: int) -> None:
-        """Add an entry if its timestamp is larger than the last one's."""
+        """Add an entry if its timestamp is larger than that of the last entry."""
         with self._lock:
             data = self._buffer()
             if timestamp_ms > (_unpack_timestamp(data, len(data) - _TIME_ENTRY.size)[0] if data else -1):
                 data += _pack_time_entry(timestamp_ms, relative_offset)
 
     def lookup(self, timestamp_ms: int) -> int:
-        """A relative offset before which no record has this timestamp or a larger one."""
+        """Return a relative offset before which no record has this timestamp or a larger one."""
         found = self._search(0, timestamp_ms, -1)
         return found[1] if found is not None else 0
 
     def last(self) -> tuple[int, int] | None:
-        """The largest timestamp and where it is."""
+        """Return the largest timestamp and its relative offset."""
         last = self._last()
         return (last[0], last[1]) if last is not None else None
 
     def truncate_to(self, relative_offset: int) -> None:
-        """Drop what is at or behind an offset."""
+        """Drop entries at or after an offset."""
         self._truncate(lambda entry: bool(entry[1] < relative_offset))
 
 
@@ -250,7 +253,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex(Index):
-    """The transactions whose abort markers lie in the segment. There is a file only if there are any."""
+    """The aborted transactions whose markers lie in the segment. The file exists only if there are any."""
 
     __slots__ = ()
     _entry = _ABORTED_TRANSACTION
@@ -259,7 +262,7 @@ class TransactionIndex(Index):
         self._append(_ABORTED_TRANSACTION.pack(0, *aborted))
 
     def flush(self, *, sync: bool = False) -> None:
-        """Write the index as `Index.flush` does; an empty index makes no file."""
+        """Write the index like `Index.flush`; an empty index creates no file."""
         if self._data or self.path.exists():
             super().flush(sync=sync)
 
@@ -268,12 +271,12 @@ class TransactionIndex(Index):
         return (AbortedTransaction(*entry[1:]) for entry in self.entries())
 
     def truncate_to(self, offset: int) -> None:
-        """Drop those whose marker is at or behind an offset."""
+        """Drop transactions whose marker is at or after an offset."""
         self._truncate(lambda entry: bool(entry[3] < offset))
 
 
 def _equal_bytes(found: bytes, wanted: bytes | bytearray) -> int:
-    """Return with how many bytes both begin alike."""
+    """Return the number of equal bytes at the beginning of both."""
     for position, (one, other) in enumerate(zip(found, wanted, strict=False)):
         if one != other:
             return position

@@ -53,8 +53,8 @@ _QUICKLY_CHECKED_BYTES: Final = 65_536
 class LogManager:
     """Opens, finds and deletes logs, and runs their periodic work when called.
 
-    Threads: any may call anything; one lock guards the table of logs, and is not held for work on their files other
-    than creating, opening and renaming.
+    Threads: any may call any method. One lock guards the table of logs; of all work on files, it is only held to
+    create, open and rename them.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class LogManager:
         self._clock = clock
         self.flusher = LogFlusher()
         self.record_checker = SerialWorker("klamm-record-checker")
-        """Appends what takes too long to check for the threads that serve clients."""
+        """Appends batches whose check takes too long for the threads that serve clients."""
         self.producers = ProducerTotal(max_producers, lambda: self._table().values())
         self._context = LogContext(
             clock,
@@ -87,19 +87,19 @@ class LogManager:
             data_dir=data_dir,
             producers=self.producers,
         )
-        # Protects the map of logs, and the directories of partitions while they come and go.
+        # Protects the map of logs, and the directories of partitions while they are created and removed.
         self._lock = threading.Lock()
         self._directory_lock = DirectoryLock(data_dir)
         self._checkpoints = OffsetCheckpoints(data_dir, self._context.operations)
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self.is_clean = False
-        """Whether the last shutdown had synced all logs."""
-        # Names of the directories of partitions that are there and not open.
+        """True if the last shutdown had synced all logs."""
+        # Names of existing directories of partitions that are not open.
         self._unopened: set[str] = set()
         self.compaction = LogCompaction(self._context, self._checkpoints, self._table, self._lock)
 
     def open(self) -> None:
-        """Take the data directory, which is made if it is not there. Raises DataDirectoryLockedError, OSError."""
+        """Lock the data directory, which is created if it does not exist. Raises DataDirectoryLockedError, OSError."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._directory_lock.take()
         try:
@@ -122,13 +122,13 @@ class LogManager:
         """Remove the marker of a clean shutdown, durably. Raises OSError."""
         operations = self._context.operations
         operations.remove(self.data_dir / CLEAN_SHUTDOWN)
-        # Also if it is not there: an earlier start may have removed it and failed to sync.
+        # Also if the file is missing: an earlier start may have removed it and failed to sync.
         operations.sync_directory(self.data_dir)
 
     # Logs
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
-        """The log, if it is open."""
+        """Return the log if it is open."""
         return self._logs.get((topic, partition))
 
     def logs(self) -> list[PartitionLog]:
@@ -137,7 +137,7 @@ class LogManager:
             return list(self._logs.values())
 
     def opens_slowly(self, topic: str, partition: int, topic_id: bytes) -> bool:
-        """Return True if opening the log takes longer than a request should wait: after a crash, with much to check."""
+        """Return True if opening the log would delay a request for too long: after a crash, with much to check."""
         key = (topic, partition)
         name = f"{topic}-{partition}"
         if self.is_clean or name not in self._unopened:
@@ -146,16 +146,17 @@ class LogManager:
         return bytes_from(self.data_dir / name, recovery_point) > _QUICKLY_CHECKED_BYTES
 
     def make_room(self, topic: str, partitions: Iterable[int]) -> None:
-        """Set aside the directories that stand where those of new partitions are to be. Raises OSError."""
+        """Set aside directories that have the names of new partitions. Raises OSError."""
         for partition in partitions:
             if f"{topic}-{partition}" in self._unopened:
                 self.set_aside(topic, partition)
 
     def get_or_create(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> PartitionLog:
-        """The log of a partition, which is opened or created if necessary; the topic id has 16 bytes. Raises OSError.
+        """Return the log of a partition, which is opened or created if necessary; the topic id has 16 bytes. Raises
+        OSError.
 
-        A directory of another topic of that name is set aside, with the suffix `-stray`. A directory that was made
-        is durable once records in it are.
+        A directory of another topic with that name is set aside, with the suffix `-stray`. A new directory is durable
+        once records in it are.
         """
         key = (topic, partition)
         with self._lock:
@@ -164,7 +165,7 @@ class LogManager:
                 return found
             directory = self.data_dir / f"{topic}-{partition}"
             new_directory = self._make_directory(directory, key, topic_id)
-            # If it cannot be opened, it is there.
+            # If it cannot be opened, the directory still exists.
             self._unopened.add(directory.name)
             opened = PartitionLog(
                 directory,
@@ -187,7 +188,9 @@ class LogManager:
             return opened
 
     def _make_directory(self, directory: Path, key: TopicPartition, topic_id: bytes) -> int:
-        """Let the directory be there, and be this topic's. Its number if it was made now, else 0."""
+        """Create the directory if it does not exist, and give it the topic's id. Return its number if it is new, else
+        0.
+        """
         operations = self._context.operations
         if directory.is_dir():
             found_id = read_partition_metadata(directory)
@@ -201,7 +204,7 @@ class LogManager:
                 write_partition_metadata(operations, directory, topic_id)
                 return 0
             self._set_aside(directory, key)
-        # Before the directory is there, so that nothing of an older topic counts for it.
+        # Before the directory is created, so that no checkpoint of an older topic applies to it.
         self._checkpoints.forget([key])
         operations.mkdir(directory)
         self._unopened.add(directory.name)
@@ -223,7 +226,7 @@ class LogManager:
         self._forget(key, aside)
 
     def _forget(self, key: TopicPartition, directory: Path) -> PartitionLog | None:
-        """Forget the log of a directory that has been renamed; the log, if it was open."""
+        """Forget the log of a renamed directory; return it if it was open."""
         dropped = self._logs.pop(key, None)
         self.compaction.dropped(key, dropped)
         if dropped is not None:
@@ -231,15 +234,15 @@ class LogManager:
         return dropped
 
     def delete(self, topic: str, partition: int) -> None:
-        """Delete one partition as `delete_all` does. Raises OSError."""
+        """Delete one partition like `delete_all`. Raises OSError."""
         for failure in self.delete_all([(topic, partition)]).values():
             raise failure
 
     def delete_all(self, keys: Collection[TopicPartition]) -> dict[str, OSError]:
         """Delete partitions, open or not, if they exist; their files are deleted after `file.delete.delay.ms`.
 
-        Durable on return, with what the checkpoints have of them. One that fails does not keep the others: a failure
-        is returned for each topic that has one. A partition that failed takes no more records.
+        Durable on return, with their entries in the checkpoints. A failure does not stop the other deletions: the
+        errors are returned by topic. A partition whose deletion failed accepts no more records.
         """
         failures: dict[str, OSError] = {}
         for key in keys:
@@ -283,7 +286,7 @@ class LogManager:
     # Periodic work
 
     def flush_due(self, now_ms: int) -> None:
-        """Sync what the settings of each log want synced by now."""
+        """Sync the logs whose settings require it by now."""
         self._for_each(lambda each: each.flush_due(now_ms))
 
     def delete_old_segments(self, now_ms: int) -> None:
@@ -303,7 +306,7 @@ class LogManager:
             self._write_checkpoint(LOG_START_OFFSETS)
 
     def _for_each(self, work: Callable[[PartitionLog], object]) -> None:
-        """Run it for every log; one that fails does not stop the others."""
+        """Run a function for every log; one that fails does not stop the others."""
         for each in self.logs():
             try:
                 work(each)
@@ -315,7 +318,7 @@ class LogManager:
             table = self._table()
             if name == RECOVERY_POINTS:
                 return table, {key: each.recovery_point for key, each in table.items()}
-            # Also where the first segment starts there: the removal of those before it may not be on the disk yet.
+            # Also if the first segment starts there: the removal of earlier segments may not be on the disk yet.
             return table, {key: each.log_start_offset for key, each in table.items() if each.log_start_offset}
 
         self._checkpoints.replace(name, collect)
@@ -327,7 +330,7 @@ class LogManager:
     # End
 
     def close(self, threads: int = 1) -> None:
-        """Close all logs, so many at once, and write the marker of a clean shutdown if all were closed.
+        """Close all logs, in several threads, and write the marker of a clean shutdown if all were closed.
 
         Never raises KafkaError.
         """
@@ -355,7 +358,7 @@ class LogManager:
 
 
 def _close(each: PartitionLog, now_ms: int) -> bool:
-    """Close the log; return True if everything that it had is on the disk."""
+    """Close the log; return True if all its records are on the disk."""
     try:
         each.close(now_ms)
     except KafkaError as error:
@@ -366,7 +369,7 @@ def _close(each: PartitionLog, now_ms: int) -> bool:
 
 
 def _unused_path(data_dir: Path, key: TopicPartition, random_below: Callable[[int], int], suffix: str) -> Path:
-    """The name that Kafka gives to directories to be deleted, cut to what a file system takes."""
+    """Return Kafka's name for a directory to be deleted, shortened to the file system's limit."""
     topic, partition = key
     ending = f"-{partition}.{random_below(2**128):032x}{suffix}"
     return data_dir / (topic[: _MAX_NAME_BYTES - len(ending)] + ending)

@@ -1,8 +1,8 @@
-"""`OffsetCheckpoints`: the offset checkpoints of a data directory, and the topics that their entries belong to.
+"""`OffsetCheckpoints`: the offset checkpoints of a data directory, and the topics to which their entries belong.
 
-Kafka's files name a topic and not its id, so an entry can outlive its topic and apply to a new topic of that name. Two
-rules prevent that. An entry is removed before a directory of its name is created. And a file of klamm's own,
-`checkpoint-topic-ids`, has the topic id of each entry: an entry with another id is ignored.
+Kafka's files contain the topic's name but not its id, so an entry can survive its topic and apply to a new topic of
+that name. Two rules prevent that. An entry is removed before a directory of its name is created. And klamm's additional
+file `checkpoint-topic-ids` has the topic id of each entry: an entry with another id is ignored.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ log = logging.getLogger("klamm.broker.log")
 _FILES: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS)
 
 Collect = Callable[[], tuple[Iterable[TopicPartition], Mapping[TopicPartition, int]]]
-"""The partitions that are open, and the offsets of those that have one to be written."""
+"""Returns the open partitions, and the offsets to be written."""
 
 
 class OffsetCheckpoints:
     """Recovery points, log start offsets and cleaner offsets by partition.
 
-    Threads: any may call anything; one lock is held while files are written, so that what a deletion has removed does
-    not come back with a write that was started before it.
+    Threads: any may call any method. One lock is held while files are written, so that an earlier write cannot restore
+    an entry that a deletion has removed.
     """
 
     def __init__(self, data_dir: Path, operations: FileOperations) -> None:
         self._data_dir = data_dir
         self._operations = operations
         self._lock = threading.Lock()
-        # What the files have, or may have after a write that failed.
+        # Entries of the files, including those that a failed write may have written.
         self._entries: dict[str, dict[TopicPartition, int]] = {name: {} for name in _FILES}
-        # Of the file, and of what was opened since it was written.
+        # Topic ids in the file, and those of partitions opened since the file was written.
         self._topic_ids: dict[TopicPartition, bytes] = {}
         self._has_new_ids = False
 
     def load(self) -> None:
-        """Read the files; one that cannot be understood counts as empty, with a line in the log. Raises OSError."""
+        """Read the files; one that cannot be parsed counts as empty, and is logged. Raises OSError."""
         for name in _FILES:
             try:
                 self._entries[name] = read_offsets(self._data_dir / name)
@@ -65,7 +65,7 @@ class OffsetCheckpoints:
             log.warning("%s: it is ignored", error)
 
     def offset(self, name: str, key: TopicPartition, topic_id: bytes) -> int:
-        """The offset that a file has for a partition of this topic; 0 if it has none."""
+        """Return the offset in a file for a partition of this topic; 0 if the file has none."""
         offset = self._entries[name].get(key, 0)
         if offset and self._topic_ids.get(key, topic_id) != topic_id:
             log.warning("%s: the entry of %s-%d belongs to an earlier topic of that name: ignored", name, *key)
@@ -106,7 +106,7 @@ class OffsetCheckpoints:
         if self._has_new_ids:
             self._has_new_ids = False
             try:
-                # A copy: others open partitions meanwhile.
+                # A copy: other threads open partitions meanwhile.
                 write_topic_ids(self._operations, self._data_dir / CHECKPOINT_TOPIC_IDS, self._topic_ids.copy())
             except BaseException:
                 self._has_new_ids = True

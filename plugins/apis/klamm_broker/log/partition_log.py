@@ -45,8 +45,8 @@ _T = TypeVar("_T")
 class AppendResult(NamedTuple):
     """The offsets of an appended batch. `log_append_time_ms` is -1 if records keep their own timestamps.
 
-    `duplicate`: an idempotent producer has sent it before, and these are its offsets. `flush_due`: the settings
-    want it synced before its producer gets the response, which is left to the caller.
+    `duplicate`: an idempotent producer has sent the batch before, and these are its first offsets. `flush_due`: the
+    settings require a sync before the producer gets its response; the caller must make it.
     """
 
     base_offset: int
@@ -60,16 +60,16 @@ class AppendResult(NamedTuple):
 class PartitionLog(SegmentedLog):
     """The records of one partition, in segments on disk.
 
-    Threads: any may call anything. Changes take the log's lock, which is held for a write to the page cache, never for
-    a sync; reads take no lock. What the disk refuses raises KafkaError(KAFKA_STORAGE_ERROR) and leaves the log as it
-    was: the next append tries again. Only after a failed sync, when the content of the disk is unknown, and a
-    compaction that failed between two renames, appends are refused until the log is opened again.
+    Threads: any may call any method. Changes take the log's lock, which is held for a write to the page cache, never
+    for a sync; reads take no lock. A failed write raises KafkaError(KAFKA_STORAGE_ERROR) and leaves the log unchanged:
+    the next append tries again. Appends are refused until the log is opened again only after a failed sync, when the
+    content of the disk is unknown, and after a compaction that failed between two renames.
     """
 
     __slots__ = ()
 
     def update_config(self, config: LogConfig) -> None:
-        """Let the log follow other settings from now on."""
+        """Use other settings from now on."""
         self.config = config
 
     # Appending
@@ -85,11 +85,12 @@ class PartitionLog(SegmentedLog):
     ) -> AppendResult:
         """Append one batch of a producer; a writable buffer is changed in place, and not kept.
 
-        It is synced if `flush.messages` says so, or with `defer_flush` left to the caller: see `AppendResult`.
+        The batch is synced if `flush.messages` requires it; with `defer_flush` the caller must do that: see
+        `AppendResult`.
 
-        Raises UnpacksToMoreError for a batch that cannot be checked within `max_unpacked_bytes`; KafkaError: what
-        `validate_produced`, `check_records` and `prepare` raise, RECORD_LIST_TOO_LARGE for a batch larger than a
-        segment, INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE, KAFKA_STORAGE_ERROR.
+        Raises UnpacksToMoreError for a batch that cannot be checked within `max_unpacked_bytes`; KafkaError: the errors
+        of `validate_produced`, `check_records` and `prepare`, RECORD_LIST_TOO_LARGE for a batch larger than a segment,
+        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE, KAFKA_STORAGE_ERROR.
         """
         config = self.config
         batch: bytearray | memoryview = _writable(records)
@@ -115,7 +116,9 @@ class PartitionLog(SegmentedLog):
                 f"The batch has {size_bytes} bytes, but a segment has at most {config.segment_bytes}.",
             )
         append_time_ms = now_ms if config.log_append_time else NO_TIMESTAMP
-        is_idempotent = header.producer_id > NO_PRODUCER_ID  # As in Kafka, ids below that count as no id too.
+        is_idempotent = (
+            header.producer_id > NO_PRODUCER_ID
+        )  # As in Kafka, lower ids mean that there is no producer id, too.
         with self._lock:
             duplicate = self._producers.check_batch(header) if is_idempotent else None
             if duplicate is None:
@@ -142,7 +145,7 @@ class PartitionLog(SegmentedLog):
         now_ms: int,
         leader_epoch: int = 0,
     ) -> AppendResult:
-        """Commit or abort what a producer has written in its open transaction.
+        """Write the marker that commits or aborts a producer's open transaction.
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
         """
@@ -188,7 +191,7 @@ class PartitionLog(SegmentedLog):
         )
 
     def _write(self, batch: bytearray | memoryview, header: RecordBatchHeader, now_ms: int, leader_epoch: int) -> int:
-        """Write a batch behind the end, without publishing it; its base offset. Raises KafkaError."""
+        """Write a batch at the end, without publishing it; return its base offset. Raises KafkaError."""
         if self._refusal is not None:
             raise KafkaError(self._refusal.error_code, self._refusal.message)
         base_offset, active, size_bytes, _stable_offset = self._tail
@@ -215,7 +218,7 @@ class PartitionLog(SegmentedLog):
     # Producers
 
     def active_producers(self) -> list[ProducerStateEntry]:
-        """The producers that the log remembers, as they are now."""
+        """Return the present state of the producers that the log remembers."""
         with self._lock:
             return [entry.copy() for entry in self._producers.entries.values()]
 
@@ -225,14 +228,14 @@ class PartitionLog(SegmentedLog):
             return producer_id in self._producers.entries
 
     def with_producers(self, work: Callable[[ProducerStateManager], _T]) -> _T:
-        """Run a function with what the log knows of its producers, and return its result."""
+        """Call a function with the log's producer state, and return its result."""
         with self._lock:
             return work(self._producers)
 
     # Durability
 
     def flush_due(self, now_ms: int) -> None:
-        """Sync what the settings want synced by now: segments that were rolled, and all after `flush.ms`."""
+        """Sync what the settings require by now: segments that were rolled, and all records after `flush.ms`."""
         end_offset, active, _size_bytes, _stable_offset = self._tail
         if self.recovery_point >= end_offset:
             self._flushed_ms = now_ms
@@ -242,7 +245,7 @@ class PartitionLog(SegmentedLog):
             self._sync(active.base_offset)
 
     def flush(self, now_ms: int) -> None:
-        """Sync all that was appended so far. Raises KafkaError."""
+        """Sync all records appended so far. Raises KafkaError."""
         self._sync(self.end_offset)
         self._flushed_ms = now_ms
 
@@ -275,7 +278,7 @@ class PartitionLog(SegmentedLog):
             self.recovery_point = offset
 
     def is_in_new_directory(self, number: int) -> None:
-        """Let the first sync of records make the topic id durable, and the directory, by its number if not 0."""
+        """Make the first sync of records also sync the topic id, and the directory if its number is not 0."""
         self._new_directory = number
 
     def _sync_new_directory(self) -> None:
@@ -291,7 +294,7 @@ class PartitionLog(SegmentedLog):
             with self._lock:
                 lock = self._flush_lock
                 if lock is None:
-                    lock = self._flush_lock = threading.Lock()  # Flushes are made one by one.
+                    lock = self._flush_lock = threading.Lock()  # Flushes run one at a time.
         return lock
 
     def _sync_cuts(self) -> None:
@@ -307,7 +310,7 @@ class PartitionLog(SegmentedLog):
 
     def _sync_failed(self, error: OSError) -> KafkaError:
         if error.errno in _NO_DESCRIPTOR:
-            # The file could not be opened to sync it, so the disk has lost nothing: a later sync has it all.
+            # The file could not be opened to sync it, so the disk has lost nothing: a later sync includes its records.
             log.error("%s cannot be synced now: %s", self.directory, error)
             return storage_error(error)
         return self._refuse(error)
@@ -329,7 +332,7 @@ class PartitionLog(SegmentedLog):
         with self._lock:
             if self._refusal is not None:
                 raise KafkaError(self._refusal.error_code, self._refusal.message)
-            # One that never had a record has nothing to keep. There may be many thousand such.
+            # A log that never had a record has nothing to store. There may be many thousand such logs.
             if self.end_offset:
                 self._storage(self._seal)
         self.flush(now_ms)
@@ -342,7 +345,7 @@ class PartitionLog(SegmentedLog):
         self._snapshots.write(self._producers, self.end_offset)
 
     def abandon(self, directory: Path) -> None:
-        """The partition was deleted and its directory renamed. Readers that have the log can still read it."""
+        """Mark the log as deleted after its directory was renamed. Readers that have the log can still read it."""
         with self._lock:
             self._refusal = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             self._directory = stored_directory(directory)
@@ -351,12 +354,12 @@ class PartitionLog(SegmentedLog):
         self.close_files()
 
     def release_files(self) -> None:
-        """Close the files that no reader has; the next use opens them again."""
+        """Close the files that no reader uses; the next use opens them again."""
         for segment in self._segments:
             segment.file.release()
 
     def close_files(self) -> None:
-        """Close the files as they are; readers that have them open can still read them."""
+        """Close the files without further writes; readers that have them open can still read them."""
         for segment in self._segments:
             segment.close()
 

@@ -1,7 +1,7 @@
 """Checks and changes of a produced batch that a topic's settings require, beyond its header: Kafka's `LogValidator`.
 
-Batches are decompressed only if the settings need their records: a compacted topic needs keys, a lower bound on
-timestamps needs each timestamp, and the topic's own codec needs the records to compress them again.
+Batches are decompressed only if the settings concern their records: a compacted topic needs keys, a lower bound on
+timestamps needs each timestamp, and the topic's own codec compresses the records again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ERRORS_IN_MESSAGE: Final = 3
 _MAX_ERRORS: Final = 1000
 _UNBOUNDED_MS: Final = 2**66
 _CHEAP_BYTES: Final = 1024
-"""A batch of this size has too few records to hold up a thread that others wait for."""
+"""A batch of this size has too few records to delay other requests of the same thread."""
 
 
 class RecordValidationError(KafkaError):
@@ -43,12 +43,13 @@ class RecordValidationError(KafkaError):
 def prepare(
     batch: bytearray | memoryview, header: RecordBatchHeader, config: LogConfig, now_ms: int
 ) -> tuple[bytearray | memoryview, RecordBatchHeader]:
-    """The batch as it is to be stored, and its header; the batch itself may be changed in place.
+    """Return the batch to store, and its header; the batch itself may be changed in place.
 
-    Unless the settings prepare all, only a batch with a timestamp in the future, or before 1970, needs this.
+    Unless the settings require a check of every batch, only batches with a timestamp in the future or before 1970 need
+    this.
 
     Raises KafkaError: INVALID_TIMESTAMP, INVALID_RECORD (no key in a compacted topic), MESSAGE_TOO_LARGE after a change
-    of codec, and what decompressing raises.
+    of codec, and the errors of decompression.
     """
     if _needs_records(header, config, now_ms):
         recompress = config.codec is not None and config.codec is not header.codec
@@ -56,7 +57,7 @@ def prepare(
         records = check.checked(decode_records(batch))
         if recompress:
             return _recompress(records, header, config, now_ms)
-        # The header may claim a timestamp that no record has.
+        # The header may contain a timestamp that no record has.
         max_timestamp_ms = max((record.timestamp_ms for record in records), default=NO_TIMESTAMP)
         if not config.log_append_time and max_timestamp_ms != header.max_timestamp_ms:
             return _with_timestamp(batch, header, header.attributes, max_timestamp_ms)
@@ -81,7 +82,7 @@ def _needs_records(header: RecordBatchHeader, config: LogConfig, now_ms: int) ->
 
 
 class _RecordCheck:
-    """Checks records one by one; they are not kept, as a small batch may decompress to many."""
+    """Checks records one by one; they are not kept because a small batch may decompress to many."""
 
     def __init__(self, config: LogConfig, now_ms: int, *, is_recompressed: bool) -> None:
         self._config = config
@@ -109,7 +110,7 @@ class _RecordCheck:
                     )
                 )
             elif record.timestamp_ms > self._highest_ms:
-                # No client reads it: all records have the batch's.
+                # No client reads this field: all records have the timestamp of the batch.
                 record = record._replace(timestamp_ms=self._now_ms)  # noqa: PLW2901
             if len(errors) == _MAX_ERRORS:
                 break

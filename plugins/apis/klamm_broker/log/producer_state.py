@@ -1,7 +1,7 @@
-"""A log's state of the producers that write to it: for idempotence and transactions (KIP-98).
+"""The state of the producers that write to a log, for idempotence and transactions (KIP-98).
 
-Follows Kafka's `ProducerStateManager`, `ProducerAppendInfo` and `ProducerStateEntry`; the snapshot has the bytes of its
-`ProducerSnapshot`, version 1. Guarded by the lock of the log.
+Follows Kafka's `ProducerStateManager`, `ProducerAppendInfo` and `ProducerStateEntry`; a snapshot is in the format of
+Kafka's `ProducerSnapshot`, version 1. Guarded by the lock of the log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from klamm.wire.records import (
 )
 
 BATCHES_KEPT: Final = 5
-"""Batches a producer may have in flight, and so repeat."""
+"""Number of batches that a producer may have in flight, and therefore repeat."""
 
 NO_OFFSET: Final = -1
 _SEQUENCES: Final = 2**31
@@ -38,11 +38,11 @@ _MAX_PLAUSIBLE_ID: Final = 2**62
 UNLIMITED: Final = 2**62
 _STEPS: Final = 16
 _NO_TRANSACTIONS: Final[dict[int, int]] = {}
-"""Of all logs without open transactions; it stays empty."""
+"""Shared by all logs without open transactions; it stays empty."""
 
 
 class BatchMetadata(NamedTuple):
-    """The facts about a batch by which a duplicate is recognized."""
+    """The data of a batch by which a duplicate is recognized."""
 
     last_sequence: int
     last_offset: int
@@ -59,10 +59,10 @@ class BatchMetadata(NamedTuple):
 
 
 class ProducerStateEntry:
-    """One producer; epochs, timestamp and the offset where its open transaction starts are -1 if there are none.
+    """One producer; epochs, timestamp and the start offset of its open transaction are -1 if it has none.
 
-    `last_offset` is that of its last batch or marker, -1 if none has come since the log was opened: the log's own
-    measure of time, as a timestamp is what the producer says.
+    `last_offset` is the offset of its last batch or marker, -1 if it has written nothing since the log was opened. It
+    measures age because producers choose timestamps freely.
     """
 
     __slots__ = (
@@ -134,7 +134,7 @@ class CorruptSnapshotError(Exception):
 
 
 class ProducerLimit:
-    """The most producers that a log may remember. `ProducerTotal` limits those of several logs."""
+    """The maximum number of producers that a log may remember. `ProducerTotal` limits the total of several logs."""
 
     __slots__ = ("evicted", "limit", "step")
 
@@ -147,7 +147,7 @@ class ProducerLimit:
         """Count producers that are new to a log, whose lock the caller may hold."""
 
     def count_evicted(self, count: int) -> None:
-        """Count producers that a log has forgotten for want of room."""
+        """Count producers that a log has forgotten to make room."""
         self.evicted += count
 
 
@@ -171,10 +171,10 @@ class ProducerStateManager:
         return next(iter(self._ongoing)) if self._ongoing else None
 
     def check_batch(self, header: RecordBatchHeader) -> BatchMetadata | None:
-        """Check that a producer may append this batch; for a duplicate, what the log has of it.
+        """Check that a producer may append this batch; for a duplicate, return its stored data.
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE for a batch outside
-        the transaction that its producer has open.
+        the producer's open transaction.
         """
         entry = self.entries.get(header.producer_id)
         if entry is None:
@@ -224,7 +224,7 @@ class ProducerStateManager:
             )
 
     def add_batch(self, header: RecordBatchHeader, base_offset: int, timestamp_ms: int) -> None:
-        """A batch of data has been appended at this offset."""
+        """Update the state after a batch of data was appended at this offset."""
         entry = self._entry(header.producer_id)
         if entry.producer_epoch != header.producer_epoch:
             entry.move_to_epoch(header.producer_epoch)
@@ -245,7 +245,9 @@ class ProducerStateManager:
     def add_marker(
         self, header: RecordBatchHeader, marker: EndTransactionMarker, offset: int, timestamp_ms: int
     ) -> CompletedTransaction | None:
-        """A marker has been appended at this offset: the transaction it ends, if that has any batch in this log."""
+        """Update the state after a marker was appended at this offset; return the transaction that it ends if this has
+        a batch in the log.
+        """
         entry = self._entry(header.producer_id)
         first_offset = entry.current_transaction_first_offset
         entry.move_to_epoch(header.producer_epoch)
@@ -274,20 +276,20 @@ class ProducerStateManager:
 
     def _make_room(self) -> None:
         total, count = self._total, len(self.entries)
-        # At each step only: there may be none to evict.
+        # At certain steps only: there may be none to evict.
         if count > total.limit - total.step and not count % total.step:
             total.count_evicted(self.evict(self.longest_idle(2 * total.step)()))
         total.added()
 
     @property
     def idle_count(self) -> int:
-        """Return how many have no transaction open."""
+        """Return the number of producers without an open transaction."""
         return len(self.entries) - len(self._ongoing)
 
     def longest_idle(self, count: int) -> Callable[[], list[tuple[int, int]]]:
-        """Return a function that finds those without an open transaction that have written least lately.
+        """Return a function that finds the producers without an open transaction whose last write is oldest.
 
-        It needs no lock, and gives their last offsets and ids.
+        It needs no lock, and returns their last offsets and ids.
         """
         entries = list(self.entries.values())
         return lambda: heapq.nsmallest(
@@ -295,7 +297,7 @@ class ProducerStateManager:
         )
 
     def evict(self, producers: Iterable[tuple[int, int]]) -> int:
-        """Forget those of these that have written nothing since; how many."""
+        """Forget those of these producers that have written nothing since; return their number."""
         evicted = 0
         for last_offset, producer_id in producers:
             entry = self.entries.get(producer_id)
@@ -305,7 +307,7 @@ class ProducerStateManager:
         return evicted
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that have not written for so long and have no transaction open."""
+        """Forget producers without an open transaction that have not written for this long."""
         self.entries = {
             producer_id: entry
             for producer_id, entry in self.entries.items()

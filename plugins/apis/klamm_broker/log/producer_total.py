@@ -1,8 +1,8 @@
-"""`ProducerTotal`: a limit for the producers that the logs of a data directory remember together.
+"""`ProducerTotal`: limits the number of producers that all logs of a data directory remember.
 
-Kafka forgets a producer `producer.id.expiration.ms` after its last batch, and counts none. Here those that have been
-idle longest go before that, if there are too many: from the logs that have most of them, down to the same number. So
-a client that invents producers for one log takes nothing from the others.
+Kafka forgets a producer `producer.id.expiration.ms` after its last batch, and does not limit their number. Here the
+producers that have been idle longest are forgotten earlier if there are too many: from the logs that have most of them,
+down to the same number. So a client that invents producers for one log takes nothing away from the others.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class LogWithProducers(Protocol):
 
 
 class ProducerTotal(ProducerLimit):
-    """Counts the new producers of all logs, and looks at the logs after each sixteenth of the limit.
+    """Counts the new producers of all logs, and checks the logs after each sixteenth of the limit.
 
-    That is done by a thread of its own, as it takes a second for a million. A log that has the limit by itself, which
-    happens while it is recovered, forgets some at once.
+    A separate thread does that, because it takes a second for a million producers. A log that reaches the limit alone,
+    which happens during its recovery, forgets some at once.
     """
 
     __slots__ = ("_is_due", "_lock", "_logs", "_new", "_worker")
@@ -63,21 +63,21 @@ class ProducerTotal(ProducerLimit):
 
     @property
     def used(self) -> int:
-        """Return how many producers the logs remember."""
+        """Return the number of producers that the logs remember."""
         return sum(each.with_producers(_count) for each in self._logs())
 
     @property
     def highest_id(self) -> int:
-        """Return the highest id of a producer that the logs remember; -1 if there is none."""
+        """Return the highest producer id that the logs remember; -1 if there is none."""
         return max((each.with_producers(lambda one: one.highest_id) for each in self._logs()), default=-1)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
-        """Have all logs forget the producers that have not written for so long."""
+        """Make all logs forget the producers that have not written for this long."""
         for each in self._logs():
             each.with_producers(lambda one: one.remove_expired(now_ms, expiration_ms))
 
     def evict(self) -> None:
-        """Have logs forget producers if the next look may come too late."""
+        """Make logs forget producers if the next check may come too late."""
         with self._lock:
             self._new = 0
             self._is_due = False
@@ -86,7 +86,7 @@ class ProducerTotal(ProducerLimit):
         if used <= self.limit - 2 * self.step:
             return
         counts = [each.with_producers(lambda one: one.idle_count) for each in logs]
-        # Producers in transactions never go. What they take must not cost the others all they have.
+        # Producers in transactions are never forgotten. They must not displace all the others.
         floor = self.limit // (2 * len(logs))
         kept = max(floor, _level(counts, used - self.limit + 3 * self.step))
         evicted = 0
@@ -102,7 +102,7 @@ class ProducerTotal(ProducerLimit):
             )
 
     def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for unfinished work."""
         self._worker.close()
 
 
@@ -112,13 +112,13 @@ def _count(producers: ProducerStateManager) -> int:
 
 def _evict(of: LogWithProducers, count: int) -> int:
     find = of.with_producers(lambda one: one.longest_idle(count))
-    # Under no lock: the log is written to meanwhile.
+    # Without a lock: the log is written meanwhile.
     found = find()
     return of.with_producers(lambda one: one.evict(found))
 
 
 def _level(counts: Iterable[int], excess: int) -> int:
-    """Return the number to which the largest counts must fall so that `excess` is gone."""
+    """Return the number to which the largest counts must fall to remove `excess` in total."""
     descending = sorted(counts, reverse=True)
     total = 0
     for index, count in enumerate(descending, 1):

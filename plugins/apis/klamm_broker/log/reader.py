@@ -1,4 +1,4 @@
-"""`LogReader`: the side of a log that readers use. It takes no lock of the log."""
+"""`LogReader`: the reading half of a log. It does not take the log's lock."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _base_offset: Final = attrgetter("base_offset")
 
 
 class LogRead(NamedTuple):
-    """The result of a read. `records` start with the batch that holds the offset; they may end within a batch.
+    """The result of a read. `records` start with the batch that contains the offset; they may end within a batch.
 
-    A `FileRegion` must be closed. `aborted_transactions` are pairs of producer id and first offset, None unless the
-    read was of committed records only.
+    A `FileRegion` must be closed. `aborted_transactions` are pairs of producer id and first offset; None unless only
+    committed records were read.
     """
 
     high_watermark: int
@@ -36,10 +36,11 @@ class LogRead(NamedTuple):
 
 
 class LogReader:
-    """Reads of a log that others append to, roll and shorten meanwhile.
+    """Reads a log to which others append, and that they roll and shorten meanwhile.
 
     The writer publishes `_tail` and `_segments` as whole tuples, after the bytes are in the file. Files that a reader
-    has open stay readable when they are dropped; one that was removed before the reader came is looked up again.
+    has open stay readable after they are dropped; if a file was removed before the reader opened it, the segment is
+    looked up again.
     """
 
     __slots__ = ("_segments", "_tail", "leader_epochs", "log_start_offset")
@@ -54,17 +55,17 @@ class LogReader:
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next record gets."""
+        """Return the offset of the next record."""
         return self._tail[0]
 
     @property
     def high_watermark(self) -> int:
-        """The offset below which all replicas have the records: the end, as there is one replica."""
+        """Return the offset below which all replicas have the records: the end, because there is one replica."""
         return self._tail[0]
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset below which all transactions are decided."""
+        """Return the offset below which all transactions are decided."""
         return self._tail[3]
 
     @property
@@ -80,13 +81,13 @@ class LogReader:
     def read(
         self, fetch_offset: int, max_bytes: int, *, min_one_message: bool = False, committed_only: bool = False
     ) -> LogRead:
-        """Records from an offset on, from one segment, at most `max_bytes`.
+        """Return records from an offset on, from one segment, at most `max_bytes`.
 
-        `min_one_message`: at least the first batch as a whole, however large. Without it a first batch that does not
-        fit gives nothing. `committed_only`: nothing behind the last stable offset. Follows `UnifiedLog.read`, and
-        `ReplicaManager.readFromLog` for batches that do not fit.
+        `min_one_message`: return at least the whole first batch, even if it is too large. Otherwise nothing is returned
+        if the first batch does not fit. `committed_only`: return nothing after the last stable offset. Follows
+        `UnifiedLog.read`, and `ReplicaManager.readFromLog` for batches that do not fit.
 
-        Raises KafkaError: OFFSET_OUT_OF_RANGE before the start or behind the end, KAFKA_STORAGE_ERROR.
+        Raises KafkaError: OFFSET_OUT_OF_RANGE before the start or after the end, KAFKA_STORAGE_ERROR.
         """
         try:
             return self._read(fetch_offset, max_bytes, min_one_message, committed_only)
@@ -153,7 +154,7 @@ class LogReader:
         """The segment with the batch that holds an offset, or the next one; its position; the end of the segment."""
         for segment in self._segments_from(offset):
             if segment is not active and segment.base_offset >= active.base_offset:
-                # The active one has been removed or replaced meanwhile: this one may end behind what we call the end.
+                # The active segment was removed or replaced meanwhile: this one may end after the end that we know.
                 break
             end = active_size if segment is active else segment.size_bytes
             position = segment.position_of(offset, end)
@@ -168,14 +169,14 @@ class LogReader:
         return segments[max(0, bisect_right(segments, offset, key=_base_offset) - 1) :]
 
     def _end_below(self, segment: LogSegment, limit_offset: int, end: int) -> int:
-        """The end of what lies below an offset in a segment that ends at `end`."""
+        """Return the end position of the batches below an offset in a segment that ends at `end`."""
         if limit_offset <= segment.base_offset:
             return 0
         position = segment.position_of(limit_offset, end)
         return end if position is None else position
 
     def _aborted_transactions(self, first: LogSegment, fetch_offset: int, limit_offset: int) -> list[tuple[int, int]]:
-        """The aborted transactions that have records from one offset to another."""
+        """Return the aborted transactions that have records between two offsets."""
         found = []
         for segment in self._segments_from(first.base_offset):
             for aborted in segment.transaction_index.aborted():
@@ -186,7 +187,7 @@ class LogReader:
         return found
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
-        """The first record that has this timestamp or a larger one. Raises KafkaError.
+        """Return the first record that has this timestamp or a larger one. Raises KafkaError.
 
         Follows `UnifiedLog.fetchOffsetByTimestamp`.
         """
@@ -202,10 +203,10 @@ class LogReader:
         return None
 
     def max_timestamp(self) -> TimestampedOffset | None:
-        """The first of the records that have the largest timestamp; None if there is none. Raises KafkaError.
+        """Return the first record that has the largest timestamp; None if there is no record. Raises KafkaError.
 
-        As in `UnifiedLog.fetchOffsetByTimestamp` it may lie before the log's start, while its segment is there, and is
-        the first record if none has a timestamp.
+        As in `UnifiedLog.fetchOffsetByTimestamp` it may lie before the log's start while its segment exists, and is the
+        first record if none has a timestamp.
         """
         return self._look_again(self._max_timestamp)
 
@@ -217,10 +218,11 @@ class LogReader:
         return found
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEntry | None:
-        """The largest epoch not above this one and the offset where its records end; None if this one is not known yet.
+        """Return the largest epoch not above this one and the end offset of its records; None if this epoch is not
+        known yet.
 
-        Of an epoch whose records are all gone, itself and where the log starts.
-        Follows `UnifiedLog.endOffsetForEpoch`.
+        For an epoch whose records are all gone, return it with the log's start offset. Follows
+        `UnifiedLog.endOffsetForEpoch`.
         """
         return self.leader_epochs.end_offset(leader_epoch, self.end_offset)
 

@@ -1,8 +1,8 @@
 """Checks that consumers can read the records within a produced batch.
 
-A batch with a correct CRC may still be wrong about the number of its records, their lengths, or its codec. As Kafka's
-`LogValidator` does, the framing of all records is checked: lengths, offset deltas, the count, and the uncompressed size
-of compressed batches. Keys and values are not checked.
+A batch with a correct CRC may still have a wrong number of records, wrong lengths, or a wrong codec. Like in Kafka's
+`LogValidator`, the framing of all records is checked: lengths, offset deltas, the count, and the uncompressed size of
+compressed batches. Keys and values are not checked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ INLINE_UNPACKED_BYTES: Final = 256 * 1024
 """Largest uncompressed size of a batch that a processor's thread checks itself."""
 
 _LARGE_BYTES: Final = 16 * 1024 * 1024
-# One large batch is decompressed at a time, so that memory stays bounded.
+# Only one large batch is decompressed at a time, so that memory stays bounded.
 _one_large_at_a_time: Final = threading.Lock()
 
 
@@ -37,13 +37,14 @@ def check_records(
     limits: BatchLimits = DEFAULT_LIMITS,
     max_record_bytes: int = MAX_UNCOMPRESSED_BYTES,
 ) -> None:
-    """Check the records of one batch, which may unpack to so many bytes here, and to no more than the limits anywhere.
+    """Check the records of one batch.
 
-    As in Kafka, `max_record_bytes` is the limit of a record in a compressed batch, without the bytes of its length.
+    Its decompressed size may be at most `max_bytes` in this call, and never above `limits`. As in Kafka,
+    `max_record_bytes` is the limit of a record in a compressed batch, without the bytes of its length.
 
-    Raises KafkaError: INVALID_RECORD for records that are not what the header or they themselves say, CORRUPT_MESSAGE
-    for bytes that are not of the codec, or unpack to more than the limits. Raises UnpacksToMoreError if `max_bytes`
-    is less than those and too little. Of batches that unpack to very much, one is unpacked at a time.
+    Raises KafkaError: INVALID_RECORD for records that contradict the header or themselves, CORRUPT_MESSAGE for bytes
+    that the codec cannot decompress, or that exceed the limits. Raises UnpacksToMoreError if `max_bytes` is lower than
+    the limits and is exceeded. Very large batches are decompressed one at a time.
     """
     codec = header.codec
     body = memoryview(batch)[HEADER_BYTES : header.batch_length + LOG_OVERHEAD_BYTES]
@@ -56,7 +57,7 @@ def check_records(
     try:
         unpacked = decompress(codec, body, min(max_bytes, allowed_bytes, _LARGE_BYTES), OF_THIS_THREAD.scratch)
     except KafkaError:
-        # The library does not report whether the data are garbage or too large.
+        # The library does not tell whether the data are garbage or too large.
         if allowed_bytes <= min(max_bytes, _LARGE_BYTES):
             raise
         if max_bytes <= _LARGE_BYTES:

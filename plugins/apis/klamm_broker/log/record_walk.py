@@ -1,8 +1,7 @@
 """The walk over the framing of the records of a batch: lengths, offset deltas and the count.
 
-One field after the other, this takes an interpreter up to a microsecond per record. mypyc makes a module of C of this
-file, unchanged, which takes a hundredth of that: `KLAMM_COMPILE=1 pip install .` builds klamm so, where there is a C
-compiler.
+Field by field, an interpreter needs up to a microsecond per record. mypyc translates this file, unchanged, to a C
+module that needs a hundredth of that: `KLAMM_COMPILE=1 pip install .` builds klamm that way if there is a C compiler.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from klamm import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    # Whole numbers of 64 bits, which mypyc makes numbers of C of.
+    # Integers of 64 bits, which mypyc translates to C integers.
     from mypy_extensions import i64
 
 # The length of a key or value that is null: -1, in zigzag.
@@ -22,11 +21,11 @@ _LONGEST_VARLONG_BYTES: Final = 10
 
 
 def walk(body: bytes, count: i64) -> i64:
-    """Return where the last of `count` records ends.
+    """Return the position where the last of `count` records ends.
 
     Raises KafkaError(INVALID_RECORD); IndexError if the records are cut short.
     """
-    # `varint` is spelled out where a number takes two bytes: a call costs as much as the rest of a record.
+    # `varint` is written out where a number takes two bytes: a call costs as much as the rest of a record.
     position: i64 = 0
     for index in range(count):
         raw: i64 = body[position]
@@ -39,7 +38,7 @@ def walk(body: bytes, count: i64) -> i64:
             else:
                 raw, position = varint(body, position - 1)
         stop = position + (raw >> 1)
-        # Behind the length, the attributes, which mean nothing, and the timestamp, which may be any.
+        # After the length come the attributes, which are unused, and the timestamp, which may have any value.
         position += 1
         timestamp = position
         while body[position] > 0x7F:
@@ -101,7 +100,7 @@ def _check_headers(body: bytes, position: i64, index: i64) -> i64:
 
 
 def varint(body: bytes, position: i64) -> tuple[i64, i64]:
-    """A number as it is before zigzag, and where it ends. Raises KafkaError, IndexError."""
+    """Return a number before zigzag decoding, and its end position. Raises KafkaError, IndexError."""
     raw: i64 = body[position]
     if raw < 0x80:
         return raw, position + 1
@@ -117,5 +116,5 @@ def varint(body: bytes, position: i64) -> tuple[i64, i64]:
 
 
 def invalid(message: str) -> KafkaError:
-    """The error of records that are not what they say."""
+    """Return the error for records that contradict their framing."""
     return KafkaError(ErrorCode.INVALID_RECORD, message)

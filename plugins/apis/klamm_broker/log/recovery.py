@@ -1,4 +1,4 @@
-"""Opening the directory of a log: unfinished work is finished, and after a crash the tail is checked and cut.
+"""Opens the directory of a log: completes unfinished work, and after a crash checks and cuts the tail.
 
 Follows Kafka's `LogLoader`. The states that compaction can leave behind:
 
@@ -70,9 +70,9 @@ def load_log(
     recovery_point: int,
     is_clean: bool,
 ) -> LoadedLog:
-    """Open all segments of a directory. `is_clean`: it was closed cleanly, so its files are complete.
+    """Open all segments of a directory. `is_clean`: the log was closed cleanly, so its files are complete.
 
-    The offsets are those of the checkpoints. Raises OSError.
+    The offsets come from the checkpoints. Raises OSError.
     """
     files = _finish_unfinished(directory, _list_files(directory), context)
     segments = _open_segments(directory, context, files)
@@ -108,7 +108,9 @@ def load_log(
 
 
 def bytes_from(directory: Path, offset: int) -> int:
-    """The size of the segments from the one on that holds an offset: what is checked after a crash. Raises OSError."""
+    """Return the size of the segments from the one that contains an offset: the amount to check after a crash. Raises
+    OSError.
+    """
     sizes: dict[int, int] = {}
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -119,14 +121,14 @@ def bytes_from(directory: Path, offset: int) -> int:
 
 
 def new_segment(directory: Path, base_offset: int, context: LogContext) -> LogSegment:
-    """An empty segment whose file is there. Raises OSError."""
+    """Return an empty segment whose file exists. Raises OSError."""
     segment = LogSegment(directory, base_offset, context.operations, context.open_files)
     segment.file.create()
     return segment
 
 
 def replay(segments: list[LogSegment], producers: ProducerStateManager, start_offset: int, end_offset: int) -> None:
-    """Update the producers' state with the batches from one offset to another. Raises OSError."""
+    """Update the producers' state with the batches between two offsets. Raises OSError."""
     if start_offset >= end_offset:
         return
     for index, segment in enumerate(segments):
@@ -157,7 +159,7 @@ def _open_segments(directory: Path, context: LogContext, files: dict[tuple[int, 
 def _first_doubtful_offset(
     segments: list[LogSegment], files: dict[tuple[int, str], int], recovery_point: int, *, is_clean: bool
 ) -> int | None:
-    """The offset from which segments must be checked; None if no check is needed."""
+    """Return the offset from which segments must be checked; None if no check is needed."""
     without_index = (
         segment.base_offset
         for segment in segments
@@ -171,7 +173,7 @@ def _first_doubtful_offset(
 
 
 class _Recovery:
-    """Checks what a crash may have damaged."""
+    """Checks the part of a log that a crash may have damaged."""
 
     def __init__(
         self,
@@ -188,9 +190,9 @@ class _Recovery:
         self._snapshots = snapshots
 
     def run(self, start_offset: int, log_start_offset: int) -> None:
-        """Check all batches from the segment on that holds an offset, cut at the first bad one, rebuild what follows.
+        """Check all batches from the segment that contains an offset, cut at the first bad one, and rebuild the rest.
 
-        Leaves the producers' state as of the end of the log. Segments behind a bad batch are set aside.
+        Leaves the producers' state as of the end of the log. Segments after a bad batch are set aside.
         """
         segments = self._segments
         first = max(0, bisect_right(segments, start_offset, key=lambda segment: segment.base_offset) - 1)
@@ -202,7 +204,7 @@ class _Recovery:
             if self._check(segment):
                 _set_aside(segments[index + 1 :], self._context)
                 del segments[index + 1 :]
-                # A clean shutdown syncs records, and after it nothing looks for what was cut.
+                # A clean shutdown syncs records, and the next start does not look for cut segments.
                 segment.sync()
                 self._context.operations.sync_directory(segment.file.path.parent)
                 return
@@ -226,7 +228,9 @@ class _Recovery:
         return cut_bytes
 
     def _cut(self, segment: LogSegment, size_bytes: int) -> None:
-        """Cut a segment behind its last sound batch. What looks like more than one torn write is kept aside."""
+        """Cut a segment after its last sound batch. If the rest looks like more than one torn write, a copy of it is
+        kept.
+        """
         cut_bytes = size_bytes - segment.size_bytes
         log.warning("%s: %d bytes are cut off its end", segment.file.path, cut_bytes)
         if not _is_torn_write(segment.file, segment.size_bytes, size_bytes):
@@ -238,7 +242,7 @@ class _Recovery:
 
 
 def _is_torn_write(file: LogFile, start: int, end: int) -> bool:
-    """Return True if a part of a file is the beginning of one batch, or only zeros, as a crash leaves it."""
+    """Return True if a part of a file is the beginning of one batch, or only zeros, which a crash may leave."""
     data = file.read(start, min(HEADER_BYTES, end - start))
     if len(data) < HEADER_BYTES:
         return True

@@ -52,5 +52,5 @@ def _too_old(segments: Sequence[LogSegment], config: LogConfig, now_ms: int) -> 
 
 
 def _with_data(segments: Sequence[LogSegment]) -> Sequence[LogSegment]:
-    """All but an active segment that has nothing yet."""
+    """Return all segments except an active one that has no data yet."""
     return segments if segments[-1].size_bytes else segments[:-1]

@@ -91,15 +91,15 @@ class LogSegment:
         self.index_bytes = 0
         self.roll_jitter_ms = 0
         self.created_ms: int | None = None
-        # Largest timestamp of the first batch, by which the segment's age is measured; None: not known yet.
+        # Largest timestamp of the first batch, from which the segment's age is measured; None: not known yet.
         self.first_timestamp_ms: int | None = None
-        # Largest timestamp so far and the last offset of the batch that has it; None: to be taken from the index.
+        # Largest timestamp so far and the last offset of the batch that has it; None: to be read from the index.
         self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset) if is_new else None
         self._bytes_since_index_entry = 0
-        # Base offsets and positions of the batches appended last, without gaps. Readers search them while they grow,
-        # so positions are appended first, and both are replaced together.
+        # Base offsets and positions of the latest batches, without gaps. Readers search them while they grow, so
+        # positions are appended first, and both are replaced together.
         self._recent: tuple[list[int], list[int]] = ([], [])
-        # Bytes of a failed write may lie behind the end.
+        # True if bytes of a failed write may follow the end.
         self._torn = False
 
     # Writing
@@ -112,10 +112,10 @@ class LogSegment:
         max_timestamp_ms: int,
         index_interval_bytes: int,
     ) -> None:
-        """Write a batch at the end. Raises OSError, and then the segment is as before."""
+        """Write a batch at the end. Raises OSError, and then the segment is unchanged."""
         position = self.size_bytes
         if self._max_timestamp is None:
-            # It may have to be read. If that fails, nothing has been written that no one would cut off.
+            # The index may have to be read. If that fails, no bytes are in the file yet that would have to be cut off.
             self.max_timestamp()
         try:
             if self._torn:
@@ -139,7 +139,7 @@ class LogSegment:
         max_timestamp_ms: int,
         index_interval_bytes: int,
     ) -> None:
-        """Take a batch that lies at the end of the file into the indexes and the size."""
+        """Add a batch at the end of the file to the indexes and the size."""
         highest = self._max_timestamp or self.max_timestamp()
         self.size_bytes = position + size_bytes
         if max_timestamp_ms > highest[0]:
@@ -154,7 +154,7 @@ class LogSegment:
         self._bytes_since_index_entry += size_bytes
 
     def resume(self) -> None:
-        """Get ready to append to a segment that has batches already."""
+        """Prepare to append to a segment that already has batches."""
         self.index_bytes = self.offset_index.size_bytes
         self._bytes_since_index_entry = self.size_bytes - self.offset_index.last_position()
 
@@ -167,7 +167,7 @@ class LogSegment:
             return
 
     def cut_torn_tail(self) -> None:
-        """Remove what a failed write has left behind the end. Raises OSError."""
+        """Remove the bytes that a failed write has left after the end. Raises OSError."""
         if self._torn:
             self.file.truncate(self.size_bytes)
             self._torn = False
@@ -191,7 +191,7 @@ class LogSegment:
         self.transaction_index.flush(sync=sync)
 
     def sync(self) -> None:
-        """Make the segment durable, indexes and all. Raises OSError."""
+        """Make the segment with its indexes durable. Raises OSError."""
         self.file.sync()
         self.flush_indexes(sync=True)
 
@@ -234,7 +234,7 @@ class LogSegment:
     # Reading
 
     def position_of(self, offset: int, end: int) -> int | None:
-        """Return the position of the batch that holds an offset, or of the next batch; None if there is none below
+        """Return the position of the batch that contains an offset, or of the next batch; None if there is none below
         `end`.
 
         In the active segment the offset must be below the end of the log.
@@ -254,7 +254,7 @@ class LogSegment:
         return read_headers(self.file, start, self.size_bytes if end is None else end)
 
     def header_at(self, position: int) -> RecordBatchHeader:
-        """The header of the batch that starts there. Raises OSError if the log was cut before it meanwhile."""
+        """Return the header of the batch at a position. Raises OSError if the log was cut before it meanwhile."""
         if position + HEADER_BYTES <= self.size_bytes:
             data = self.file.read(position, HEADER_BYTES)
             if len(data) == HEADER_BYTES:
@@ -262,14 +262,14 @@ class LogSegment:
         raise OSError(f"{self.file.path} ends before byte {position}")
 
     def next_offset(self) -> int:
-        """The offset behind the last record."""
+        """Return the offset after the last record."""
         next_offset = self.base_offset
         for batch in read_headers(self.file, self.offset_index.last_position(), self.size_bytes):
             next_offset = batch.header.last_offset + 1
         return next_offset
 
     def offset_beyond(self, position: int) -> int | None:
-        """An offset that no record before `position` reaches; None if the index has no such entry."""
+        """Return an offset that is above all records before `position`; None if the index has no such entry."""
         relative_offset = self.offset_index.offset_at(position)
         return None if relative_offset is None else self.base_offset + relative_offset
 
@@ -282,7 +282,7 @@ class LogSegment:
         return self.first_timestamp_ms
 
     def max_timestamp(self) -> tuple[int, int]:
-        """The largest timestamp, or -1, and the last offset of the batch that has it."""
+        """Return the largest timestamp, or -1, and the last offset of the batch that has it."""
         found = self._max_timestamp
         if found is None:
             last = self.time_index.last()
@@ -304,7 +304,7 @@ class LogSegment:
         return (self.file, self.offset_index, self.time_index, self.transaction_index)
 
     def directory_moved(self, directory: Path) -> None:
-        """The directory has another name now."""
+        """Note the new name of the directory."""
         for part in self._parts():
             part.path = directory / part.path.name
 

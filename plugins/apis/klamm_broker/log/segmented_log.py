@@ -24,7 +24,9 @@ _T = TypeVar("_T")
 
 
 class SegmentedLog(LogReader):
-    """Opening a log; rolling, dropping, replacing and cutting its segments. All changes are made under its lock."""
+    """The segments of a log: opening, rolling, dropping, replacing and cutting them. All changes are made under its
+    lock.
+    """
 
     __slots__ = (
         "_context",
@@ -87,7 +89,7 @@ class SegmentedLog(LogReader):
         self.topic_id = b""
         self.partition = partition
         self._directory = stored_directory(directory)
-        # The number in `NewDirectories`, 0 if it has none, of a directory that may not be durable; None: it is.
+        # Number in `NewDirectories` of a directory that may not be durable, 0 if it has none; None: it is durable.
         self._new_directory: int | None = None
         self.recovery_point = loaded.recovery_point
         self._context = context
@@ -95,14 +97,15 @@ class SegmentedLog(LogReader):
         self._snapshots = loaded.snapshots
         self._refusal: KafkaError | None = None
         self._disk_refuses = False
-        # The checkpoint of log start offsets has one that is not before it.
+        # The checkpoint of log start offsets has this offset or a later one.
         self._durable_start = loaded.log_start_offset
-        # Segments from whose end failed writes were cut, until that is durable. Guarded by `_lock`.
+        # Segments from whose end failed writes were cut, until the cut is durable. Guarded by `_lock`.
         self._cut: tuple[LogSegment, ...] = ()
         self._flushed_ms = context.clock.wall_ms()
         # Protects the segments, the offsets and the refusal: one thread changes the log at a time.
         self._lock = threading.Lock()
-        # Held for a flush, while appends go on. Most logs are never flushed before they are closed, and have none.
+        # Held during a flush, while appends continue. Most logs are never flushed before they are closed, and have
+        # none.
         self._flush_lock: threading.Lock | None = None
         self.config = config
         self._publish(end_offset)
@@ -122,7 +125,7 @@ class SegmentedLog(LogReader):
         raise NotImplementedError
 
     def _publish(self, end_offset: int) -> None:
-        """Publish what was written to readers."""
+        """Make the written records visible to readers."""
         active = self._segments[-1]
         undecided = self._producers.first_undecided_offset
         stable_offset = end_offset if undecided is None else max(undecided, self.log_start_offset)
@@ -140,7 +143,7 @@ class SegmentedLog(LogReader):
             return True
         first_timestamp_ms = active.first_timestamp()
         if first_timestamp_ms >= 0:
-            # As in Kafka, a batch without timestamps never ends a segment that began with one.
+            # As in Kafka, a batch without timestamps never ends a segment whose first batch has one.
             age_ms = timestamp_ms - first_timestamp_ms
         else:
             if active.created_ms is None:
@@ -160,7 +163,7 @@ class SegmentedLog(LogReader):
         end_offset, active, _size_bytes, stable_offset = self._tail
         active.seal()
         if active in self._cut:
-            # Recovery checks no more than the segment of the recovery point, which is the next one from here on.
+            # Recovery checks only from the segment of the recovery point on, which is the new segment from now on.
             active.sync()
             self._cut = tuple(segment for segment in self._cut if segment is not active)
         self._snapshots.write(self._producers, end_offset)
@@ -179,7 +182,9 @@ class SegmentedLog(LogReader):
         return segment
 
     def delete_old_segments(self, now_ms: int) -> int:
-        """Drop segments that are too old, too many, or before the log's start; how many. Raises KafkaError."""
+        """Drop segments that are too old, too many, or before the log's start; return their number. Raises
+        KafkaError.
+        """
         with self._lock:
             if self._refusal is not None:
                 return 0
@@ -195,13 +200,13 @@ class SegmentedLog(LogReader):
         old, self._segments = self._segments[:count], self._segments[count:]
         self.log_start_offset = max(self.log_start_offset, self._segments[0].base_offset)
         self._publish(self.end_offset)
-        # First of all: on a full disk nothing else that follows may succeed.
+        # First of all: on a full disk no later step may succeed.
         self._drop(old)
         self.leader_epochs.truncate_from_start(self.log_start_offset)
         return count
 
     def _roll_to_delete(self, now_ms: int, count: int) -> int:
-        """Roll, so that all segments that hold records can go; how many go."""
+        """Roll, so that all segments with records can be dropped; return the number of segments to drop."""
         try:
             self._roll(now_ms)
         except OSError as error:
@@ -223,10 +228,10 @@ class SegmentedLog(LogReader):
                 self._snapshots.remove(segment.base_offset)
 
     def replace_segments(self, old: tuple[LogSegment, ...], replacement: LogSegment) -> bool:
-        """Put a compacted segment, whose files have the suffix `.swap`, in the place of others that follow each other.
+        """Replace adjacent segments by a compacted segment, whose files have the suffix `.swap`.
 
-        False if one of them was deleted meanwhile. If renaming fails midway the log takes no more records, and the next
-        start finishes it.
+        Returns False if one of them was deleted meanwhile. If renaming fails midway the log accepts no more records,
+        and the next start completes the renaming.
         """
         with self._lock:
             segments = self._segments
@@ -242,7 +247,7 @@ class SegmentedLog(LogReader):
             return True
 
     def _refuse(self, error: OSError) -> KafkaError:
-        """Take no more records until the log is opened again."""
+        """Accept no more records until the log is opened again."""
         log.error("%s accepts no more records: %s", self.directory, error)
         self._refusal = storage_error(error)
         return self._refusal
@@ -250,7 +255,7 @@ class SegmentedLog(LogReader):
     def delete_records(self, offset: int) -> None:
         """Move the log's start forward to an offset; it stays moved after a crash. Follows KIP-107.
 
-        Raises KafkaError: OFFSET_OUT_OF_RANGE behind the high watermark, KAFKA_STORAGE_ERROR.
+        Raises KafkaError: OFFSET_OUT_OF_RANGE above the high watermark, KAFKA_STORAGE_ERROR.
         """
         with self._lock:
             if offset > self.high_watermark:
@@ -280,7 +285,7 @@ class SegmentedLog(LogReader):
         end_offset = offset
         if position is not None and offset > self.log_start_offset:
             end_offset = max(self.log_start_offset, min(offset, active.header_at(position).base_offset))
-        # Readers first: none may find what is about to go.
+        # Readers first: none may find a segment that is about to be removed.
         self._segments = kept
         self._tail = (end_offset, active, active.size_bytes if position is None else position, end_offset)
         self.log_start_offset = min(self.log_start_offset, end_offset)
@@ -302,6 +307,6 @@ class SegmentedLog(LogReader):
 
 
 def storage_error(error: OSError) -> KafkaError:
-    """Return the error that a client gets for a failed call of the disk."""
-    # Without the path, which is none of a client's business.
+    """Return the error that a client gets for a failed system call."""
+    # Without the path, which clients need not know.
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.strerror or "The disk fails.")

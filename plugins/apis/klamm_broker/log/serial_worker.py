@@ -1,4 +1,4 @@
-"""`SerialWorker`: a thread that runs one function after the other, for work too long for the submitting thread."""
+"""`SerialWorker`: a thread that runs one function after the other, for work that would delay the submitting thread."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ log = logging.getLogger("klamm.broker.log")
 
 
 class SerialWorker:
-    """Any thread may submit. The thread begins with the first work; `close` ends it once all work is done."""
+    """Any thread may submit work. The thread starts with the first work; `close` ends it once all work is done."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        # Protects the thread: it starts with the first work, and ends once.
+        # Protects the thread: it is started by the first work, and ended once.
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Do it later; what it raises is logged."""
+        """Run a function later; its exceptions are logged."""
         with self._lock:
             self._work.put(work)
             if self._thread is None:
@@ -34,7 +34,7 @@ class SerialWorker:
                     self._thread = thread
 
     def close(self) -> None:
-        """Wait for what was submitted."""
+        """Wait for the submitted work."""
         with self._lock:
             thread, self._thread = self._thread, None
             if thread is not None:

@@ -1,4 +1,6 @@
-"""Producer snapshots on disk: one `.snapshot` at the start of each segment and one where the log ended at a close."""
+"""Producer snapshots on disk: one `.snapshot` at the start of each segment and one at the end of the log from its last
+close.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +16,26 @@ log = logging.getLogger("klamm.broker.log")
 
 
 class ProducerSnapshots:
-    """The snapshots of one log, by the offset where they were taken. Guarded by the log's lock."""
+    """The snapshots of one log, by the offset at which they were taken. Guarded by the log's lock."""
 
     __slots__ = ("_directory", "_operations", "offsets")
 
     def __init__(self, directory: Path, operations: FileOperations, offsets: set[int]) -> None:
         self._directory = stored_directory(directory)
         self._operations = operations
-        # Not a set: most logs have one or none.
+        # Not a set: most logs have one snapshot or none.
         self.offsets = tuple(offsets)
 
     def write(self, producers: ProducerStateManager, offset: int) -> None:
-        """Keep the state as of an offset. Raises OSError."""
+        """Store the state as of an offset. Raises OSError."""
         if offset not in self.offsets:
             self._operations.replace_content(self._path(offset), producers.snapshot(), sync=False)
             self.offsets = (*self.offsets, offset)
 
     def load_latest(self, producers: ProducerStateManager, log_start_offset: int, offset: int) -> int:
-        """Load the last sound snapshot that lies behind the log's start and not behind an offset.
+        """Load the latest sound snapshot between the log's start and an offset.
 
-        The offset from where batches must be replayed. Snapshots that cannot be read are removed.
+        Returns the offset from which batches must be replayed. Snapshots that cannot be read are removed.
         """
         producers.clear()
         for candidate in sorted(self.offsets, reverse=True):
@@ -49,18 +51,18 @@ class ProducerSnapshots:
         return log_start_offset
 
     def remove(self, offset: int) -> None:
-        """Drop the snapshot of an offset, if there is one."""
+        """Remove the snapshot of an offset if it exists."""
         if offset in self.offsets:
             self.offsets = tuple(each for each in self.offsets if each != offset)
             self._operations.remove(self._path(offset))
 
     def remove_behind(self, offset: int) -> None:
-        """Drop those that lie behind an offset."""
+        """Remove the snapshots after an offset."""
         for candidate in [each for each in self.offsets if each > offset]:
             self.remove(candidate)
 
     def keep_only(self, offsets: set[int]) -> None:
-        """Drop those of other offsets, except for the last one."""
+        """Remove the snapshots of other offsets, except the last one."""
         for candidate in sorted(self.offsets)[:-1]:
             if candidate not in offsets:
                 self.remove(candidate)

@@ -17,7 +17,7 @@ class TimestampedOffset(NamedTuple):
 
 
 def first_record_since(segment: LogSegment, timestamp_ms: int, start_offset: int) -> TimestampedOffset | None:
-    """The first record of a segment, from `start_offset` on, whose timestamp is `timestamp_ms` or larger."""
+    """Return the first record of a segment, from `start_offset` on, whose timestamp is `timestamp_ms` or larger."""
     end = segment.size_bytes
     first_possible = max(segment.base_offset + segment.time_index.lookup(timestamp_ms), start_offset)
     start = segment.position_of(first_possible, end)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _RESOURCE_TYPES, _PATTERN_TYPES, _OPERATIONS, _PERMISSIONS = (
     frozenset(kind) - {0} for kind in (ResourceType, PatternType, AclOperation, AclPermission)
 )
-"""Without UNKNOWN, whose code is 0 in all of these."""
+"""Without UNKNOWN, whose code is 0 in each of these."""
 
 
 class WireFilter(Protocol):
@@ -30,9 +30,9 @@ class WireFilter(Protocol):
 
 
 def authorizer_of(context: RequestContext, operation: AclOperation) -> Authorizer:
-    """The listener's authorizer, if the client may do that to the cluster.
+    """Return the listener's authorizer if the client may perform the operation on the cluster.
 
-    Raises KafkaError SECURITY_DISABLED where there is none, CLUSTER_AUTHORIZATION_FAILED.
+    Raises KafkaError SECURITY_DISABLED if there is none, CLUSTER_AUTHORIZATION_FAILED.
     """
     authorizer = context.listener.authorizer
     if authorizer is None:
@@ -62,13 +62,13 @@ def is_known(wire: WireFilter) -> bool:
 
 
 def refuse_unknown(context: RequestContext) -> Pending:
-    """End the connection of a client that has sent an unknown type, operation or permission, as Kafka does."""
+    """End the connection of a client that has sent an unknown type, operation or permission, like Kafka does."""
     context.close_connection("an ACL has an unknown type, operation or permission")
     return context.later()
 
 
 def filter_of(wire: WireFilter) -> AclBindingFilter:
-    """The filter, of one that `is_known`."""
+    """Return the filter; the argument must satisfy `is_known`."""
     return AclBindingFilter(
         ResourceType(wire.resource_type_filter),
         wire.resource_name_filter,

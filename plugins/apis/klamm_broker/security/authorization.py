@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from klamm import RequestContext
 
 NOT_REQUESTED: Final = -(2**31)
-"""The value of authorized operations in a response whose request did not ask for them."""
+"""The value of authorized operations in a response to a request that did not ask for them."""
 
 _OPERATIONS: Final = {
     ResourceType.TOPIC: (
@@ -45,7 +45,7 @@ _OPERATIONS: Final = {
         AclOperation.IDEMPOTENT_WRITE,
     ),
 }
-"""What can be done to a resource of each type; Kafka's `AclEntry.supportedOperations`."""
+"""The operations on a resource of each type; Kafka's `AclEntry.supportedOperations`."""
 
 _MESSAGES: Final = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
@@ -53,13 +53,13 @@ _MESSAGES: Final = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
 }
-"""What Kafka's tools show for these codes; some clients show the message alone."""
+"""Messages of Kafka's tools for these codes; some clients show only the message."""
 
 _ALL: Final = {kind: sum(1 << operation for operation in operations) for kind, operations in _OPERATIONS.items()}
 
 
 def denial(code: ErrorCode) -> KafkaError:
-    """A denial, with the text that Kafka gives it."""
+    """Return a denial with Kafka's message."""
     return KafkaError(code, _MESSAGES[code])
 
 
@@ -79,7 +79,9 @@ def may_transactional_id(context: RequestContext, operation: AclOperation, trans
 
 
 def shows(context: RequestContext, operation: AclOperation, kind: ResourceType, name: str) -> bool:
-    """Return True if the client may do that to what it did not name, e.g. in a list: no decision that is recorded."""
+    """Return True if the client may perform the operation on something it did not name, e.g. in a list. This decision
+    is not recorded.
+    """
     return context.authorize(operation, kind, name, log_if_denied=False, log_if_allowed=False)
 
 
@@ -113,14 +115,16 @@ def require_cluster(context: RequestContext, operation: AclOperation) -> None:
 
 
 def denied_topics(context: RequestContext, operation: AclOperation, names: Iterable[str]) -> frozenset[str]:
-    """The topics to which the client may not do that."""
+    """Return the topics on which the client may not perform the operation."""
     if context.listener.authorizer is None:
         return frozenset()
     return frozenset(name for name in set(names) if not may_topic(context, operation, name))
 
 
 def authorized_operations(context: RequestContext, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
-    """The bit field of what the client may do on a resource (KIP-430). A bit's number is the operation's code."""
+    """Return the bit field of the operations that the client may perform on a resource (KIP-430). A bit's number is the
+    operation's code.
+    """
     if context.listener.authorizer is None:
         return _ALL[kind]
     return sum(1 << operation for operation in _OPERATIONS[kind] if shows(context, operation, kind, name))

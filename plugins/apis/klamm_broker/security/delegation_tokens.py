@@ -1,8 +1,8 @@
 """`DelegationTokens`: create, renew and expire delegation tokens (KIP-48, KIP-373).
 
 Follows Kafka's `DelegationTokenControlManager` and `DelegationTokenManager`. A token's secret is the HMAC-SHA-512 of
-its id under the server's key. It is not kept: what is durable, in the shared table `delegation_tokens`, are the SCRAM
-credentials of it, and a fingerprint of the key, so that another key makes older tokens void.
+its id under the server's key. The secret itself is not stored. The shared table `delegation_tokens` stores the SCRAM
+credentials derived from it, and a fingerprint of the key: with another key, older tokens become invalid.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class DelegationTokens:
         self._counts = _by_owner(tokens)
 
     def hmac_of(self, token_id: str) -> bytes:
-        """The secret of a token; in base64 it is the password of the client that logs in with it."""
+        """Return the secret of a token; in base64 it is the password of a client that logs in with the token."""
         assert self._key is not None
         return _HMAC(self._key, token_id.encode())
 
@@ -88,17 +88,17 @@ class DelegationTokens:
         renewers: Iterable[KafkaPrincipal],
         max_lifetime_ms: int,
     ) -> DelegationToken:
-        """A new token, durable. Takes some milliseconds.
+        """Create a token durably and return it. Takes some milliseconds.
 
-        Raises KafkaError: DELEGATION_TOKEN_AUTH_DISABLED; POLICY_VIOLATION for more than
-        `delegation.token.max.per.owner` or `delegation.token.max.bytes`.
+        Raises KafkaError: DELEGATION_TOKEN_AUTH_DISABLED; POLICY_VIOLATION if `delegation.token.max.per.owner` or
+        `delegation.token.max.bytes` is exceeded.
         """
         self.require_enabled()
         with self._lock:
             self._require_room(owner)
         now_ms = self._clock.wall_ms()
         lifetime_ms = min(self._max_lifetime_ms, max_lifetime_ms) if max_lifetime_ms > 0 else self._max_lifetime_ms
-        # The first bit is zero so that no id begins with a dash, which command lines take for an option.
+        # The first bit is zero so that no id begins with a dash, which command lines interpret as an option.
         first, *others = self._random_bytes(16)
         token_id = base64.urlsafe_b64encode(bytes([first & 0x7F, *others])).decode().rstrip("=")
         secret = self.hmac_of(token_id)
@@ -117,7 +117,7 @@ class DelegationTokens:
             },
         )
         with self._lock:
-            # Others may have been made meanwhile.
+            # Other tokens may have been created meanwhile.
             self._require_room(owner)
             self._put(token)
             self._ids[secret] = token_id
@@ -142,7 +142,7 @@ class DelegationTokens:
         return expiry_ms
 
     def expire(self, secret: bytes, principal: KafkaPrincipal, expiry_time_period_ms: int) -> int:
-        """Set the expiry of a token; a negative period is at once. Returns the new expiry. Raises KafkaError."""
+        """Set the expiry of a token; a negative period means at once. Returns the new expiry. Raises KafkaError."""
         with self._lock:
             token = self._of(secret, principal)
             if expiry_time_period_ms < 0:
@@ -213,9 +213,10 @@ def require_token_requests(context: RequestContext) -> None:
 
 
 def new_expiry(context: RequestContext, change: Callable[[], int]) -> tuple[ErrorCode, int]:
-    """The response to a request that changes a token's expiry: an error code, and the new expiry in milliseconds.
+    """Return the response to a request that changes a token's expiry: an error code, and the new expiry in
+    milliseconds.
 
-    -1 where the client may not do that, or `change` raises KafkaError.
+    The expiry is -1 if the client may not do that, or `change` raises KafkaError.
     """
     try:
         require_token_requests(context)

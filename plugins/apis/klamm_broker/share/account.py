@@ -1,4 +1,4 @@
-"""`ShareAccount`: what one share partition counts of the limit for all of them."""
+"""`ShareAccount`: the amount that one share partition counts towards the limit for all of them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from klamm_broker.limits import Ledger
 
 PARTITION_BYTES: Final = 3072
-"""About what a share partition takes with `FREE_RUNS`, in memory and on disk."""
+"""Approximate size of a share partition with `FREE_RUNS`, in memory and on disk."""
 FREE_RUNS: Final = 4
 RUN_BYTES: Final = 256
 
 
 class ShareAccount:
-    """Account of one partition, for who has made it. The caller holds the partition's lock."""
+    """Account of one partition, which counts towards its creator's share. The caller holds the partition's lock."""
 
     __slots__ = ("_base_bytes", "_charged", "_ledger", "_owner")
 
@@ -24,16 +24,16 @@ class ShareAccount:
         self._ledger = ledger
         self._owner = owner
         self._base_bytes = PARTITION_BYTES + text_bytes(group_id)
-        # None once it is closed.
+        # None once the account is closed.
         self._charged: int | None = 0
 
     def open(self) -> None:
-        """Count a new partition. Raises KafkaError(GROUP_MAX_SIZE_REACHED) where there is no room."""
+        """Count a new partition. Raises KafkaError(GROUP_MAX_SIZE_REACHED) if there is no room."""
         self._ledger.require(self._owner, self._base_bytes)
         self._charged = self._base_bytes
 
     def count(self, runs: int) -> None:
-        """Count a partition with so many runs of records in flight, whatever the limit."""
+        """Count a partition with this number of runs of records in flight, whatever the limit."""
         if self._charged is None:
             return
         charge = self._base_bytes + RUN_BYTES * max(0, runs - FREE_RUNS)
@@ -42,7 +42,7 @@ class ShareAccount:
             self._charged = charge
 
     def has_room(self) -> bool:
-        """Return whether it may have one run more."""
+        """Return True if the partition may have one more run."""
         return self._ledger.fits(self._owner, RUN_BYTES, in_use=True)
 
     def close(self) -> None:

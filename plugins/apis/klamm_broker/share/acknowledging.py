@@ -34,7 +34,7 @@ class AcknowledgedPartition(NamedTuple):
 def find_partition(
     broker: BrokerServices, context: RequestContext, topic_id: bytes, index: int
 ) -> tuple[Partition | None, ErrorCode]:
-    """A partition that the client may read, or None and the reason."""
+    """Return a partition that the client may read, or None and the reason."""
     topic = broker.topics.by_id(topic_id)
     if topic is None:
         return None, ErrorCode.UNKNOWN_TOPIC_ID
@@ -55,7 +55,7 @@ def acknowledge(
     *,
     may_renew: bool,
 ) -> None:
-    """Acknowledge, partition by partition. `then` gets the outcomes once, when all are durable, on any thread."""
+    """Acknowledge in each partition. `then` gets the outcomes once, when all are durable, on any thread."""
     outcomes: dict[TopicPartition, Outcome] = {}
     topics: set[Topic] = set()
     started: list[tuple[TopicPartition, Callable[[Callable[[Outcome], None]], None]]] = []
@@ -119,7 +119,7 @@ def _renews(acknowledgements: Iterable[Acknowledgement]) -> bool:
 
 
 def _checked(batches: Sequence[Any], may_renew: bool) -> list[Acknowledgement] | None:
-    """The acknowledgements, or None if they are not in order, overlap, or have types that do not fit."""
+    """Return the acknowledgements; None if they are out of order, overlap, or have invalid types."""
     last_type = AcknowledgeType.RENEW if may_renew else AcknowledgeType.REJECT
     end = -1
     found = []

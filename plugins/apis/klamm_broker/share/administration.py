@@ -18,7 +18,9 @@ NO_OFFSET = -1
 
 
 class DescribedOffset(NamedTuple):
-    """The offset from which a group reads a partition: -1 for both if it has not read it. `lag` is in records."""
+    """The offset from which a group reads a partition; both fields are -1 if it has not read it. `lag` is in
+    records.
+    """
 
     start_offset: int = NO_OFFSET
     lag: int = NO_OFFSET
@@ -65,9 +67,9 @@ def _empty(group: ShareGroup) -> ShareGroup:
 
 
 def share_group_to_alter(broker: BrokerServices, group_id: str, new_owner: str | None) -> ShareGroup | None:
-    """A share group without members, a new one for `new_owner` if one is given; None if there is none.
+    """Return a share group without members; if there is none, a new one for `new_owner` if given, else None.
 
-    Raises KafkaError: NON_EMPTY_GROUP, GROUP_MAX_SIZE_REACHED; GROUP_ID_NOT_FOUND for a group of another kind, if one
+    Raises KafkaError: NON_EMPTY_GROUP, GROUP_MAX_SIZE_REACHED; GROUP_ID_NOT_FOUND for a group of another type, if one
     is to be created.
     """
     try:
@@ -78,7 +80,7 @@ def share_group_to_alter(broker: BrokerServices, group_id: str, new_owner: str |
             return None
         raise
     with group:
-        # Of a group that begins so, Kafka counts the empty assignment as that of its first epoch.
+        # For a group that starts this way, Kafka counts the empty assignment as the assignment of its first epoch.
         group.assignment_epoch = group.assignment_epoch or group.epoch
     return group
 
@@ -86,9 +88,10 @@ def share_group_to_alter(broker: BrokerServices, group_id: str, new_owner: str |
 def alter(
     broker: BrokerServices, group: ShareGroup, offsets: Mapping[Partition, int], owner: str
 ) -> dict[Partition, KafkaError]:
-    """Let a group without members begin at these offsets; durable on return. What is new counts for `owner`.
+    """Let a group without members begin at these offsets; durable on return. New state counts towards the share of
+    `owner`.
 
-    Returns the errors of partitions that are not altered: GROUP_MAX_SIZE_REACHED where there is no room for a new one.
+    Returns the errors of partitions that are not altered: GROUP_MAX_SIZE_REACHED if there is no room for a new one.
     Raises StoreError.
     """
     starts: list[tuple[LiveSharePartition, int]] = []

@@ -1,7 +1,8 @@
-"""Dead-letter topics of share groups (KIP-1191): what a group gives up is written to a topic, if it has one.
+"""Dead-letter topics of share groups (KIP-1191): records that a group gives up are written to a topic, if the group has
+one.
 
 A record that a member has rejected, or that was delivered too often, is ARCHIVING until its letter is written, and then
-ARCHIVED, whether that has succeeded or not. After a restart letters of records that are still ARCHIVING are written
+ARCHIVED, whether the write succeeded or not. After a restart, letters of records that are still ARCHIVING are written
 again. Follows Kafka's `ShareGroupDLQStateManager`.
 """
 
@@ -39,7 +40,7 @@ _EXCEEDED: Final = "Offset delivery count exceeded the threshold."
 
 
 class Letter(NamedTuple):
-    """Neighbouring offsets that a group has given up, both ends included."""
+    """Adjacent offsets that a group has given up, both ends included."""
 
     first: int
     last: int
@@ -63,14 +64,16 @@ class DeadLetters(Protocol):
     """The receiver of share partitions' dead letters."""
 
     def is_on(self, group_id: str, /) -> bool:
-        """Return True if what this group gives up gets a letter."""
+        """Return True if records that this group gives up get letters."""
 
     def send(self, live: SharePartitionKept, given_up: Sequence[Run], /) -> None:
-        """Write letters, without waiting; `letters_sent` is called with each run when they are there or cannot be."""
+        """Write letters, without waiting; `letters_sent` is called with each run once they are written or have
+        failed.
+        """
 
 
 class NoDeadLetters:
-    """Dead letters of a broker that has none."""
+    """The dead letters of a broker that writes none."""
 
     def is_on(self, _group_id: str) -> bool:
         return False
@@ -81,7 +84,7 @@ class NoDeadLetters:
 
 
 class DeadLetterTopics:
-    """Writes letters on a thread that may wait. `is_served()` says that `share.version` has dead letters."""
+    """Writes letters on a thread that may wait. `is_served()` returns whether `share.version` supports dead letters."""
 
     def __init__(
         self,
@@ -107,7 +110,7 @@ class DeadLetterTopics:
     def send(self, live: SharePartitionKept, given_up: Sequence[Run]) -> None:
         limit = self._configs.share_delivery_count_limit(live.key.group_id)
         letters = [
-            # After a start it is not known any more that a member has rejected them.
+            # After a start it is unknown whether a member has rejected them.
             Letter(run.first, run.last, run.delivery_count, run.is_rejected or run.delivery_count < limit)
             for run in given_up
         ]
@@ -159,7 +162,7 @@ class DeadLetterTopics:
         copied: Mapping[int, Record],
         topic: Topic,
     ) -> Iterator[list[Record]]:
-        """Yield letters for one batch after another, each as large as one may be in the topic."""
+        """Yield batches of letters, each as large as the topic allows."""
         now_ms = self._clock.wall_ms()
         most_bytes = topic.partitions[0].log.config.max_message_bytes
         context = _context(group_id, source, letter)
@@ -195,7 +198,7 @@ class DeadLetterTopics:
         try:
             return self._topics.create(name, settings.num_partitions, configs)
         except KafkaError:
-            # A client may have created it meanwhile.
+            # A client may have created the topic meanwhile.
             topic = self._topics.get(name)
             if topic is None:
                 raise
@@ -206,7 +209,7 @@ _NOTHING: Final = Record()
 
 
 def _context(group_id: str, source: Partition, letter: Letter) -> tuple[tuple[str, bytes], ...]:
-    """Return the headers that all letters of a range have: those before their offset, and behind it."""
+    """Return the headers that all letters of a range share: those before their offset, and those after it."""
     return (
         ("__dlq.errors.topic", source.topic.name.encode()),
         ("__dlq.errors.partition", str(source.index).encode()),
@@ -217,13 +220,13 @@ def _context(group_id: str, source: Partition, letter: Letter) -> tuple[tuple[st
 
 
 def _most_bytes_of(record: Record) -> int:
-    """Return what a record takes at most: its fields, and what stands before each."""
+    """Return an upper bound of the size of a record: its fields, and their length prefixes."""
     headers = sum(len(name) + len(value or b"") + 2 * _NUMBER_BYTES for name, value in record.headers)
     return len(record.key or b"") + len(record.value or b"") + headers + 7 * _NUMBER_BYTES
 
 
 def _copied(source: Partition, first: int, last: int) -> dict[int, Record]:
-    """Return the records of these offsets, as far as the log still has them."""
+    """Return the records of these offsets that the log still has."""
     found: dict[int, Record] = {}
     offset = max(first, source.log.log_start_offset)
     while offset <= last:

@@ -41,7 +41,7 @@ class ShareReading:
         self.failed: set[TopicTraffic] = set()
 
     def fail(self, place: TopicPartition, live: LiveSharePartition, error_code: int) -> None:
-        """A partition from which nothing can be read."""
+        """Add a partition that cannot be read."""
         self.data[place] = PartitionData(place[1], error_code)
         if error_code:
             self.failed.add(live.partition.topic.traffic)
@@ -52,7 +52,7 @@ class ShareReading:
         return sum(delivery.read.size_bytes for _, delivery in self.deliveries)
 
     def give_back(self, member_id: str) -> None:
-        """Release what was acquired: it will not be sent."""
+        """Release acquired records that will not be sent."""
         for live, delivery in self.deliveries:
             delivery.read.close()
             live.give_back(member_id, delivery.acquired)
@@ -94,7 +94,7 @@ class PendingShareFetch:
         for traffic in {live.partition.topic.traffic for _, live in self.partitions}:
             traffic.share_fetch_requests += 1
         if self.partitions and not self._is_group():
-            # The group was deleted meanwhile: nothing of it may stay.
+            # The group was deleted meanwhile: none of its state may stay.
             broker.shares.group_deleted(group_id)
             for place, _ in self.partitions:
                 self.refused[place] = PartitionData(place[1], ErrorCode.GROUP_ID_NOT_FOUND)
@@ -119,7 +119,7 @@ class PendingShareFetch:
         return live.partition.leadership.leader_id != self._node_id
 
     def read(self, wanted: Sequence[WantedPartition] | None = None) -> ShareReading:
-        """Acquire records of every partition, or of these, one by one, as far as the limits allow."""
+        """Acquire records of each partition, or of the given ones, within the limits."""
         reading = ShareReading()
         remaining_bytes, remaining_records = self._max_bytes, self._max_records
         for place, live in self.partitions if wanted is None else wanted:
@@ -129,7 +129,7 @@ class PendingShareFetch:
                 reading.fail(place, live, ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 continue
             if live.is_closed and not live.partition.topic.deleted:
-                # Of a group that is still there the next request finds what it begins with.
+                # If the group still exists, the next request finds its initial state.
                 code = ErrorCode.NONE if self._is_group() else ErrorCode.GROUP_ID_NOT_FOUND
                 reading.fail(place, live, code)
                 continue
@@ -166,7 +166,7 @@ class PendingShareFetch:
         at = 0
         for each in delivery.acquired:
             first = each.first
-            # Both are in order: of the batches each is looked at once.
+            # Both are in order, so each batch is compared once.
             while at < len(batches) and batches[at].last < each.last:
                 last = batches[at].last
                 if last - first + 1 >= self._batch_size:
@@ -194,15 +194,15 @@ class PendingShareFetch:
         return {**found, **self.refused, **reading.data}
 
     def give_back(self, reading: ShareReading) -> None:
-        """Release what was acquired: it will not be sent."""
+        """Release acquired records that will not be sent."""
         reading.give_back(self._session.key.member_id)
 
 
 class DelayedShareFetch(WaitingFetch):
     """Waits until a record can be acquired, a partition fails or is forgotten, or `max_wait_ms` have passed.
 
-    What has changed is read alone: there was nothing in the other partitions when it began to wait, and what comes to
-    two at once is left to the next fetch.
+    Only partitions that have changed are read: the others had no records when the wait began, and if two change at once
+    the second is left to the next fetch.
     """
 
     __slots__ = ("_fetch", "_has_expired", "_is_leaving", "_reading", "_then", "_wanted")
@@ -226,8 +226,8 @@ class DelayedShareFetch(WaitingFetch):
 
     @property
     def keys(self) -> list[object]:
-        """Return the keys that it waits for: appends to a partition, records that others release, and the end of its
-        connection.
+        """Return the keys that the fetch waits for: appends to a partition, records that others release, and the end of
+        its connection.
         """
         return [self._fetch.context.connection.connection_id, *self._wanted]
 
@@ -245,7 +245,7 @@ class DelayedShareFetch(WaitingFetch):
         return self._read((wanted,))
 
     def _attempt_later(self) -> None:
-        # First: what changes during the attempt asks for another one.
+        # First: a change during the attempt asks for another attempt.
         self._is_leaving = False
         self.attempt()
 
@@ -260,7 +260,8 @@ class DelayedShareFetch(WaitingFetch):
         return False
 
     def on_complete(self) -> None:
-        # Only the thread that completes it as satisfied may use that reading: it is given back if another came first.
+        # Only the thread that completes the fetch as satisfied may use this reading: it is given back if another thread
+        # was first.
         reading = self._fetch.read() if self._has_expired or self._reading is None else self._reading
         self._then(self._fetch.result(reading))
 

@@ -1,4 +1,4 @@
-"""Names the leaders of partitions for which a share request has come to another node (KIP-951)."""
+"""Names the leaders of partitions for a share request that reached another node (KIP-951)."""
 
 from __future__ import annotations
 

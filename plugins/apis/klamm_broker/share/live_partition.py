@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
 
 
 Done = Callable[[Outcome], None]
-"""Called once with the outcome of a change, when it is durable."""
+"""Called once with the outcome of a change, when the change is durable."""
 
 
 class ShareConfigs(Protocol):
@@ -69,16 +69,16 @@ class ShareParts(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """Records for a member. `acquired` is empty, and so are the records, if there is nothing to acquire."""
+    """Records for a member. `acquired` and the records are empty if there is nothing to acquire."""
 
     read: ReadBatches
     acquired: Sequence[Acquired]
 
 
 class LiveSharePartition:
-    """One partition in one share group. Its methods may be called on any thread; none waits for the disk but reads.
+    """One partition in one share group. Its methods may be called on any thread; they wait for the disk only to read.
 
-    It is also the key under which share fetches wait for what others release.
+    It is also the key under which share fetches wait for records that others release.
     """
 
     def __init__(self, key: SharePartitionKey, partition: Partition, parts: ShareParts, account: ShareAccount) -> None:
@@ -90,25 +90,25 @@ class LiveSharePartition:
         self._lock = threading.Lock()
         self._state: SharePartition | None = None
         self._saved: SavedPartition | None = None
-        """What the store has, until the log can be opened."""
+        """The state in the store, until the log can be opened."""
         self.is_closed = False
-        """Whether the group has forgotten the partition."""
+        """True if the group has forgotten the partition."""
         self._is_writing = False
         self._is_pausing = False
-        """A write has failed: until it is tried again, only acknowledgements ask for a write."""
+        """A write has failed: until it is repeated, only acknowledgements start a write."""
         self._waiting: dict[int, list[Done]] = {}
         self._timer: Timer | None = None
         self._timer_deadline_ns = 0
         self.lock_timeouts = 0
-        """Records whose locks have timed out."""
+        """Number of records whose locks have timed out."""
         self.meters = PartitionMeters()
 
     # State
 
     def restore(self, saved: SavedPartition) -> None:
-        """Take over what the store has, but of records that the log has lost: their offsets are given again.
+        """Restore the stored state, except of records that the log has lost: their offsets are used again.
 
-        If the log cannot be opened, at the first use for which it can.
+        If the log cannot be opened, this is done at the first use for which it can.
         """
         with self._lock:
             self._saved = saved
@@ -119,7 +119,7 @@ class LiveSharePartition:
             self._write_if_dirty()
 
     def view(self) -> tuple[int, int, int] | None:
-        """Start offset, end offset and how many between them are done; None before the first read."""
+        """Return start offset, end offset and the number of done records between them; None before the first read."""
         with self._lock:
             state = self._state
             return None if state is None else (state.start_offset, state.end_offset, state.completed)
@@ -143,14 +143,14 @@ class LiveSharePartition:
             began_ns = self._parts.clock.monotonic_ns()
             self._state = SharePartition(_first_offset(self.partition, self._parts, self.key.group_id))
             self._parts.meters.loaded(self._parts.clock.monotonic_ns() - began_ns)
-            # What comes after the group began here is its own, also after a restart.
+            # Records after the group's start are its own, also after a restart.
             self._state.dirty = True
         return self._state
 
     # Acquire
 
     def has_records(self) -> bool:
-        """Return True if a fetch may find records now. Raises KafkaError as `fetch` does."""
+        """Return True if a fetch may find records now. Raises KafkaError like `fetch`."""
         with self._lock:
             state = self._loaded()
             self._write_if_dirty()
@@ -174,9 +174,9 @@ class LiveSharePartition:
         min_one_batch: bool,
         is_alive: Callable[[], bool],
     ) -> Delivery:
-        """Read and acquire records. `is_alive` says whether the member still has its session.
+        """Read and acquire records. `is_alive` returns whether the member still has its session.
 
-        Raises KafkaError as `LogReader.read` but OFFSET_OUT_OF_RANGE: what the log has lost is skipped.
+        Raises the errors of `LogReader.read` except OFFSET_OUT_OF_RANGE: records that the log has lost are skipped.
         """
         committed_only = self._parts.configs.share_reads_committed(self.key.group_id)
         limits = self._limits()
@@ -220,7 +220,7 @@ class LiveSharePartition:
         except KafkaError as error:
             if error.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
-            # The log ends before it: records were lost, and their offsets are given again.
+            # The log ends before this offset: records were lost, and their offsets are used again.
             end = self.partition.high_watermark
             if offset > end:
                 log.warning("group %s, %r: the log ends at %d", clipped(self.key.group_id), self.partition, end)
@@ -229,7 +229,7 @@ class LiveSharePartition:
                 # The write that they wait for is of the state before.
                 self._fail_waiting()
             return ReadBatches(b"", [])
-        # What is behind that cannot be acquired now. A read may have hundreds of thousands of batches.
+        # Later records cannot be acquired now. A read may have hundreds of thousands of batches.
         last_offset = max(state.end_offset, offset + limits.record_locks - 1)
         return read_batches(got, last_offset, limits.record_locks)
 
@@ -240,11 +240,13 @@ class LiveSharePartition:
     # Acknowledge, release
 
     def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement], done: Done) -> None:
-        """Acknowledge what the member holds. `done` is called at once with an error, else when it is durable."""
+        """Acknowledge records that the member holds. `done` is called at once with an error, else when the change is
+        durable.
+        """
         try:
             with self._lock:
                 if self.is_closed:
-                    # Writes have ended, so it would wait for ever.
+                    # No more writes are made, so it would wait for ever.
                     raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 write = self._loaded().acknowledge(member_id, acknowledgements, self._deadline_ns(), self._limits())
                 if write:
@@ -258,19 +260,20 @@ class LiveSharePartition:
             done(Outcome())
 
     def give_back(self, member_id: str, acquired: Sequence[Acquired]) -> None:
-        """Release what `fetch` has acquired: it will not be sent."""
+        """Release the records that `fetch` has acquired: they will not be sent."""
         released = [Acknowledgement(each.first, each.last, (AcknowledgeType.RELEASE,)) for each in acquired]
         self.acknowledge(member_id, released, lambda _outcome: None)
 
     def release(self, member_id: str, is_due: Callable[[], bool] = lambda: True) -> None:
-        """Release all that a member holds, if that is due: what it acquires later, it may keep."""
+        """Release all records that a member holds, if that is due: records that it acquires later, it may keep."""
         with self._lock:
             if self._state is not None and is_due() and self._state.release(member_id, self._limits()):
                 self._write_if_dirty()
 
     def set_start(self, start_offset: int) -> None:
         """Start again at an offset, and write it again: a write of the previous state may have followed the
-        caller's."""
+        caller's.
+        """
         with self._lock:
             self._state, self._saved = SharePartition(start_offset), None
             self._state.dirty = True
@@ -322,7 +325,7 @@ class LiveSharePartition:
     # Writes
 
     def _write_if_dirty(self) -> None:
-        """Write what has changed, one write at a time: changes meanwhile share the next one. Each change ends here."""
+        """Write the changes, one write at a time: later changes share the next one. Each change ends here."""
         state = self._state
         if state is not None:
             self._account.count(len(state.runs))
@@ -345,7 +348,7 @@ class LiveSharePartition:
                 log.error("group %s, %r: %s", clipped(self.key.group_id), self.partition, error)
                 state.failed(number)
                 if not self._is_pausing:
-                    # Fetches that wait, and locks that have ended, would ask for the next write at once, for ever.
+                    # Waiting fetches and expired locks would start the next write at once, for ever.
                     self._is_pausing = True
                     self._parts.scheduler.schedule(_RETRY_MS, self._go_on)
             waiting = self._waiting.pop(number, ()) if is_current else ()
@@ -357,7 +360,7 @@ class LiveSharePartition:
         self._parts.wake(self)
 
     def send_letters(self) -> None:
-        """Send the dead letters that are due: of what was given up since, or before a restart."""
+        """Send the dead letters that are due, for records given up recently or before a restart."""
         with self._lock:
             given_up = self._state.runs.take_given_up() if self._state is not None else []
         if given_up:
@@ -390,14 +393,14 @@ def _first_offset(partition: Partition, parts: ShareParts, group_id: str) -> int
 
 
 def _restored(partition: Partition, saved: SavedPartition) -> SharePartition:
-    """Return what the store has, without the offsets that the log has lost."""
+    """Return the stored state, without the offsets that the log has lost."""
     end = partition.high_watermark
     kept = [each._replace(last=min(each.last, end - 1)) for each in saved.batches if each.first < end]
     is_whole = saved.start_offset <= end and kept == list(saved.batches)
     state = SharePartition(min(saved.start_offset, end), kept, is_stored=is_whole)
     if not is_whole:
         log.warning("group %s, %r: the log ends at %d", clipped(saved.key.group_id), partition, end)
-        # Before new records come: a second crash must not bring it back.
+        # Before new records arrive: a second crash must not restore the old state.
         state.dirty = True
     return state
 

@@ -18,7 +18,7 @@ _HEADERS_READ_BYTES: Final = 8 * 1024
 
 @dataclass(slots=True)
 class ReadBatches:
-    """Whole batches: `records` are their bytes, `ends` where each ends in them."""
+    """Whole batches: `records` are their bytes, `ends` are the end positions of each in them."""
 
     records: FileRegion | bytes
     batches: Sequence[FetchedBatch]
@@ -35,7 +35,7 @@ class ReadBatches:
             self.records.close()
 
     def between(self, first: int, last: int) -> ReadBatches:
-        """Without the batches before and behind these offsets; the records are this one's."""
+        """Return the batches between these offsets; the records stay those of this object."""
         wanted = [index for index, batch in enumerate(self.batches) if batch.last >= first and batch.first <= last]
         if not wanted or not isinstance(self.records, FileRegion):
             self.close()
@@ -49,9 +49,10 @@ class ReadBatches:
 
 
 def read_batches(got: LogRead, last_offset: int, most: int) -> ReadBatches:
-    """The whole batches of a read that begin up to `last_offset`, or among `most` offsets from the first batch on.
+    """Return the whole batches of a read that begin up to `last_offset`, or within `most` offsets from the first batch
+    on.
 
-    A last one that is cut is left out. The region is the result's.
+    A last batch that is cut is left out. The result owns the region.
     """
     records = got.records
     if not isinstance(records, FileRegion):
@@ -83,7 +84,7 @@ def read_batches(got: LogRead, last_offset: int, most: int) -> ReadBatches:
 
 
 class _Aborted:
-    """The aborted transactions of a read. The caller asks for each batch, in order.
+    """The aborted transactions of a read. The caller passes each batch, in order.
 
     A marker ends the open transaction of its producer; no other can be open then.
     """

@@ -22,15 +22,15 @@ class PartitionMeters:
 
     def __init__(self) -> None:
         self.batch_messages = Histogram()
-        """Records of each run that a fetch has acquired."""
+        """Number of records in each run that a fetch has acquired."""
         self.lock_us = Histogram()
-        """For how long fetches have held the partition."""
+        """Time for which fetches have held the partition."""
         self.lock_ratio = Histogram()
-        """For what part of the time since the fetch before, in percent."""
+        """The part of the time since the previous fetch for which they held it, in percent."""
         self._released_ns = _NEVER
 
     def fetched(self, began_ns: int, ended_ns: int, acquired: Sequence[Acquired]) -> None:
-        """A fetch has held the partition, and acquired these."""
+        """Count a fetch that held the partition and acquired these records."""
         held_ns = ended_ns - began_ns
         self.lock_us.add(held_ns // _NS_PER_US)
         if self._released_ns != _NEVER and ended_ns > self._released_ns:
@@ -49,11 +49,11 @@ class GroupMeters:
         self.acquire_us = Histogram()
         """From the request to its records."""
         self.fetch_ratio = Histogram()
-        """Partitions that records were acquired of, in percent of those in the request."""
+        """Partitions from which records were acquired, in percent of those in the request."""
         self.letters = 0
         """Dead letters that were written."""
         self.letter_writes = 0
-        """Batches of them that were to be written, and `failed_letter_writes` those that could not be."""
+        """Number of batches of letters to be written; `failed_letter_writes` counts those that failed."""
         self.failed_letter_writes = 0
 
 
@@ -61,19 +61,19 @@ class ShareMeters:
     """Meters of all share groups, used from any thread."""
 
     def __init__(self) -> None:
-        # Protects what is here and in the groups' meters.
+        # Protects these meters and those of the groups.
         self._lock = threading.Lock()
         self._groups: dict[str, GroupMeters] = {}
         self.load_us = Histogram()
-        """How long it has taken to load a partition's state."""
+        """Time to load a partition's state."""
 
     def loaded(self, took_ns: int) -> None:
-        """A partition's state is there."""
+        """Count the loading of a partition's state."""
         with self._lock:
             self.load_us.add(took_ns // _NS_PER_US)
 
     def fetched(self, group_id: str, took_ns: int, acquired: int, wanted: int) -> None:
-        """A request for some partitions has acquired records of so many."""
+        """Count a request that acquired records in some of its partitions."""
         with self._lock:
             meters = self._groups.setdefault(group_id, GroupMeters())
             meters.fetch_ratio.add(acquired * 100 // wanted)
@@ -81,7 +81,7 @@ class ShareMeters:
                 meters.acquire_us.add(took_ns // _NS_PER_US)
 
     def wrote_letters(self, group_id: str, count: int) -> None:
-        """A batch was to be written, and has given so many dead letters; none if it could not be."""
+        """Count a batch of letters that was to be written, with its number of letters; 0 if the write failed."""
         with self._lock:
             meters = self._groups.setdefault(group_id, GroupMeters())
             meters.letters += count

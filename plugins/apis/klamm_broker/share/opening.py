@@ -53,7 +53,7 @@ def open_letters(
     features: FeatureRegistry,
     workers: Workers,
 ) -> None:
-    """Let what share groups give up have dead letters, and send those that a stop has left unsent."""
+    """Enable dead letters of share groups, and send the letters that were not sent before a stop."""
     shares.letters = DeadLetterTopics(
         topics,
         configs,

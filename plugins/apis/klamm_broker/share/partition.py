@@ -29,7 +29,7 @@ from klamm_broker.share.state_changes import StateBatch, StateChanges, StateUpda
 
 
 class Acquired(NamedTuple):
-    """Offsets that a member has acquired, and how often they have been delivered by now."""
+    """Offsets that a member has acquired, and the number of their deliveries so far."""
 
     first: int
     last: int
@@ -57,8 +57,8 @@ class FetchedBatch(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Limits of a group: deliveries of a record, and records in flight. With `dead_letters`, records that are given up
-    get letters.
+    """Limits of a group: the number of deliveries of a record, and of records in flight. With `dead_letters`, records
+    that are given up get letters.
     """
 
     delivery_count: int
@@ -69,7 +69,8 @@ class Limits(NamedTuple):
 class SharePartition:
     """Delivery state of one partition in one group. The caller holds its lock.
 
-    `start_offset`: all before it are done. `end_offset`: the last one in flight; `start_offset - 1` if there is none.
+    `start_offset`: all records before it are done. `end_offset`: the last record in flight; `start_offset - 1` if there
+    is none.
     """
 
     def __init__(self, start_offset: int, batches: Iterable[StateBatch] = (), *, is_stored: bool = False) -> None:
@@ -78,7 +79,7 @@ class SharePartition:
         self._write = 1
         self._changes = StateChanges(is_stored=is_stored)
         self.dirty = False
-        """Whether there is a change that is not in a snapshot yet."""
+        """True if there is a change that no snapshot contains yet."""
         position = start_offset
         for batch in sorted(batches):
             first = max(batch.first, position)
@@ -114,7 +115,7 @@ class SharePartition:
         return self._runs.completed
 
     def next_fetch_offset(self) -> int:
-        """The first offset that may be acquired; behind the end if none in flight may."""
+        """Return the first offset that may be acquired; the offset after the end if none in flight may be acquired."""
         available = self._runs.first_available()
         return self.end_offset + 1 if available is None else available
 
@@ -139,10 +140,10 @@ class SharePartition:
         deadline_ns: int,
         limits: Limits,
     ) -> list[Acquired]:
-        """Acquire records of batches that were read from `offset` on, which `next_fetch_offset` gave.
+        """Acquire records of batches that were read from `offset` on, which `next_fetch_offset` returned.
 
-        Whole batches until there are `max_records`; if `is_strict`, never more than that. Offsets between batches,
-        where compaction left none, belong to the batch before.
+        Acquires whole batches until there are `max_records`; if `is_strict`, never more than that. Offsets between
+        batches, where compaction has removed records, belong to the previous batch.
         """
         if not batches or max_records <= 0:
             return []
@@ -223,7 +224,8 @@ class SharePartition:
     def acknowledge(
         self, member_id: str, acknowledgements: Sequence[Acknowledgement], deadline_ns: int, limits: Limits
     ) -> int:
-        """Acknowledge what a member holds: all of it or, with an error, nothing. The number of the write it waits for.
+        """Acknowledge records that a member holds: all of them or, with an error, none. Return the number of the write
+        to wait for.
 
         0: there is nothing to wait for. Raises KafkaError: INVALID_RECORD_STATE, INVALID_REQUEST.
         """
@@ -286,14 +288,14 @@ class SharePartition:
                 run = next(self._runs.overlapping(first, first))
 
     def release(self, member_id: str, limits: Limits) -> bool:
-        """Release all that a member holds; whether there was anything."""
+        """Release all that a member holds; return True if it held any."""
         held = self._runs.held_by(member_id)
         for run in held:
             self._leave(run, AVAILABLE, limits)
         return bool(held)
 
     def expire(self, now_ns: int, limits: Limits) -> int:
-        """Release what was held for too long; how many records that were."""
+        """Release records that were held for too long; return their number."""
         count = 0
         while (run := self._runs.first_due(now_ns)) is not None:
             self._leave(run, AVAILABLE, limits)
@@ -322,9 +324,10 @@ class SharePartition:
         self._advance()
 
     def move_start(self, log_start_offset: int) -> bool:
-        """The log starts at this offset now: nothing before it is delivered. Whether the start offset has moved.
+        """Note that the log now starts at this offset: earlier records are not delivered. Return True if the start
+        offset has moved.
 
-        What members hold there leaves the books with that; their acknowledgements are accepted and ignored.
+        Records that members hold there are forgotten; acknowledgements of them are accepted and ignored.
         """
         if log_start_offset <= self.start_offset:
             return False
@@ -340,7 +343,7 @@ class SharePartition:
     # Writes
 
     def begin_write(self) -> StateUpdate:
-        """Return what the store has to get. One write at a time: `written` or `failed` ends it."""
+        """Return the update for the store. One write at a time: `written` or `failed` ends it."""
         update = self._changes.begin_write(self._write, self._runs, self.start_offset, self.end_offset)
         self._write += 1
         self.dirty = False
@@ -352,7 +355,7 @@ class SharePartition:
         self._advance()
 
     def failed(self, number: int) -> None:
-        """A write failed: its transitions are undone. What was held is held again, until its deadline."""
+        """Undo the transitions of a failed write. Records that were held are held again, until their deadline."""
         self._changes.failed()
         for run in self._runs.unwritten(number):
             assert run.before is not None
@@ -360,7 +363,7 @@ class SharePartition:
         self.dirty = True
 
     def _advance(self) -> None:
-        """Move the start over what is done."""
+        """Move the start past records that are done."""
         done = self._runs.drop_done()
         if done is not None:
             self.start_offset = done + 1

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 
 class SharePartitions:
-    """Finds and makes share partitions. From any thread.
+    """Finds and creates share partitions. From any thread.
 
     Life cycle: `load()` → requests and timers → `close()`.
     """
 
-    # 9 parameters: what it needs of the broker, and its three limits.
+    # 9 parameters: the needed parts of the broker, and three limits.
     def __init__(
         self,
         clock: Clock,
@@ -59,7 +59,7 @@ class SharePartitions:
         self.unwritten_group: Callable[[str], Sequence[Statement]] = lambda group_id: ()
         """The rows of a group that the store may not have. Set before requests come."""
         self.letters: DeadLetters = NoDeadLetters()
-        """Where what groups give up goes. Set before requests come."""
+        """Writes the letters of records that groups give up. Set before requests come."""
         self._parts = ShareParts(
             clock,
             scheduler,
@@ -79,7 +79,7 @@ class SharePartitions:
         self._partitions: dict[str, dict[SharePartitionKey, LiveSharePartition]] = {}
 
     def count(self, acknowledgements: Iterable[Acknowledgement]) -> None:
-        """Count records by what a member says of them. Concurrent calls may miss some."""
+        """Count acknowledged records by type. Concurrent calls may miss some."""
         for each in acknowledgements:
             if len(each.types) == 1:
                 self.acknowledged[each.types[0]] += each.last - each.first + 1
@@ -87,7 +87,7 @@ class SharePartitions:
                 self.acknowledged.update(each.types)
 
     def load(self) -> None:
-        """Read the delivery states back, and forget those of deleted topics and groups. Raises StoreError."""
+        """Load the delivery states, and delete those of deleted topics and groups. Raises StoreError."""
         self._store.submit([persistence.DELETE_WITHOUT_GROUP])
         gone: set[tuple[str, bytes]] = set()
         owners = OWNERS.load(self._store)
@@ -111,12 +111,12 @@ class SharePartitions:
         self._partitions.setdefault(saved.key.group_id, {})[saved.key] = live
 
     def send_letters(self) -> None:
-        """Send the dead letters that a stop has left unsent."""
+        """Send the dead letters that were not sent before a stop."""
         for live in self.all():
             live.send_letters()
 
     def close(self) -> None:
-        """End the timers, and answer what waits for a write."""
+        """End the timers, and answer requests that wait for a write."""
         for live in self.all():
             live.close()
 
@@ -126,20 +126,21 @@ class SharePartitions:
             return [live for by_key in self._partitions.values() for live in by_key.values()]
 
     def of_group(self, group_id: str) -> list[LiveSharePartition]:
-        """Those of one group."""
+        """Return the partitions of one group."""
         with self._lock:
             return list(self._partitions.get(group_id, {}).values())
 
     def find(self, group_id: str, topic: Topic, index: int) -> LiveSharePartition | None:
-        """The one of a group, if it has read the partition."""
+        """Return the share partition of a group if the group has read the partition."""
         with self._lock:
             return self._partitions.get(group_id, {}).get(SharePartitionKey(group_id, topic.id, index))
 
     def get_or_create(self, group_id: str, partition: Partition, owner: str) -> LiveSharePartition:
-        """The one of a group; a new one begins where the group's config says, and counts for `owner`.
+        """Return the share partition of a group; a new one begins at the offset that the group's config names, and
+        counts towards the share of `owner`.
 
-        After a restart it counts for who has made the group. Raises KafkaError(GROUP_MAX_SIZE_REACHED) where there is
-        no room for a new one.
+        After a restart it counts towards the share of the group's creator. Raises KafkaError(GROUP_MAX_SIZE_REACHED) if
+        there is no room for a new one.
         """
         key = SharePartitionKey(group_id, partition.topic.id, partition.index)
         with self._lock:
@@ -154,7 +155,7 @@ class SharePartitions:
     # What ends
 
     def member_gone(self, group_id: str, member_id: str) -> None:
-        """A member has left its group: its session ends, and what it holds is released."""
+        """End the session of a member that has left its group, and release its records."""
         self.sessions.member_gone(group_id, member_id)
         for live in self.of_group(group_id):
             live.release(member_id)
@@ -164,7 +165,9 @@ class SharePartitions:
             live.release(key.member_id)
 
     def release(self, ended: Iterable[ShareSession]) -> None:
-        """Release what sessions held that ended with their connection, unless the member has started another."""
+        """Release the records of sessions that ended with their connection, unless the member has started another
+        session.
+        """
         for session in ended:
             is_due = partial(self.sessions.is_unreleased, session)
             for live in self._of_session(session.key):
@@ -177,18 +180,18 @@ class SharePartitions:
                 yield live
 
     def group_deleted(self, group_id: str) -> None:
-        """A group is deleted: forget what it has read, also what was written after the rows of the group went."""
+        """Forget the positions of a deleted group, including rows written after the group's own rows were deleted."""
         self.meters.forget(group_id)
         with self._lock:
             dropped = self._partitions.pop(group_id, {})
             _close(dropped.values())
             if dropped:
-                # Under the lock: what a new group of this id writes comes after it.
+                # Under the lock: rows of a new group with this id are written after this.
                 self._store.submit([persistence.delete_group(group_id)])
         self._wake(dropped.values())
 
     def topics_deleted(self, topic_ids: Set[bytes]) -> None:
-        """Forget what groups have read of deleted topics."""
+        """Forget the positions of groups in deleted topics."""
         self._forget(lambda key: key.topic_id in topic_ids)
 
     def _forget(self, matches: Callable[[SharePartitionKey], bool]) -> None:
@@ -203,12 +206,12 @@ class SharePartitions:
         self._wake(gone)
 
     def _wake(self, gone: Iterable[LiveSharePartition]) -> None:
-        """Have the fetches that wait for what is forgotten find that out."""
+        """Wake the fetches that wait for forgotten partitions."""
         for live in gone:
             self._parts.wake(live)
 
     def forget_topic_of(self, group_id: str, topic_id: bytes) -> None:
-        """Forget what one group has read of a topic."""
+        """Forget the positions of one group in a topic."""
         self._forget(lambda key: key.group_id == group_id and key.topic_id == topic_id)
 
 

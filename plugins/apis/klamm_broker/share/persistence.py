@@ -1,6 +1,7 @@
-"""The delivery state of share partitions in the store, and back.
+"""The delivery state of share partitions, written to and read from the store.
 
-A row for each partition, and one for each offset at which the state changes: a write has those that have changed.
+There is a row for each partition, and one for each offset at which the state changes: a write contains the changed
+rows.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ DELETE_WITHOUT_GROUP: Final = (
     "DELETE FROM share_partitions WHERE group_id NOT IN (SELECT group_id FROM share_groups)",
     (),
 )
-"""Forget what groups have read that do not exist."""
+"""Delete the positions of groups that do not exist."""
 
 
 class SharePartitionKey(NamedTuple):
@@ -61,7 +62,7 @@ def put_start(key: SharePartitionKey, start_offset: int) -> list[Statement]:
 
 
 def put(key: SharePartitionKey, update: StateUpdate) -> list[Statement]:
-    """Write what has changed."""
+    """Write the changed rows."""
     gone = (_LEAST_OFFSET, _GREATEST_OFFSET if update.is_whole else update.start_offset - 1)
     return [
         (_PUT, (*key, update.start_offset, update.end_offset)),
@@ -76,17 +77,17 @@ def _delete_rows(key: SharePartitionKey, first: int, last: int) -> Statement:
 
 
 def delete_group(group_id: str) -> Statement:
-    """Forget what a group has read."""
+    """Delete the positions of a group."""
     return _DELETE_GROUP, (group_id,)
 
 
 def delete_topic(group_id: str, topic_id: bytes) -> Statement:
-    """Forget what a group has read of a topic."""
+    """Delete the positions of a group in a topic."""
     return _DELETE_TOPIC, (group_id, topic_id)
 
 
 def load(store: Store) -> Iterator[SavedPartition]:
-    """Those of all groups that exist. Raises StoreError."""
+    """Load the partitions of all existing groups. Raises StoreError."""
     for number, group_id, topic_id, partition, start_offset, end_offset in store.read(
         "SELECT id, group_id, topic_id, partition, start_offset, end_offset FROM share_partitions"
         " WHERE group_id IN (SELECT group_id FROM share_groups)"

@@ -1,4 +1,4 @@
-"""The states of a record in a share group and their transitions, as Kafka's `RecordState`."""
+"""The states of a record in a share group and their transitions; Kafka's `RecordState`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 
 class RecordState(enum.IntEnum):
-    """State of a record of a share group; the number is Kafka's, which the store keeps too.
+    """State of a record of a share group; the number is Kafka's, and is stored.
 
         AVAILABLE ◄──► ACQUIRED ──► ACKNOWLEDGED
             │              ├──► ARCHIVING ─┐
@@ -52,7 +52,7 @@ class IllegalRecordTransitionError(RuntimeError):
 
 
 class AcknowledgeType(enum.IntEnum):
-    """A member's verdict on a record that it has acquired: Kafka's `AcknowledgeType`. GAP: there is no record."""
+    """A member's verdict on a record that it has acquired: Kafka's `AcknowledgeType`. GAP: the offset has no record."""
 
     GAP = 0
     ACCEPT = 1
@@ -67,4 +67,4 @@ STATE_AFTER: Final[Mapping[int, RecordState]] = {
     AcknowledgeType.RELEASE: AVAILABLE,
     AcknowledgeType.REJECT: ARCHIVED,
 }
-"""The state of a record after each acknowledgement but RENEW, which changes its deadline alone."""
+"""The state of a record after each acknowledgement except RENEW, which only changes its deadline."""

@@ -8,10 +8,10 @@ from klamm_broker.share.record_state import RecordState
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Neighbouring offsets, both ends included, that share a state.
+    """Adjacent offsets, both ends included, in the same state.
 
-    `delivery_count`  how often they were acquired.
-    `member_id`       who holds them while they are ACQUIRED; `deadline_ns` ends that.
+    `delivery_count`  number of times they were acquired.
+    `member_id`       the holder while they are ACQUIRED, until `deadline_ns`.
     `is_rejected`     a member has rejected them, while they are ARCHIVING; `is_sent`: their letters are on their way.
     `before`          the run's state before a transition that is not durable yet, in the write of number `write`.
     """
@@ -33,7 +33,7 @@ class Run:
         return self.before is None
 
     def continues(self, other: Run) -> bool:
-        """Return True if it differs from the other run, which it follows, only in its offsets."""
+        """Return True if the run differs from its predecessor only in its offsets."""
         return (
             self.before is other.before is None
             and self.state is other.state
@@ -46,5 +46,5 @@ class Run:
 
     @property
     def count(self) -> int:
-        """Return how many offsets it has."""
+        """Return the number of offsets."""
         return self.last - self.first + 1

@@ -1,4 +1,4 @@
-"""`RunBlocks`: runs in order of their offsets, of which one is found or replaced without a walk over the others."""
+"""`RunBlocks`: runs in order of their offsets; a run is found or replaced without scanning the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SPARE_ENTRIES: Final = 1024
 
 
 class RunBlocks:
-    """Runs without holes between them, in lists of at most 512. None of the lists is empty."""
+    """Runs without gaps between them, in lists of at most 512. None of the lists is empty."""
 
     __slots__ = ("_blocks", "_count", "_firsts")
 
@@ -34,16 +34,16 @@ class RunBlocks:
 
     @property
     def first(self) -> Run | None:
-        """The run at the start; None if there is none."""
+        """Return the first run; None if there is none."""
         return self._blocks[0][0] if self._blocks else None
 
     @property
     def last(self) -> Run | None:
-        """The run at the end; None if there is none."""
+        """Return the last run; None if there is none."""
         return self._blocks[-1][-1] if self._blocks else None
 
     def find(self, offset: int) -> Run | None:
-        """Return the run that has an offset; None if none has."""
+        """Return the run that contains an offset; None if there is none."""
         block = bisect_right(self._firsts, offset) - 1
         if block < 0:
             return None
@@ -52,7 +52,7 @@ class RunBlocks:
         return run if offset <= run.last else None
 
     def since(self, offset: int) -> Iterator[Run]:
-        """Yield the runs that end at an offset or behind it."""
+        """Yield the runs that end at an offset or after it."""
         block = max(0, bisect_right(self._firsts, offset) - 1)
         if block >= len(self._blocks):
             return
@@ -62,7 +62,7 @@ class RunBlocks:
         yield from (run for run in behind if run.last >= offset)
 
     def append(self, run: Run) -> None:
-        """Add a run behind the last one."""
+        """Append a run after the last one."""
         if not self._blocks or len(self._blocks[-1]) >= _BLOCK:
             self._blocks.append([])
             self._firsts.append(run.first)
@@ -70,7 +70,7 @@ class RunBlocks:
         self._count += 1
 
     def replace(self, old: Run, new: Sequence[Run]) -> None:
-        """Put others in the place of a run: its parts, its successor, or none."""
+        """Replace a run by others: its parts, its successor, or none."""
         block = bisect_right(self._firsts, old.first) - 1
         runs = self._blocks[block]
         at = bisect_right(runs, old.first, key=_first) - 1
@@ -86,10 +86,10 @@ class RunBlocks:
 
 
 class RunHeap:
-    """Finds the run with the least key. `key_of` gives None for a run that does not count.
+    """Finds the run with the least key. `key_of` returns None for a run that is to be skipped.
 
-    A run is pushed when it comes into the blocks. Entries of those that have left are dropped when they are the least,
-    or when they are more than the others.
+    A run is pushed when it is added to the blocks. Entries of removed runs are dropped when they are the least, or when
+    they outnumber the others.
     """
 
     __slots__ = ("_blocks", "_heap", "_key_of")
@@ -100,7 +100,7 @@ class RunHeap:
         self._heap: list[tuple[int, int]] = []
 
     def push(self, run: Run) -> None:
-        """Let a run count that has come into the blocks."""
+        """Add a run that was added to the blocks."""
         key = self._key_of(run)
         if key is None:
             return
@@ -110,7 +110,7 @@ class RunHeap:
             heapify(self._heap)
 
     def least(self) -> Run | None:
-        """Return the run with the least key; None if none counts."""
+        """Return the run with the least key; None if no run has one."""
         while self._heap:
             key, first = self._heap[0]
             run = self._blocks.find(first)

@@ -14,10 +14,10 @@ _Key = TypeVar("_Key")
 
 
 class Runs:
-    """Runs in order of their offsets, without holes. The caller holds their lock.
+    """Runs in order of their offsets, without gaps. The caller holds their lock.
 
-    It knows by heart who holds which, what waits for which write, which is available first and whose lock ends first:
-    a change costs the same, however many runs there are.
+    It keeps an index of the runs of each member, of each write, of the first available run and of the first lock to
+    end: the cost of a change does not depend on the number of runs.
     """
 
     __slots__ = (
@@ -40,7 +40,7 @@ class Runs:
         self._unwritten: dict[int, set[int]] = {}
         self._archiving: set[int] = set()
         self._changed: set[int] = set()
-        """Where runs begin that may continue their neighbours."""
+        """Start offsets of runs that may be joined with their neighbours."""
         self.acquired = 0
         """Offsets that members hold."""
         self.completed = 0
@@ -54,12 +54,12 @@ class Runs:
 
     @property
     def end(self) -> int | None:
-        """The last offset; None if there is none."""
+        """Return the last offset; None if there is none."""
         last = self._blocks.last
         return None if last is None else last.last
 
     def first_available(self) -> int | None:
-        """The first offset that is AVAILABLE and durable; None if there is none."""
+        """Return the first offset that is AVAILABLE and durable; None if there is none."""
         run = self._available.least()
         return None if run is None else run.first
 
@@ -78,11 +78,11 @@ class Runs:
         return self._at(self._held.get(member_id, ()))
 
     def unwritten(self, number: int) -> list[Run]:
-        """The runs whose transition becomes durable with a write."""
+        """Return the runs whose transition becomes durable with a write."""
         return self._at(self._unwritten.get(number, ()))
 
     def take_given_up(self) -> list[Run]:
-        """Return what needs dead letters from now on: each once, when that it is ARCHIVING is durable."""
+        """Return the runs that need dead letters from now on: each once, when its state ARCHIVING is durable."""
         found = [run for run in self._at(self._archiving) if run.is_settled and not run.is_sent]
         for run in found:
             self._replace(run, replace(run, is_sent=True))
@@ -92,7 +92,7 @@ class Runs:
         return [run for first in sorted(firsts) if (run := self._blocks.find(first)) is not None]
 
     def append(self, run: Run) -> None:
-        """Add a run behind the last one."""
+        """Append a run after the last one."""
         end = self.end
         if end is not None and run.first != end + 1:
             raise RuntimeError(f"offset {run.first} does not follow {end}")
@@ -106,7 +106,7 @@ class Runs:
             self._replace(run)
 
     def drop_done(self) -> int | None:
-        """Forget what is done and durable at the start; its last offset. Joins neighbours that do not differ."""
+        """Drop the runs at the start that are done and durable; return their last offset. Joins equal neighbours."""
         end = None
         while (run := self._blocks.first) is not None and run.state in FINAL_STATES and run.is_settled:
             self._replace(run)
@@ -119,7 +119,7 @@ class Runs:
         return end
 
     def _join(self, offset: int, *, is_behind: bool = False) -> None:
-        """Join the run at an offset with the one before it or behind it, if it does not differ."""
+        """Join the run at an offset with the one before or after it, if they are in the same state."""
         run = self._blocks.find(offset)
         if run is None:
             return
@@ -130,14 +130,14 @@ class Runs:
             self._replace(left, replace(left, last=right.last))
 
     def overlapping(self, first: int, last: int) -> Iterator[Run]:
-        """The runs that have some of these offsets."""
+        """Return the runs that contain any of these offsets."""
         for run in self._blocks.since(first):
             if run.first > last:
                 return
             yield run
 
     def between(self, first: int, last: int) -> list[Run]:
-        """The runs of exactly these offsets: those at the ends are cut."""
+        """Return the runs of exactly these offsets: the runs at the ends are cut."""
         if last < first:
             return []
         self._split(first)
@@ -145,7 +145,7 @@ class Runs:
         return list(self.overlapping(first, last))
 
     def cut(self, run: Run, first: int, last: int) -> Run:
-        """The part of a run that has these offsets, as a run of its own."""
+        """Return the part of a run with these offsets, as a separate run."""
         self._split(first)
         self._split(last + 1)
         return replace(run, first=first, last=last)
@@ -163,7 +163,7 @@ class Runs:
             self._replace(run, replace(run, before=None, write=0))
 
     def _split(self, offset: int) -> None:
-        """Let a run begin at an offset, if it is in flight."""
+        """Split the run at an offset, if the offset is in flight."""
         run = self._blocks.find(offset)
         if run is not None and run.first < offset:
             self._replace(run, replace(run, last=offset - 1), replace(run, first=offset))

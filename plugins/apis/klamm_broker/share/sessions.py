@@ -1,4 +1,4 @@
-"""Share sessions: which partitions a member fetches, and the epoch of its next request.
+"""Share sessions: the partitions that a member fetches, and the epoch of its next request.
 
 Follows Kafka's `ShareSessionCache` and `ShareSession`. A session ends with the epoch -1, with its connection, when its
 member leaves the group, or when another begins for the same member.
@@ -30,7 +30,7 @@ class SessionKey(NamedTuple):
 
 
 class ShareSession:
-    """One session. Only the requests of one connection use it, which come one after the other."""
+    """One session. Only the requests of one connection use it, one after the other."""
 
     __slots__ = ("connection_id", "counted", "epoch", "is_alive", "key", "new", "owner", "partitions", "rotation")
 
@@ -43,17 +43,17 @@ class ShareSession:
         self.epoch = 1
         self.is_alive = True
         self.partitions: dict[TopicPartition, None] = {}
-        # Those of the latest request that were not in the session before.
+        # Partitions of the latest request that were not in the session before.
         self.new: list[TopicPartition] = []
         self.rotation = 0
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take over the partitions of a request."""
+        """Add the partitions of a request."""
         self.new = [each for each in dict.fromkeys(partitions) if each not in self.partitions]
         self.partitions.update(dict.fromkeys(self.new))
 
     def in_turn(self) -> list[TopicPartition]:
-        """The partitions, another one first each time, so that none is always last."""
+        """Return the partitions, starting with another one each time, so that none is always last."""
         every = list(self.partitions)
         if not every:
             return every
@@ -63,23 +63,24 @@ class ShareSession:
 
 
 class ShareSessionCache:
-    """All sessions, at most `max_sessions`, with at most `max_partitions` in all. One owner has nine tenths at most.
+    """All sessions, at most `max_sessions`, with at most `max_partitions` in total. One owner has nine tenths at most.
 
-    `ended(key)` is called, under no lock, after a session has ended, but not for those that end with their connection:
-    the network thread does not wait for that. They are `unreleased` until `released`, or until another begins.
+    `ended(key)` is called, without a lock, after a session has ended, but not for sessions that end with their
+    connection: the network thread must not wait. These are `unreleased` until `released` is called, or another session
+    begins.
     """
 
     def __init__(self, max_sessions: int, max_partitions: int, ended: Callable[[SessionKey], object]) -> None:
         self.slots = session_ledger("share sessions", max_sessions)
         self._partitions = session_ledger("partitions of share sessions", max_partitions)
         self._ended = ended
-        # Protects the sessions, their epochs and those of each connection.
+        # Protects the sessions, their epochs and the sessions of each connection.
         self._lock = threading.Lock()
         self._sessions: dict[SessionKey, ShareSession] = {}
         self._by_connection: dict[str, set[SessionKey]] = {}
         self._unreleased: dict[SessionKey, ShareSession] = {}
         self.evictions = 0
-        """Sessions that have ended because another began for their member."""
+        """Number of sessions that ended because another began for the same member."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -102,7 +103,7 @@ class ShareSessionCache:
             holds = old is not None or self._unreleased.pop(key, None) is not None
             session = ShareSession(key, connection_id, owner)
             session.add(partitions)
-            # One that begins again goes on with what it had.
+            # A session that begins again keeps its partitions.
             has_slot = old is not None or self.slots.fits(owner, 1, in_use=True)
             full = not has_slot or not self._count(session, old.counted if old is not None else 0)
             if not full:
@@ -124,10 +125,10 @@ class ShareSessionCache:
         added: Iterable[TopicPartition] = (),
         forgotten: Iterable[TopicPartition] = (),
     ) -> ShareSession:
-        """The member's session, for its next request. Raises KafkaError.
+        """Return the member's session for its next request. Raises KafkaError.
 
-        SHARE_SESSION_NOT_FOUND, also for one that ends as it grows beyond the limit; INVALID_SHARE_SESSION_EPOCH for
-        another epoch than the one that is due.
+        SHARE_SESSION_NOT_FOUND, also for a session that ends because it would exceed the limit;
+        INVALID_SHARE_SESSION_EPOCH for an epoch other than the next one.
         """
         with self._lock:
             session = self._found(key)
@@ -151,7 +152,7 @@ class ShareSessionCache:
             return self._found(key)
 
     def end(self, key: SessionKey) -> None:
-        """End a session, if there is one."""
+        """End a session if there is one."""
         with self._lock:
             dropped = self._drop(key)
         if dropped is not None:
@@ -165,7 +166,7 @@ class ShareSessionCache:
             self.end(key)
 
     def connection_closed(self, connection_id: str) -> list[ShareSession]:
-        """End the sessions of a connection: these, which are `unreleased` now."""
+        """End the sessions of a connection and return them; they are `unreleased` now."""
         if connection_id not in self._by_connection:
             return []
         with self._lock:
@@ -185,7 +186,7 @@ class ShareSessionCache:
                 del self._unreleased[session.key]
 
     def _count(self, session: ShareSession, had: int = 0) -> bool:
-        """Count the session's partitions; False if there is no room for more than it had."""
+        """Count the session's partitions; return False if there is no room for the additional ones."""
         grown = len(session.partitions) - session.counted
         if grown > had and not self._partitions.fits(session.owner, grown, in_use=True):
             return False

@@ -1,4 +1,6 @@
-"""Rows of the store for a share partition: the offsets at which the state changes, and what is written of them."""
+"""Rows of the store for a share partition: one for each offset at which the state changes, and the selection of rows to
+write.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ _FEW_RANGES: Final = 1024
 
 
 class StateBatch(NamedTuple):
-    """Durable state of neighbouring offsets that have the same."""
+    """Durable state of adjacent offsets."""
 
     first: int
     last: int
@@ -32,8 +34,8 @@ class StateRow(NamedTuple):
 class StateUpdate(NamedTuple):
     """A write of a share partition.
 
-    `rows` are all that begin in `replaced`, ranges with both ends included. If `is_whole`, the store forgets what it
-    had; else the rows before `start_offset` go, and the others stay.
+    `rows` are all rows that begin in `replaced`, ranges with both ends included. If `is_whole`, the stored rows are
+    replaced; else the rows before `start_offset` are deleted, and the others stay.
     """
 
     number: int
@@ -45,7 +47,7 @@ class StateUpdate(NamedTuple):
 
 
 class StateChanges:
-    """Differences from what the store has: all, or ranges of offsets. `is_stored`: the store has the partition."""
+    """Differences from the stored state: everything, or ranges of offsets. `is_stored`: the store has the partition."""
 
     def __init__(self, *, is_stored: bool) -> None:
         self._is_stored = is_stored
@@ -66,11 +68,11 @@ class StateChanges:
             self._limit = 2 * len(self._ranges) + _FEW_RANGES
 
     def begin_write(self, number: int, runs: Runs, start_offset: int, end_offset: int) -> StateUpdate:
-        """Return what the store has to get, and forget it unless the write fails."""
-        # The row in which the partition begins may begin before it.
+        """Return the update for the store, and forget it unless the write fails."""
+        # The row in which the partition begins may start at an earlier offset.
         self.add(start_offset, start_offset if self._is_stored else end_offset)
         changed = ((max(first, start_offset), min(last, end_offset)) for first, last in _merged(self._ranges))
-        # Behind a change another row begins.
+        # After a change another row begins.
         replaced = [(first, last + 1) for first, last in changed if first <= last]
         rows = [row for first, last in replaced for row in _rows_between(runs, first, last)]
         self._started = StateUpdate(number, start_offset, end_offset, replaced, rows, not self._is_stored)
@@ -78,7 +80,7 @@ class StateChanges:
         return self._started
 
     def failed(self) -> None:
-        """Note that what was started is not written."""
+        """Note that the update was not written."""
         assert self._started is not None
         for first, last in self._started.replaced:
             self.add(first, last)
@@ -97,7 +99,9 @@ def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _rows_between(runs: Runs, first: int, last: int) -> list[StateRow]:
-    """Return the rows that begin between two offsets: where the durable state is another than at the offset before."""
+    """Return the rows that begin between two offsets: at each offset whose durable state differs from the previous
+    one.
+    """
     rows: list[StateRow] = []
     before: tuple[RecordState, int] | None = None
     for run in runs.overlapping(first - 1, last):
@@ -109,5 +113,5 @@ def _rows_between(runs: Runs, first: int, last: int) -> list[StateRow]:
 
 
 def _durable(run: Run) -> tuple[RecordState, int]:
-    """Return the state that is written: after a crash no member holds anything, so what is held is available."""
+    """Return the state to write: after a crash no member holds anything, so held records become available."""
     return (AVAILABLE, run.delivery_count - 1) if run.state is ACQUIRED else (run.state, run.delivery_count)

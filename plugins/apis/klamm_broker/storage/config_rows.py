@@ -15,7 +15,7 @@ def delete_configs(resource_type: int, name: str) -> Statement:
 
 
 def replace_configs(resource_type: int, name: str, values: Mapping[str, str]) -> list[Statement]:
-    """Return the statements that write these configs of a resource in place of all that it has."""
+    """Return the statements that replace all configs of a resource by these."""
     insert = "INSERT INTO configs (resource_type, resource_name, name, value) VALUES (?, ?, ?, ?)"
     rows = [(insert, (resource_type, name, key, value)) for key, value in values.items()]
     return [delete_configs(resource_type, name), *rows]

@@ -1,6 +1,6 @@
-"""`meta.properties`: which cluster, node and directory a data directory belongs to, in Kafka's format (version 1).
+"""`meta.properties`: the cluster, node and directory to which a data directory belongs, in Kafka's format (version 1).
 
-Beside it, the id of the boot at which a directory was written last.
+Another file has the id of the boot during which the directory was last written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FILE_NAME = "meta.properties"
 
 
 class MetaPropertiesError(Exception):
-    """A data directory of another node, or with an invalid `meta.properties`."""
+    """Raised for a data directory of another node, or with an invalid `meta.properties`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,9 @@ class MetaProperties:
 
 
 def random_uuid(random_bytes: Callable[[int], bytes]) -> bytes:
-    """16 bytes of a version 4 UUID whose text form does not start with a dash, as Kafka's `Uuid.randomUuid`."""
+    """Return the 16 bytes of a version 4 UUID whose text form does not start with a dash, like Kafka's
+    `Uuid.randomUuid`.
+    """
     while True:
         raw = bytearray(random_bytes(16))
         raw[6] = raw[6] & 0x0F | 0x40
@@ -56,9 +58,9 @@ def uuid_bytes(text: str) -> bytes:
 
 
 def load(data_dir: Path, node_id: int) -> MetaProperties | None:
-    """Read the directory's `meta.properties`, if it has one.
+    """Read the directory's `meta.properties` if it exists.
 
-    Raises MetaPropertiesError when it is of another node or cannot be understood, OSError when it cannot be read.
+    Raises MetaPropertiesError if it belongs to another node or is invalid, OSError if it cannot be read.
     """
     path = data_dir / FILE_NAME
     try:
@@ -78,7 +80,7 @@ def load(data_dir: Path, node_id: int) -> MetaProperties | None:
 def load_or_create(
     data_dir: Path, node_id: int, random_bytes: Callable[[int], bytes], operations: FileOperations
 ) -> MetaProperties:
-    """Load the properties as `load` does; without `meta.properties`, write one for this node in a new cluster."""
+    """Load the properties like `load`; without `meta.properties`, write one for this node in a new cluster."""
     properties = load(data_dir, node_id)
     if properties is None:
         properties = MetaProperties(uuid_text(random_uuid(random_bytes)), node_id, uuid_text(random_uuid(random_bytes)))
@@ -106,7 +108,7 @@ def _parse(path: Path, text: str) -> MetaProperties:
 
 
 def read_boot_id() -> str:
-    """The id that the system gave itself when it started; empty if it has none."""
+    """Return the id of the system's current boot; empty if it has none."""
     try:
         return _BOOT_ID_FILE.read_text("ascii").strip()
     except OSError:
@@ -116,7 +118,7 @@ def read_boot_id() -> str:
 def recover_from_restart(store: Store, boot_id: str, recover: Callable[[], None], *, is_clean: bool) -> None:
     """Call `recover` if the machine may have restarted since the last call, unless the last stop was clean.
 
-    Raises StoreError, and what `recover` raises; then the next start calls it again.
+    Raises StoreError, and the errors of `recover`; then the next start calls it again.
     """
     rows = store.read("SELECT value FROM cluster WHERE key = ?", (_BOOT_ID_KEY,))
     if boot_id and rows == [(boot_id,)]:

@@ -234,18 +234,19 @@ MIGRATIONS: tuple[str, ...] = (
     ) WITHOUT ROWID;
     """,
 )
-"""One script per schema version; `PRAGMA user_version` of a file counts the scripts it has seen.
+"""One script per schema version; `PRAGMA user_version` of a file counts the scripts that were applied to it.
 
 A member and a target of a group are JSON objects; partitions are lists of indexes by topic id, in hex. Tasks are lists
 of subtopology id and partition, in a list for each role; a topology and the configs of an assignment are JSON objects.
-`share_state_batches` are the states of a share partition's records in flight: each holds up to the next one's first
+`share_state_batches` are the states of a share partition's records in flight: each applies up to the next one's first
 offset, or to `end_offset`.
 `shared_rows` keeps the server's shared tables (users, ACLs, quotas), a JSON object per row.
-`pending_offsets` are what transactions that are still open would commit. `transactions.state` is Kafka's name of the
-state, `partitions` a JSON object of partition indexes by topic. `added_partitions` are those that open transactions
-have besides, a row for each request.
-`state_owners.owner` is who made a group or a transactional id, whose share of the limits it counts for; `owner` of
-offsets and members who has committed them, or joined.
-`internal_topics` are those whose records agree with the other tables; there is a row from a stop to the next start.
-`configs.resource_type` is Kafka's `ConfigResource.Type` id (2 topic, 4 broker, 32 group). Topic ids are 16 bytes.
+`pending_offsets` are the offsets that open transactions would commit. `transactions.state` is Kafka's name of the
+state, `partitions` a JSON object of partition indexes by topic. `added_partitions` are further partitions of open
+transactions, a row for each request.
+`state_owners.owner` is the creator of a group or a transactional id, towards whose share of the limits it counts;
+`owner` of offsets and members is the one who committed them, or joined.
+`internal_topics` are the internal topics whose records agree with the other tables; a row exists from a stop to the
+next start. `configs.resource_type` is Kafka's `ConfigResource.Type` id (2 topic, 4 broker, 32 group). Topic ids are 16
+bytes.
 """

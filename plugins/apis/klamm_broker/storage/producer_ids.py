@@ -1,8 +1,8 @@
-"""Producer ids, allocated in blocks; a block is durable before the first of its ids is given out.
+"""Producer ids, allocated in blocks; a block is durable before its first id is used.
 
-Follows Kafka's `ProducerIdManager` (KIP-730): ids are never given twice; those left of a block at a stop are lost. A
-store that was lost does not lead to ids that the logs have batches of: `at_least` is above all of those, and is durable
-from the start that finds them.
+Follows Kafka's `ProducerIdManager` (KIP-730): an id is never allocated twice; the unused rest of a block is lost at a
+stop. If the store was lost, ids that occur in the logs are not allocated again: `at_least` is above all of them, and
+becomes durable when the server starts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class ProducerIds:
             self._keep(at_least)
 
     def allocate(self) -> int:
-        """A producer id that was never given before. Waits for the store once per block. Raises StoreError."""
+        """Return a producer id that was never allocated before. Waits for the store once per block. Raises
+        StoreError.
+        """
         with self._lock:
             if self._next == self._block_end:
                 self._take_block()

@@ -12,7 +12,7 @@ from klamm_broker.limits.owners import short_owner
 from klamm_broker.storage.store import Store
 
 _ROW_BYTES: Final = 1024
-"""About what a row takes besides its text, in memory and on disk."""
+"""Approximate size of a row besides its text, in memory and on disk."""
 
 _NOTHING: Final = (UNKNOWN_OWNER, 0)
 
@@ -28,7 +28,7 @@ class SharedTables:
     def __init__(self, store: Store, ledgers: Mapping[str, Ledger]) -> None:
         self._store = store
         self._ledgers = ledgers
-        # Whom each row counts for, and how much, by table and key.
+        # The owner and the size of each row, by table and key.
         self._counted: dict[str, dict[str, tuple[str, int]]] = {name: {} for name in ledgers}
 
     def load(self, table: str) -> dict[str, Row]:
@@ -44,9 +44,9 @@ class SharedTables:
         return rows
 
     def write(self, table: str, changes: Mapping[str, Row | None]) -> None:
-        """Put rows, or take away those that are None; durable on return.
+        """Put rows, or delete rows if the value is None; durable on return.
 
-        Raises StoreError; KafkaError(POLICY_VIOLATION) where there is no room for what is new, or grows.
+        Raises StoreError; KafkaError(POLICY_VIOLATION) if there is no room for a row that is new or grows.
         """
         put = "INSERT OR REPLACE INTO shared_rows (table_name, key, row) VALUES (?, ?, ?)"
         take = "DELETE FROM shared_rows WHERE table_name = ? AND key = ?"
@@ -83,7 +83,9 @@ class SharedTables:
 
 
 def _entry(key: str, row: Row | None, text: str) -> tuple[str, int]:
-    """Return whom a row counts for, and how much. A delegation token has an owner; for others a right is needed."""
+    """Return the owner and the size of a row. Only delegation tokens have owners; other rows can be written only with a
+    permission.
+    """
     owner = row.get("owner") if row is not None else None
     name = ":".join(owner) if isinstance(owner, list) else UNKNOWN_OWNER
     return short_owner(name), _ROW_BYTES + text_bytes(key) + text_bytes(text)

@@ -1,14 +1,13 @@
 """The metadata store: the durable state of a broker besides its logs, in one SQLite file.
 
 State lives in the memory of its owners (topic registry, group coordinator, ...), which load it once with `read` and
-from then on only write. Writes go through one queue to one owner thread, and everything that waits in the queue is
-committed in one transaction (group commit): a caller that needs durability asks for a callback, or waits.
+from then on only write. Writes go through one queue to one owner thread, which commits all queued writes in one
+transaction (group commit): a caller that needs durability passes a callback, or waits.
 
-The file is in WAL mode. Every committed write survives `kill -9` of the process. What `write_and_wait` writes (topics,
-configs, ACLs, ids: rare, and hard to lose) is synced, and survives a power loss too; what `submit` writes (groups and
-their offsets: many) is synced if `sync_submitted` is set, or the write asks for it (transactions). A synced
-commit makes all earlier ones durable. Pages that become free are given back to the file system, in small steps between
-writes.
+The file is in WAL mode. Every committed write survives `kill -9` of the process. Writes by `write_and_wait` (topics,
+configs, ACLs, ids: rare and important) are synced, and survive a power failure too; writes by `submit` (groups and
+their offsets: frequent) are synced if `sync_submitted` is set, or if the write asks for it (transactions). A synced
+commit makes all earlier ones durable. Free pages are returned to the file system, in small steps between writes.
 """
 
 from __future__ import annotations
@@ -36,20 +35,20 @@ Statement: TypeAlias = tuple[str, Sequence[SqlValue]]
 """One SQL statement and its parameters."""
 
 Durable: TypeAlias = Callable[["StoreError | None"], None]
-"""Called once: with None after the commit, or with the error of a write that failed."""
+"""Called once: with None after the commit, or with the error of a failed write."""
 
 _MAX_WRITES_PER_COMMIT = 4096
 _MAX_FREE_PAGES = 1024
-"""Free pages that the file keeps for what comes; more are given back to the file system."""
+"""Number of free pages that the file keeps for later writes; others are returned to the file system."""
 _PAGES_PER_STEP = 256
 _MAX_IDLE_WAL_BYTES = 16 * 1_048_576
 _INCREMENTAL = 2
 
 
 class StoreError(KafkaError):
-    """The store could not be opened, read or written. Clients see KAFKA_STORAGE_ERROR.
+    """Raised if the store cannot be opened, read or written. Clients see KAFKA_STORAGE_ERROR.
 
-    The text of the exception is for logs. `message`, which clients get, has neither paths nor SQL.
+    The text of the exception is for logs. `message`, which clients get, contains neither paths nor SQL.
     """
 
     def __init__(self, detail: str) -> None:
@@ -81,7 +80,7 @@ class Store:
         self.path = path
         self._sync_submitted = sync_submitted
         self._is_syncing = True
-        # Set before `open` where the file goes away with the server: then nothing is synced.
+        # Set before `open` if the file is removed with the server: then nothing is synced.
         self.is_temporary = False
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         # Protects the connection, which one thread uses at a time.
@@ -99,7 +98,7 @@ class Store:
 
         Raises StoreError for a file that is not a database, is damaged, cannot be written or is of a newer klamm.
         """
-        # It holds credentials; SQLite gives its further files the same mode. Errors are reported by SQLite.
+        # It contains credentials; SQLite gives its further files the same mode. SQLite reports errors.
         with contextlib.suppress(OSError):
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         try:
@@ -111,7 +110,7 @@ class Store:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute(f"PRAGMA journal_size_limit={_MAX_IDLE_WAL_BYTES}")
             connection.execute(f"PRAGMA synchronous={'OFF' if self.is_temporary else 'FULL'}")
-            # On macOS the disk's own memory would be enough for a sync; elsewhere it changes nothing.
+            # On macOS the disk's own cache would be enough for a sync; on other systems this changes nothing.
             connection.execute("PRAGMA fullfsync=ON")
             self._migrate(connection)
         except sqlite3.Error as error:
@@ -130,7 +129,7 @@ class Store:
                 f"{len(MIGRATIONS)}: use a newer klamm"
             )
         for number in range(version, len(MIGRATIONS)):
-            # One transaction per step, so that a crash leaves a whole older version.
+            # One transaction per step, so that a crash leaves a complete older version.
             connection.executescript(f"BEGIN; {MIGRATIONS[number]} PRAGMA user_version={number + 1}; COMMIT;")
 
     def start(self) -> None:
@@ -139,7 +138,7 @@ class Store:
         self._thread.start()
 
     def close(self) -> None:
-        """Commit what is queued, end the thread, close the file. A later write gets a StoreError."""
+        """Commit the queued writes, end the thread, close the file. A later write gets a StoreError."""
         self._closing = True
         if self._thread is not None:
             self._queue.put(None)
@@ -153,14 +152,15 @@ class Store:
                 self._connection = None
 
     def read(self, sql: str, parameters: Sequence[SqlValue] = ()) -> list[tuple[Any, ...]]:
-        """All rows of a query, as of the last commit. For loading state; it waits for a commit in progress.
+        """Return all rows of a query, as of the last commit. For loading state; it waits for a commit in progress.
 
         Raises StoreError.
         """
         return self.exclusively(lambda connection: connection.execute(sql, parameters).fetchall())
 
     def exclusively(self, work: Callable[[sqlite3.Connection], _Found]) -> _Found:
-        """Return what `work` does with the connection between two commits, in which it must leave no transaction open.
+        """Call a function with the connection between two commits and return its result; it must leave no transaction
+        open.
 
         Raises StoreError.
         """
@@ -177,7 +177,7 @@ class Store:
     ) -> None:
         """Queue statements that are committed together or not at all.
 
-        They are synced if `sync` says so; None: if the store syncs what is submitted. `on_durable` is called exactly
+        They are synced if `sync` is True; None: if the store syncs submitted writes. `on_durable` is called exactly
         once, on the owner thread (or at once, if the store is closing). Without it a failure is only logged.
         """
         self._submit(_Write(statements, on_durable, self._sync_submitted if sync is None else sync))
@@ -189,9 +189,9 @@ class Store:
             self._queue.put(write)
 
     def write_and_wait(self, statements: Sequence[Statement]) -> None:
-        """Write and return when it is durable, synced.
+        """Write, and return when the write is durable and synced.
 
-        Raises StoreError when it was not written, and RuntimeError on the owner thread, which would wait for itself.
+        Raises StoreError if it was not written, and RuntimeError on the owner thread, which would wait for itself.
         """
         if threading.current_thread() is self._thread:
             raise RuntimeError("write_and_wait called from a callback of the store")
@@ -211,7 +211,7 @@ class Store:
             raise failure[0]
 
     def commit_pending(self) -> int:
-        """Commit what is queued, without waiting for more; how many writes that were."""
+        """Commit the queued writes, without waiting for more; return their number."""
         writes: list[_Write] = []
         self._drain_into(writes)
         self._commit(writes)
@@ -240,7 +240,7 @@ class Store:
             del first, writes
 
     def give_back(self) -> bool:
-        """Give some free pages back to the file system, if there are many. Returns whether there are more to give."""
+        """Return some free pages to the file system, if there are many. Returns True if there are more."""
         with self._connection_lock:
             connection = self._connection
             if connection is None:
@@ -250,7 +250,7 @@ class Store:
                 if free_pages <= _MAX_FREE_PAGES:
                     return False
                 self._set_syncing(connection, False)
-                # `execute` would take one step, which frees one page.
+                # `execute` would make one step, which frees one page.
                 connection.executescript(f"PRAGMA incremental_vacuum({_PAGES_PER_STEP})")
                 if free_pages > _MAX_FREE_PAGES + _PAGES_PER_STEP:
                     return True
@@ -260,7 +260,7 @@ class Store:
             return False
 
     def _drain_into(self, writes: list[_Write]) -> bool:
-        """Take what is queued; True when the mark that ends the thread was among it."""
+        """Take the queued writes; return True if the mark that ends the thread was among them."""
         take = self._queue.get_nowait
         try:
             while len(writes) < _MAX_WRITES_PER_COMMIT:
@@ -293,14 +293,14 @@ class Store:
         self.on_commit()
 
     def _transact(self, statements: Sequence[Statement], *, sync: bool) -> None:
-        """Commit statements together. Raises StoreError, and nothing else, with none of them committed."""
+        """Commit statements together. Raises only StoreError, and then none of them is committed."""
         with self._connection_lock:
             connection = self._connection
             if connection is None:
                 raise StoreError(f"{self.path} is closed")
             try:
                 if connection.in_transaction:
-                    # Its rollback failed; nothing else is committed before that has succeeded.
+                    # Its rollback failed; nothing else is committed before a rollback has succeeded.
                     connection.execute("ROLLBACK")
                 self._set_syncing(connection, sync)
                 connection.execute("BEGIN")
@@ -336,7 +336,7 @@ def _nothing() -> None:
 
 
 def _keep_small(connection: sqlite3.Connection) -> None:
-    """Let the file return free space. The file of an older klamm is rewritten once for that."""
+    """Make the file return free space. The file of an older klamm is rewritten once for that."""
     (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
     if mode == _INCREMENTAL:
         return
@@ -350,7 +350,9 @@ def _keep_small(connection: sqlite3.Connection) -> None:
 
 
 def _execute_in_runs(connection: sqlite3.Connection, statements: Iterable[Statement]) -> None:
-    """Execute in order; neighbours with the same SQL go as one `executemany`, which is three times as fast."""
+    """Execute in order; adjacent statements with the same SQL run as one `executemany`, which is three times as
+    fast.
+    """
     run_sql: str | None = None
     rows: list[Sequence[SqlValue]] = []
     for sql, parameters in statements:

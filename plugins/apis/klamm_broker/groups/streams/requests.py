@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class StatusCode(enum.IntEnum):
-    """A status that the heartbeat response tells a member: Kafka's `StreamsGroupHeartbeatResponse.Status`."""
+    """A status in the heartbeat response to a member: Kafka's `StreamsGroupHeartbeatResponse.Status`."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
