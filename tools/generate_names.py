@@ -26,7 +26,6 @@ NAMESPACES: Final = (
     "klamm.filters",
     "klamm.forwarding",
     "klamm.config",
-    "klamm.dataclasses",
     "klamm.metrics",
     "klamm.runtime",
     "klamm.shared",

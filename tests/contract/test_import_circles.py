@@ -12,7 +12,7 @@ PACKAGES = sorted(
 )
 
 LAYERS = (
-    ("klamm.compiled", "klamm.dataclasses"),
+    ("klamm.compiled",),
     ("klamm.wire",),
     ("klamm.runtime", "klamm.logs"),
     ("klamm.shared",),

@@ -18,7 +18,6 @@ NAMESPACES = (
     "klamm",
     "klamm.acl",
     "klamm.config",
-    "klamm.dataclasses",
     "klamm.dispatch",
     "klamm.filters",
     "klamm.forwarding",
@@ -83,7 +82,7 @@ def plugin_may(own):
 def wire_may(module, name):
     top = module.partition(".")[0]
     if top == "klamm":
-        return module.startswith("klamm.wire.") or module in ("klamm.wire", "klamm.dataclasses")
+        return module.startswith("klamm.wire.") or module == "klamm.wire"
     return top not in IO_MODULES
 
 

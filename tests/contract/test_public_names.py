@@ -29,7 +29,6 @@ def test_every_namespace_is_documented():
         "klamm.filters",
         "klamm.forwarding",
         "klamm.config",
-        "klamm.dataclasses",
         "klamm.metrics",
         "klamm.runtime",
         "klamm.shared",

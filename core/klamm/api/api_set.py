@@ -7,12 +7,12 @@ marks. Pluggy and the marks are read once, when a listener is built; a request c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from klamm.api.contracts import HANDLES, handler_problem
 from klamm.api.part import Part
-from klamm.dataclasses import dataclass
 from klamm.shared.features import Features
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from klamm.api.part import ListenerPart
 from klamm.api.transport import TransportLayer
-from klamm.dataclasses import dataclass
 from klamm.shared.principal import KafkaPrincipal
 from klamm.wire.chunks import Buffer
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from klamm.api.part_failures import PartFailures, unfit
 from klamm.api.pending import LATER, NO_RESPONSE, AnswerTooLargeError, NotInlineError, Pending
-from klamm.dataclasses import dataclass
 from klamm.metrics.metrics_registry import MetricsRegistry
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.rates import MAX_THROTTLE_TIME_MS

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from klamm.api.part import ListenerPart, Part
-from klamm.dataclasses import dataclass
 
 if TYPE_CHECKING:
     from klamm.api.context import Address, RequestContext, ServerServices

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from klamm.api.part import ListenerPart
-from klamm.dataclasses import dataclass
 
 if TYPE_CHECKING:
     from klamm.api.context import RequestContext, TopicNames

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from klamm.api.part import ListenerPart
-from klamm.dataclasses import dataclass
 
 if TYPE_CHECKING:
     from klamm.api.context import Address

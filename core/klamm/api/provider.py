@@ -9,9 +9,8 @@ from __future__ import annotations
 import enum
 import importlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
-
-from klamm.dataclasses import dataclass
 
 
 class ProviderKind(enum.Enum):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from klamm.api.part import ListenerPart, Part
-from klamm.dataclasses import dataclass
 from klamm.shared.principal import KafkaPrincipal
 
 if TYPE_CHECKING:

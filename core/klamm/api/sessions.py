@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar
 
-from klamm.dataclasses import dataclass
 from klamm.logs.escaping import clipped
 from klamm.logs.rate_limited import RateLimitedLog
 

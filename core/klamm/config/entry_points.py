@@ -12,11 +12,10 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import reduce
 from importlib.machinery import PathFinder
 from typing import Any, Protocol
-
-from klamm.dataclasses import dataclass
 
 _INFO_SUFFIXES = (".dist-info", ".egg-info")
 

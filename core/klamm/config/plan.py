@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from klamm.config.config_tables import Put
 from klamm.config.plugin_registry import Found, PluginError, load_factory
 from klamm.config.problems import Problem
 from klamm.config.server_settings import ListenerSettings, ServerSettings
-from klamm.dataclasses import dataclass
 from klamm.logs.causes import failure
 from klamm.shared.addresses import UNIX_PREFIX
 

@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pluggy
@@ -18,7 +19,6 @@ from klamm.api import hookspecs
 from klamm.api.provider import Provider, ProviderKind
 from klamm.config.entry_points import EntryPoint, installed_entry_points
 from klamm.config.problems import did_you_mean
-from klamm.dataclasses import dataclass
 from klamm.logs.causes import failure
 
 log = logging.getLogger("klamm.plugins")

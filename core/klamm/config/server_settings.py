@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from klamm.api.provider import ProviderKind
 from klamm.config.checks import check_networks
 from klamm.config.setting import CLUSTER_WIDE, setting
-from klamm.dataclasses import dataclass
 from klamm.wire.api_keys import ApiKey, spec_of
 
 AS_VERSIONS: Final = ("2.8", "3.9", "4.0", "4.3", "4.4")

@@ -12,9 +12,8 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
-
-from klamm.dataclasses import dataclass
 
 log = logging.getLogger("klamm.metrics")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from klamm.api.api_set import ApiSet
@@ -13,7 +14,6 @@ from klamm.api.context import Address, ConnectionContext, ListenerContext
 from klamm.api.gates import ConnectionGate
 from klamm.api.part_failures import unfit
 from klamm.api.transport import Transport, TransportLayer
-from klamm.dataclasses import dataclass
 from klamm.metrics.connection_failures import ConnectionFailures
 from klamm.metrics.connections import ConnectionCounts
 from klamm.metrics.requests import RequestRecorder

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
-from klamm.dataclasses import dataclass
 from klamm.metrics.metrics_registry import Counter, Labels
 from klamm.wire.api_keys import ApiKey, spec_of
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from klamm.api.context import ListenerContext
-from klamm.dataclasses import dataclass
 from klamm.logs.rate_limited import RateLimitedLog
 from klamm.requests.limits import RequestLimits
 from klamm.requests.observers import RequestObservers

@@ -8,10 +8,10 @@ import os
 import socket
 import stat
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from klamm.api.context import Address
-from klamm.dataclasses import dataclass
 from klamm.network.acceptor import set_connection_options
 from klamm.network.listening_sockets import ListeningSockets
 from klamm.runtime.platform.sockets import forbid_sharing

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from klamm.api.part_failures import name_of
-from klamm.dataclasses import dataclass
 from klamm.logs.causes import cause
 
 if TYPE_CHECKING:

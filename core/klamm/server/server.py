@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,6 @@ from klamm.api.context import ServerContext, ServerServices
 from klamm.api.dispatch import RequestScheduler
 from klamm.api.extension import ServerExtension
 from klamm.config.plugin_registry import PluginError
-from klamm.dataclasses import dataclass
 from klamm.metrics.requests import RequestMetrics
 from klamm.network.accept_turns import AcceptTurns
 from klamm.network.memory_pool import MemoryPool

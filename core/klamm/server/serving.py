@@ -12,10 +12,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypedDict
 
-from klamm.dataclasses import dataclass
 from klamm.runtime.files import check_replaceable, replace_file
 from klamm.runtime.platform.processes import raise_descriptor_limit, wait_for_signal
 from klamm.server.server import SocketServer, StartError

@@ -9,9 +9,9 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from klamm.dataclasses import dataclass
 from klamm.runtime.clock import Clock
 
 log = logging.getLogger("klamm.admin_events")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from klamm.dataclasses import dataclass
 from klamm.shared.principal import KafkaPrincipal
 
 if TYPE_CHECKING:

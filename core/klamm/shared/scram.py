@@ -10,10 +10,8 @@ import base64
 import enum
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
-
-from klamm.dataclasses import dataclass
 
 MIN_ITERATIONS: Final = 4096
 """See `MAX_ITERATIONS`."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
-from klamm.dataclasses import dataclass
 
 if TYPE_CHECKING:
     from klamm.shared.shared_counts import SharedCounts

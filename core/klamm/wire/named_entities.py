@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from klamm.dataclasses import dataclass
 from klamm.wire.struct_base import WireStruct
 
 TOPIC_FIELDS: Final = frozenset({"topic", "topic_name", "topic_names", "subscribed_topic_names"})

@@ -8,11 +8,10 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from klamm.dataclasses import dataclass
 from klamm.logs.escaping import FORMAT, EscapingFormatter
 from klamm.server.listening import ListeningSocket
 from klamm.server.server import Inherited, SocketServer, StartError

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from klamm import setting
 from klamm.config import CLUSTER_WIDE, did_you_mean
-from klamm.dataclasses import dataclass
 from klamm_broker.configs.topic_config import COMPRESSION_TYPES
 from klamm_broker.group_type_settings import GroupTypeSettings
 from klamm_broker.internal_topic_settings import InternalTopicSettings

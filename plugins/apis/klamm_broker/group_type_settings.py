@@ -6,11 +6,11 @@ Kafka's broker keys, meanings and defaults.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from klamm import setting
 from klamm.config import CLUSTER_WIDE
-from klamm.dataclasses import dataclass
 from klamm_broker.numbers import INT32_MAX
 
 GROUP_PROTOCOLS: Final = ("classic", "consumer", "streams")

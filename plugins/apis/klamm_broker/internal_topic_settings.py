@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from klamm import setting
-from klamm.dataclasses import dataclass
 from klamm_broker.numbers import INT32_MAX
 
 

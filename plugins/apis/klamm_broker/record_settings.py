@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from klamm import setting
-from klamm.dataclasses import dataclass
 from klamm.wire.batch_limits import BatchLimits
 from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES
 from klamm_broker.configs.topic_config import LARGEST_RECORD_BYTES

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from klamm.dataclasses import dataclass
 from klamm.runtime import Clock, Purgatory
 from klamm.shared import Table
 from klamm_broker.broker_settings import BrokerSettings

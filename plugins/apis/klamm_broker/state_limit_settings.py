@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from klamm import setting
-from klamm.dataclasses import dataclass
 
 
 # Without slots, because a class may inherit from several such classes.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from klamm import setting
 from klamm.config import CLUSTER_WIDE
-from klamm.dataclasses import dataclass
 from klamm_broker.numbers import INT32_MAX
 
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from klamm import ANONYMOUS, ConnectionContext, ErrorCode, KafkaPrincipal, RequestContext, handles
-from klamm.dataclasses import dataclass
 from klamm.forwarding import ConnectionLink
 from klamm.wire.messages import sasl_authenticate, sasl_handshake
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from klamm import setting
 from klamm.config import parse_host_port
-from klamm.dataclasses import dataclass
 from klamm_gateway.node_ports import NodeHosts, NodePlaces, NodePorts, check_pattern, parse_ports
 
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

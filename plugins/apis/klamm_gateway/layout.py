@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from klamm import ConnectionContext
-from klamm.dataclasses import dataclass
 from klamm.wire.messages.api_versions import ApiVersionsResponse
 from klamm_gateway.upstream.security import SocketAddress
 

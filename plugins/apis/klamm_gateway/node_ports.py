@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from klamm import Address, ConnectionContext
-from klamm.dataclasses import dataclass
 
 _MAX_PORTS: Final = 1000
 

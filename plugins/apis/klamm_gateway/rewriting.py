@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from klamm import Address, ErrorCode
-from klamm.dataclasses import dataclass
 from klamm.wire.api_keys import ApiKey
 from klamm_gateway.layout import Cluster
 from klamm_gateway.node_ports import NodePlaces

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from klamm import ConnectionContext, RateLimitedLog, RequestContext
-from klamm.dataclasses import dataclass
 from klamm.forwarding import ConnectionLink, note_upstream_node
 from klamm.runtime import Scheduler, Timer
 from klamm.wire.chunks import Buffer

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from klamm import setting
-from klamm.dataclasses import dataclass
 from klamm_authorizers.rules import check_principal, parse_rule
 
 if TYPE_CHECKING:

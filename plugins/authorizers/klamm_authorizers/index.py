@@ -5,11 +5,11 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias, TypeVar
 
 from klamm.acl import WILDCARD, AclBinding, AclOperation, AclPermission, PatternType, ResourceType, Verdict
-from klamm.dataclasses import dataclass
 from klamm.shared import IpAddress, ip_address_of
 
 ANY_PRINCIPAL: Final = "User:*"

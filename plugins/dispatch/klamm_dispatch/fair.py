@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from klamm import RequestContext, setting
-from klamm.dataclasses import dataclass
 from klamm.shared import source_of
 from klamm_dispatch.lanes import Lane, LaneScheduler
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from klamm import Address, setting
-from klamm.dataclasses import dataclass
 from klamm.dispatch import ConnectionLoad, Move, ProcessorAssigner, ProcessorLoad
 
 _LIGHT: Final = 0.02

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from klamm import RequestContext, setting
 from klamm.config import did_you_mean
-from klamm.dataclasses import dataclass
 from klamm.wire.api_keys import SPECS
 from klamm_dispatch.lanes import Lane, LaneScheduler
 

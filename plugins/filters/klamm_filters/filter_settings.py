@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from klamm import ErrorCode, setting
-from klamm.dataclasses import dataclass
 from klamm_filters.api_names import API_KEYS, check_apis
 
 PLACEHOLDERS: Final = ("client_id", "principal", "listener", "host")

@@ -13,6 +13,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +21,6 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from klamm.config import format_host_port
-from klamm.dataclasses import dataclass
 from klamm.runtime import Clock
 
 log = logging.getLogger("klamm.prometheus")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
-
-from klamm.dataclasses import dataclass
 
 Labels = tuple[tuple[str, str], ...]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 
 from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Refuse
-from klamm.dataclasses import dataclass
 from klamm.runtime import Clock
 from klamm.shared import IpNetworks, WorkerShare, source_of
 from klamm_quotas.quota_settings import AuthenticationPenaltySettings

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from klamm import setting
 from klamm.config import CLUSTER_WIDE, check_networks
-from klamm.dataclasses import dataclass
 from klamm.shared import IPV6_SOURCE_PREFIX_LENGTH
 
 UNLIMITED: Final = 2_147_483_647

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from klamm.dataclasses import dataclass
 from klamm.shared import JavaRegexError, compile_java, java_replacement
 
 _RULE: Final = re.compile(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from klamm import ProviderKind, setting
 from klamm.config import ListenerSecurity
-from klamm.dataclasses import dataclass
 from klamm.sasl import ScramCredential
 from klamm_sasl.kerberos_names import parse_rule
 

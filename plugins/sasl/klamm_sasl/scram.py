@@ -10,10 +10,10 @@ import hmac
 import re
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from klamm import KafkaPrincipal, ServerServices, clipped
-from klamm.dataclasses import dataclass
 from klamm.sasl import (
     DELEGATION_TOKENS,
     DelegationTokenCache,

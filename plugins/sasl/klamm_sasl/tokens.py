@@ -6,13 +6,13 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from joserfc import jws
 from joserfc.errors import JoseError
 from joserfc.jwk import Key
 
-from klamm.dataclasses import dataclass
 from klamm_sasl.sasl_settings import OAuthBearerSettings
 
 INVALID_TOKEN = "invalid_token"  # noqa: S105

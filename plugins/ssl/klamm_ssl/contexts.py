@@ -14,13 +14,13 @@ import ssl
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from cryptography import x509
 
-from klamm.dataclasses import dataclass
 from klamm.runtime import PLATFORM
 from klamm_ssl.certificate import read_next_update, read_not_after
 from klamm_ssl.options import SniSettings, SslOptions

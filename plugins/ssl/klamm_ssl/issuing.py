@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -23,8 +24,6 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 from cryptography.x509.oid import ExtendedKeyUsageOID
-
-from klamm.dataclasses import dataclass
 
 # A peer's clock may be behind.
 _BACKDATED: Final = timedelta(minutes=5)

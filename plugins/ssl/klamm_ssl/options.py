@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from klamm import setting
 from klamm.config import PER_BROKER
-from klamm.dataclasses import dataclass
 from klamm_ssl.principal_mapper import InvalidRuleError, SslPrincipalMapper
 
 

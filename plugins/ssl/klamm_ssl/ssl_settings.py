@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from klamm.config import ListenerSecurity, check_private
-from klamm.dataclasses import dataclass
 from klamm_ssl.options import SslOptions
 
 

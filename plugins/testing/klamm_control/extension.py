@@ -5,11 +5,11 @@ from __future__ import annotations
 import ipaddress
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from klamm import ServerExtension, ServerServices, setting
 from klamm.config import format_host_port, parse_host_port
-from klamm.dataclasses import dataclass
 from klamm_control.controlled import Controlled
 from klamm_control.every_action import ACTIONS
 from klamm_control.http import ControlServer

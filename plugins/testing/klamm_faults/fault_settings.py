@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from klamm import setting
-from klamm.dataclasses import dataclass
 from klamm_faults.rule import RuleSettings
 
 

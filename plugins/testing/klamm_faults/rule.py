@@ -6,11 +6,11 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from klamm import ErrorCode, RequestContext, setting
 from klamm.config import did_you_mean
-from klamm.dataclasses import dataclass
 from klamm.wire.api_keys import ApiKey, find_spec
 from klamm.wire.named_entities import Entities
 from klamm_faults.kinds import APIS_OF_KIND, MAY_HAVE_ERROR, NEED_DELAY, NEED_ERROR, ONLY_FOR_THEIR_APIS, FaultKind

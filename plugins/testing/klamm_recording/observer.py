@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from klamm import ListenerContext, RequestEvent, RequestObserver, setting
-from klamm.dataclasses import dataclass
 from klamm_recording.recording import SHARED_KEY, Recording, wait_until_notified
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from klamm import setting
-from klamm.dataclasses import dataclass
 
 DEFAULT_NAME: Final = "<default>"
 """The name of the default in settings, as in Kafka's tools."""

@@ -100,7 +100,7 @@ AUTHENTICATOR: Final = Template(
     "lets clients in that begin with a token from the file",
     '''\
 import hmac
-from klamm.dataclasses import dataclass
+from dataclasses import dataclass
 
 from klamm import (
     ANONYMOUS,

@@ -11,7 +11,7 @@ GATE: Final = Template(
     "limits the open connections of a listener",
     '''\
 import threading
-from klamm.dataclasses import dataclass
+from dataclasses import dataclass
 
 from klamm import Address, Admission, ConnectionGate, Refuse, setting
 

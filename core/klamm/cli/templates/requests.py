@@ -11,7 +11,7 @@ FILTER: Final = Template(
     "refuses topics whose names do not begin with a prefix",
     '''\
 from collections.abc import Collection
-from klamm.dataclasses import dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from klamm import ErrorCode, KafkaError, RequestContext, RequestFilter, setting

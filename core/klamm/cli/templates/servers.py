@@ -10,7 +10,7 @@ THROTTLE: Final = Template(
     "klamm_throttles",
     "a fixed delay for one user",
     '''\
-from klamm.dataclasses import dataclass
+from dataclasses import dataclass
 
 from klamm import RequestContext, Throttle, setting
 

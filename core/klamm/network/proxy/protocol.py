@@ -6,13 +6,13 @@ Follows HAProxy's specification, "The PROXY protocol, versions 1 & 2".
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
 from fastcrc import crc32
 
 from klamm.api.context import Address
-from klamm.dataclasses import dataclass
 
 SIGNATURE_V1: Final = b"PROXY "
 SIGNATURE_V2: Final = b"\r\n\r\n\0\r\nQUIT\n"

@@ -8,10 +8,10 @@ import selectors
 import socket
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from klamm.dataclasses import dataclass
 from klamm.runtime.platform import fallbacks, open_files
 
 _GENERIC: Final = "generic"

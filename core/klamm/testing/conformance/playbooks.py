@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from klamm.dataclasses import dataclass
 from klamm.shared.principal import KafkaPrincipal
 
 Client: TypeAlias = Callable[[], Generator[bytes, bytes, None]]

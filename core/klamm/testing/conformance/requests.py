@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from klamm.api.filters import Answer, Disconnect, EncodedResponse, Hold, RequestFilter
 from klamm.api.observer import RequestEvent, RequestObserver, RequestOutcome, StageTimes
-from klamm.dataclasses import dataclass
 from klamm.shared.principal import KafkaPrincipal
 from klamm.testing.conformance.filter_records import RECORD_RULES
 from klamm.testing.conformance.life_cycle import LIFE_CYCLE, PartCase

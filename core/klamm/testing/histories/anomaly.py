@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from klamm.dataclasses import dataclass
 from klamm.testing.histories.format import Operation
 
 

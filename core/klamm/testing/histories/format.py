@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
 from klamm.config.problems import did_you_mean
-from klamm.dataclasses import dataclass
 
 
 class Kind(StrEnum):

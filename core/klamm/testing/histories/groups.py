@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from klamm.dataclasses import dataclass
 from klamm.testing.histories.anomaly import Anomaly
 from klamm.testing.histories.format import History, Kind, Operation
 

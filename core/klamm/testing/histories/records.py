@@ -9,10 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from klamm.dataclasses import dataclass
 from klamm.testing.histories.anomaly import Anomaly
 from klamm.testing.histories.cycles import cycle_in
 from klamm.testing.histories.format import RECORDS, History, Kind, Operation

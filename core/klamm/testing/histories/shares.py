@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
-from klamm.dataclasses import dataclass
 from klamm.testing.histories.anomaly import Anomaly
 from klamm.testing.histories.format import SHARES, History, Kind, Operation
 

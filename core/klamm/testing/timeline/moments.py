@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from klamm.dataclasses import dataclass
 from klamm.wire.errors import ErrorCode
 from klamm.wire.named_entities import entities_of
 

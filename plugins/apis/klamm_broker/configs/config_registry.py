@@ -12,11 +12,11 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
 from klamm.config import PER_BROKER
-from klamm.dataclasses import dataclass
 from klamm_broker.configs.broker_keys import (
     INHERITED_KEYS,
     LISTENER_PREFIX,

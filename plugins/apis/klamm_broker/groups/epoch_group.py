@@ -5,11 +5,10 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from klamm import ErrorCode, KafkaError
-from klamm.dataclasses import dataclass
 from klamm_broker.groups.group import CommittedOffset, Group
 from klamm_broker.groups.state import IllegalTransitionError
 from klamm_broker.limits.ledger import UNKNOWN_OWNER

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from klamm.dataclasses import dataclass
 from klamm_broker.groups.requests import JoinReply, Protocol, SyncReply
 from klamm_broker.limits.ledger import UNKNOWN_OWNER
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 from klamm import ErrorCode, KafkaError
-from klamm.dataclasses import dataclass
 from klamm_broker.groups.consumer.state import MemberState
 from klamm_broker.groups.epoch_group import JOIN_EPOCH, STATIC_LEAVE_EPOCH, EpochGroup, EpochMember
 from klamm_broker.groups.group import CommittedPartitions, Group

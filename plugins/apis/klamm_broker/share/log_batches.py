@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from klamm.dataclasses import dataclass
 from klamm.wire.records import HEADER_BYTES, RecordBatchHeader, unpack_header
 from klamm_broker.log.files import FileRegion
 from klamm_broker.share.partition import FetchedBatch

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from klamm.dataclasses import dataclass
+from dataclasses import dataclass
+
 from klamm_broker.share.record_state import RecordState
 
 

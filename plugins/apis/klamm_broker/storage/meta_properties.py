@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-
-from klamm.dataclasses import dataclass
 
 if TYPE_CHECKING:
     from klamm_broker.log import FileOperations

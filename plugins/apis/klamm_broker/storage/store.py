@@ -19,11 +19,11 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from klamm import ErrorCode, KafkaError
-from klamm.dataclasses import dataclass
 from klamm_broker.storage.migrations import MIGRATIONS
 
 log = logging.getLogger("klamm.broker.store")

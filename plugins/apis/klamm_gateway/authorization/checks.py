@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import CLUSTER_NAME, AclOperation, ResourceType
-from klamm.dataclasses import dataclass
 from klamm.wire.error_responses import error_response
 from klamm_gateway.forwarded_request import Change
 from klamm_gateway.layout import Cluster

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from klamm import ConfigError, setting
 from klamm.config import check_table, load_settings, read_tables
-from klamm.dataclasses import dataclass
 
 
 def read_password(path: Path) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from klamm import KafkaPrincipal
-from klamm.dataclasses import dataclass
 from klamm_gateway.gateway_settings import GatewaySettings
 from klamm_gateway.upstream.files import read_password
 from klamm_gateway.upstream.login import Account

@@ -8,10 +8,10 @@ import importlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm.dataclasses import dataclass
 from klamm.runtime import Clock
 
 if TYPE_CHECKING:

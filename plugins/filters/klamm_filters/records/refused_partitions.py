@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from klamm import Answer, ErrorCode, KafkaError, RequestContext
-from klamm.dataclasses import dataclass
 from klamm.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,

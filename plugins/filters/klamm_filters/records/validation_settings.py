@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from klamm import setting
-from klamm.dataclasses import dataclass
 
 FORMATS = ("any", "utf8", "json")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Final
 
 from klamm import ANONYMOUS, KafkaPrincipal, setting
-from klamm.dataclasses import dataclass
 
 PRINCIPAL: Final = "{principal}"
 SECRET_BYTES: Final = 32

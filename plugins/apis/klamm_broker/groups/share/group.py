@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
 from klamm import ErrorCode, KafkaError
-from klamm.dataclasses import dataclass
 from klamm_broker.groups.assignors import Partitions
 from klamm_broker.groups.consumer.member import PARTITION_BYTES
 from klamm_broker.groups.epoch_group import Changes, EpochGroup, EpochMember

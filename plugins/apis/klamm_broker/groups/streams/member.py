@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from klamm.dataclasses import dataclass
 from klamm_broker.groups.member import NAME_BYTES, charge_bytes
 from klamm_broker.groups.streams.requests import Endpoint
 from klamm_broker.groups.streams.tasks import NONE, Task, Tasks
