@@ -334,7 +334,9 @@ def test_a_handshake_that_never_finishes_is_ended(serve, files, first, caplog):
         slow.sendall(first)
         wait_until(lambda: any(each.connection_count for each in server.server.listeners[0].processors))
         server.advance_ms(60_000)
-        assert slow.recv(1) == b""
+        # A system resets a connection that is closed with unread bytes.
+        with contextlib.suppress(ConnectionResetError):
+            assert slow.recv(1) == b""
     assert metric(server, FAILURES, reason="timed_out") == 1
     assert "not ready within connection_setup_timeout_ms" in caplog.text
     with RawClient(server.address(), ssl_context=files.client_context()) as client:
@@ -415,7 +417,7 @@ def test_a_bad_new_file_keeps_the_old_one_and_is_counted_once(serve, files, capl
     # Looked at many more times by now, and still the same content.
     threading.Event().wait(0.1)
     assert metric(server, failures) == 1
-    assert "listener=default: new files cannot be used, the old ones stay" in caplog.text
+    assert "listener=default: the new files cannot be used; the old ones stay in use" in caplog.text
     files.issue("server", "CN=mended", hosts=("127.0.0.1",))
     wait_until(lambda: "mended" in subject_served(server, files.client_context(), set()))
 
