@@ -9,7 +9,7 @@ from klamm.config import CLUSTER_WIDE
 from klamm_broker.numbers import INT32_MAX
 
 
-# Without slots, as a class may have several bases like this one.
+# Without slots, because a class may inherit from several such classes.
 @dataclass(frozen=True, kw_only=True)
 class TransactionSettings:
     """`transaction.*`, `transactional.*` and `producer.id.*` in `[broker]`."""

@@ -13,9 +13,9 @@ from klamm.wire.messages.metadata import (
 
 
 class Echo(ApiSet):
-    """Answers Metadata as a broker without topics.
+    """Answers Metadata like a broker without topics.
 
-    Metadata: all versions. Topics that are asked for by name come back as UNKNOWN_TOPIC_OR_PARTITION.
+    Metadata: all versions. Topics that the request names are answered with UNKNOWN_TOPIC_OR_PARTITION.
     """
 
     @handles(metadata, versions=metadata.VERSIONS, blocking=False)

@@ -1,7 +1,7 @@
-"""Check that a decoded Produce request may be sent in its original frame.
+"""Checks if a decoded Produce request may be sent in its original frame.
 
-An authorizer has checked the message, and a node must read the same one. A frame of the size that encoding the message
-would give has nothing else in it: no tagged field that klamm does not know, no bytes behind the body.
+An authorizer has checked the message, and a node must read the same message. A frame whose size equals the size of the
+encoded message contains nothing else: no tagged field that klamm does not know, no bytes after the body.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _UUID_BYTES: Final = 16
 
 
 def frame_as_it_came(message: Any, context: RequestContext) -> Buffer | None:
-    """The frame of a Produce request without its size; None if it has to be encoded."""
+    """Return the frame of a Produce request without its size; None if the message must be encoded."""
     frame = request_frame(context)
     version = context.api_version
     if frame is None or len(frame) != _header_bytes(context.client_id, version) + body_bytes(message, version):

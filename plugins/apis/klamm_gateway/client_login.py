@@ -1,11 +1,11 @@
 """`login = "client"`: SASL requests are passed on to the node, which decides.
 
-The node gets what the client sends, so any mechanism works that does not name the server: PLAIN, SCRAM,
-OAUTHBEARER. GSSAPI does not, as the client's ticket is for the gateway's host, and is refused. SaslHandshake is served
-from version 1 on: after version 0 come tokens without a header, which look like requests. After PLAIN and SCRAM, klamm
-knows the principal as the node does by default, `User:NAME`, for quotas and the audit; after OAUTHBEARER, and with a
-delegation token, the client stays anonymous here. A login that the node refuses is recorded as a failed authentication,
-one that it takes as an authentication if it gives the client a name.
+The node gets the client's own bytes, so any mechanism works that does not name the server: PLAIN, SCRAM, OAUTHBEARER.
+GSSAPI is refused because the client's ticket is for the gateway's host. SaslHandshake is served from version 1 on: with
+version 0, tokens without a header follow, which cannot be distinguished from requests. After PLAIN and SCRAM, klamm
+uses the node's default principal, `User:NAME`, for quotas and the audit; after OAUTHBEARER, and with a delegation
+token, the client stays anonymous here. A login that the node refuses is recorded as a failed authentication, and a
+login that it accepts as an authentication if the client's name is known.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandsha
 HANDSHAKE_VERSIONS: Final = range(1, 2)
 _STATE: Final = "gateway-login"
 _SCRAM_FIRST: Final = re.compile(r"n,(?:a=[^,]*)?,(?:m=[^,]*,)?n=([^,]*),r=[^,]*(.*)", re.DOTALL)
-"""RFC 5802: the name stands before the nonce, extensions behind it. They may have names like those of fields."""
+"""RFC 5802: the name comes before the nonce, extensions after it. These may have names like those of fields."""
 _NAMES_THE_SERVER: Final = frozenset({"GSSAPI"})
 
 
@@ -36,7 +36,7 @@ class Forwards(Protocol):
 
 @dataclass(slots=True)
 class ClientLogin:
-    """A login under way. `user` is what the client claims, empty where its mechanism does not say it as such."""
+    """A login in progress. `user` is the client's claim, empty if its mechanism does not send a user name."""
 
     mechanism: str
     user: str = ""
@@ -66,7 +66,7 @@ def _claimed(mechanism: str, auth_bytes: bytes) -> str:
     if found is None:
         return ""
     name, rest = found.groups()
-    # As Kafka reads them: of two that are equal, the last one counts.
+    # Like Kafka: if two are equal, the last one counts.
     extensions = dict(part.split("=", 1) for part in rest.split(",") if "=" in part)
     if extensions.get("tokenauth", "").lower() == "true":
         return ""
@@ -114,7 +114,7 @@ def _note_refusal(connection: ConnectionContext, login: ClientLogin | None, resp
     again = connection.principal is not ANONYMOUS
 
     def note(link: ConnectionLink) -> None:
-        # Here, as the next failure may be known before this one is recorded.
+        # Here, because the next failure may be known before this one is recorded.
         connection.attempted_principal = claimed
         link.login_failed(reason, again=again)
 
@@ -123,7 +123,7 @@ def _note_refusal(connection: ConnectionContext, login: ClientLogin | None, resp
 
 def _note_success(connection: ConnectionContext, login: ClientLogin) -> None:
     again = connection.principal is not ANONYMOUS
-    # At once: what follows the login is of this client.
+    # At once: requests after the login belong to this client.
     connection.principal = KafkaPrincipal(login.user)
     connection.sasl_mechanism = login.mechanism
     _on_loop(connection, lambda link: link.login_succeeded(again=again))

@@ -1,7 +1,8 @@
 """`ClusterAclLearner`: a thread that asks the cluster for its ACLs, for authorizers with `acl.rules = "cluster"`.
 
-DescribeAcls, by the gateway's own account, which needs DESCRIBE on the cluster. Rules count for `max_age_s` from when
-they were asked for. Whatever the gateway cannot read as Kafka does makes all rules unknown: authorizers deny then.
+It sends DescribeAcls with the gateway's own account, which needs DESCRIBE on the cluster. Rules are valid for
+`max_age_s` from the request on. If the gateway cannot interpret a rule like Kafka does, all rules become unknown:
+authorizers then deny.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _OPERATIONS: Final = frozenset(map(int, AclOperation)) - {AclOperation.UNKNOWN, 
 
 
 class ClusterAclLearner:
-    """`learn_once` asks; the thread does so twice in `max_age_s`."""
+    """`learn_once` sends the request; the thread calls it twice in `max_age_s`."""
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class ClusterAclLearner:
         self._scheduler = scheduler
         self._max_age_s = max_age_s
         self._now = now
-        # Protects the timer: rules that expire meet new ones.
+        # Protects the timer: new rules may arrive while old ones expire.
         self._lock = threading.Lock()
         self._expiry: Timer | None = None
         self._ending = threading.Event()
@@ -60,7 +61,7 @@ class ClusterAclLearner:
             self._thread.start()
 
     def stop(self) -> None:
-        """End; a connection that is being tried is given up on its timeout."""
+        """Stop the thread; an attempt to connect ends at its timeout."""
         self._ending.set()
         with self._lock:
             self._cancel()
@@ -76,7 +77,7 @@ class ClusterAclLearner:
             self._ending.wait(self._max_age_s / 2)
 
     def learn_once(self) -> None:
-        """Ask. If no node answers, rules that are known count until they expire.
+        """Ask the cluster. If no node answers, known rules stay valid until they expire.
 
         Raises ValueError for values that klamm does not know.
         """
@@ -134,6 +135,6 @@ def _bindings(response: DescribeAclsResponse) -> list[AclBinding]:
         )
         for resource in response.resources
         for acl in resource.acls
-        # No request asks for types and operations that klamm does not know. Kafka takes a network for a host's name.
+        # No request needs types and operations that klamm does not know. Kafka interprets a network as a host name.
         if resource.resource_type in _RESOURCE_TYPES and acl.operation in _OPERATIONS and "/" not in acl.host
     ]

@@ -44,7 +44,7 @@ class Answer(NamedTuple):
 def examine(
     settings: GatewaySettings, listeners: Sequence[ListenerContext], random_bytes: Callable[[int], bytes]
 ) -> Iterator[Finding]:
-    """The findings. Waits for nodes, each as long as `socket_connection_setup_timeout_ms` says; all at once."""
+    """Return the findings. Waits for all nodes at once, for each at most `socket_connection_setup_timeout_ms`."""
     try:
         security = load_security(settings, random_bytes)
     except (OSError, ValueError) as error:
@@ -68,7 +68,7 @@ def examine(
 
 
 def _place_of(settings: GatewaySettings, node_id: int, listener: ListenerContext) -> Finding:
-    """Return a finding about the address at which clients of a listener find a node."""
+    """Return a finding about the address at which clients of a listener reach a node."""
     subject = f"listener {listener.name}, node {node_id}"
     address = settings.places.address_of(node_id, listener.advertised)
     if address is None:
@@ -100,7 +100,7 @@ def _finding(subject: str, answer: Answer, settings: GatewaySettings) -> Finding
 def _ask(
     settings: GatewaySettings, security: Security, addresses: Sequence[tuple[str, int]]
 ) -> Iterator[tuple[tuple[str, int], Answer]]:
-    """Each address with its answer, in their order; they are asked together."""
+    """Return each address with its answer, in order; all are asked at the same time."""
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         yield from zip(addresses, threads.map(lambda one: _asked(settings, security, *one), addresses), strict=True)
 

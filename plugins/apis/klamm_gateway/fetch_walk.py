@@ -23,7 +23,7 @@ from klamm.wire.primitives import DECODE_ERRORS, WireError
 VERSIONS: Final = range(4, 16)
 """From 16 on the end of a response names nodes (KIP-951)."""
 MAX_FIELD_BYTES: Final = 16 * 1024 * 1024
-"""What a response may have beside records and tagged fields that are not known."""
+"""Maximum size of a response without records and unknown tagged fields."""
 
 _INT32: Final = Struct(">i")
 _INT16: Final = Struct(">h")
@@ -44,13 +44,13 @@ _TAGGED: Final[dict[int, tuple[str, Any, Struct]]] = {
 """Tagged fields of a partition, by tag."""
 
 _Steps: TypeAlias = "Generator[int, bytes, Any]"
-"""Yields how many bytes it needs, and is sent these; 0 if `unread_bytes` may pass before that."""
+"""Yields the number of bytes it needs, and is sent these; 0 if `unread_bytes` may be skipped before that."""
 
 
 class FetchWalk:
-    """`message` is filled while bytes come; its records are `StreamedRecords`. Another `unread_bytes` may pass unseen.
+    """Fills `message` while bytes arrive; its records are `StreamedRecords`. `unread_bytes` may be skipped.
 
-    Every length is checked against what is left of the `size_bytes` of the body. Methods raise WireError.
+    Every length is checked against the rest of the body's `size_bytes`. Methods raise WireError.
     """
 
     def __init__(self, version: int, size_bytes: int) -> None:
@@ -84,7 +84,7 @@ class FetchWalk:
             position += count
 
     def passed(self, count: int) -> None:
-        """So many of the `unread_bytes` have passed."""
+        """Note that this many of the `unread_bytes` were skipped."""
         self.unread_bytes -= count
         if not self.unread_bytes:
             self._go_on(b"")

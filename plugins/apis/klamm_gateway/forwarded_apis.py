@@ -36,7 +36,7 @@ _BETWEEN_BROKERS: Final = frozenset(
 _ANSWERED_HERE: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 _NOT_OFFERED: Final = frozenset(
     {
-        # The cluster would make them for the gateway's own account.
+        # The cluster would create them for the gateway's own account.
         ApiKey.CREATE_DELEGATION_TOKEN,
         ApiKey.RENEW_DELEGATION_TOKEN,
         ApiKey.EXPIRE_DELEGATION_TOKEN,
@@ -44,22 +44,22 @@ _NOT_OFFERED: Final = frozenset(
     }
 )
 _LATEST: Final = {
-    # From 16 on the end of a response names nodes (KIP-951), behind records that are sent before it arrives.
+    # From 16 on the end of a response names nodes (KIP-951), after records that are sent before it arrives.
     ApiKey.FETCH: 15,
 }
 
 
 _NAMES_NODES: Final = frozenset({*REWRITES, ApiKey.FETCH})
 _UNKNOWN_VERSIONS: Final = 10
-"""So many versions beyond those that klamm knows are passed on, if unknown ones are."""
+"""Number of versions beyond the known ones that are forwarded, if unknown versions are."""
 _MAX_KEY: Final = 127
 
 
 def forwarded_apis(*, unknown: bool = False) -> Iterator[tuple[ApiSpec, range]]:
-    """Every API that is forwarded, with its versions.
+    """Return every forwarded API with its versions.
 
-    With `unknown` also APIs and versions that klamm does not know: never newer versions of APIs whose responses name
-    nodes, as these would lead clients past the gateway.
+    With `unknown` also APIs and versions that klamm does not know, but never newer versions of APIs whose responses
+    name nodes, because these would lead clients past the gateway.
     """
     for spec in SPECS:
         if spec.api_key in _BETWEEN_BROKERS or spec.api_key in _ANSWERED_HERE or spec.api_key in _NOT_OFFERED:

@@ -1,4 +1,4 @@
-"""`ForwardedRequest`: a request that waits for a node's response, and what is done with that."""
+"""`ForwardedRequest`: a request that waits for a node's response, and handles it."""
 
 from __future__ import annotations
 
@@ -23,17 +23,22 @@ if TYPE_CHECKING:
 
 _CARRY_RECORDS: Final = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
 _DECODED_AT_ONCE_BYTES: Final = 16 * 1024
-"""On a network thread, where other clients wait; what is larger is decoded on a thread of the gateway. The bytes of
-records are not decoded, so they do not count."""
+"""Maximum size of a response that is decoded on a network thread, where other clients wait; larger ones are decoded on
+a thread of the gateway. Bytes of records are not decoded, so they do not count.
+"""
 _DECODED_AT_ONCE_ELEMENTS: Final = 250
-"""As many as an answer of the network thread's own has. One of 16 KiB may have thousands, which take milliseconds."""
+"""Maximum number of elements, the same as for the network thread's own answers. A response of 16 KiB may have
+thousands, which take milliseconds.
+"""
 _CHANGED_AT_ONCE_BYTES: Final = 4 * 1024
-"""Of a request. A change may add to the response what was refused of it here, which is not in the node's bytes."""
+"""Maximum size of a request. A change may add to the response the parts of the request that were refused here, which
+are not in the node's bytes.
+"""
 _ANY_NUMBER: Final = 1 << 62
 
 Change: TypeAlias = "Callable[[Any], Any]"
 UNCHANGED: Final = object()
-"""What a `Change` returns that leaves the response as it is: its bytes are passed on."""
+"""Returned by a `Change` that leaves the response unchanged: its bytes are forwarded."""
 
 
 @cache
@@ -42,7 +47,7 @@ def _response_class(api_key: int) -> Any:
 
 
 class ForwardedRequest:
-    """`changes` get the response as a message, and return what the client gets, or UNCHANGED.
+    """A request with its `changes`, which get the response as a message and return the client's response, or UNCHANGED.
 
     They run on a thread of `workers` if the response is large.
     """
@@ -66,14 +71,14 @@ class ForwardedRequest:
         return context.api_key == ApiKey.FETCH and not context.response_filtered
 
     def completed(self, body: bytes) -> None:
-        """The node has answered."""
+        """Handle the node's response."""
         context = self._context
         if self.api_key in _CARRY_RECORDS and context.listener.throttles:
             context.may_send_records(len(body))
         if not self._changes and not context.response_wanted:
             context.respond(OpaqueResponse(body))
             return
-        # Of a response with records, what is decoded grows with the partitions that were asked for.
+        # The decoded part of a response with records grows with the number of requested partitions.
         decoded_bytes = context.size_bytes if self.api_key in _CARRY_RECORDS else len(body)
         is_small = decoded_bytes <= _DECODED_AT_ONCE_BYTES
         if is_small and (not self._changes or context.size_bytes <= _CHANGED_AT_ONCE_BYTES):
@@ -86,13 +91,13 @@ class ForwardedRequest:
 
     def _decode_large(self, body: bytes) -> None:
         with large_response(self._context):
-            # No variable holds the message, so that it can be freed.
+            # No variable refers to the message, so that it can be freed.
             decoded = [self._decode(body, _ANY_NUMBER)]
             if not self._context.response_wanted:
                 free_in_pieces(decoded)
 
     def _decode(self, body: bytes, max_elements: int) -> Any:
-        """The message that was decoded, None if the bytes are none. Raises TooManyElementsError."""
+        """Return the decoded message; None if the bytes are invalid. Raises TooManyElementsError."""
         context = self._context
         decode = _response_class(self.api_key).decode
         try:
@@ -109,7 +114,7 @@ class ForwardedRequest:
                 if changed is not UNCHANGED:
                     message, as_it_came = changed, False
         except Exception as error:
-            # Of this request alone: answered and logged as what a handler raises.
+            # The error concerns only this request: it is answered and logged like an exception of a handler.
             context.respond(error)
             return decoded
         if as_it_came:
@@ -124,7 +129,7 @@ class ForwardedRequest:
         """Return the walk that shows observers a streamed response."""
         if not self._context.response_wanted:
             return None
-        # Imported here: without observers it is not needed.
+        # Imported here: it is not needed without observers.
         from klamm_gateway.fetch_walk import FetchWalk
 
         walk = FetchWalk(self.api_version, size_bytes)
@@ -138,7 +143,7 @@ class ForwardedRequest:
         self._context.respond(OpaqueResponse(body, stream, self._message))
 
     def lose(self, reason: str, *, sent: bool) -> None:
-        """There will be no response: the client's connection is closed. `sent`: a node may have the request."""
+        """Close the client's connection, because there will be no response. `sent`: a node may have the request."""
         if not sent:
             note_upstream_node(self._context, None)
         self._context.close_connection(reason)

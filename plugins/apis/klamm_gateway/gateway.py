@@ -53,7 +53,7 @@ _MARGIN_S: Final = 1.0
 
 
 class Gateway(ApiSet):
-    """Forwards requests to the nodes of a Kafka cluster. `cluster` is what it knows of them."""
+    """Forwards requests to the nodes of a Kafka cluster. `cluster` is its knowledge of them."""
 
     pipelined = True
 
@@ -77,7 +77,7 @@ class Gateway(ApiSet):
     def open(self, server: ServerContext) -> None:
         """Read certificates and password, and ask the cluster for its nodes. Raises OSError for a file.
 
-        Nodes that do not answer do not stop the start: they are asked again.
+        Nodes that do not answer do not prevent the start: they are asked again.
         """
         settings = self.settings
         self._random_bytes = server.random_bytes
@@ -102,7 +102,9 @@ class Gateway(ApiSet):
             log.warning("no node of %s has answered yet", ", ".join(settings.bootstrap))
 
     def listener_opened(self, listener: ListenerContext) -> None:
-        """Remember what its clients are given for the nodes. Raises ValueError for a listener that cannot be served."""
+        """Note the addresses that its clients get for the nodes. Raises ValueError for a listener that cannot be
+        served.
+        """
         if self.settings.nodes == "sni" and not listener.security_protocol.endswith("SSL"):
             raise ValueError('nodes = "sni" needs TLS: clients name the node in their TLS handshake')
         if self.settings.login == "client":
@@ -164,7 +166,7 @@ class Gateway(ApiSet):
         )
 
     def examine(self, listeners: Sequence[ListenerContext]) -> Iterator[Finding]:
-        """Try every node, and say where clients find it."""
+        """Try every node, and report the addresses at which clients find it."""
         # Imported here: a server does not need it.
         from klamm_gateway.doctor import examine
 
@@ -195,9 +197,9 @@ class Gateway(ApiSet):
     # ---- requests
 
     def handlers_of(self, listener: ListenerContext) -> Iterator[ApiHandler]:
-        """Every API that clients use; ApiVersions offers what the nodes know too.
+        """Return every API that clients use; ApiVersions offers those that the nodes support too.
 
-        APIs and versions that klamm does not know are passed on where no part would have to see them.
+        APIs and versions that klamm does not know are forwarded if no part of the listener has to decode them.
         """
         unknown = self.settings.unknown_apis == "pass" and not listener.reads_requests
         if unknown:
@@ -211,11 +213,11 @@ class Gateway(ApiSet):
         yield from self.handlers(unknown=unknown)
 
     def topic_names(self) -> Callable[[bytes], str | None]:
-        """Those that the cluster behind it has named to this gateway."""
+        """Return the names of topics that the cluster has named to this gateway."""
         return self.cluster.topic_name
 
     def handlers(self, *, unknown: bool = False) -> Iterator[ApiHandler]:
-        """Every API that clients use, in the versions that klamm knows; with `unknown` in others too."""
+        """Return every API that clients use, in the versions that klamm knows; with `unknown` in others too."""
         yield from bind_handlers((versions_of_cluster,), self.cluster)
         if self.settings.login == "client":
             yield from bind_handlers(LOGIN_HANDLERS, self)
@@ -240,7 +242,7 @@ class Gateway(ApiSet):
         changes: list[Change] = []
         unchanged = True
         if context.listener.authorizer is not None:
-            # Imported here: listeners without an authorizer need none of it.
+            # Imported here: listeners without an authorizer do not need it.
             from klamm_gateway.authorization.rules import authorize
 
             verdict = authorize(message, context, self.cluster)
@@ -254,18 +256,18 @@ class Gateway(ApiSet):
         if context.api_key == ApiKey.PRODUCE and wants_no_response(message, context.api_version):
             return self._send_unanswered(context, frame)
         if rewrite is not None and context.api_version >= first_version:
-            # First: what it learns is not what the client may see.
+            # First: the gateway may learn more than the client may see.
             changes.insert(0, partial(_rewritten, rewrite, self._addresses[context.listener.name]))
         self._send(context, frame, ForwardedRequest(context, self._workers, tuple(changes)))
         return context.later()
 
     def forward(self, message: Any, context: RequestContext, change: Change) -> Any:
-        """Forward a request whose response `change` gets, whatever the rules for its API."""
+        """Forward a request whose response is passed to `change`, whatever the rules for its API."""
         self._send(context, _frame_of(message, context), ForwardedRequest(context, self._workers, (change,)))
         return context.later()
 
     def _send_unanswered(self, context: RequestContext, frame: list[Buffer]) -> Any:
-        """Done when the node has taken the bytes: while it does not, the client's further requests wait."""
+        """Completes when the node has accepted the bytes: until then, the client's further requests wait."""
         link = context.connection.link
         assert link is not None
         if link.on_loop:
@@ -290,7 +292,7 @@ class Gateway(ApiSet):
         link = connection.link
         assert link is not None
         if not link.on_loop:
-            # A large request that was decoded, or one that an observer announces: its handler runs on another thread.
+            # A large request that was decoded, or that an observer announces: its handler runs on another thread.
             note_upstream_node(context, None)
             link.call_soon(lambda: self._send(context, frame, request))
             return
@@ -301,7 +303,7 @@ class Gateway(ApiSet):
 
 
 def _frame_of(message: Any, context: RequestContext, *, unchanged: bool = False) -> list[Buffer]:
-    """The request as the node gets it, without its size; `unchanged` if the message is the one that was decoded."""
+    """Return the request as sent to the node, without its size; `unchanged` if it is the decoded message."""
     if type(message) is OpaqueRequest:
         return [message.frame]
     version = context.api_version
@@ -311,10 +313,10 @@ def _frame_of(message: Any, context: RequestContext, *, unchanged: bool = False)
             return [frame]
     header = encode_request_header(context.api_key, version, context.correlation_id, context.client_id)
     if context.api_key == ApiKey.PRODUCE:
-        # The records stay where they are: views of the client's frame.
+        # The records are not copied: they are views of the client's frame.
         return [header, *message.encode_chunks(version)]
     body = message.encode(version)
-    # Old versions of some requests have no body; what is sent has no empty pieces.
+    # Old versions of some requests have no body; empty pieces are not sent.
     return [header, body] if body else [header]
 
 

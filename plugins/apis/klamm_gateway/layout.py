@@ -1,4 +1,4 @@
-"""`Layout`: the nodes of the cluster as they were last learned; `Cluster` holds the current one."""
+"""`Layout`: the nodes of the cluster when they were last learned; `Cluster` holds the current layout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REFUSED: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node, and where its host name leads."""
+    """One node, and the addresses of its host name."""
 
     node_id: int
     host: str
@@ -30,9 +30,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`versions` are those that all nodes know, None while none has answered; `described` is what one of them says.
+    """`versions` are those that all nodes support, None while none has answered; `described` is one node's description
+    of the cluster.
 
-    `cluster_id` is empty if the cluster names none.
+    `cluster_id` is empty if the cluster has no id.
     """
 
     nodes: Mapping[int, Node] = field(default_factory=dict)
@@ -44,10 +45,10 @@ class Layout:
 class Cluster:
     """The current layout, and the names of topic ids. Any thread reads; `learn` replaces the layout as a whole.
 
-    `node_of` returns the node that a connection is for, as `NodePlaces` does. `refresh` requests a new layout.
-    `renamed` reports an id that gets another name. `clients_log_in` says that SASL requests are passed on;
-    `passing_unknown` are the listeners that pass on APIs and versions that klamm does not know. `offers` are answers to
-    ApiVersions that were made for this layout, by listener and whether they have features from level 0 on.
+    `node_of` returns the node that a connection is for, like `NodePlaces`. `refresh` requests a new layout. `renamed`
+    reports an id that gets another name. `clients_log_in` is set if SASL requests are forwarded; `passing_unknown` are
+    the listeners that forward APIs and versions that klamm does not know. `offers` are prepared answers to ApiVersions
+    for this layout, by listener and by whether they have features from level 0 on.
     """
 
     def __init__(self) -> None:
@@ -64,13 +65,13 @@ class Cluster:
         self._names: dict[bytes, str] = {}
 
     def learn(self, layout: Layout) -> None:
-        """Take another layout."""
+        """Replace the layout."""
         self.layout = layout
-        # Not cleared: another thread may be about to add an answer for the layout before.
+        # Not cleared: another thread may be about to add an answer for the previous layout.
         self.offers = {}
 
     def any_node(self) -> Node | None:
-        """The nodes take turns. None while no node is known."""
+        """Return a node, taking turns. None while no node is known."""
         nodes = tuple(self.layout.nodes.values())
         if not nodes:
             return None
@@ -79,19 +80,21 @@ class Cluster:
             return nodes[self._turn % len(nodes)]
 
     def is_meant(self, cluster_id: str, node_id: int, connection: ConnectionContext) -> bool:
-        """Return True if the connection leads to this node, and this cluster is meant as far as its id is known."""
+        """Return True if the connection leads to this node, and the cluster id, as far as known, is that of this
+        cluster.
+        """
         return cluster_id == (self.layout.cluster_id or cluster_id) and node_id == self.node_of(connection)
 
     def note_node(self, node_id: int, host: str, port: int) -> None:
-        """Record a node that a response names. If it is new, or elsewhere, request a new layout."""
+        """Note a node that a response names. If it is new, or has another address, request a new layout."""
         known = self.layout.nodes.get(node_id)
         if known is None or (known.host, known.port) != (host, port):
             self.refresh()
 
     def note_topic(self, topic_id: bytes, name: str) -> None:
-        """A response says which topic has an id. Of very many, the oldest are forgotten.
+        """Note the name of a topic id from a response. If there are very many, the oldest are forgotten.
 
-        An id keeps its name as long as its topic is there: one that gets another is known by neither from then on.
+        An id keeps its name as long as its topic exists: an id that gets another name has no name from then on.
         """
         if self._names.get(topic_id) == name:
             return
@@ -104,12 +107,12 @@ class Cluster:
                 del self._names[next(iter(self._names))]
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """The name of a topic id that some response has named; None for one that has been given two."""
+        """Return the name of a topic id from a response; None for an id that got two names."""
         return self._names.get(topic_id) or None
 
 
 def with_versions_of(layout: Layout, response: ApiVersionsResponse) -> Layout:
-    """The layout with a further node's versions: what all know."""
+    """Return the layout with a further node's versions: those that all nodes support."""
     offered = {each.api_key: range(each.min_version, each.max_version + 1) for each in response.api_keys}
     if layout.versions is None:
         return replace(layout, versions=offered, described=response)

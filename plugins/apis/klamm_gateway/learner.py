@@ -24,9 +24,9 @@ _AT_MOST_EVERY_S: Final = 0.5
 
 
 class LayoutLearner:
-    """`learn_once` asks; the thread does so at the start, every `max_age_s` seconds, and soon after `refresh`.
+    """`learn_once` asks; the thread calls it at the start, every `max_age_s` seconds, and soon after `refresh`.
 
-    Every node that can be reached is asked for its versions.
+    Every reachable node is asked for its versions.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class LayoutLearner:
         self._thread = threading.Thread(target=self._run, name="klamm-gateway-learner", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._cluster.refresh = self._wanted.set
         self._thread.start()
 
     def stop(self) -> None:
-        """End; a connection that is being tried is given up on its timeout."""
+        """Stop the thread; an attempt to connect ends at its timeout."""
         self._ending.set()
         self._wanted.set()
 
@@ -67,7 +67,7 @@ class LayoutLearner:
                 self._wanted.wait(self._max_age_s if known else 2 * _AT_MOST_EVERY_S)
 
     def learn_once(self) -> bool:
-        """Ask the known nodes, and then those of `bootstrap`, until one answers. False if none does."""
+        """Ask the known nodes, and then those of `bootstrap`, until one answers. Returns False if none does."""
         found: Layout | None = self._questions.ask_any(self._layout_of, self._ending)
         if found is None:
             return False
@@ -91,7 +91,7 @@ class LayoutLearner:
         return Layout(nodes, cluster_id=response.cluster_id or "")
 
     def _complete(self, layout: Layout, before: Layout) -> Layout:
-        """With the versions that all nodes know; of nodes that do not answer, nothing is known."""
+        """Return the layout with the versions that all nodes support; nodes that do not answer are ignored."""
         for node in layout.nodes.values():
             response = self._questions.ask((node.host, node.port), _versions_of)
             if response is not None:

@@ -1,7 +1,7 @@
-"""Answers that the gateway gives itself: ApiVersions, and SASL requests that come too late.
+"""Requests that the gateway answers itself: ApiVersions, and SASL requests that come too late.
 
-ApiVersions offers the APIs that every node of the cluster and klamm know. Its features are the cluster's, because
-clients choose their protocol by them. Until a node has answered, it is BROKER_NOT_AVAILABLE: clients try again.
+ApiVersions offers the APIs that every node of the cluster and klamm support. Its features are the cluster's, because
+clients choose their protocol by them. Until a node has answered, the error is BROKER_NOT_AVAILABLE: clients try again.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _offered(cluster: Cluster, layout: Layout, listener: str) -> list[ApiVersion
 def late_handshake(
     _cluster: Cluster, _request: SaslHandshakeRequest, _context: RequestContext
 ) -> SaslHandshakeResponse:
-    """ILLEGAL_SASL_STATE: the client is authenticated, or its listener has no SASL."""
+    """Return ILLEGAL_SASL_STATE: the client is authenticated, or its listener has no SASL."""
     return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)
 
 

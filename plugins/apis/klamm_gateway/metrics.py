@@ -12,11 +12,11 @@ _PREFIX: Final = "klamm:type=Gateway,name="
 
 
 class GatewayMetrics:
-    """Counted on several threads. `gateway` is the name by which listeners name it, and a label of each metric."""
+    """Counted on several threads. `gateway` is the name that listeners use for it, and a label of each metric."""
 
     def __init__(self) -> None:
         self.gateway = "gateway"
-        # Protects all numbers: connections come and go on several loops.
+        # Protects all numbers: connections are opened and closed on several loops.
         self._lock = threading.Lock()
         self._failures: dict[str, int] = {}
         self._connections = 0
@@ -44,7 +44,7 @@ class GatewayMetrics:
         return self._connections
 
     def register(self, registry: MetricsRegistry, nodes: Callable[[], int]) -> None:
-        """Have them collected."""
+        """Register the metrics."""
         labels = {"gateway": self.gateway}
         registry.gauge(
             _PREFIX + "UpstreamConnections", "Connections to nodes of the cluster.", lambda: self._connections, **labels

@@ -28,12 +28,12 @@ class NodePlaces(Protocol):
     """Addresses of the nodes for clients of a listener, and the node that a connection is for."""
 
     def address_of(self, node_id: int, advertised: Address) -> Address | None:
-        """Return the address of a node for clients of a listener with that advertised address; None if they cannot
+        """Return the address of a node for clients of a listener with this advertised address; None if they cannot
         reach it.
         """
 
     def node_of(self, connection: ConnectionContext) -> int | None:
-        """The node that a client wants; None is any."""
+        """Return the node that a client wants; None means any node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class NodePorts:
     first_node_id: int
 
     def port_of(self, node_id: int) -> int | None:
-        """The port of a node; None for a node outside the range."""
+        """Return the port of a node; None for a node outside the range."""
         index = node_id - self.first_node_id
         return self.ports[index] if 0 <= index < len(self.ports) else None
 
     def node_at(self, port: int) -> int | None:
-        """The node at a port; None for a port outside the range, which stands for any node."""
+        """Return the node at a port; None for a port outside the range, which means any node."""
         return port - self.ports.start + self.first_node_id if port in self.ports else None
 
     def address_of(self, node_id: int, advertised: Address) -> Address | None:
@@ -58,7 +58,7 @@ class NodePorts:
         return None if port is None else Address(advertised.host, port)
 
     def node_of(self, connection: ConnectionContext) -> int | None:
-        """By the port that the client has connected to."""
+        """Return the node by the port that the client has connected to."""
         return self.node_at(connection.local_address.port)
 
 
@@ -83,7 +83,7 @@ class NodeHosts:
         return Address(name, advertised.port)
 
     def node_of(self, connection: ConnectionContext) -> int | None:
-        """By the host that the client has asked for in its TLS handshake (SNI)."""
+        """Return the node by the host name in the client's TLS handshake (SNI)."""
         name = connection.transport_details.get("tls_server_name", "")
         found = self._names_of(connection.listener.advertised.host).fullmatch(name)
         return None if found is None else int(found[1])

@@ -1,4 +1,4 @@
-"""Responses that name nodes: clients are given the gateway's addresses instead, and the gateway learns from them."""
+"""Rewrites responses that name nodes: clients get the gateway's addresses instead, and the gateway learns from them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NodeAddresses:
     unreachable: Callable[[int], None]
 
     def address_of(self, node_id: int, host: str, port: int) -> Address | None:
-        """The address of a node that a response names with its own; None if it has no port here."""
+        """Return the client's address of a node in a response; None if the node has no port here."""
         self.cluster.note_node(node_id, host, port)
         address = self.places.address_of(node_id, self.advertised)
         if address is None:
@@ -31,7 +31,7 @@ class NodeAddresses:
 
 
 Rewrite: TypeAlias = "Callable[[Any, NodeAddresses], bool]"
-"""Changes a response; False if it names no node, and stays as it is."""
+"""Changes a response; returns False if it names no node, and stays unchanged."""
 
 
 def _move(nodes: list[Any], id_field: str, addresses: NodeAddresses) -> list[Any]:
@@ -46,7 +46,7 @@ def _move(nodes: list[Any], id_field: str, addresses: NodeAddresses) -> list[Any
 
 
 def rewrite_metadata(response: Any, addresses: NodeAddresses) -> bool:
-    """Metadata: its brokers. Topic ids are noted for requests that name no topic but an id."""
+    """Metadata: rewrite its brokers. Topic ids are noted for requests that name topics by id only."""
     response.brokers = _move(response.brokers, "node_id", addresses)
     for topic in response.topics:
         if topic.name and any(topic.topic_id):
@@ -61,7 +61,7 @@ def rewrite_describe_cluster(response: Any, addresses: NodeAddresses) -> bool:
 
 
 def rewrite_find_coordinator(response: Any, addresses: NodeAddresses) -> bool:
-    """FindCoordinator: one coordinator, or several. One that cannot be reached is not available."""
+    """FindCoordinator: rewrite one coordinator, or several. An unreachable coordinator is reported as not available."""
     for found in (response, *response.coordinators):
         if found.error_code or not found.host:
             continue
@@ -90,4 +90,4 @@ REWRITES: Final[dict[int, tuple[int, Rewrite]]] = {
     ApiKey.SHARE_FETCH: (0, rewrite_node_endpoints),
     ApiKey.SHARE_ACKNOWLEDGE: (0, rewrite_node_endpoints),
 }
-"""By API: the first version that names nodes, and what to do."""
+"""By API: the first version that names nodes, and the function that rewrites its responses."""

@@ -37,10 +37,10 @@ class SessionParts:
 
 
 class ClientSession:
-    """Used on the loop of its connection. The port that the client has connected to says which node it wants.
+    """The connection of a client to a node. Used on the loop of the client's connection, whose port names the node.
 
     The connection to the node is opened by the first request, and again after the node has closed an idle one. If it
-    fails, the client's connection is closed with all requests that wait; none is sent again.
+    fails, the client's connection is closed with all waiting requests; none is sent again.
     """
 
     def __init__(self, parts: SessionParts, connection: ConnectionContext, link: ConnectionLink) -> None:
@@ -58,7 +58,7 @@ class ClientSession:
         return self._node
 
     def forward(self, context: RequestContext, frame: list[Buffer], request: ForwardedRequest | None) -> None:
-        """Send a request to the node. Without a `ForwardedRequest` there is no response to it."""
+        """Send a request to the node. Without a `ForwardedRequest` no response is expected."""
         if self._closed:
             note_upstream_node(context, None)
             if request is not None:
@@ -77,23 +77,23 @@ class ClientSession:
         note_upstream_node(context, self._node.node_id)
         upstream.send(frame, request)
         if is_new:
-            # Now that the request waits for it: connecting may fail at once.
+            # The request is registered first: connecting may fail at once.
             upstream.connect(self._node.addresses)
 
     @property
     def has_unsent(self) -> bool:
-        """Return True if the node has not taken all forwarded bytes."""
+        """Return True if the node has not accepted all forwarded bytes."""
         return self._upstream is not None and self._upstream.protocol.has_unsent
 
     def when_sent(self, callback: Callable[[], None]) -> None:
-        """Call back once the node has taken all that was forwarded; not if the client's connection ends before that."""
+        """Call back once the node has accepted all forwarded bytes; not if the client's connection ends before that."""
         if self._upstream is None:
             callback()
         else:
             self._upstream.when_sent(callback)
 
     def closed(self) -> None:
-        """The client is gone."""
+        """Note that the client's connection was closed."""
         self._closed = True
         upstream, self._upstream = self._upstream, None
         if upstream is not None:
@@ -146,7 +146,7 @@ class ClientSession:
         self._parts.metrics.closed()
 
     def _lost(self, error: UpstreamError) -> None:
-        """The connection to the node has failed, or the node has closed it."""
+        """Handle the end of the connection to the node: it has failed, or the node has closed it."""
         upstream, self._upstream = self._upstream, None
         if upstream is None:
             return
@@ -164,7 +164,7 @@ class ClientSession:
             protocol.stream.abort(reason)
         waiting = [*protocol.exchanges]
         _lose(waiting, reason, sent=protocol.was_ready)
-        # What an error has met may have been taken from those that wait already.
+        # The request that met the error may already have been removed from the waiting ones.
         if error.reason == INTERNAL_ERROR or (not waiting and protocol.has_unsent):
             self._link.close(reason)
 
@@ -191,7 +191,7 @@ class ClientSession:
 
 
 def _lose(waiting: list[Exchange], reason: str, *, sent: bool) -> None:
-    """There will be no responses; `sent` says that the node may have the requests."""
+    """Close the client's connection because no responses will come; `sent` if the node may have the requests."""
     for request in waiting:
         assert isinstance(request, ForwardedRequest)
         request.lose(reason, sent=sent)

@@ -50,7 +50,7 @@ class AclSettings:
     )
 
     def warnings(self, listener: ListenerSecurity) -> Iterator[tuple[str, str]]:
-        """Rules of a cluster that is not there."""
+        """Warn about rules of a cluster that does not exist."""
         if self.rules == "cluster" and not listener.has_cluster_acls:
             yield (
                 "rules",

@@ -24,13 +24,13 @@ _LINE: Final = "listener=%s principal=%s %s operation=%s host=%s resource=%s:%s 
 _NOT_KNOWN: Final = Verdict(False, "not_known")
 _SUPER_USER: Final = Verdict(True, "super_user")
 _SOME_RESOURCE: Final = "hardcode"
-"""Kafka authorizes this name to find out whether resources without rules are allowed."""
+"""Kafka authorizes this name to find out if resources without rules are allowed."""
 
 
 class IndexAuthorizer(Authorizer):
-    """Decides by `index`. Logs denials at INFO and permissions at DEBUG, as Kafka's `kafka.authorizer.logger` does.
+    """Decides by `index`. Logs denials at INFO and permissions at DEBUG, like Kafka's `kafka.authorizer.logger`.
 
-    Clients can cause denials without limit, so of each principal and host five lines a minute are written for each
+    Clients can cause any number of denials. Therefore five lines a minute are written for each principal, host,
     operation and type of resource, then their number. DEBUG has all of them.
     """
 
@@ -42,7 +42,7 @@ class IndexAuthorizer(Authorizer):
         self._default = settings.allow_everyone_if_no_acl_found
         self.index = AclIndex(())
         self.is_known = True
-        """Whether there are rules to decide by; without them only super users are allowed anything."""
+        """True if the rules are known; without them only super users are allowed anything."""
         self._allowed = Counter()
         self._denied = Counter()
         self._denials: RateLimitedLog | None = None

@@ -31,12 +31,12 @@ _IMPLIED_BY: Final[dict[AclOperation, frozenset[AclOperation]]] = {
         {AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS, AclOperation.ALL}
     ),
 }
-"""Operations whose permission implies the key's. A denial implies nothing."""
+"""For each operation, the operations whose permission implies it. A denial implies nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A client's address in its canonical form; `address` is None for a host that is no IP address."""
+    """A client's address in its canonical form; `address` is None for a host that is not an IP address."""
 
     text: str
     address: IpAddress | None
@@ -44,7 +44,7 @@ class Host:
 
 @lru_cache(maxsize=4096)
 def host_of(text: str) -> Host:
-    """The same `Host` for each notation of an address: in full, short, with a zone, or IPv4 wrapped in IPv6."""
+    """Return the same `Host` for each notation of an address: in full, short, with a zone, or IPv4 wrapped in IPv6."""
     try:
         address = ip_address_of(text)
     except ValueError:
@@ -56,7 +56,7 @@ def host_of(text: str) -> Host:
 class Rule:
     """A binding with its parsed host; `network` is None for an exact address and for every host.
 
-    `verdict` is what it decides where it matches.
+    `verdict` is the decision if the rule matches.
     """
 
     binding: AclBinding
@@ -81,9 +81,9 @@ _BY_DEFAULT: Final = (Verdict(False, "no_acl_found"), Verdict(True, "no_acl_foun
 
 
 class AclIndex:
-    """Rules by resource type, name or prefix, and principal; `decided_by` is what its verdicts say of a rule.
+    """Rules by resource type, name or prefix, and principal; `decided_by` makes the text about the deciding rule.
 
-    Any thread may read while one changes it: the rules of one pattern and principal are replaced as a whole.
+    Any thread may read while one changes the rules: those of one pattern and principal are replaced as a whole.
     """
 
     def __init__(self, bindings: Iterable[AclBinding], decided_by: str = "acl") -> None:
@@ -128,7 +128,7 @@ class AclIndex:
         self._by_principal[owner] = (*self._by_principal.get(owner, ()), rule)
 
     def remove(self, binding: AclBinding) -> None:
-        """Remove a rule, if it is there."""
+        """Remove a rule if it exists."""
         rule = self._rules.pop(binding, None)
         if rule is None:
             return

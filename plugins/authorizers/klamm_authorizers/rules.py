@@ -12,19 +12,19 @@ _NOT_IN_RULES: Final = ("UNKNOWN", "ANY")
 
 
 def check_principal(principal: str) -> None:
-    """Raises ValueError unless it is `TYPE:NAME`."""
+    """Raise ValueError unless the text is `TYPE:NAME`."""
     kind, colon, name = principal.partition(":")
     if not colon or not kind or not name:
         raise ValueError(f'"{principal}" is not a principal such as User:alice')
 
 
 def check_host(host: str) -> None:
-    """Raises ValueError unless it is `*`, an address or a CIDR network."""
+    """Raise ValueError unless the text is `*`, an address or a CIDR network."""
     if host == WILDCARD:
         return
     _address, slash, length = host.partition("/")
     try:
-        # Kafka takes no netmask in place of the length.
+        # Kafka does not accept a netmask instead of the length.
         if slash and not (length.isascii() and length.isdecimal()):
             raise ValueError(f'"{length}" is not the length of a prefix')
         ipaddress.ip_network(host, strict=False)

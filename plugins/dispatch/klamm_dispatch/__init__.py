@@ -9,7 +9,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_processor_assigners() -> Iterator[Provider]:
-    """Kafka's round robin, and one that measures loads."""
+    """Yield Kafka's round robin, and an assigner that measures loads."""
     yield Provider(
         "round_robin",
         "klamm_dispatch.assigners:RoundRobin",

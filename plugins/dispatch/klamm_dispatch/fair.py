@@ -56,8 +56,8 @@ class FairSettings:
 class Fair(LaneScheduler):
     """Deficit round robin (Shreedhar and Varghese) over clients, one lane each.
 
-    Each turn gives a client a quantum times its weight, and it is served while it has credit. A request is first
-    charged the average cost of its client's requests. The difference to its real cost is charged when it has been
+    Each turn gives a client a quantum times its weight, and the client is served while it has credit. A request is
+    first charged the average cost of its client's requests. The difference to its real cost is charged after it was
     handled. A client without requests does not save credit, but its debt stays until no client waits.
     """
 

@@ -50,16 +50,16 @@ class LaneScheduler(RequestScheduler):
 
     @abstractmethod
     def _next_lane(self) -> Lane | None:
-        """The next lane; None if no lane with requests may run now."""
+        """Return the next lane; None if no lane with requests may run now."""
 
     def _queued(self, lane: Lane) -> None:
-        """A request has been appended to the lane."""
+        """Called after a request was appended to the lane."""
 
     def _started(self, lane: Lane, request: RequestContext) -> None:
-        """A handler has taken the lane's first request."""
+        """Called after a handler has taken the lane's first request."""
 
     def _finished(self, lane: Lane, request: RequestContext, busy_ns: int) -> None:
-        """A handler has finished the request."""
+        """Called after a handler has finished the request."""
 
     def offer(self, request: RequestContext) -> bool:
         with self._lock:
@@ -111,5 +111,7 @@ class LaneScheduler(RequestScheduler):
         return self._size
 
     def _handlers_less(self, reserved: int) -> int:
-        """The number of handlers without the reserved ones: at least one, and unlimited until the number is known."""
+        """Return the number of handlers without the reserved ones: at least one, and unlimited until the number is
+        known.
+        """
         return max(1, self._handlers - reserved) if self._handlers else 1 << 31

@@ -43,11 +43,11 @@ class LeastLoadedSettings:
 class LeastLoaded(ProcessorAssigner):
     """Assigns a new connection to the processor with the least sum of its shares of connections, bytes and busy time.
 
-    Connections migrate if the busiest processor is above `hot` and by `skew` busier than the idlest. With the goal
-    `latency`, light connections go to the idlest, where no heavy request delays them, and heavy ones are balanced among
-    the others. With `throughput`, heavy ones are balanced among all processors, and light ones leave only a processor
-    that one heavy connection keeps busy. Processors are then less busy, but a light request may wait for a heavy one on
-    each of them.
+    Connections migrate if the busiest processor is busier than `hot`, and by `skew` busier than the idlest. With the
+    goal `latency`, light connections go to the idlest, where no heavy request delays them, and heavy ones are balanced
+    among the others. With `throughput`, heavy ones are balanced among all processors, and light ones move only away
+    from a processor that one heavy connection keeps busy. Processors are then less busy, but on each of them a light
+    request may wait for a heavy one.
     """
 
     settings: LeastLoadedSettings
@@ -104,7 +104,7 @@ class LeastLoaded(ProcessorAssigner):
     def _move_light(
         self, connections: Sequence[ConnectionLoad], gap: float, target: int, *, only_for_one: bool = False
     ) -> Sequence[Move]:
-        """Move light connections away from heavy ones, but not so many that the target becomes the hotter one."""
+        """Move light connections away from heavy ones, but not so many that the target becomes the busier one."""
         light = [one for one in connections if one.busy <= _LIGHT]
         heavies = len(connections) - len(light)
         if not heavies or (only_for_one and heavies > 1):

@@ -72,7 +72,7 @@ class PrioritySettings:
     )
 
     def warnings(self, io_threads: int) -> Iterator[tuple[str, str]]:
-        """Say so if there are not as many handlers as are to be reserved."""
+        """Warn if there are fewer handlers than are to be reserved."""
         reserved = max(0, io_threads - 1)
         if reserved < self.control_handlers:
             yield (
@@ -87,7 +87,7 @@ class Priority(LaneScheduler):
     turn, and takes a turn when it has earned a whole one.
 
     Handlers are not interrupted, so some are reserved for control: if all executed long data requests, the first place
-    in the queue would not help. Kafka separates by threads only (KIP-291).
+    in the queue would not help. Kafka only separates by threads (KIP-291).
     """
 
     settings: PrioritySettings
@@ -100,7 +100,7 @@ class Priority(LaneScheduler):
         self._data = Lane(DATA, max(1, int(capacity * settings.data_max_queued)))
 
     def resized(self, handlers: int) -> None:
-        """Say so if there are not as many handlers as are to be reserved."""
+        """Warn if there are fewer handlers than are to be reserved."""
         super().resized(handlers)
         for _key, message in self.settings.warnings(handlers):
             log.warning("request scheduler priority: %s", message)

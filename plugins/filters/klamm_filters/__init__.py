@@ -1,4 +1,4 @@
-"""Filters that stand before any handler set, the `broker` and the `gateway` alike; docs/filters.md is their page."""
+"""Filters that come before any handler set, the `broker` as well as the `gateway`; docs/filters.md is their page."""
 
 from __future__ import annotations
 

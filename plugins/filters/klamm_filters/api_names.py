@@ -9,20 +9,20 @@ from typing import Final
 from klamm.wire.api_keys import SPECS, ApiKey
 
 UNFILTERED: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-"""What clients send before they are authenticated, which reaches no filter where the listener authenticates."""
+"""APIs that clients use before they are authenticated, which reach no filter if the listener authenticates."""
 
 API_KEYS: Final = {spec.name: spec.api_key for spec in SPECS if spec.api_key not in UNFILTERED}
 """The APIs that a filter may name, by Kafka's names."""
 
 
 def matching(patterns: Iterable[str]) -> frozenset[int]:
-    """The keys of all APIs whose names match one of the patterns."""
+    """Return the keys of all APIs whose names match one of the patterns."""
     patterns = tuple(patterns)
     return frozenset(key for name, key in API_KEYS.items() if any(fnmatchcase(name, one) for one in patterns))
 
 
 def check_apis(patterns: Iterable[str]) -> str | None:
-    """The problem with names or patterns of APIs, or None: each has to match one."""
+    """Return the problem with names or patterns of APIs, or None: each must match an API."""
     wrong = [one for one in patterns if not matching((one,))]
     if not wrong:
         return None

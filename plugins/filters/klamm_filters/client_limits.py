@@ -16,11 +16,11 @@ from klamm_filters.refusals import Refusals
 _UNKNOWN: Final = "unknown"
 _KEPT_VERDICTS: Final = 4096
 _KEPT_CHARACTERS: Final = 1_024
-"""Of a client's names together: what is found for longer ones is not kept."""
+"""Maximum length of a client's names together: verdicts for longer ones are not cached."""
 
 
 class ClientLimits(RequestFilter):
-    """Checks each request, as a client may name itself again; a verdict is found once for each client."""
+    """Checks each request, because a client may change its name; the verdict for a client is computed once."""
 
     settings: ClientLimitsSettings
 

@@ -1,8 +1,8 @@
 """The filter `deny_apis`.
 
-A denied CreateTopics denies the creation of topics by Metadata too. Metadata itself is answered, as no client does
-without it. Its versions before 4 cannot say that nothing is to be created: they ask for all topics instead, and the
-client gets those that it has named.
+Denying CreateTopics denies the creation of topics by Metadata too. Metadata itself is answered, because clients cannot
+work without it. Before version 4 it cannot forbid the creation of topics: the filter asks for all topics instead, and
+the client gets those that it has named.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FIRST_VERSION_THAT_SAYS_CREATE: Final = 4
 
 
 class DenyApis(RequestFilter):
-    """Gets requests of the denied APIs alone, so that all others cost nothing."""
+    """Gets only requests of the denied APIs, so that all others cost nothing."""
 
     settings: DenyApisSettings
 
@@ -68,7 +68,7 @@ class DenyApis(RequestFilter):
 
 
 def _keep(response: MetadataResponse, names: list[str]) -> None:
-    """Leave the named topics of a response for all, and say of the others that they are not there."""
+    """Reduce a response for all topics to the named ones, and report the others as unknown."""
     found = {topic.name: topic for topic in response.topics}
     missing = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     response.topics = [found.get(name) or MetadataResponseTopic(missing, name) for name in names]

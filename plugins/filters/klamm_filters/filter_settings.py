@@ -12,13 +12,15 @@ from klamm import ErrorCode, setting
 from klamm_filters.api_names import API_KEYS, check_apis
 
 PLACEHOLDERS: Final = ("client_id", "principal", "listener", "host")
-"""What a template of `rewrite_client_id` may name."""
+"""Placeholders in a template of `rewrite_client_id`."""
 
 _NUMBERS: Final = re.compile(r"\d+(?:\.\d+)*")
 
 
 def parse_version(text: str) -> tuple[int, ...] | None:
-    """The numbers that a version begins with, without zeros at the end; None if it begins with something else."""
+    """Return the numbers at the beginning of a version, without zeros at the end; None if it does not begin with a
+    number.
+    """
     found = _NUMBERS.match(text)
     if found is None or len(found[0]) > 100:
         return None
@@ -71,7 +73,7 @@ class DenyApisSettings:
     error: str = setting("POLICY_VIOLATION", doc="The error that clients get.", check=_check_error)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """A filter that denies nothing is a mistake."""
+        """Report a filter that denies nothing: it is a mistake."""
         if not self.deny and not self.allow:
             yield "", "name APIs in `deny` or in `allow`"
 

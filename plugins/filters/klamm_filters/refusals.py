@@ -1,4 +1,4 @@
-"""Counts and logs the requests that a filter refuses: a client has five lines a minute for each API."""
+"""Counts and logs the requests that a filter refuses: five lines a minute for each client and API."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Refusals:
         """Count and log one."""
         self._counter.add()
         if self._log is not None:
-            # Not by the reason, which may have the client's own words and numbers.
+            # Not by the reason, which may contain the client's own words and numbers.
             self._log.log(
                 (context.api_key, str(context.principal), context.connection.client_address.host),
                 logging.WARNING,

@@ -11,11 +11,11 @@ from klamm_filters.filter_settings import RewriteClientIdSettings
 from klamm_filters.refusals import Refusals
 
 _MAX_BYTES: Final = 32767
-"""The longest client id: a request header gives its length as an INT16."""
+"""Maximum length of a client id: a request header has its length as an INT16."""
 
 
 class RewriteClientId(RequestFilter):
-    """Sets the client id of each request before filters behind it, the handler set and quotas see it."""
+    """Sets the client id of each request before later filters, the handler set and quotas see it."""
 
     settings: RewriteClientIdSettings
 

@@ -45,7 +45,8 @@ class RegistryCollector(Collector):
                 if name in mbeans:
                     raise ValueError(f"{mbeans[name]} has the same name in Prometheus, {name}")
                 mbeans[name] = family.name
-                # Collecting all at once would keep the interpreter from the processors for long: yield in between.
+                # Collecting all at once would hold the interpreter for too long, while processors wait: yield in
+                # between.
                 time.sleep(0)
                 metric = self._metric(family)
             except Exception as error:

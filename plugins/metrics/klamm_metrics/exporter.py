@@ -28,7 +28,9 @@ class ServerState(enum.Enum):
 
 
 class PrometheusExporter(ServerExtension):
-    """Answers from before the listeners open until after they are closed, so a slow start or stop can be watched."""
+    """Answers from before the listeners open until after they are closed, so that a slow start or stop can be
+    observed.
+    """
 
     def __init__(self, settings: PrometheusSettings) -> None:
         super().__init__(settings)
@@ -76,7 +78,7 @@ class PrometheusExporter(ServerExtension):
 
     @property
     def address(self) -> tuple[str, int]:
-        """The address it listens on, with the real port where 0 was configured."""
+        """Return the address it listens on, with the real port if 0 was configured."""
         return self._http.address
 
     def obstacles(self) -> list[str]:

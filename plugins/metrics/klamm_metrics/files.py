@@ -1,4 +1,4 @@
-"""`klamm metrics dashboard` and `klamm metrics alerts`: the files that come with klamm, on standard output."""
+"""`klamm metrics dashboard` and `klamm metrics alerts`: print files that come with klamm to standard output."""
 
 from __future__ import annotations
 

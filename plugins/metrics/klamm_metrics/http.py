@@ -1,7 +1,7 @@
 """A small HTTP server for a few pages. Clients that send or read slowly do not block other clients.
 
-At most `CONNECTIONS` connections are open, each with a thread and a deadline for everything: request and answer. When a
-further one comes, the oldest connection of the address that has the most is closed. So a client that opens many
+At most `CONNECTIONS` connections are open, each with a thread and one deadline for request and answer. When a further
+one arrives, the oldest connection of the address with the most connections is closed. So a client that opens many
 connections loses its own, and a client that sends its request at once is answered.
 """
 
@@ -43,11 +43,11 @@ class Page:
 
 
 PageSource = Callable[[str], Page]
-"""Makes a page; gets the request's header `Accept`."""
+"""Creates a page; gets the request's header `Accept`."""
 
 
 def render(registry: CollectorRegistry, accept: str) -> Page:
-    """All metrics in the format that the header `Accept` asks for."""
+    """Return all metrics in the format that the header `Accept` asks for."""
     encode, content_type = choose_encoder(accept)
     return Page(200, encode(registry), content_type)
 
@@ -59,7 +59,7 @@ class _Connection(NamedTuple):
 
 
 class HttpServer(ThreadingHTTPServer):
-    """Binds when it is made, raising OSError; answers from `start` to `close`."""
+    """Binds when it is created, which may raise OSError; answers from `start` to `close`."""
 
     daemon_threads = True
     block_on_close = False
@@ -81,7 +81,7 @@ class HttpServer(ThreadingHTTPServer):
         try:
             super().__init__((str(resolved[0]), int(resolved[1])), _Handler)
         except OSError as error:
-            # The system does not say which address it refuses.
+            # The system's error does not name the refused address.
             raise OSError(error.errno, error.strerror, format_host_port(*address)) from error
 
     @property
@@ -91,20 +91,20 @@ class HttpServer(ThreadingHTTPServer):
         return str(host), int(port)
 
     def start(self, name: str) -> None:
-        """Answer, on threads of its own."""
+        """Start to answer, on separate threads."""
         self._thread = threading.Thread(
             target=self.serve_forever, kwargs={"poll_interval": _LOOK_EVERY_S}, name=name, daemon=True
         )
         self._thread.start()
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         self.shutdown()
         self.server_close()
         self._thread.join()
 
     def service_actions(self) -> None:
-        """Closes connections whose deadline has passed; the loop calls it after each connection and each 0.2 s."""
+        """Close connections whose deadline has passed; the loop calls this after each connection and every 0.2 s."""
         now_ns = self._clock.monotonic_ns()
         with self._lock:
             for connection in list(self._open.values()):
@@ -130,7 +130,7 @@ class HttpServer(ThreadingHTTPServer):
             raise
 
     def _connection_to_close(self) -> _Connection:
-        """The oldest connection of the address that has the most."""
+        """Return the oldest connection of the address with the most connections."""
         counts = Counter(connection.host for connection in self._open.values())
         return max(self._open.values(), key=lambda connection: counts[connection.host])
 
@@ -174,7 +174,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.handle_one_request()
 
     def _read_head(self) -> bytes | None:
-        """The request without its body, or None if it does not come or is too large."""
+        """Return the request without its body, or None if it does not arrive or is too large."""
         head = b""
         while b"\r\n\r\n" not in head and b"\n\n" not in head:
             data = self.connection.recv(_MAX_HEAD_BYTES + 1 - len(head))

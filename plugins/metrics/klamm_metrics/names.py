@@ -1,7 +1,7 @@
-"""Prometheus names of MBeans, by the rules that the JMX exporter is usually given for Kafka.
+"""Prometheus names of MBeans, by the usual rules of the JMX exporter for Kafka.
 
 `kafka.network:type=RequestChannel,name=RequestQueueSize` becomes `kafka_network_requestchannel_requestqueuesize`:
-domain, type and name in lower case, everything else an underscore. A meter `…PerSec` loses that word and, as every
+domain, type and name in lower case, everything else an underscore. A meter `…PerSec` loses that suffix and, like every
 counter, ends in `_total`; `…Percent` becomes `…_percent`, and is a share of 1 as in Kafka.
 """
 
@@ -15,7 +15,9 @@ _OTHER: Final = re.compile(r"[^a-z0-9]+")
 
 
 def prometheus_name(mbean: str, kind: str) -> str:
-    """The name of a metric; of a counter, without the `_total` of its samples. Raises ValueError for other text."""
+    """Return the name of a metric; for a counter, without the `_total` of its samples. Raises ValueError for other
+    text.
+    """
     match = _MBEAN.fullmatch(mbean)
     if match is None:
         raise ValueError(f'"{mbean}" is not of the form DOMAIN:type=TYPE,name=NAME')
@@ -28,11 +30,11 @@ def prometheus_name(mbean: str, kind: str) -> str:
 
 
 def exposed_name(mbean: str, kind: str) -> str:
-    """The name in Prometheus queries; a histogram's samples have `_bucket`, `_sum` or `_count` after it."""
+    """Return the name in Prometheus queries; a histogram's samples have `_bucket`, `_sum` or `_count` after it."""
     return prometheus_name(mbean, kind) + ("_total" if kind == "counter" else "")
 
 
 def label_name(label: str) -> str:
-    """A label's name as Kafka spells it, with underscores for characters that Prometheus does not allow."""
+    """Return a label's name in Kafka's spelling, with underscores for characters that Prometheus does not allow."""
     name = re.sub(r"[^a-zA-Z0-9_]", "_", label)
     return f"_{name}" if name[:1].isdigit() or not name else name

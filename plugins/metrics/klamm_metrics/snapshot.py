@@ -12,14 +12,14 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Samples by name and labels; `time_s` is of a clock that only differences are taken of."""
+    """Samples by name and labels; `time_s` is the time of a clock of which only differences are used."""
 
     time_s: float
     samples: dict[str, dict[Labels, float]]
 
     @classmethod
     def parse(cls, text: str, time_s: float) -> Snapshot:
-        """From the text format. Raises ValueError for other text."""
+        """Parse the text format. Raises ValueError for other text."""
         samples: dict[str, dict[Labels, float]] = {}
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
@@ -33,13 +33,13 @@ class Snapshot:
             yield dict(labels), value
 
     def value(self, name: str) -> float | None:
-        """The sum of all samples of a name; None if there is none."""
+        """Return the sum of all samples of a name; None if there is none."""
         found = self.samples.get(name)
         return sum(found.values()) if found else None
 
 
 class Difference:
-    """Two snapshots of one server, the earlier of which may be missing: then there are no rates yet."""
+    """Two snapshots of one server. Without the earlier one there are no rates yet."""
 
     def __init__(self, now: Snapshot, before: Snapshot | None) -> None:
         self.now = now
@@ -67,7 +67,9 @@ class Difference:
         return sum(self.rates(name).values())
 
     def means(self, histogram: str, by: str) -> dict[str, float]:
-        """The mean of what a histogram has seen in between, by a label; since the start if there is no `before`."""
+        """Return the mean of a histogram's observations between the snapshots, by a label; since the start without an
+        earlier one.
+        """
         if self.before is None:
             counts = {dict(labels).get(by, ""): value for labels, value in self._all(f"{histogram}_count")}
             totals = {dict(labels).get(by, ""): value for labels, value in self._all(f"{histogram}_sum")}

@@ -26,11 +26,11 @@ _NO_LIMIT: Final = 1 << 62
 
 
 class UnreachableError(Exception):
-    """The metrics of the server cannot be read; the message says why."""
+    """Raised if the metrics of the server cannot be read; the message contains the reason."""
 
 
 def main(arguments: list[str]) -> int:
-    """Show a server until it is interrupted; the exit code."""
+    """Show a server until the command is interrupted; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="klamm top", description="Show a running server live, from the metrics of its extension prometheus."
     )
@@ -181,7 +181,7 @@ def _lanes(seen: Difference) -> Table:
 
 
 def _accept_queues(seen: Difference) -> Table:
-    """Show the system's queues of new connections, and how many find them full: those of the whole host."""
+    """Show the system's queues of new connections, and how often they were full: on the whole host."""
     table = _table("Queues of new connections", "listener", "waiting", "at most", "queue full, of this host")
     overflows = "klamm_acceptor_listenoverflows_total"
     full = f"{_number(seen.rate(overflows))}/s, {_number(seen.now.value(overflows) or 0)} in all"
@@ -281,7 +281,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _plain(text: str) -> str:
-    # A name that a client chose must not move the cursor or be read as markup.
+    # A name that a client chose must neither move the cursor nor be interpreted as markup.
     return "".join(character if character.isprintable() else "?" for character in text).replace("[", "\\[")
 
 
@@ -289,7 +289,7 @@ def _by_processor(now: Snapshot, name: str, label: str) -> dict[tuple[str, str],
     found = {}
     for labels, value in now.rows(name):
         if labels.get(label):
-            # Of several workers, each has a processor of the number.
+            # With several workers, each has a processor with this number.
             worker = f"{labels['worker']}/" if "worker" in labels else ""
             found[labels.get("listener", ""), worker + labels[label]] = value
     return found
@@ -304,7 +304,7 @@ def _by_listener(now: Snapshot, name: str) -> dict[str, float]:
 
 
 def _mean(now: Snapshot, name: str) -> float | None:
-    """Return the mean over all workers; None if there is no such metric."""
+    """Return the mean over all workers; None if the metric does not exist."""
     values = [value for _, value in now.rows(name)]
     return sum(values) / len(values) if values else None
 

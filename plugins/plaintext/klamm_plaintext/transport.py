@@ -1,4 +1,4 @@
-"""Bytes as they are, over a TCP socket; after Kafka's `PlaintextTransportLayer`."""
+"""Unencrypted bytes over a TCP socket; after Kafka's `PlaintextTransportLayer`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from klamm import END_OF_STREAM, WOULD_BLOCK, Address, Buffer, Interest, Transpo
 from klamm.runtime import PLATFORM
 
 _CLOSING = threading.Lock()
-"""Without it `abort` might cut off another connection that reuses the descriptor of a socket that is being closed."""
+"""Without it, `abort` might close another connection that reuses the descriptor of a socket that is being closed."""
 _MORE = getattr(socket, "MSG_MORE", 0)
 
 

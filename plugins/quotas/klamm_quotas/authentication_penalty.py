@@ -1,4 +1,4 @@
-"""The gate `authentication_penalty`: an address that fails to authenticate too often is refused for a while."""
+"""The gate `authentication_penalty`: an address that fails to authenticate too often is refused for some time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MS_NS = 1_000_000
 
 @dataclass(slots=True)
 class Failures:
-    """The failures of one address: how many count and until when, and until when the address is refused."""
+    """The failures of one address: the number that counts and until when, and the end of the refusal."""
 
     count: int = 0
     forgotten_ns: int = 0
@@ -45,7 +45,7 @@ class AuthenticationFailures:
             return sum(each.penalized_until_ns > now_ns for each in self.by_source.values())
 
     def make_room(self, now_ns: int, most: int) -> None:
-        """Remove expired failures, and the oldest if there are `most`; the caller holds the lock."""
+        """Remove expired failures, and the oldest entry if there are `most`; the caller holds the lock."""
         while self.by_source:
             oldest = next(iter(self.by_source))
             if len(self.by_source) < most and self.by_source[oldest].forgotten_ns > now_ns:
@@ -56,10 +56,10 @@ class AuthenticationFailures:
 class AuthenticationPenalty(ConnectionGate):
     """Each failure beyond `allowed_failures` refuses the address for twice as long as the previous one.
 
-    Meanwhile its connections are closed after a delay, which extends nothing. A connection whose client proves who it
-    is takes back one failure; a handshake that names no client takes back none. Many clients may share an address: one
-    with a wrong password does not lock the others out for good, and one valid account does not allow guessing the
-    passwords of others.
+    Meanwhile its connections are closed after a delay; they do not extend the refusal. A connection whose client proves
+    its identity takes back one failure; a handshake that names no client takes back none. Many clients may share an
+    address: a client with a wrong password does not lock the others out for good, and a client with a valid account
+    cannot use it to guess the passwords of others.
 
     Failures at all listeners with the gate count together. The settings of the listener where a failure happens decide
     how long the address is refused.
@@ -89,7 +89,7 @@ class AuthenticationPenalty(ConnectionGate):
         self._failures = services.shared.once("authentication_failures", make)
 
     def reconfigure(self, settings: AuthenticationPenaltySettings) -> bool:
-        """Takes effect at once, except for `ipv6_prefix_length`."""
+        """Apply new settings at once, except for `ipv6_prefix_length`."""
         if settings.ipv6_prefix_length != self.settings.ipv6_prefix_length:
             return False
         exempt = IpNetworks(settings.exempt)
@@ -112,7 +112,7 @@ class AuthenticationPenalty(ConnectionGate):
         return Delay(delay_ms, "authentication_penalty")
 
     def release(self, address: Address) -> None:
-        """Nothing: failures outlive connections."""
+        """Do nothing: failures outlive connections."""
 
     def authentication_failed(self, address: Address) -> None:
         source, settings, shared = self._source(address), self.settings, self._failures

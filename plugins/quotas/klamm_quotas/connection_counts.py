@@ -53,7 +53,7 @@ class ConnectionCounts:
             self._of_all_workers.add(f"connections {source}", 1)
 
     def of(self, source: str) -> int:
-        """The connections of a source, those of other worker processes included."""
+        """Return the number of connections of a source, including those of other worker processes."""
         if self._of_all_workers is not None:
             return self._of_all_workers.count(f"connections {source}")
         return self.by_source.get(source, 0)
@@ -76,10 +76,11 @@ class ConnectionCounts:
             context.resume_accepting()
 
     def keep_limit(self, limit: int) -> None:
-        """Have listeners that are not protected close connections until the total is within the limit.
+        """Make listeners that are not protected close connections until the total is within the limit.
 
         The caller does not hold the lock. The listener with the most connections is first and closes its least recently
-        used one. If that fails, it is tried again until the limit is kept or only protected listeners have connections.
+        used one. If that fails, it is tried again until the total is within the limit or only protected listeners have
+        connections.
         """
         with self.lock:
             self._limit = limit
@@ -108,7 +109,7 @@ class ConnectionCounts:
     def _retry(self) -> None:
         with self.lock:
             self._retry_scheduled = False
-            # What was to be closed is closed by now, or will not be.
+            # The connections to be closed are closed by now, or will not be.
             for listener in self.listeners.values():
                 listener.evicting = 0
         self.keep_limit(self._limit)

@@ -1,4 +1,4 @@
-"""The gate `connection_quota`: how many connections there may be, after Kafka's `ConnectionQuotas` (KIP-402)."""
+"""The gate `connection_quota`: limits the number of connections; after Kafka's `ConnectionQuotas` (KIP-402)."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class ConnectionQuota(ConnectionGate):
         )
 
     def reconfigure(self, settings: ConnectionQuotaSettings) -> bool:
-        """Takes effect at once, except for `ipv6_prefix_length`.
+        """Apply new settings at once, except for `ipv6_prefix_length`.
 
-        When the server's limit falls, connections are closed until it is kept, as in Kafka.
+        When the server's limit falls, connections are closed until the total is within it, as in Kafka.
         """
         if settings.ipv6_prefix_length != self.settings.ipv6_prefix_length:
             return False
@@ -63,7 +63,7 @@ class ConnectionQuota(ConnectionGate):
         return True
 
     def limit_of(self, host: str) -> int:
-        """Connections that an address may have."""
+        """Return the number of connections that an address may have."""
         return self._overrides.find(host, self.settings.max_connections_per_ip)
 
     @property
@@ -71,14 +71,14 @@ class ConnectionQuota(ConnectionGate):
         return self._share.of(self.settings.broker_max_connections)
 
     def count_of(self, source: str) -> int:
-        """Connections that a source has."""
+        """Return the number of connections that a source has."""
         return self._counts.by_source.get(source, 0)
 
     def admit(self, address: Address) -> Admission:
         source = self._source(address)
         limit = self.limit_of(address.host)
         settings, counts, listener, broker_limit = self.settings, self._counts, self._listener, self._broker_limit
-        # The only listener of a server keeps the limit, as in Kafka.
+        # If a server has only one listener, it stays within the limit, as in Kafka.
         protected = settings.protected and len(listener.context.services.listeners) > 1
         with counts.lock:
             count = counts.of(source) if limit < UNLIMITED else 0

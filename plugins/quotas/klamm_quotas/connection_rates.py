@@ -16,8 +16,9 @@ _MEAN_WINDOW_MS: Final = 30_000
 
 
 class RecentMean:
-    """The mean of what was recorded in the current window of 30 s and the one before: Kafka's `Avg`, as it is by
-    default, but 0 when there was nothing. The caller holds a lock."""
+    """The mean of the values recorded in the current window of 30 s and the one before, like Kafka's `Avg` by default;
+    0 if there are none. The caller holds a lock.
+    """
 
     def __init__(self) -> None:
         self._windows: list[tuple[int, float, int]] = []
@@ -44,7 +45,7 @@ class ConnectionRates:
 
     def __init__(self, services: ServerServices, samples: int, window_ms: int) -> None:
         self._clock = services.clock
-        # Protects the rates; listeners take them together.
+        # Protects the rates; listeners record them together.
         self.lock = threading.Lock()
         self.samples = samples
         self.window_ms = window_ms
@@ -70,7 +71,7 @@ class ConnectionRates:
         self._limits, self.default_limit = limits, default
 
     def limit_of(self, host: str) -> float | None:
-        """The address's own quota from AlterClientQuotas, without `default_limit`."""
+        """Return the address's own quota from AlterClientQuotas, without `default_limit`."""
         return self._limits.get(ip_address_of(host)) if self._limits else None
 
     def now_ms(self) -> int:

@@ -15,9 +15,9 @@ from klamm_quotas.quota_settings import UNLIMITED, CreationRateSettings
 class CreationRate(ConnectionGate):
     """Limits the rate of an address, of its listener and of the server.
 
-    A connection over the rate of its address is closed after the delay that would bring the rate down, and not
-    counted. Over the rate of the listener or the server the acceptor waits that long, and then takes it. No delay is
-    longer than a window. Behind a proxy each connection waits for itself.
+    A connection that exceeds the rate of its address is closed after the delay that would bring the rate down, and not
+    counted. If the rate of the listener or the server is exceeded, the acceptor waits that long, and then accepts it.
+    No delay is longer than a window. Behind a proxy each connection waits separately.
     """
 
     settings: CreationRateSettings
@@ -25,7 +25,8 @@ class CreationRate(ConnectionGate):
     def __init__(self, settings: CreationRateSettings | None = None) -> None:
         super().__init__(settings or CreationRateSettings())
         self._overrides = NetworkMap[float](dict(self.settings.overrides))
-        # Connections for which an acceptor or, behind a proxy, a processor waits: until when, and for which rate.
+        # Connections for which an acceptor or, behind a proxy, a processor waits: the end of the wait, and the exceeded
+        # rate.
         self._waiting: dict[Address, tuple[int, str]] = {}
         self._rates: ConnectionRates
         self._rate: Rate
@@ -62,7 +63,9 @@ class CreationRate(ConnectionGate):
             return mean.measure(self._rates.now_ms())
 
     def reconfigure(self, settings: CreationRateSettings) -> bool:
-        """Takes effect at once, except for `ipv6_prefix_length`. An acceptor that waits still waits, as in Kafka."""
+        """Apply new settings at once, except for `ipv6_prefix_length`. An acceptor that waits continues to wait, as in
+        Kafka.
+        """
         if settings.ipv6_prefix_length != self.settings.ipv6_prefix_length:
             return False
         overrides = NetworkMap[float](dict(settings.overrides))
@@ -74,12 +77,15 @@ class CreationRate(ConnectionGate):
         return True
 
     def limit_of(self, host: str) -> float:
-        """Connections per second that an address may make: its own of AlterClientQuotas, the longest prefix of the
-        settings, the default of AlterClientQuotas, the default of the settings."""
+        """Return the number of connections per second that an address may make: its own quota of AlterClientQuotas, the
+        longest prefix of the settings, the default of AlterClientQuotas, the default of the settings.
+        """
         return self._limit_and_source(host)[0]
 
     def _limit_and_source(self, host: str) -> tuple[float, str]:
-        """The limit, and what is counted towards it: an address with a quota of its own is counted for itself."""
+        """Return the limit, and the source that is counted towards it: an address with its own quota is counted
+        separately.
+        """
         rates, settings = self._rates, self.settings
         own = rates.limit_of(host)
         if own is not None:
@@ -137,7 +143,7 @@ class CreationRate(ConnectionGate):
         return self.settings.protected and len(self._listener.services.listeners) > 1
 
     def release(self, address: Address) -> None:
-        """Nothing: rates decay."""
+        """Do nothing: rates decay."""
 
 
 def _new_rates(listener: ListenerContext, samples: int, window_ms: int) -> ConnectionRates:

@@ -1,4 +1,6 @@
-"""The gate `handshake_limit`: how many connections may be in their handshakes and authentication at once."""
+"""The gate `handshake_limit`: limits the number of connections that are in their handshakes and authentication at
+once.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ class HandshakeLimit(ConnectionGate):
     """Limits handshakes: for an unauthenticated client they are the most expensive work of a server.
 
     At the limit the acceptor waits and new connections queue in the system's backlog. So when all clients reconnect at
-    once, they are served in order. A limit per address keeps one client from taking all places. The listener's
+    once, they are served in order. A limit per address prevents one client from taking all places. The listener's
     `connection_setup_timeout_ms` limits the time of a handshake.
     """
 
@@ -45,7 +47,7 @@ class HandshakeLimit(ConnectionGate):
         )
 
     def reconfigure(self, settings: HandshakeLimitSettings) -> bool:
-        """Takes effect at once, except for `ipv6_prefix_length`."""
+        """Apply new settings at once, except for `ipv6_prefix_length`."""
         if settings.ipv6_prefix_length != self.settings.ipv6_prefix_length:
             return False
         self.settings = settings
@@ -97,7 +99,7 @@ class HandshakeLimit(ConnectionGate):
         return f"handshakes {self._listener.name} {source}"
 
     def _count_of(self, source: str) -> int:
-        """Handshakes of a source that are under way, those of other worker processes included."""
+        """Return the number of unfinished handshakes of a source, including those of other worker processes."""
         if self._share.counts is not None:
             return self._share.counts.count(self._counted_as(source))
         return self._by_source[source]

@@ -20,7 +20,7 @@ def klamm_authenticators() -> Iterator[Provider]:
 
 @hookimpl
 def klamm_sasl_mechanisms() -> Iterator[Provider]:
-    """The mechanisms that Apache Kafka has, and EXTERNAL."""
+    """Yield the mechanisms of Apache Kafka, and EXTERNAL."""
     yield Provider("PLAIN", "klamm_sasl.plain:PlainMechanism", summary="user and password, sent in clear text")
     for digest in ("256", "512"):
         yield Provider(

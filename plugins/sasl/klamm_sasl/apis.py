@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 @handles(sasl_handshake, versions=range(0, 2), blocking=False)
 def late_handshake(_request: SaslHandshakeRequest, _context: RequestContext) -> SaslHandshakeResponse:
-    """Refuse a handshake where re-authentication is off, or the last one was less than a second ago."""
+    """Refuse a handshake if re-authentication is off, or the last one was less than a second ago."""
     return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)
 
 
 @handles(sasl_authenticate, versions=range(0, 3), blocking=False)
 def late_authenticate(_request: SaslAuthenticateRequest, _context: RequestContext) -> SaslAuthenticateResponse:
-    """Refuse a token that no SaslHandshake came before."""
+    """Refuse a token that no SaslHandshake preceded."""
     message = "SaslAuthenticate request received after successful authentication"
     return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, message)

@@ -41,7 +41,7 @@ _LASTING: Final = SaslProof(None, lambda: None)
 
 
 class AuthenticationFailedError(Exception):
-    """The client failed; the text goes to the log, `send` to the client."""
+    """Raised if a client failed to authenticate; the text goes to the log, `send` to the client."""
 
     def __init__(self, reason: str, send: Sequence[Buffer] = ()) -> None:
         super().__init__(reason)
@@ -49,7 +49,7 @@ class AuthenticationFailedError(Exception):
 
 
 class _Request:
-    """A frame's header, and how to answer it."""
+    """A frame's header, and the function that answers it."""
 
     __slots__ = ("api_key", "body_offset", "correlation_id", "frame", "version")
 
@@ -70,11 +70,11 @@ class _Request:
 
 
 class SaslServerAuthenticator(Authenticator):
-    """See `SaslState` for the states, and Kafka's class for what is answered where.
+    """See `SaslState` for the states, and Kafka's class for the answers in each state.
 
-    A second authentication of the same connection (KIP-368) runs through the same object. `submit(check, password_of)`
-    runs a check on a thread of the authenticator's own, see `Checks.submit`. `cannot_reauthenticate` counts clients too
-    old to do so.
+    A second authentication of the same connection (KIP-368) uses the same object. `submit(check, password_of)` runs a
+    check on a thread of the authenticator, see `Checks.submit`. `cannot_reauthenticate` counts clients too old to do
+    so.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class SaslServerAuthenticator(Authenticator):
     def reauthenticates(self, api_key: int) -> bool:
         if self._state is not _COMPLETE:
             return True
-        # Without an end of the session, and more than once a second, Kafka leaves a handshake to its handler.
+        # If the session has no end, or more than once a second, Kafka leaves a handshake to its handler.
         if api_key != _HANDSHAKE or self._expires_ns is None:
             return False
         now_ns = self._clock.monotonic_ns()
@@ -173,7 +173,7 @@ class SaslServerAuthenticator(Authenticator):
             self._sessions.remove(self)
 
     def _end_exchange(self) -> None:
-        # A check that waits for its thread keeps what it holds until then, e.g. a large token.
+        # A check that waits for its thread keeps its data until then, e.g. a large token.
         self._run = None
         server, self._server = self._server, None
         drop, self._drop = self._drop, None
@@ -185,7 +185,7 @@ class SaslServerAuthenticator(Authenticator):
     def revoke(self, reason: str) -> None:
         """End the session, from any thread. Frames that have arrived are refused, and so is a re-authentication."""
         self._revoked = reason
-        # First, so that a frame which is refused finds the reason there.
+        # First, so that a frame that is refused finds the reason there.
         self._transport.end_session(reason)
         with contextlib.suppress(IllegalSaslStateError):
             self._move(SaslState.REVOKED)
@@ -277,7 +277,7 @@ class SaslServerAuthenticator(Authenticator):
             self._drop = self._submit(lambda: self._work(resume), task.password_of)
 
     def _work(self, resume: Callable[[], None]) -> bool | None:
-        """Find the outcome and leave it for `resume`; on a thread of the authenticator's own."""
+        """Compute the outcome and leave it for `resume`; on a thread of the authenticator."""
         run, self._run = self._run, None
         if run is None:
             # The channel is closed.
@@ -300,7 +300,7 @@ class SaslServerAuthenticator(Authenticator):
         return proved
 
     def _evaluated(self, evaluate: Callable[[], Any]) -> Any:
-        """Call `evaluate`; turn what it raises into the error that Kafka answers."""
+        """Call `evaluate`; turn its exceptions into the errors that Kafka returns."""
         try:
             return evaluate()
         except SaslAuthenticationError as error:
@@ -339,7 +339,9 @@ class SaslServerAuthenticator(Authenticator):
         return AuthenticationStep([self._request.answer(response)], complete=complete)
 
     def _start_session(self, result: SaslSuccess) -> int:
-        """Record who the client is and until when, by one reading of the clocks; returns for how many milliseconds."""
+        """Record the identity of the client and the end of its session, by one reading of the clocks; return the
+        lifetime in milliseconds.
+        """
         self._principal = result.principal
         wall_ms, now_ns = self._clock.wall_ms(), self._clock.monotonic_ns()
         lifetime_ms = _lifetime_ms(result, self._max_reauth_ms.get(self._mechanism, 0), wall_ms)
@@ -351,7 +353,7 @@ class SaslServerAuthenticator(Authenticator):
         if self._sessions is None:
             return
         proof = result.proof or _LASTING
-        # `connections.max.reauth.ms` alone ends a session with the next request, as in Kafka.
+        # `connections.max.reauth.ms` alone ends a session only with the next request, as in Kafka.
         token_ends_ns = None if result.expires_ms is None else now_ns + (result.expires_ms - wall_ms) * 1_000_000
         changed = self._sessions.add(self, proof.key, proof.revoked_because, token_ends_ns)
         if changed is not None:
@@ -394,7 +396,7 @@ def _decoded(request: _Request, message_class: Any) -> Any:
 def _unexpected(request: _Request) -> AuthenticationFailedError:
     message = f"Unexpected Kafka request of type {request.name} during SASL authentication."
     if request.api_key not in ApiKey._value2member_map_ or len(request.frame) > _MAX_FRAME_BYTES:
-        # An answer has the shape of the request, and its cost.
+        # A response is encoded like its request, and costs the same.
         return AuthenticationFailedError(message)
     module = load(request.api_key)
     try:
@@ -406,7 +408,7 @@ def _unexpected(request: _Request) -> AuthenticationFailedError:
 
 
 def _lifetime_ms(result: SaslSuccess, max_reauth_ms: int, now_ms: int) -> int | None:
-    """For how long a session lasts; None if it has no end."""
+    """Return the lifetime of a session; None if it has no end."""
     limits_ms = [] if result.expires_ms is None else [result.expires_ms - now_ms]
     if max_reauth_ms > 0:
         limits_ms.append(max_reauth_ms)

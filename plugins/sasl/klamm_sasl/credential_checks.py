@@ -16,7 +16,7 @@ from klamm_sasl.paced_worker import PacedWorker
 log = logging.getLogger("klamm.sasl")
 
 Check = Callable[[], bool | None]
-"""Returns whether a client has proved its identity; None if the check says nothing about that."""
+"""Returns whether a client has proved its identity; None if the check does not decide that."""
 
 _UNPACED: Final = 100
 _COSTLY_NS: Final = 100_000
@@ -28,9 +28,9 @@ class CredentialChecks:
     """The threads of one listener's authenticator.
 
     A check of a password takes processor time, and the system may run it on the core where a network thread was about
-    to run. So an address that has its passwords checked without a pause slows down all clients. The checks of addresses
-    with too many failures (`FailedLogins`) therefore run on a `PacedWorker`, which is busy for `paced_percent` of the
-    time; with 100 all checks run alike.
+    to run. So an address that sends passwords without a pause slows down all clients. The checks of addresses with too
+    many failures (`FailedLogins`) therefore run on a `PacedWorker`, which is busy for `paced_percent` of the time; with
+    100 all checks run alike.
     """
 
     def __init__(self, listener: ListenerContext, threads: int, paced_percent: int) -> None:
@@ -64,10 +64,10 @@ class CredentialChecks:
             self._opened = opened.pop_all()
 
     def submit(self, check: Check, address: str, password_of: str | None) -> Callable[[], object] | None:
-        """Call it once, on one of the threads.
+        """Call a check once, on one of the threads.
 
-        `password_of` is the user whose password is checked, None for a check that is never paced. The function returned
-        drops a check that waits for the paced worker; other checks run in any case, and soon.
+        `password_of` is the user whose password is checked, None for a check that is never paced. The returned function
+        drops a check that waits for the paced worker; other checks always run, and soon.
         """
         if password_of is None or not self._paces:
             self._workers.submit(check, source_of(address))
@@ -77,7 +77,7 @@ class CredentialChecks:
         def run() -> None:
             started_ns = self._clock.monotonic_ns()
             proved = check()
-            # Many clients with one outdated password cost one check, which counts once.
+            # Many clients with the same outdated password cost one check, which counts once.
             if proved is not None and self._clock.monotonic_ns() - started_ns >= _COSTLY_NS:
                 (self._failed_logins.succeeded if proved else self._failed_logins.failed)(source)
 

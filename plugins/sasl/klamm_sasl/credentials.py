@@ -1,4 +1,4 @@
-"""Looks users up in several stores, and makes fake credentials for names that do not exist."""
+"""Looks up users in several stores, and makes fake credentials for names that do not exist."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ DRAW_BITS: Final = 64
 class Credentials:
     """The stores of one listener as one store, which also makes credentials for names that no store knows.
 
-    The credential of an unknown name is derived from the name and a secret of the server. It is the same each time,
-    has the form of real ones, and no password matches it. So neither a response nor its time shows which names exist.
-    Users and delegation tokens are derived apart: a name gets another salt as a user than as a token, whether or not
-    it is one. The secret is in the shared table `sasl`, so a restart does not change what unknown names get.
+    The credential of an unknown name is derived from the name and a secret of the server. It is the same each time, has
+    the form of real ones, and no password matches it. So neither a response nor its time shows which names exist. Users
+    and delegation tokens are derived separately: a name gets different salts as a user and as a token, whether it
+    exists or not. The secret is in the shared table `sasl`, so a restart does not change the credentials of unknown
+    names.
     """
 
     def __init__(self, stores: Sequence[CredentialStore], services: ServerServices) -> None:
@@ -38,7 +39,7 @@ class Credentials:
         self._models: tuple[list[Mapping[str, ScramCredential]], list[ScramCredential]] = ([], [])
 
     def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        """The credential in the first store that knows the user, or None. May block if `blocking`."""
+        """Return the credential in the first store that knows the user, or None. May block if `blocking`."""
         for store in self._stores:
             credential = store.scram_credential(user, mechanism)
             if credential is not None:
@@ -46,7 +47,7 @@ class Credentials:
         return None
 
     def find_for_plain(self, user: str) -> ScramCredential | None:
-        """Return the user's credential of any mechanism, as `find` does for one. May block if `blocking`."""
+        """Return the user's credential of any mechanism, like `find`. May block if `blocking`."""
         for store in self._stores:
             credential = _any_mechanism(store, user)
             if credential is not None:
@@ -54,7 +55,7 @@ class Credentials:
         return None
 
     def ask_for_plain(self, user: str, password: str) -> bool | ScramCredential | None:
-        """The verdict of the first store that knows the user, or the credential to check the password against.
+        """Return the verdict of the first store that knows the user, or the credential to check the password against.
 
         None if no store knows the user. May block.
         """
@@ -68,9 +69,9 @@ class Credentials:
     def proof(
         self, user: str, credential: ScramCredential, mechanism: ScramMechanism | None = None
     ) -> SaslProof | None:
-        """For a client that has proved it knows that user's password; None where a store takes long to ask.
+        """Return the proof of a client that knows the user's password; None if the store takes long to answer.
 
-        Without a mechanism the credential is the one that PLAIN checks.
+        Without a mechanism, the credential is the one that PLAIN checks.
         """
         if self.blocking:
             return None
@@ -84,19 +85,19 @@ class Credentials:
         return SaslProof(user, revoked_because)
 
     def fake(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
-        """The credential of a user that does not exist. Call it for users that exist too: it takes time."""
+        """Return a fake credential for an unknown user. Also call it for existing users: it takes time."""
         return self._like(user, mechanism, self._any_credential(mechanism, self._draw(user, mechanism)))
 
     def fake_token(self, token_id: str, mechanism: ScramMechanism) -> ScramCredential:
-        """The credential of a delegation token that does not exist, in the form that real tokens have.
+        """Return a fake credential for an unknown delegation token, in the form of real ones.
 
-        Call it for tokens that exist too: it takes time.
+        Also call it for existing tokens: it takes time.
         """
         return self._like(token_id, mechanism, None, kind=b"token")
 
     def fake_for_plain(self, user: str) -> ScramCredential:
-        """Return a fake credential as `fake` does. The mechanisms are as frequent as those of the credentials that
-        PLAIN checks.
+        """Return a fake credential like `fake`. The mechanisms are as frequent as those of the credentials that PLAIN
+        checks.
         """
         models = self._plain_models()
         if not models:
@@ -106,7 +107,7 @@ class Credentials:
         return self._like(user, model.mechanism, model)
 
     def _plain_models(self) -> list[ScramCredential]:
-        """The credential that PLAIN checks, for each user; collected again when a store has changed."""
+        """Return the credential that PLAIN checks, for each user; collected again after a store has changed."""
         now = [store.plain_credentials() for store in self._stores]
         seen, models = self._models
         if len(seen) != len(now) or any(one is not other for one, other in zip(seen, now, strict=True)):
@@ -118,7 +119,7 @@ class Credentials:
         return models
 
     def _draw(self, user: str, mechanism: ScramMechanism) -> int:
-        """A number below 2 ** DRAW_BITS, always the same for a name."""
+        """Return a number below 2 ** DRAW_BITS, always the same for a name."""
         return int.from_bytes(self._derive(mechanism, user, b"user", b"draw")[: DRAW_BITS // 8], "big")
 
     def _like(
@@ -135,7 +136,7 @@ class Credentials:
             if is_text(model.salt):
                 # Kafka's tools make salts that are text.
                 salt = "".join(_BASE_36[byte % 36] for byte in salt).encode()
-        # No password is known for the stored key, since it is not made from one.
+        # No password matches the stored key, because it is not derived from one.
         return ScramCredential(mechanism, salt, derive(b"stored key"), derive(b"server key"), iterations)
 
     def _any_credential(self, mechanism: ScramMechanism, draw: int) -> ScramCredential | None:
@@ -155,8 +156,8 @@ def is_text(salt: bytes) -> bool:
 
 
 def form(credential: ScramCredential) -> tuple[str, int, int, bool]:
-    """Return the form of a credential that a client sees, besides the bytes of its salt; it is also the order in which
-    models are drawn.
+    """Return the parts of a credential that a client sees, except the bytes of its salt; models are drawn in this
+    order.
     """
     salt = credential.salt
     return credential.mechanism.mechanism_name, credential.iterations, len(salt), is_text(salt)

@@ -1,4 +1,4 @@
-"""The mechanism EXTERNAL: RFC 4422, appendix A. The principal is that of the transport, e.g. of a certificate."""
+"""The mechanism EXTERNAL: RFC 4422, appendix A. The transport provides the principal, e.g. from a certificate."""
 
 from __future__ import annotations
 

@@ -47,7 +47,9 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
         self._listener_name = ""
 
     def open(self, listener: ListenerContext) -> None:
-        """Raises ValueError for a setting of a mechanism that is not there, and what stores and mechanisms raise."""
+        """Open stores and mechanisms. Raises ValueError for settings of a mechanism that is not configured, and their
+        errors.
+        """
         unknown = sorted(self._max_reauth_ms.keys() - self._mechanisms.keys())
         if unknown:
             raise ValueError(f'mechanism_connections_max_reauth_ms names "{unknown[0]}", which is not among mechanisms')
@@ -78,7 +80,7 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
             self._opened = opened.pop_all()
 
     def reload(self) -> None:
-        """Stores and mechanisms read their files again; raises what the last of them raised."""
+        """Make stores and mechanisms read their files again; raises the error of the last one that failed."""
         failure: Exception | None = None
         for reload in (
             *(store.reload for store in self._stores),
@@ -93,7 +95,7 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
             raise failure
 
     def reconfigure_parts(self, settings: SaslSettings, parts: Mapping[str, tuple[Any, ...]]) -> bool:
-        """Lets mechanisms take other settings, if nothing else has changed."""
+        """Give mechanisms their new settings, if nothing else has changed."""
         own = [one.settings for one in self._stores if not isinstance(one, InlineStore)]
         if settings != self.settings or list(parts.get("credential_stores", ())) != own:
             return False

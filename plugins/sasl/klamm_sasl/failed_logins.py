@@ -20,9 +20,9 @@ class FailedLogins:
     """Counts failed checks of passwords by source. Thread safe.
 
     Each failure counts until 3 s per failure have passed. A source with `MAX_FAILURES` that still count exceeds the
-    limit until 30 s after its last failure. A check that succeeds halves the time until none counts. That is no way to
-    guess faster: only checks that ran count, and a right password is remembered and not checked again, so one account
-    halves the time once.
+    limit until 30 s after its last failure. A successful check halves the time until none counts. This does not help to
+    guess passwords: only checks that ran count, and a right password is remembered and not checked again, so one
+    account halves the time once.
 
     The `MAX_SOURCES` sources that failed last are kept. `exceeded` is called with a source that reaches the limit.
     """
@@ -30,7 +30,7 @@ class FailedLogins:
     def __init__(self, clock: Clock, exceeded: Callable[[str], object]) -> None:
         self._clock = clock
         self._exceeded = exceeded
-        # Protects what each source has used up.
+        # Protects the counts of the sources.
         self._lock = threading.Lock()
         # The monotonic time at which no failure counts any more; the source that failed last is the last one.
         self._clear_ns: OrderedDict[str, int] = OrderedDict()
@@ -39,7 +39,7 @@ class FailedLogins:
         return len(self._clear_ns)
 
     def exceeds(self, source: str) -> bool:
-        """Return True if it has too many failures now."""
+        """Return True if the source has too many failures now."""
         now_ns = self._clock.monotonic_ns()
         with self._lock:
             return self._is_too_much(self._clear_ns.get(source, now_ns) - now_ns)
@@ -49,7 +49,7 @@ class FailedLogins:
         return left_ns > (MAX_FAILURES - 1) * _RECOVERY_NS
 
     def failed(self, source: str) -> None:
-        """Record a check that has failed."""
+        """Record a failed check."""
         now_ns = self._clock.monotonic_ns()
         with self._lock:
             left_ns = max(0, self._clear_ns.pop(source, now_ns) - now_ns)
@@ -64,7 +64,7 @@ class FailedLogins:
             self._exceeded(source)
 
     def succeeded(self, source: str) -> None:
-        """Record a check that has succeeded."""
+        """Record a successful check."""
         now_ns = self._clock.monotonic_ns()
         with self._lock:
             left_ns = self._clear_ns.get(source, now_ns) - now_ns

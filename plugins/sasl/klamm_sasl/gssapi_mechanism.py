@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 _NO_LAYER: Final = 1
 _NAMED: Final = object()
-"""The key of all sessions whose principal the rules have named."""
+"""The key of all sessions whose principal comes from the rules."""
 _OFFER: Final = bytes([_NO_LAYER, 0, 0, 0])
-"""No security layer after authentication, and so no size of what it may wrap."""
+"""The offer: no security layer after authentication, and therefore no maximum size of wrapped messages."""
 
 
 class _State(enum.Enum):
@@ -52,7 +52,7 @@ class GssapiMechanism(SaslMechanism):
     settings: GssapiSettings
 
     def open(self, context: SaslContext) -> None:
-        """Raises ValueError if there is no key for the principal."""
+        """Check the keytab. Raises ValueError if it has no key for the principal."""
         settings = self.settings
         name = None
         if settings.principal is not None:
@@ -70,7 +70,7 @@ class GssapiMechanism(SaslMechanism):
         self.namer = _namer(settings)
 
     def reconfigure(self, settings: GssapiSettings) -> bool:
-        """Takes other `principal_to_local_rules`, if nothing else has changed."""
+        """Apply new `principal_to_local_rules`, if nothing else has changed."""
         if replace(settings, principal_to_local_rules=self.settings.principal_to_local_rules) != self.settings:
             return False
         self.settings = settings
@@ -82,7 +82,7 @@ class GssapiMechanism(SaslMechanism):
         return GssapiServer(self.credentials, self.principal_of)
 
     def principal_of(self, kerberos_name: str) -> tuple[KafkaPrincipal, SaslProof]:
-        """A client's principal, and what it counts by. Raises NoMatchingRuleError."""
+        """Return a client's principal, and its key for counting. Raises NoMatchingRuleError."""
         named_by = self.namer
         name = named_by.short_name(kerberos_name)
 
@@ -144,7 +144,7 @@ class GssapiServer(SaslServer):
             return SaslChallenge(answer or b"")
         if self._context.mech != gssapi.MechType.kerberos:
             raise SaslError("the client used a GSS-API mechanism other than Kerberos 5")
-        # Its ticket names the client; until then nothing that can be read does.
+        # The client's ticket contains its name; before that, nothing readable does.
         self.claimed = str(self._context.initiator_name)
         if answer:
             self._state = _State.OFFER

@@ -1,4 +1,4 @@
-"""JWK sets: which of their keys can check signatures of tokens."""
+"""JWK sets: selects the keys that can check signatures of tokens."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ log = logging.getLogger("klamm.sasl")
 
 
 class JwksError(Exception):
-    """The JWK set cannot be fetched, or it is invalid."""
+    """Raised if the JWK set cannot be fetched, or is invalid."""
 
 
 def parse_jwks(data: bytes) -> dict[str, list[Key]]:
-    """Keys for signatures by their id, those without one under "". Raises JwksError.
+    """Return keys for signatures by their id, those without an id under "". Raises JwksError.
 
     Keys of unknown types are left out.
     """

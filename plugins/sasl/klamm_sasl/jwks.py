@@ -1,4 +1,4 @@
-"""Keys that tokens are signed with: a JWK set from a file or a URL, fetched on a thread of its own."""
+"""Keys with which tokens are signed: a JWK set from a file or a URL, fetched on a separate thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOGGED_CHARACTERS: Final = 200
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows an endpoint that has moved, but not to where the keys would be less safe on their way."""
+    """Follows redirects of an endpoint, but not to addresses where the keys would be less protected in transit."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
@@ -65,9 +65,9 @@ def fetcher(settings: OAuthBearerSettings) -> Callable[[], bytes]:
 class JwksKeys:
     """The present keys, and the thread that fetches them. After Kafka's `RefreshingHttpsJwks`.
 
-    `keys` is a snapshot that never changes, `thumbprints` are theirs; `changed` is called after new keys have come. A
-    fetch that fails keeps the keys, is logged and counted in `failures`, and is tried again after a growing pause.
-    `submit` has work done after a fetch that begins later, unless the last one was less than
+    `keys` is a snapshot that never changes, `thumbprints` belong to them; `changed` is called after new keys have
+    arrived. A fetch that fails keeps the keys, is logged and counted in `failures`, and is repeated after a growing
+    pause. `submit` runs work after a fetch that begins later, unless the last one was less than
     `jwks_missing_key_interval_ms` ago.
     """
 
@@ -100,13 +100,13 @@ class JwksKeys:
         self._thread.start()
 
     def submit(self, work: Callable[[], object]) -> None:
-        """Have it called on the thread, with keys as fresh as they may be."""
+        """Call a function on the thread, with keys as fresh as possible."""
         with self._changed:
             self._waiting.append(work)
             self._changed.notify()
 
     def refresh(self) -> None:
-        """Fetch now. Raises OSError or JwksError; then the keys stay as they were."""
+        """Fetch now. Raises OSError or JwksError; then the keys stay unchanged."""
         now_ns = self._clock.monotonic_ns()
         self._forced_from_ns = now_ns + self._settings.jwks_missing_key_interval_ms * 1_000_000
         try:
@@ -130,7 +130,7 @@ class JwksKeys:
         self._due_ns = now_ns + self._refresh_ms * 1_000_000
 
     def turn(self) -> float:
-        """Do what is due; the seconds until something is, unless `submit` comes first."""
+        """Do what is due; return the seconds until the next work, unless `submit` is called first."""
         with self._changed:
             works, self._waiting = self._waiting, []
         now_ns = self._clock.monotonic_ns()
@@ -147,7 +147,7 @@ class JwksKeys:
         return max(0.0, (self._due_ns - self._clock.monotonic_ns()) / 1e9)
 
     def close(self) -> None:
-        """End the thread; one that is fetching is left to itself."""
+        """End the thread; if it is fetching, it is not waited for."""
         with self._changed:
             self._stopping = True
             self._changed.notify()

@@ -1,6 +1,6 @@
-"""From a Kerberos principal to a user's name: `sasl.kerberos.principal.to.local.rules`.
+"""Translates Kerberos principals to user names: `sasl.kerberos.principal.to.local.rules`.
 
-The grammar and the meaning of a rule are those of Kafka's `KerberosShortNamer`, `KerberosRule` and `KerberosName`.
+Grammar and meaning of the rules are those of Kafka's `KerberosShortNamer`, `KerberosRule` and `KerberosName`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _PARAMETER: Final = re.compile(r"\$(\d*)")
 
 
 class NoMatchingRuleError(Exception):
-    """No rule gives the principal a name, or one gives it an invalid name."""
+    """Raised if no rule gives the principal a name, or one gives it an invalid name."""
 
 
 @dataclass(frozen=True, slots=True)
 class KerberosRule:
-    """One rule; `count` None is DEFAULT."""
+    """One rule; `count` is None for DEFAULT."""
 
     text: str
     count: int | None
@@ -36,7 +36,7 @@ class KerberosRule:
     case: str = ""
 
     def apply(self, parameters: Sequence[str], default_realm: str) -> str | None:
-        """The name, or None if the rule does not apply. `parameters` are the realm and the name's components."""
+        """Return the name, or None if the rule does not apply. `parameters` are the realm and the name's components."""
         if self.count is None:
             found = parameters[1] if parameters[0] == default_realm else None
         elif len(parameters) - 1 == self.count:
@@ -78,7 +78,7 @@ def parse_rule(text: str) -> KerberosRule:
 
 
 class KerberosShortNamer:
-    """Rules, of which the first that applies counts."""
+    """Rules; the first one that applies determines the name."""
 
     def __init__(self, rules: Sequence[str], default_realm: str) -> None:
         self._rules = [parse_rule(rule) for rule in rules]

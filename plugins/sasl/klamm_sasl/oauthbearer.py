@@ -40,7 +40,8 @@ class OAuthBearerMechanism(SaslMechanism):
     settings: OAuthBearerSettings
 
     def open(self, context: SaslContext) -> None:
-        """Raises ValueError where no keys are named, OSError or JwksError for a file that is not a JWK set.
+        """Read or fetch the keys. Raises ValueError if no keys are configured, OSError or JwksError for a file that is
+        not a JWK set.
 
         An endpoint that does not answer yet is asked again later; until then all signed tokens are refused.
         """
@@ -71,7 +72,7 @@ class OAuthBearerMechanism(SaslMechanism):
         self._sessions.recheck([_SIGNED])
 
     def proof(self, token: BearerToken) -> SaslProof | None:
-        """For a client that has brought the token; None if no key has signed it."""
+        """Return the proof of a client that has sent the token; None if the token is not signed."""
         keys, thumbprint = self.keys, token.key_thumbprint
         if keys is None or thumbprint is None:
             return None
@@ -85,7 +86,7 @@ class OAuthBearerMechanism(SaslMechanism):
         return OAuthBearerServer(self)
 
     def reload(self) -> None:
-        """Has the keys fetched again where they come from a file; raises OSError or JwksError."""
+        """Read keys again if they come from a file; raises OSError or JwksError."""
         if self.keys is not None and self.settings.jwks_file is not None:
             self.keys.refresh()
 
@@ -95,11 +96,11 @@ class OAuthBearerMechanism(SaslMechanism):
 
 
 class OAuthBearerServer(SaslServer):
-    """One exchange: a token; or a token, what is wrong with it, and the client's \\x01 that ends it."""
+    r"""One exchange: a token; or a token, the error description, and the client's \x01 that ends it."""
 
     def __init__(self, mechanism: OAuthBearerMechanism) -> None:
         self._mechanism = mechanism
-        # What the client gets instead of a success.
+        # Sent to the client instead of a success.
         self._answer = ""
 
     def evaluate(self, token: bytes) -> SaslEvaluation:

@@ -17,8 +17,8 @@ class PacedWorker:
     """One thread that rests after each piece of work, so that it is busy for at most `percent` of the time.
 
     A rest takes 1 s at most. Sources take turns, and so do the users within a source. So a client that shares an
-    address with a client that guesses passwords waits for one check of each other user there, times the sources that
-    wait.
+    address with a client that guesses passwords waits for one check of each other user there, multiplied by the number
+    of waiting sources.
 
     The thread starts with the first work and never keeps the process alive. It rests in `stopping.wait`.
     """
@@ -40,11 +40,11 @@ class PacedWorker:
         return self._waiting
 
     def submit(self, work: Work, source: str, user: str) -> None:
-        """Call it on the thread when its turn comes; what it raises is logged."""
+        """Call a function on the thread when its turn comes; its exceptions are logged."""
         with self._lock:
             self._sources.setdefault(source, {}).setdefault(user, {})[work] = None
             self._waiting += 1
-        # The thread chooses the source and the user when it gets here.
+        # The thread chooses the source and the user at this point.
         self._workers.submit(self._do_next)
 
     def drop(self, work: Work, source: str, user: str) -> None:
@@ -76,7 +76,7 @@ class PacedWorker:
             works = users.pop(user)
             work = next(iter(works))
             del works[work]
-            # Both go behind all others.
+            # Both are moved to the end.
             if works:
                 users[user] = works
             if users:
@@ -95,6 +95,6 @@ class PacedWorker:
         finally:
             busy_ns = self._clock.monotonic_ns() - started_ns
             rest_ns = min(MAX_REST_NS, busy_ns * (100 - self._percent) // self._percent)
-            # Frees what the work refers to before the rest.
+            # Free the objects of the work before the rest.
             del work
             self._stopping.wait(rest_ns / 1e9)

@@ -1,9 +1,9 @@
 """The mechanism PLAIN: RFC 4616. Passwords are checked against SCRAM credentials, or by a store that can do so itself.
 
 A check against a credential takes PBKDF2's time, 0.6 ms for SCRAM-SHA-256 with 4096 iterations and 2.2 ms for
-SCRAM-SHA-512: it runs on the authenticator's threads. A password that was right or wrong is remembered as an HMAC under
-a key of this process, together with the credential it was checked against. So a client that connects again, with a
-right or an outdated password, costs no PBKDF2 and does not wait for a thread.
+SCRAM-SHA-512: it runs on the authenticator's threads. Right and wrong passwords are remembered as HMACs under a key of
+this process, together with the credential they were checked against. So a client that connects again, with a right or
+an outdated password, causes no PBKDF2 and does not wait for a thread.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.sasl")
 
 REMEMBERED: Final = 10_000
-"""How many right passwords are remembered, and how many wrong ones."""
+"""Number of right passwords that are remembered, and of wrong ones."""
 
 
 class Verdict(NamedTuple):
-    """The result of a password check, and the credential that it was checked against; None if a store checked it."""
+    """The result of a password check, and the credential that was used; None if a store checked the password."""
 
     right: bool
     credential: ScramCredential | None
@@ -50,21 +50,21 @@ class PlainMechanism(SaslMechanism):
     def open(self, context: SaslContext) -> None:
         services = context.listener.services
         self.credentials = Credentials(context.stores, services)
-        # Otherwise a check mostly waits for a store, and the store has to check remembered passwords again.
+        # Otherwise a check mostly waits for a store, and the store must check remembered passwords again.
         self.knows_passwords = not (self.credentials.blocking or self.credentials.checks_passwords)
         self._key = services.random_bytes(32)
         self._right: OrderedDict[bytes, None] = OrderedDict()
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
-        # Protects what is remembered of right and wrong passwords.
+        # Protects the remembered right and wrong passwords.
         self._lock = threading.Lock()
 
     def server(self, connection: ConnectionContext, transport: TransportLayer) -> PlainServer:
         return PlainServer(self)
 
     def recall(self, user: str, password: str) -> Verdict | None:
-        """The verdict of an earlier check, if nothing has changed since; None if the password has to be checked.
+        """Return the verdict of an earlier check, if nothing has changed since; None if the password must be checked.
 
-        Takes its time also for users that do not exist.
+        Takes the same time for users that do not exist.
         """
         if not self.knows_passwords:
             return None
@@ -82,7 +82,7 @@ class PlainMechanism(SaslMechanism):
         return None
 
     def check(self, user: str, password: str) -> Verdict:
-        """Checks the password; takes its time also for users that do not exist."""
+        """Check the password; takes the same time for users that do not exist."""
         fake = self.credentials.fake_for_plain(user)
         answer = self.credentials.ask_for_plain(user, password)
         if answer is True:
@@ -155,5 +155,5 @@ class PlainServer(SaslServer):
 
 
 def _quoted(name: str) -> str:
-    """A name that a client has sent, for the log."""
+    """Return a name that a client has sent, quoted for the log."""
     return repr(clipped(name))

@@ -99,7 +99,7 @@ class SaslSettings:
                 yield "mechanism_connections_max_reauth_ms", f'names "{name}", which is not among mechanisms'
 
     def warnings(self, listener: ListenerSecurity) -> Iterator[tuple[str, str]]:
-        """Secrets that travel in clear, and a mechanism that no client can use."""
+        """Warn about secrets in clear text, and a mechanism that no client can use."""
         for name in ("PLAIN", "OAUTHBEARER"):
             if name in self.mechanisms and not listener.encrypted:
                 yield (
@@ -120,7 +120,7 @@ class FileStoreSettings:
     refresh_ms: int = setting(2000, doc="Time between two checks of the file for changes.", minimum=10)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """A file that cannot be read, or has an invalid line."""
+        """Report a file that cannot be read, or has an invalid line."""
         from klamm_sasl.stores.users_file import parse_users, text_of
 
         try:
@@ -147,7 +147,7 @@ class CallableStoreSettings:
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """No function, or one that cannot be imported."""
+        """Report a missing function, or one that cannot be imported."""
         from klamm_sasl.stores.function_path import load_function
 
         if self.password is None and self.verifier is None:
@@ -163,7 +163,7 @@ _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "E
 
 
 def check_url(url: str | None) -> str | None:
-    """Return the fault of a URL of keys; None if it has none."""
+    """Return the problem with a URL of keys; None if it is valid."""
     if url is None or url.startswith(("https://", "file://")):
         return None
     if not url.startswith("http://"):
@@ -270,7 +270,7 @@ class OAuthBearerSettings:
     )
 
     def warnings(self, listener: ListenerSecurity) -> Iterator[tuple[str, str]]:
-        """Tokens of another issuer or for another service, and tokens that prove nothing."""
+        """Warn about tokens of another issuer or for another service, and tokens that prove nothing."""
         if self.unsecured_development_tokens:
             yield "unsecured_development_tokens", "any client can be any user"
         if self.expected_issuer is None and self.allow_unverified_issuer:
@@ -279,7 +279,9 @@ class OAuthBearerSettings:
             yield "allow_unverified_audience", "tokens that were issued for other services are accepted"
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """No place of keys or two, tokens for any service, and files that cannot be used. An endpoint is not asked."""
+        """Report no source of keys or two, tokens for any service, and files that cannot be used. An endpoint is not
+        asked.
+        """
         sources = (self.jwks_endpoint_url, self.jwks_file)
         if None not in sources:
             yield "jwks_file", "jwks_endpoint_url is set as well"
@@ -326,7 +328,7 @@ def _check_rules(rules: tuple[str, ...]) -> str | None:
 
 
 _KEYTAB: Final = b"\x05"
-"""What a keytab begins with, of each version of its format."""
+"""The first bytes of a keytab, for each version of its format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +355,7 @@ class GssapiSettings:
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """A keytab that cannot be read, or is none. Whose keys it has shows at the start."""
+        """Report a keytab that cannot be read or is invalid. The start of the server checks whose keys it has."""
         if self.keytab is not None:
             try:
                 with self.keytab.open("rb") as file:

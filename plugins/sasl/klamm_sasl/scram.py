@@ -86,7 +86,7 @@ class ScramServerMechanism(SaslMechanism):
         self._sessions = context.sessions
         # Protects the timers of expiring tokens.
         self._lock = threading.Lock()
-        # Of tokens with sessions that have changed, by their ids.
+        # Ids of tokens with sessions that have changed.
         self._expiry_timers: dict[str, Timer] = {}
         self.tokens.watch(self._tokens_changed)
 
@@ -103,7 +103,7 @@ class ScramServerMechanism(SaslMechanism):
                 sessions.recheck([key])
                 token = self.tokens.tokens.get(token_id)
                 if token is not None:
-                    # It may end earlier than it would have when the sessions began.
+                    # The token may end earlier than when the sessions began.
                     left_ms = max(0, token.expiry_timestamp_ms - clock.wall_ms())
                     recheck = functools.partial(sessions.recheck, [key])
                     self._expiry_timers[token_id] = self.services.scheduler.schedule(left_ms, recheck)
@@ -125,7 +125,9 @@ class ScramSha512(ScramServerMechanism):
 
 
 class ScramServer(SaslServer):
-    """One exchange. For a user that does not exist it takes all its steps and fails at the end, as a wrong password."""
+    """One exchange. For a user that does not exist it makes all steps and fails at the end, like with a wrong
+    password.
+    """
 
     def __init__(
         self,

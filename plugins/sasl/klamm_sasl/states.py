@@ -7,7 +7,7 @@ from typing import Final
 
 
 class SaslState(enum.Enum):
-    """Kafka's `SaslServerAuthenticator.SaslState`, with EVALUATING for what takes long, and REVOKED.
+    """Kafka's `SaslServerAuthenticator.SaslState`, with EVALUATING for checks on another thread, and REVOKED.
 
     ```
     INITIAL_REQUEST ─► HANDSHAKE_OR_VERSIONS_REQUEST ──ApiVersions─► HANDSHAKE_REQUEST
@@ -50,7 +50,7 @@ TRANSITIONS: Final[dict[SaslState, frozenset[SaslState]]] = {
 
 
 class IllegalSaslStateError(Exception):
-    """A transition that is not in the table: a bug, which closes the channel."""
+    """Raised for a transition that is not in the table: a bug, which closes the channel."""
 
 
 def moved(now: SaslState, to: SaslState) -> SaslState:

@@ -29,14 +29,14 @@ class TokenError(Exception):
 
 
 class UnknownKeyError(TokenError):
-    """A token is signed with a key that is not known, or not yet."""
+    """Raised for a token that is signed with an unknown key, which may become known later."""
 
 
 @dataclass(frozen=True, slots=True)
 class BearerToken:
-    """The proof of a token: a name, until a time in milliseconds since the epoch.
+    """The proof of a token: a name, valid until a time in milliseconds since the epoch.
 
-    `key_thumbprint` is of the key that has signed it (RFC 7638); None for a token that is not signed.
+    `key_thumbprint` identifies the key that signed it (RFC 7638); None for an unsigned token.
     """
 
     name: str
@@ -56,7 +56,7 @@ class TokenValidator:
         self._wall_ms = wall_ms
 
     def validate(self, token: str) -> BearerToken:
-        """Raises UnknownKeyError if other keys may help, TokenError if nothing does."""
+        """Check a token. Raises UnknownKeyError if other keys may help, TokenError otherwise."""
         header = _json_of(token.partition(".")[0])
         if header.get("alg") == "none":
             return self._checked(self._unsecured(token), None)
@@ -64,7 +64,7 @@ class TokenValidator:
         return self._checked(claims, key.thumbprint())
 
     def unproved_name(self, token: str) -> str:
-        """The name that a token claims, which nothing proves; empty if it claims none. For the record of a refusal."""
+        """Return the name that a token claims without proof; empty if it claims none. For the record of a refusal."""
         try:
             name = _json_of(token.split(".")[1]).get(self._settings.sub_claim_name)
         except (TokenError, IndexError, ValueError):
@@ -96,7 +96,7 @@ class TokenValidator:
                 reasons.append(repr(error))
                 continue
             return _object(verified.payload), key
-        # The same id may stand for another key after a change.
+        # The same id may mean another key after a change.
         raise UnknownKeyError(f"has a signature that does not match: {', '.join(sorted(set(reasons)))}")
 
     def _checked(self, claims: Mapping[str, Any], key_thumbprint: str | None) -> BearerToken:

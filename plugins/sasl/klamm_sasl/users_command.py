@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add(options: argparse.Namespace) -> None:
     _check_user(options.user)
     if options.file.exists():
-        # Before a password is asked for.
+        # Before the command asks for a password.
         _read(options.file)
     credentials = _credentials(options)
     replaced = {credential.mechanism for credential in credentials}
@@ -159,7 +159,7 @@ def _read(file: Path) -> list[tuple[str, ScramCredential]]:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    """Hold the lock of the file's folder, which one command at a time has: the file itself is replaced by each."""
+    """Hold the lock of the file's folder, for one command at a time: each command replaces the file itself."""
     if PLATFORM.directory_flags:
         descriptor = PLATFORM.open(file.parent, os.O_RDONLY | PLATFORM.directory_flags, 0)
     else:
@@ -172,8 +172,8 @@ def _locked(file: Path) -> Iterator[None]:
 
 
 def _write(file: Path, entries: Sequence[tuple[str, ScramCredential]]) -> None:
-    """Put the file in place whole, readable by its owner alone unless it was wider before."""
+    """Replace the file as a whole; only its owner may read it unless more users could before."""
     mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
     lines = "".join(f"{user}:{credential.to_text()}\n" for user, credential in entries)
-    # Synced: else a power cut may bring back the old file, with a user who was removed.
+    # Synced: otherwise a power failure may restore the old file, with a user who was removed.
     replace_file(file, f"# users of klamm: NAME:VERIFIER; see `klamm users --help`\n{lines}".encode(), mode)

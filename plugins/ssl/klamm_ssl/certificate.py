@@ -1,4 +1,4 @@
-"""Reads certificates and revocation lists: the subject as Java prints it, and when they expire."""
+"""Reads certificates and revocation lists: the subject in Java's form, and the expiry."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _MAX_READ_BYTES: Final = 8192
 
 
 def subject_name(der: bytes) -> str:
-    """The subject of a certificate in DER as Java's `X500Principal.getName()` prints it, RFC 2253.
+    """Return the subject of a certificate in DER like Java's `X500Principal.getName()`, RFC 2253.
 
-    Raises ValueError if it is not a certificate, and for a subject that `cryptography` cannot read.
+    Raises ValueError for an invalid certificate, and for a subject that `cryptography` cannot read.
     """
     return _printed_name(_certificate(der), "subject")
 
@@ -39,7 +39,7 @@ def subject_name(der: bytes) -> str:
 def refused_certificate_details(der: bytes) -> dict[str, str]:
     """Return subject, issuer and serial number of a certificate that was refused, for logs and observers.
 
-    What cannot be read is left out: all of a certificate of more than 8 KiB, as any client can have the server read it.
+    Unreadable parts are left out. A certificate of more than 8 KiB is not read at all, because any client can send one.
     """
     if len(der) > _MAX_READ_BYTES:
         return {}
@@ -62,14 +62,14 @@ def _printed_name(certificate: x509.Certificate, part: str) -> str:
 
 
 def read_not_after(der: bytes) -> datetime:
-    """The last moment at which a certificate in DER is valid. Raises ValueError if it is not a certificate."""
+    """Return the last moment at which a certificate in DER is valid. Raises ValueError for an invalid certificate."""
     return _certificate(der).not_valid_after_utc
 
 
 def read_next_update(der: bytes) -> datetime | None:
     """Return the time of the next update of a revocation list in DER, if the list has one.
 
-    Raises ValueError if it is not a revocation list.
+    Raises ValueError for an invalid revocation list.
     """
     return x509.load_der_x509_crl(der).next_update_utc
 
@@ -92,7 +92,7 @@ def _printed(attribute: x509.NameAttribute[Any]) -> str:
 
 
 def _encoded_value(attribute: x509.NameAttribute[Any]) -> bytes:
-    """Tag, length and content, as they stand in a name of this attribute alone."""
+    """Return tag, length and content, as in a name that has only this attribute."""
     name = x509.Name([attribute]).public_bytes()
     position = 0
     # A sequence of a set of a sequence of type and value.

@@ -1,6 +1,6 @@
-"""`klamm certs`: a development CA with server and client certificates, and how to use them.
+"""`klamm certs`: creates a development CA with server and client certificates, and explains how to use them.
 
-Nothing that serves calls this: a listener without certificates does not start.
+The server never calls this: a listener without certificates does not start.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Write the files and say how to use them; the exit code."""
+    """Write the files and explain how to use them; return the exit code."""
     options = _parser().parse_args(list(arguments))
     hosts: list[str] = options.hosts or ["localhost", "127.0.0.1", "::1"]
     clients: list[str] = options.clients or ["client"]
@@ -153,14 +153,16 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _bind(host: str, shown: str, port: int) -> str:
-    """The lines of a listener that clients find by a host's name, which need not lead to an address of this machine."""
+    """Return the lines of a listener that clients find by a host's name, which need not resolve to an address of this
+    machine.
+    """
     if host in _LOOPBACK:
         return f'bind = "{shown}:{port}"'
     return f'bind = "{"[::]" if ":" in host else "0.0.0.0"}:{port}"\nadvertise = "{shown}:{port}"'
 
 
 def _is_for(file: Path, host: str) -> bool:
-    """Return True if a certificate has the host among its names."""
+    """Return True if a certificate contains the host among its names."""
     certificate = x509.load_pem_x509_certificate(file.read_bytes())
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -181,5 +183,5 @@ def _authority(directory: Path, now: datetime) -> tuple[CertificateAuthority, li
 
 
 def _write(file: Path, identity: Identity) -> None:
-    # Java's PEM stores, OpenSSL and librdkafka all take key and certificate from one file.
+    # Java's PEM stores, OpenSSL and librdkafka all accept key and certificate in one file.
     replace_file(file, identity.key_pem() + identity.certificate_pem)

@@ -1,4 +1,4 @@
-"""`ClientTrust`: whether a certificate that a client has shown is trusted and not revoked."""
+"""`ClientTrust`: checks that a client's certificate is trusted and not revoked."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class CertificateId(NamedTuple):
 
 
 Chain: TypeAlias = tuple[CertificateId, ...]
-"""A client's certificate, and the authorities above it as far as the handshake has found them."""
+"""A client's certificate, and the authorities above it that the handshake has found."""
 
 
 def identify(der: bytes) -> CertificateId:
-    """Raises ValueError if it is not a certificate."""
+    """Return the identity of a certificate. Raises ValueError if it is invalid."""
     certificate = x509.load_der_x509_certificate(der)
     return CertificateId(
         certificate.subject.public_bytes(),
@@ -53,7 +53,7 @@ def chain_of(ders: Sequence[bytes]) -> Chain:
 class ClientTrust:
     """The trust store and the revocation lists of one moment. Immutable; from any thread.
 
-    Less strict than a handshake: a session goes on where a revocation list is missing or out of date.
+    Less strict than a handshake: a session continues if a revocation list is missing or out of date.
     """
 
     def __init__(self, authorities: Sequence[bytes], revocation_lists: Sequence[bytes], *, leaf_only: bool) -> None:
@@ -64,7 +64,7 @@ class ClientTrust:
             try:
                 anchor = identify(der)
             except (ValueError, x509.InvalidVersion):
-                # OpenSSL may take it nevertheless.
+                # OpenSSL may accept it nevertheless.
                 self._knows_all_anchors = False
             else:
                 self._anchors[anchor.subject, anchor.public_key] = anchor
@@ -75,10 +75,10 @@ class ClientTrust:
         self._leaf_only = leaf_only
 
     def rejection_reason(self, chain: Chain, *, is_whole: bool) -> str | None:
-        """Return the reason why a certificate has lost its trust, or None if it is trusted.
+        """Return the reason why a certificate is no longer trusted, or None if it is.
 
-        A chain is complete if it ends at a certificate that was trusted at the handshake; of a resumed session only the
-        client's own certificate is known.
+        A chain is complete if it ends at a certificate that was trusted at the handshake; for a resumed session only
+        the client's own certificate is known.
         """
         for certificate in chain[:1] if self._leaf_only else chain:
             if self._is_revoked(certificate):

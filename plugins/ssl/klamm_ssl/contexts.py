@@ -1,7 +1,7 @@
 """Builds `ssl.SSLContext`s from settings and the content of files.
 
-All files are read first, and everything is built from that content, so a reload compares exactly what is in use.
-OpenSSL reads keys from files only; they are memory files where the system has these.
+All files are read first, and everything is built from that content, so a reload compares exactly the content in use.
+OpenSSL reads keys only from files; these are memory files if the system has them.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ _RESERVED: Final = frozenset({DEFAULT_NAME, TRUST_STORE_NAME, REVOCATION_LISTS_N
 
 
 class SslFilesError(Exception):
-    """Certificates, keys or trust stores that cannot be used. The message says which and why and contains no secret.
+    """Raised for certificates, keys or trust stores that cannot be used. The message names the file and the reason, and
+    contains no secret.
 
-    `key` is the setting that is wrong, if it is one.
+    `key` is the wrong setting, if the error concerns one.
     """
 
     def __init__(self, message: str, key: str = "") -> None:
@@ -49,7 +50,7 @@ class SslFilesError(Exception):
 
 
 class ServerObject(ssl.SSLObject):
-    """A connection that remembers the name in SNI, whether it is unknown, and whether it was refused."""
+    """A connection that remembers the server name (SNI), if this name is unknown, and if it was refused."""
 
     server_name = ""
     name_unknown = False
@@ -70,14 +71,14 @@ class Identity:
 
     @property
     def key(self) -> str:
-        """The setting that the certificate comes from."""
+        """Return the setting that provides the certificate."""
         if self.is_keystore:
             return f"{self.prefix}keystore"
         return self.prefix + ("certificate" if isinstance(self.certificate, Path) else "certificate_pem")
 
     @property
     def key_of_private_key(self) -> str:
-        """The setting that the private key comes from."""
+        """Return the setting that provides the private key."""
         if self.private_key is None:
             return self.key
         return self.prefix + ("private_key" if isinstance(self.private_key, Path) else "private_key_pem")
@@ -96,7 +97,7 @@ class _Password:
 
 
 class SslContexts(NamedTuple):
-    """The default context, and when its certificates (by server name), its trust store and its CRLs expire.
+    """The default context, and the expiry times of its certificates (by server name), its trust store and its CRLs.
 
     `trust` has the trusted certificates and the revocation lists, in PEM.
     """
@@ -149,7 +150,7 @@ class SslFiles:
         default, own_names = self._context(self._default, trust, DEFAULT_NAME, expirations)
         contexts = {}
         for host, identity in self._by_host.items():
-            # With a dot, as DNS writes a full name: no other label ends with one.
+            # With a final dot, as in DNS: no other label ends with one.
             label = f"{host}." if host in _RESERVED else host
             contexts[host], _ = self._context(identity, trust, label, expirations)
         refuse = self._settings.unknown_server_name == "refuse"
@@ -159,7 +160,9 @@ class SslFiles:
     def _context(
         self, identity: Identity, trust: bytes, label: str, expirations: dict[str, datetime]
     ) -> tuple[ssl.SSLContext, frozenset[str]]:
-        """The context of a certificate, and the host names in it where `sni` needs them. Its end is noted by label."""
+        """Return the context of a certificate, and the host names in it if `sni` needs them. The expiry is stored under
+        the label.
+        """
         settings = self._settings
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.sslobject_class = ServerObject
@@ -239,7 +242,7 @@ class SslFiles:
         elif identity.chain is not None:
             pem = b"\n".join([pem, self._content(identity.chain)])
 
-        # Checked before OpenSSL reads it: OpenSSL does not say whether the certificate or the key is wrong.
+        # Checked before OpenSSL reads it: OpenSSL's error does not distinguish the certificate from the key.
         end = _expiration(pem, identity)
 
         def ask_for_password() -> str:
@@ -251,7 +254,7 @@ class SslFiles:
                 )
             return password
 
-        # A key that is configured is used even if the certificate's file has one too.
+        # A configured key is used even if the certificate's file contains one too.
         key_file = contextlib.nullcontext() if private_key is None else _as_file(private_key)
         with _as_file(pem) as name, key_file as key_name:
             _loading(
@@ -276,7 +279,7 @@ class SslFiles:
 
 
 def problems_of(settings: SslOptions, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Keys and messages for files that cannot be used, and for settings that contradict each other."""
+    """Return keys and messages for files that cannot be used, and for settings that contradict each other."""
     try:
         SslFiles(settings, environment).contexts()
     except SslFilesError as error:
@@ -310,7 +313,7 @@ def _read(path: Path, key: str) -> bytes:
 
 @contextlib.contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """A file name under which OpenSSL can read the content; not on a disk where the system has memory files."""
+    """Return a file name under which OpenSSL can read the content; not on a disk if the system has memory files."""
     if sys.platform == "linux" and PLATFORM.has_memory_files:
         with os.fdopen(os.memfd_create("klamm-ssl", os.MFD_CLOEXEC), "wb") as file:
             file.write(content)
@@ -326,7 +329,7 @@ def _as_file(content: bytes) -> Iterator[str]:
 
 _CAUSES: Final = {
     "KEY_VALUES_MISMATCH": "the private key does not belong to the certificate",
-    # Keys of another kind than the certificate's.
+    # Keys of another type than the certificate's.
     "NO_CERTIFICATE_ASSIGNED": "the private key does not belong to the certificate",
     "BAD_DECRYPT": "the password is wrong",
     "NO_START_LINE": "it contains no PEM",
@@ -335,7 +338,7 @@ _CAUSES: Final = {
 
 
 def _loading(what: str, key: str, without_reason: str, load: Callable[[], object]) -> None:
-    """Have OpenSSL load something. `without_reason` is the message where OpenSSL gives no other reason than PEM."""
+    """Load something with OpenSSL. `without_reason` is the message if OpenSSL gives no other reason than PEM."""
     try:
         load()
     except ssl.SSLError as error:
@@ -346,7 +349,7 @@ def _loading(what: str, key: str, without_reason: str, load: Callable[[], object
 
 
 def _expiration(pem: bytes, identity: Identity) -> datetime:
-    """Return the time at which the certificate or any of its chain expires, whichever is first."""
+    """Return the earliest time at which the certificate or a certificate of its chain expires."""
     try:
         ends = [read_not_after(der) for der in certificates_of(pem.decode("utf-8", "replace"))]
     except ValueError as error:
@@ -359,7 +362,7 @@ def _expiration(pem: bytes, identity: Identity) -> datetime:
 def _readable_ends(pem: bytes) -> list[datetime]:
     """Return the times at which trusted certificates expire.
 
-    A certificate that OpenSSL accepts is trusted even if its end cannot be read.
+    A certificate that OpenSSL accepts is trusted even if its expiry cannot be read.
     """
     ends: list[datetime] = []
     with contextlib.suppress(ValueError):
@@ -441,7 +444,9 @@ def _load_pkcs12(content: bytes, password: str | None, label: str, key: str) -> 
 def _choose_by_name(
     contexts: Mapping[str, ssl.SSLContext], own_names: Collection[str], refuse: bool
 ) -> Callable[..., int | None]:
-    """`own_names` are the names of the default certificate; a client that asks for one is not counted as unknown."""
+    """Install the choice by server name. `own_names` are the names of the default certificate, which do not count as
+    unknown.
+    """
 
     def choose(tls: ServerObject, name: str | None, _: ssl.SSLContext) -> int | None:
         if name is None:

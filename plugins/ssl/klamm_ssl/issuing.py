@@ -1,6 +1,6 @@
-"""`CertificateAuthority`: makes keys, certificates and revocation lists, for development and tests.
+"""`CertificateAuthority`: creates keys, certificates and revocation lists, for development and tests.
 
-No part of serving: a listener takes what files it is given and never makes any.
+The server never uses it: a listener only uses the files in its settings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-# A peer's clock may be behind.
+# A peer's clock may be slow.
 _BACKDATED: Final = timedelta(minutes=5)
 
 
@@ -43,11 +43,11 @@ class Identity:
         return b"".join(one.public_bytes(Encoding.PEM) for one in (self.certificate, *self.chain))
 
     def key_pem(self, password: str | None = None) -> bytes:
-        """The key in PKCS#8, encrypted if there is a password."""
+        """Return the key in PKCS#8, encrypted if there is a password."""
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, _encryption(password))
 
     def pkcs12(self, password: str, authorities: Sequence[x509.Certificate] = ()) -> bytes:
-        """Key, certificate and chain in one PKCS#12 file, as Java's keytool makes it."""
+        """Return key, certificate and chain in one PKCS#12 file, like Java's keytool."""
         return serialize_key_and_certificates(
             b"klamm", self.key, self.certificate, [*self.chain, *authorities], _encryption(password)
         )
@@ -58,7 +58,7 @@ def _encryption(password: str | None) -> KeySerializationEncryption:
 
 
 class CertificateAuthority:
-    """A root, or what a root made with `intermediate`. Keys are on P-256."""
+    """A root, or an authority that a root made with `intermediate`. Keys are on P-256."""
 
     def __init__(self, identity: Identity, root: x509.Certificate) -> None:
         self.identity = identity
@@ -66,7 +66,7 @@ class CertificateAuthority:
 
     @classmethod
     def create(cls, subject: str, *, now: datetime, days: int = 3650) -> CertificateAuthority:
-        """A new root; `subject` as in RFC 4514, e.g. `CN=klamm development CA`."""
+        """Return a new root; `subject` as in RFC 4514, e.g. `CN=klamm development CA`."""
         key = generate_private_key(SECP256R1())
         name = x509.Name.from_rfc4514_string(subject)
         builder = _builder(name, name, key, now - _BACKDATED, now + timedelta(days=days))
@@ -75,7 +75,7 @@ class CertificateAuthority:
 
     @classmethod
     def load(cls, certificate_pem: bytes, key_pem: bytes) -> CertificateAuthority:
-        """A root that `create` has made. Raises ValueError for anything else."""
+        """Return a root that `create` has made. Raises ValueError for any other content."""
         key = load_pem_private_key(key_pem, None)
         if not isinstance(key, EllipticCurvePrivateKey):
             raise ValueError("the key of the authority is not on an elliptic curve")
@@ -90,7 +90,7 @@ class CertificateAuthority:
         return self.root.public_bytes(Encoding.PEM)
 
     def intermediate(self, subject: str, *, now: datetime, days: int = 3650) -> CertificateAuthority:
-        """An authority below this one, which signs leaves only."""
+        """Return an authority below this one, which signs only leaf certificates."""
         key = generate_private_key(SECP256R1())
         builder = _builder(
             x509.Name.from_rfc4514_string(subject),
@@ -116,9 +116,9 @@ class CertificateAuthority:
         days: float = 397,
         valid_from: datetime | None = None,
     ) -> Identity:
-        """A certificate for a server (it has `hosts`: names or addresses) or a client (it has none).
+        """Return a certificate for a server (with `hosts`: names or addresses) or a client (without).
 
-        A negative number of `days` makes one that has expired.
+        With a negative number of `days` it has expired.
         """
         key = generate_private_key(SECP256R1())
         start = valid_from if valid_from is not None else now - _BACKDATED

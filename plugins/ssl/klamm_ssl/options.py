@@ -1,4 +1,4 @@
-"""The keys of the transport `ssl`: what each means and takes."""
+"""The keys of the transport `ssl`, with their meanings and values."""
 
 from __future__ import annotations
 

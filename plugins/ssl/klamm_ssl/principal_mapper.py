@@ -18,14 +18,15 @@ class InvalidRuleError(ValueError):
 
 
 class NoMatchingRuleError(Exception):
-    """No rule applies to a name. Kafka's `NoMatchingRule`."""
+    """Raised if no rule applies to a name. Kafka's `NoMatchingRule`."""
 
 
 class SslPrincipalMapper:
-    """`DEFAULT` and `RULE:pattern/replacement/[LU]`, joined by commas; the first that applies wins.
+    """`DEFAULT` and `RULE:pattern/replacement/[LU]`, joined by commas; the first rule that applies is used.
 
-    A pattern is a regular expression of Java's that must match the whole name; in the replacement `$1` stands for its
-    first group, a number beyond its groups for itself. `L` and `U` change the case. Raises InvalidRuleError.
+    A pattern is a regular expression in Java's syntax that must match the whole name; in the replacement `$1` stands
+    for its first group, and a number beyond its groups for itself. `L` and `U` change the case. Raises
+    InvalidRuleError.
     """
 
     def __init__(self, rules: str) -> None:

@@ -15,14 +15,14 @@ class SslSettings(SslOptions):
     """`[listeners.NAME.ssl]`."""
 
     def warnings(self, listener: ListenerSecurity) -> Iterator[tuple[str, str]]:
-        """A file with certificate and private key that other users can read."""
+        """Warn about a file with certificate and private key that other users can read."""
         if self.certificate is not None and self.private_key is None and self.private_key_pem is None:
             exposed = check_private(self.certificate)
             if exposed is not None:
                 yield "certificate", exposed
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Problems with the files, and settings that contradict each other."""
+        """Report problems with the files, and settings that contradict each other."""
         # Imported here: settings alone do not need OpenSSL.
         from klamm_ssl.contexts import problems_of
 

@@ -62,7 +62,7 @@ _NOT_SERVED: Final = {
     REVOCATION_LISTS_NAME: "a revocation list",
 }
 _CLOSING: Final = threading.Lock()
-"""Without it `abort` might cut off another connection that reuses the descriptor of a socket that is being closed."""
+"""Without it, `abort` might close another connection that reuses the descriptor of a socket that is being closed."""
 _DER: Final = 2
 """`_ssl.ENCODING_DER`."""
 _METRICS: Final = "klamm:type=SslTransport,name="
@@ -135,7 +135,7 @@ class SslTransport(Transport):
             self._timers.append(scheduler.every(self.settings.reload_interval_ms, self._reload_changed))
 
     def _watch_sessions(self) -> None:
-        """Have sessions end with their certificates, from the first clients on that have one."""
+        """Start to end sessions with their certificates, when the first client with a certificate connects."""
         if self._sessions is None and self.settings.revoke_sessions and self.settings.client_auth != "none":
             self._sessions = SessionRegistry(self._listener, _end_session)
 
@@ -163,7 +163,7 @@ class SslTransport(Transport):
         ders: Sequence[bytes],
         is_whole: bool,
     ) -> Callable[[], object]:
-        """Start the session of a client whose certificate `checked_by` trusts; returns a function that removes it.
+        """Start the session of a client whose certificate `checked_by` trusts; return a function that removes it.
 
         Raises HandshakeError.
         """
@@ -199,7 +199,7 @@ class SslTransport(Transport):
         )
 
     def reconfigure(self, settings: SslSettings) -> bool:
-        """Takes other files and what `_CHANGEABLE` names, if nothing else has changed. Raises SslFilesError."""
+        """Apply new files and the settings in `_CHANGEABLE`, if nothing else has changed. Raises SslFilesError."""
         changeable = {name: getattr(self.settings, name) for name in (*_FILES, *_CHANGEABLE)}
         if replace(settings, **changeable) != self.settings:
             return False
@@ -296,11 +296,11 @@ def _end_session(layer: SslTransportLayer, reason: str) -> None:
 
 
 class SslTransportLayer(TransportLayer):
-    """One TLS connection: OpenSSL works on memory, and this class moves the bytes between it and the socket.
+    """One TLS connection: OpenSSL works on memory, and this class moves bytes between it and the socket.
 
     Over a socket OpenSSL needs two system calls for each TLS record, however small, and librdkafka makes two TLS
     records of every Kafka record. After a partial `write` the caller must call it again with the remaining bytes first,
-    since they are encrypted already.
+    because they are already encrypted.
     """
 
     __slots__ = (
@@ -343,12 +343,13 @@ class SslTransportLayer(TransportLayer):
         self._details: Mapping[str, str] = {}
         self._established = False
         self._has_rest = False
-        # Encrypted bytes that the socket has not accepted, and how many bytes of the last `write` they stand for.
+        # Encrypted bytes that the socket has not accepted, and the number of bytes of the last `write` that they
+        # represent.
         self._unsent: Buffer = b""
         self._encrypted_bytes = 0
 
     def handshake(self) -> Interest:
-        """Raises HandshakeError, whose `reason` is one of `handshake_failures.REASONS`."""
+        """Perform the handshake. Raises HandshakeError, whose `reason` is one of `handshake_failures.REASONS`."""
         tls = self._tls
         try:
             self._do_handshake()
@@ -358,7 +359,7 @@ class SslTransportLayer(TransportLayer):
             self._flush_alert()
             failure = handshake_error(error, tls.name_refused, tls.server_name)
             if isinstance(failure, HandshakeError):
-                # OpenSSL keeps what it has verified, also where it has refused that.
+                # OpenSSL keeps the certificates that it has verified, even if it has refused them.
                 failure.details = self._failure_details(next(iter(_verified_chain(tls)), b""))
             raise failure from error
         if not self._flush():
@@ -369,7 +370,7 @@ class SslTransportLayer(TransportLayer):
         return Interest.NONE
 
     def _do_handshake(self) -> None:
-        """Raises BlockingIOError when the peer has to send something."""
+        """Continue the handshake. Raises BlockingIOError if the peer must send something."""
         tls = self._tls
         try:
             while True:
@@ -404,7 +405,7 @@ class SslTransportLayer(TransportLayer):
         return {**_tls_details(self._tls), **refused_certificate_details(certificate)}
 
     def _take_certificate(self, certificate: bytes) -> None:
-        """Raises HandshakeError for one that gives no principal, or that is trusted no more."""
+        """Check the client's certificate. Raises HandshakeError if it has no principal, or is no longer trusted."""
         try:
             name = self._mapper.name(subject_name(certificate))
         except NoMatchingRuleError as error:
@@ -430,7 +431,7 @@ class SslTransportLayer(TransportLayer):
                 if self._has_rest:
                     self._has_rest = False
                 elif more and filled < _TURN_BYTES:
-                    # No more than the buffer takes, or the rest of one TLS record.
+                    # At most the size of the buffer, or the rest of one TLS record.
                     wanted = min(_RECEIVE_BYTES, max(size - filled, _RECORD_BYTES))
                     data = self._socket.recv(wanted)
                     if not data:
@@ -496,7 +497,7 @@ class SslTransportLayer(TransportLayer):
         return sent
 
     def _flush(self) -> bool:
-        """Send what OpenSSL has written; whether the socket accepted all of it."""
+        """Send the bytes that OpenSSL has written; return True if the socket accepted all of them."""
         while data := self._unsent or self._outgoing.read():
             try:
                 count = self._socket.send(data)
@@ -533,7 +534,8 @@ class SslTransportLayer(TransportLayer):
         if self._established and not self._unsent:
             self._established = False
             with contextlib.suppress(OSError, ValueError):
-                # close_notify shows the peer that no data are missing. Its own close_notify is not waited for.
+                # close_notify shows the peer that no data are missing. This side does not wait for the peer's
+                # close_notify.
                 self._tls.unwrap()
             try:
                 self._flush()
@@ -555,7 +557,7 @@ def _tls_details(tls: ServerObject) -> dict[str, str]:
 
 
 def _verified_chain(tls: ssl.SSLObject) -> list[bytes]:
-    """The peer's certificate and the authorities above it, in DER; empty where a session was resumed."""
+    """Return the peer's certificate and the authorities above it, in DER; empty if a session was resumed."""
     # Public from Python 3.13 on.
     owner: Any = tls if hasattr(tls, "get_verified_chain") else tls._sslobj  # type: ignore[attr-defined]
     chain = owner.get_verified_chain() or ()
@@ -573,7 +575,7 @@ def _pieces_of_file(descriptor: int, position: int, count: int) -> Iterator[Buff
 
 
 def _pieces(chunks: Sequence[Buffer]) -> Iterator[Buffer]:
-    """The same bytes in pieces of at most 64 KiB, one call each: small chunks are joined, large ones split."""
+    """Yield the same bytes in pieces of at most 64 KiB, one call each: small chunks are joined, large ones split."""
     joined: list[Buffer] = []
     size = 0
     for chunk in chunks:

@@ -13,10 +13,10 @@ _MAX_WAIT_S: Final = 60.0
 
 
 class Controlled:
-    """Any thread may call it. What the server lacks raises LookupError."""
+    """Any thread may call it. If the server lacks a feature, LookupError is raised."""
 
     def __init__(self, services: ServerServices, ca_file: Path | None = None) -> None:
-        """`ca_file` is the authority of a listener with TLS and SCRAM, whose users the API then has."""
+        """`ca_file` is the authority of a listener with TLS and SCRAM, whose users the API manages."""
         self.services = services
         self.forgotten_ns = 0
         several = any(one.node for one in services.listeners.values())
@@ -25,7 +25,7 @@ class Controlled:
         self._users = None if ca_file is None else Users(self.admin, ca_file)
 
     def ready(self) -> None:
-        """Make the user `admin`, if the server has users."""
+        """Create the user `admin`, if the server has users."""
         if self._users is not None:
             self._users.add("admin")
 
@@ -55,7 +55,7 @@ class Controlled:
 
     @property
     def bootstrap(self) -> str:
-        """The addresses of the listener with users if there is one, otherwise of the first."""
+        """Return the addresses of the listener with users if there is one, otherwise of the first listener."""
         names = [
             each.configured_as
             for each in self._listeners()
@@ -109,7 +109,7 @@ class Controlled:
 class Actions:
     """Base of the classes whose methods answer requests; arguments and results are JSON values.
 
-    Bad requests raise ValueError, TypeError, LookupError, TimeoutError or KafkaError.
+    Invalid requests raise ValueError, TypeError, LookupError, TimeoutError or KafkaError.
     """
 
     def __init__(self, server: Controlled) -> None:

@@ -17,7 +17,7 @@ from klamm_control.openapi import Description
 
 
 def endpoint(text: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`, where the host is a loopback address. Raises ValueError."""
+    """Return host and port of `HOST:PORT`, where the host is a loopback address. Raises ValueError."""
     host, port = parse_host_port(text)
     if not ipaddress.ip_address(host).is_loopback:
         raise ValueError

@@ -35,7 +35,7 @@ class ControlServer(ThreadingHTTPServer):
         try:
             super().__init__(address, _Handler)
         except OSError as error:
-            # The system does not say which address it refuses.
+            # The system's error does not name the refused address.
             raise OSError(error.errno, error.strerror, format_host_port(*address)) from error
 
 

@@ -25,12 +25,12 @@ class NodeActions(Actions):
 
     @route("GET", "/leaders/{topic}")
     def leaders(self, topic: str) -> dict[str, int]:
-        """The leader of each partition of a topic, -1 for none."""
+        """Return the leader of each partition of a topic, -1 for none."""
         return {str(partition): node for partition, node in self._server.nodes.leaders(topic).items()}
 
     @route("POST", "/leaders/{topic}")
     def move_leader(self, topic: str, partition: int, node: int | None) -> dict[str, int]:
-        """Have a node lead a partition, or none; returns the leaders of the topic."""
+        """Make a node the leader of a partition, or none; returns the leaders of the topic."""
         nodes = self._server.nodes
         if node is None:
             nodes.make_leaderless(topic, partition)
@@ -45,6 +45,6 @@ class NodeActions(Actions):
 
     @route("POST", "/coordinators/{key}")
     def move_coordinator(self, key: str, node: int) -> Coordinator:
-        """Have a node coordinate a group, or the transactions of an id."""
+        """Make a node the coordinator of a group, or of the transactions of an id."""
         self._server.nodes.move_coordinator(key, node)
         return self.coordinator(key)

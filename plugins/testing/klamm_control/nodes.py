@@ -18,11 +18,11 @@ _TIMEOUT_S: Final = 30.0
 
 
 class _RefusedError(Exception):
-    """The server refuses, or it cannot be reached; the message says why."""
+    """Raised if the server refuses a request, or cannot be reached; the message contains the reason."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Do one thing and print what is so afterwards; the exit code."""
+    """Perform one command and print the state afterwards; return the exit code."""
     options = _parser().parse_args(list(arguments))
     try:
         control, token = _endpoint(options.ready_file)

@@ -1,4 +1,4 @@
-"""`Description`: the HTTP API as an OpenAPI 3.1 document, made of the methods that answer its requests."""
+"""`Description`: the HTTP API as an OpenAPI 3.1 document, generated from the methods that answer its requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ERRORS: Final = {
     "413": "the body is too large",
     "500": "the request failed; the server's log has the reason",
 }
-"""The meaning of each status but 200."""
+"""The meaning of each status except 200."""
 
 _ERROR: Final[Schema] = {
     "type": "object",
@@ -43,7 +43,7 @@ _INFO: Final = {
 
 
 class Description:
-    """Answers with the description of the API, its own request included."""
+    """Answers with the description of the API, including this request."""
 
     def __init__(self, kinds: Sequence[type]) -> None:
         self._kinds = kinds
@@ -55,7 +55,7 @@ class Description:
 
     @functools.cached_property
     def document(self) -> dict[str, Any]:
-        """The description, as JSON values."""
+        """Return the description as JSON values."""
         return document_of(self.operations())
 
     def operations(self) -> list[Operation]:
@@ -93,7 +93,7 @@ def errors_of(operation: Operation) -> Iterator[str]:
     """Yield the statuses of errors that an operation may answer with."""
     takes = {each.name for each in (*operation.in_path, *operation.options)}
     for status in ERRORS:
-        # A method that the description has is never 405.
+        # A path in the description never returns 405.
         if status == "405" or (status == "400" and not takes) or (status == "408" and "timeout_s" not in takes):
             continue
         yield status
@@ -125,7 +125,7 @@ def _parameter(parameter: Parameter, place: str) -> dict[str, Any]:
     schema = _with_default(parameter)
     kinds = [each for each in types_of(schema) if each != "null"]
     if kinds:
-        # A query has no null: what is not there is left out.
+        # A query has no null: absent values are left out.
         schema["type"] = kinds[0] if len(kinds) == 1 else kinds
     described = {"name": parameter.name, "in": place, "required": parameter.is_required}
     if "description" in schema:

@@ -1,4 +1,6 @@
-"""`route`: marks the methods that the HTTP API serves, each with its path. `Operation`: what a marked method takes."""
+"""`route`: marks the methods that the HTTP API serves, each with its path. `Operation`: the parameters and results of a
+marked method.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ class Route(NamedTuple):
 
 
 def route(method: str, path: str) -> Callable[[_Function], _Function]:
-    """Mark a method as what answers requests of a path: a decorator."""
+    """Return a decorator for the method that answers requests of a path."""
 
     def mark(function: _Function) -> _Function:
         function.__dict__[_ROUTE] = Route(method, path)
@@ -41,7 +43,7 @@ class Parameter(NamedTuple):
 
 
 class Operation:
-    """A marked method; its parameters, its answer and its summary are the method's own."""
+    """A marked method, which determines the parameters, the answer and the summary."""
 
     def __init__(self, function: Callable[..., Any], route: Route) -> None:
         self.function = function
@@ -68,7 +70,7 @@ class Operation:
 
     @functools.cached_property
     def components(self) -> Components:
-        """The schemas that those of parameters and answer refer to."""
+        """Return the schemas to which those of parameters and answer refer."""
         self._read()
         return self._components
 
@@ -81,19 +83,21 @@ class Operation:
 
     @functools.cached_property
     def options(self) -> list[Parameter]:
-        """The other parameters: of GET and DELETE in the query, of POST in the body."""
+        """Return the other parameters: for GET and DELETE in the query, for POST in the body."""
         names = {each.name for each in self.in_path}
         return [each for each in self._read() if each.name not in names]
 
     @functools.cached_property
     def answer(self) -> Schema:
-        """The schema of what the method returns."""
+        """Return the schema of the method's result."""
         self._read()
         return self._answer
 
     @functools.cached_property
     def body(self) -> Schema | None:
-        """The schema of the body, if the method takes the members of a typed dictionary: `**rule: Unpack[Rule]`."""
+        """Return the schema of the body, if the method takes the members of a typed dictionary: `**rule:
+        Unpack[Rule]`.
+        """
         self._read()
         return self._body
 
@@ -118,7 +122,7 @@ class Operation:
         return found
 
     def arguments(self, words: tuple[str, ...], query: Mapping[str, str], body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what to call the method with. Raises ValueError for an option that is unknown, missing, or wrong."""
+        """Return the arguments for the method. Raises ValueError for an option that is unknown, missing, or invalid."""
         texts = [word for want, word in zip(self.words, words, strict=True) if _is_name(want)]
         found = {each.name: _of_text(each, text) for each, text in zip(self.in_path, texts, strict=True)}
         known = {each.name: each for each in self.options}

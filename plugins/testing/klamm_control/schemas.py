@@ -1,4 +1,4 @@
-"""JSON Schema (2020-12, as OpenAPI 3.1 has it) of Python's annotations, and values held against it."""
+"""JSON Schema (2020-12, as in OpenAPI 3.1) for Python annotations, and checks of values against it."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ _SHOWN_CHARACTERS: Final = 80
 
 
 def schema_of(annotation: Any, components: Components) -> Schema:
-    """Return the schema of an annotation; those of typed dictionaries go into `components`, by name.
+    """Return the schema of an annotation; schemas of typed dictionaries go into `components`, by name.
 
-    Raises TypeError for an annotation that JSON has nothing for.
+    Raises TypeError for an annotation without an equivalent in JSON.
     """
     if annotation in (Any, object):
         return {}
@@ -74,7 +74,7 @@ def schema_of(annotation: Any, components: Components) -> Schema:
 
 
 def members_of(kind: Any, components: Components) -> dict[str, tuple[Schema, bool]]:
-    """Return the members of a typed dictionary, each with its schema and True if it is needed."""
+    """Return the members of a typed dictionary, each with its schema and True if it is required."""
     hints = get_type_hints(kind, include_extras=True)
     return {name: (schema_of(hint, components), name in kind.__required_keys__) for name, hint in hints.items()}
 
@@ -102,13 +102,13 @@ def _either(found: list[Schema]) -> Schema:
 
 
 def types_of(schema: Schema) -> list[str]:
-    """Return the JSON types that a schema lets pass; none if it lets all pass."""
+    """Return the JSON types that a schema accepts; none if it accepts all."""
     found = schema.get("type", [])
     return [found] if isinstance(found, str) else list(found)
 
 
 def problem_of(value: Any, schema: Schema) -> str:
-    """Return in words what is wrong with a JSON value, also inside an array or object; empty if nothing is."""
+    """Return a description of the error in a JSON value, also inside an array or object; empty if there is none."""
     names = types_of(schema)
     if names and not any(_is_of(value, name) for name in names):
         return f"must be {_in_words(schema)}, not {_shown(value)}"
@@ -123,7 +123,7 @@ def problem_of(value: Any, schema: Schema) -> str:
 
 
 def converted(text: str, schema: Schema) -> Any:
-    """Return the value that a text in a path or a query stands for. Raises ValueError, with what it must be."""
+    """Return the value of a text in a path or a query. Raises ValueError, which names the expected type."""
     value: Any = text
     for name in types_of(schema):
         try:

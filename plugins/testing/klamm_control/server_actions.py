@@ -1,4 +1,4 @@
-"""`ServerActions`: the server as a whole, its recorded requests and its time."""
+"""`ServerActions`: actions on the whole server, its recorded requests and its time."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class ServerActions(Actions):
     def requests(
         self, api: str | None = None, count: Count = None, timeout_s: TimeoutS = 10.0
     ) -> list[RecordedRequest]:
-        """Return the requests of clients that have ended, all or those of an API; oldest first."""
+        """Return completed requests of clients, all or those of an API; oldest first."""
         found = self._server.recording.requests(api, count=count, timeout_s=limited(timeout_s))
         return [one.to_json() for one in found]
 
     @route("DELETE", "/requests")
     def forget_requests(self) -> Done:
-        """Drop the recorded requests; the timeline begins here."""
+        """Drop the recorded requests; the timeline begins now."""
         self._server.recording.clear()
         self._server.forgotten_ns = self._server.services.clock.monotonic_ns()
         return {}
@@ -43,7 +43,7 @@ class ServerActions(Actions):
         failure: Annotated[str, "The reason why a test fails: the last line."] = "",
         columns: Annotated[int, "Characters in a line of the text."] = 80,
     ) -> Timeline:
-        """Return what happened, e.g. for the report of a test that fails: as text and as a page of HTML."""
+        """Return the timeline, e.g. for the report of a test that fails: as text and as a page of HTML."""
         services, since_ns = self._server.services, self._server.forgotten_ns
         found = read_timeline(services, title=title, failure=failure, since_ns=since_ns)
         return {"text": found.text(columns), "html": found.html()} if found else {"text": "", "html": ""}

@@ -70,9 +70,9 @@ class TopicActions(Actions):
         offset: int | None = None,
         encoding: Encoding = "utf-8",
     ) -> list[ConsumedRecord]:
-        """Return the records of a topic, or `count` of them as soon as they are there.
+        """Return the records of a topic, or `count` of them as soon as they exist.
 
-        Records of transactions that are open or were aborted are left out unless `isolation` is `read_uncommitted`.
+        Records of open or aborted transactions are left out unless `isolation` is `read_uncommitted`.
         """
         text = _CODERS[encoding].shown
         found = self._server.admin.consume(

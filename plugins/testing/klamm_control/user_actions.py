@@ -13,11 +13,11 @@ _Client = Literal["confluent-kafka", "confluent-kafka-javascript", "go", "java",
 
 
 class UserActions(Actions):
-    """Users, for a server that was started with `--secure`; what clients need to connect, for each server."""
+    """Users, for a server that was started with `--secure`; settings of clients, for each server."""
 
     @route("POST", "/users")
     def add_user(self, name: str, password: str = "secret") -> User:
-        """Make a user, or change its password."""
+        """Create a user, or change its password."""
         self._server.users.add(name, password)
         return {"name": name, "password": password}
 
@@ -27,14 +27,14 @@ class UserActions(Actions):
         client: Annotated[_Client, "Name of a client library."],
         user: Annotated[str | None, "Who logs in: admin by default, if the server has users."] = None,
     ) -> dict[str, Any]:
-        """Return what a client library needs to connect, in its own words."""
+        """Return the settings that a client library needs to connect, in its own format."""
         server = self._server
         login = server.users.login(user or "admin") if user is not None or server.has_users else None
         return settings_for(client, server.bootstrap, login)
 
     @route("GET", "/acls")
     def acls(self, user: str | None = None) -> list[Acl]:
-        """The rules of access, all or those of a user."""
+        """Return the ACLs, all or those of a user."""
         return [_acl(one) for one in self._server.acls.all(user)]
 
     @route("POST", "/acls/allow")
@@ -45,13 +45,13 @@ class UserActions(Actions):
 
     @route("POST", "/acls/deny")
     def deny(self, **rule: Unpack[AccessRule]) -> Acl:
-        """Keep a user from something, whatever allows it."""
+        """Deny a user an operation, whatever other ACLs allow."""
         options: dict[str, Any] = dict(rule)
         return _acl(self._server.acls.deny(**options))
 
     @route("DELETE", "/acls")
     def clear_acls(self, user: str | None = None) -> Done:
-        """Take all rules of access away, or those of a user."""
+        """Remove all ACLs, or those of a user."""
         self._server.acls.clear(user)
         return {}
 

@@ -1,4 +1,4 @@
-"""The JSON objects that the HTTP API takes and returns, each with its members."""
+"""The JSON objects that the HTTP API accepts and returns, each with its members."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class About(TypedDict):
 
 
 class Done(TypedDict):
-    """An empty object: it is done."""
+    """An empty object: the action is done."""
 
 
 class TopicName(TypedDict):
@@ -36,7 +36,7 @@ class FirstOffset(TypedDict):
 
 
 class ConsumedRecord(TypedDict):
-    """A record of a topic. Without `encoding=base64`, what is not UTF-8 has the replacement character U+FFFD."""
+    """A record of a topic. Without `encoding=base64`, invalid UTF-8 is replaced by the character U+FFFD."""
 
     partition: int
     offset: int
@@ -68,7 +68,7 @@ class _Kind(TypedDict):
 
 
 class FaultRule(_Kind, total=False):
-    """A rule: the requests that get a fault, and the fault. A condition that is unset matches every request."""
+    """A rule: the requests that get a fault, and the fault. An unset condition matches every request."""
 
     name: Annotated[str | None, "What to call the rule; without it, it gets a name."]
     api: Annotated[str | list[str] | None, "A name or names of APIs, e.g. Produce; unset is all but ApiVersions."]
@@ -110,7 +110,7 @@ class Coordinator(TypedDict):
 
 
 class RecordedRequest(TypedDict):
-    """A request of a client that has ended, with its answer."""
+    """A completed request of a client, with its answer."""
 
     api: str
     version: int

@@ -47,7 +47,7 @@ class FaultBook:
     def add(self, kind: str, /, **options: Any) -> Fault:
         """Add a rule after the existing ones; `options` are the keys of a rule, e.g. `api="Produce"`.
 
-        Raises ValueError, with all that is wrong.
+        Raises ValueError, which lists all problems.
         """
         name = options.pop("name", "")
         if isinstance(options.get("api"), str):
@@ -72,10 +72,10 @@ class FaultBook:
         return fault
 
     def chaos(self, *, seed: int | None = None, times: float = 1.0) -> list[Fault]:
-        """Add a rule of every kind, each with a small probability, for tests that run for long.
+        """Add a rule of every kind, each with a small probability, for tests that run for a long time.
 
-        `times` multiplies the probabilities. Equal requests get equal faults with the same `seed`, that of the book if
-        there is none.
+        `times` multiplies the probabilities. Equal requests get equal faults with the same `seed`; by default the seed
+        of the book is used.
         """
         added = []
         for number, (kind, options) in enumerate(_CHAOS, 1):
@@ -84,7 +84,7 @@ class FaultBook:
         return added
 
     def note(self, fault: Fault, context: RequestContext) -> None:
-        """Count a request that got a fault, and keep which one it was."""
+        """Count a request that got a fault, and keep it."""
         self.fired.append((context.connection.connection_id, context.correlation_id, fault.summary))
         fault.note()
 
@@ -97,13 +97,13 @@ class FaultBook:
             self.faults = tuple(one for one in self.faults if one is not fault)
 
     def learn_node(self, address: tuple[str, int], node_id: int) -> None:
-        """Note which node clients find at an address, as Metadata says."""
+        """Note the node that clients find at an address, from a Metadata response."""
         if self._nodes.get(address) != node_id:
             with self._lock:
                 self._nodes = {**self._nodes, address: node_id}
 
     def choose(self, context: RequestContext, entities: Entities) -> Fault | None:
-        """The fault that a request gets."""
+        """Return the fault for a request."""
         node = self._nodes.get(context.listener.advertised)
         for fault in self.faults:
             if fault.take(context, entities, node):
@@ -111,7 +111,7 @@ class FaultBook:
         return None
 
     def overtaken(self, context: RequestContext, entities: Entities) -> Release | None:
-        """Return the release of the request that waits for this one to overtake it; None if there is none."""
+        """Return the release of the request that this one overtakes; None if there is none."""
         node = self._nodes.get(context.listener.advertised)
         for fault in self.faults:
             if fault.kind is FaultKind.REORDER and fault.concerns(context, entities, node):

@@ -11,7 +11,7 @@ from klamm_faults.rule import RuleSettings
 
 @dataclass(frozen=True, slots=True)
 class FaultsSettings:
-    """The rules that a listener starts with; tests add further ones."""
+    """The initial rules of a listener; tests add further ones."""
 
     rules: dict[str, RuleSettings] = setting({}, doc="Rules, each in its own table, applied in this order.")
     seed: int = setting(

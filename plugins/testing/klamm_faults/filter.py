@@ -30,7 +30,9 @@ _FLIPPED: Final = bytes(255 - byte for byte in range(256))
 
 
 class FaultFilter(RequestFilter):
-    """No fault applies to klamm's own test helpers. Kinds after the handler need a request that expects a response."""
+    """Injects faults into requests, except those of klamm's own test helpers. Kinds after the handler need a request
+    that expects a response.
+    """
 
     def __init__(self, settings: FaultsSettings) -> None:
         super().__init__(settings)
@@ -112,7 +114,7 @@ class FaultFilter(RequestFilter):
             refused = context.connection.state.pop(_REFUSED)
             put_errors(response, fault.error, fault.names, self._names.get, refused)
             return response
-        # THROTTLE, the last one: the connection is muted for that long, as by a quota.
+        # THROTTLE, the last one: the connection is muted for that long, like by a quota.
         response.throttle_time_ms = context.throttle_time_ms = fault.rule.delay_ms
         return response
 
@@ -124,7 +126,9 @@ def _frame(response: Any, context: RequestContext) -> bytes:
 
 
 def _corrupted(response: Any, context: RequestContext) -> Any:
-    """Records with a wrong last byte, which their CRC shows; of other APIs a body of which every byte is wrong."""
+    """Return records with a wrong last byte, which their CRC reveals; for other APIs a body in which every byte is
+    wrong.
+    """
     if not isinstance(response, FetchResponse):
         return EncodedResponse(response.encode(context.api_version).translate(_FLIPPED))
     for topic in response.responses:
@@ -139,7 +143,7 @@ def _corrupted(response: Any, context: RequestContext) -> Any:
 
 
 def _without_leaders(response: Any) -> Any:
-    """Metadata as it is while a partition has no leader."""
+    """Return Metadata as if each partition had no leader."""
     for topic in response.topics:
         for partition in topic.partitions:
             partition.leader_id = _NO_LEADER

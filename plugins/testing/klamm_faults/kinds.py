@@ -1,4 +1,4 @@
-"""The kinds of faults, and what a rule of each kind needs."""
+"""The kinds of faults, and the required keys of each kind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from klamm_faults.partition_errors import APIS as PARTITION_ERROR_APIS
 
 
 class FaultKind(enum.Enum):
-    """The effect of a fault on a request. `_after`: its handler has run, so the request is carried out."""
+    """The effect of a fault on a request. `_after`: its handler has run, so the request has taken effect."""
 
     ERROR = "error"
     ERROR_AFTER = "error_after"
@@ -28,7 +28,7 @@ class FaultKind(enum.Enum):
 
     @property
     def before(self) -> bool:
-        """Return True if it takes effect before the handler runs."""
+        """Return True if the fault takes effect before the handler runs."""
         return self in _BEFORE
 
 
@@ -43,7 +43,7 @@ NEED_DELAY: Final = frozenset({FaultKind.DELAY, FaultKind.SLOW, FaultKind.THROTT
 # A rule of these kinds that names another API has no effect.
 ONLY_FOR_THEIR_APIS: Final = frozenset({FaultKind.STALE_METADATA, FaultKind.PARTITION_ERROR})
 
-# Of a rule that names no API.
+# For a rule that names no API.
 APIS_OF_KIND: Final = {
     FaultKind.PARTITION_ERROR: PARTITION_ERROR_APIS,
     FaultKind.STALE_METADATA: frozenset({ApiKey.METADATA}),

@@ -1,4 +1,4 @@
-"""Errors of single partitions: what is taken out of a request, and what its response says of them."""
+"""Errors of single partitions: removes them from a request, and adds their errors to the response."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ APIS: Final = frozenset(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
     }
 )
-"""Those whose responses have an error code for each partition."""
+"""APIs whose responses have an error code for each partition."""
 
 _INDEX_FIELDS: Final = ("partition_index", "index", "partition")
 
 Names = Callable[[str, int], bool]
-"""Whether a rule names a topic's partition."""
+"""Returns True if a rule names a partition."""
 NameOf = Callable[[bytes], str | None]
 Refused = list[tuple[str, bytes, int]]
 """Name, id and index of partitions that the broker does not see."""
 
 
 def take_out(request: Any, names: Names, name_of: NameOf) -> Refused:
-    """Take the named partitions out of a Produce: nothing is appended to them. Other requests stay as they are."""
+    """Remove the named partitions from a Produce, so that nothing is appended to them. Other requests stay
+    unchanged.
+    """
     refused: Refused = []
     if isinstance(request, ProduceRequest):
         for topic in request.topic_data:
@@ -49,7 +51,7 @@ def take_out(request: Any, names: Names, name_of: NameOf) -> Refused:
 
 
 def put_errors(response: Any, error: ErrorCode, names: Names, name_of: NameOf, refused: Refused) -> None:
-    """Give the named partitions of a response that error; a Fetch has no records of them."""
+    """Give the named partitions of a response that error; a Fetch then has no records of them."""
     if isinstance(response, ProduceResponse):
         for name, topic_id, index in refused:
             partition = PartitionProduceResponse(index=index, error_code=error, base_offset=-1)

@@ -1,4 +1,4 @@
-"""Fields that the requests and responses of an API can have at all, so that a rule that can never fire is refused."""
+"""Fields that the requests and responses of an API can have, so that a rule that can never fire is refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def reach_of(api_key: int) -> Reach:
 
 
 def _fields(struct: type[WireStruct]) -> Iterator[tuple[str, str]]:
-    """Names of the structs of a message with those of their fields."""
+    """Return names of the structs of a message with those of their fields."""
     hints = typing.get_type_hints(struct.__init__)
     for name in struct.__slots__:
         yield struct.__name__, name

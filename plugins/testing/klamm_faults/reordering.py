@@ -1,4 +1,4 @@
-"""`Reordering`: one request waits until another one, of another connection, has overtaken it."""
+"""`Reordering`: a request waits until a request of another connection has overtaken it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Reordering:
         self._waiting: tuple[str, Release] | None = None
 
     def wait(self, context: RequestContext) -> Release:
-        """Note a request as the one that waits; an earlier one goes on."""
+        """Note a request as the waiting one; an earlier one continues."""
         release = Release()
         with self._lock:
             earlier, self._waiting = self._waiting, (context.connection.connection_id, release)
@@ -26,7 +26,7 @@ class Reordering:
         return release
 
     def overtaken_by(self, context: RequestContext) -> Release | None:
-        """Return the release of the waiting request that goes on when this one is answered; None if there is none."""
+        """Return the release of the waiting request, to be called when this one is answered; None if there is none."""
         if self._waiting is None:
             return None
         with self._lock:

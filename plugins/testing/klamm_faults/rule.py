@@ -1,4 +1,4 @@
-"""`RuleSettings`: which requests a rule is for, and what happens to them. `Fault`: an active rule with its counters."""
+"""`RuleSettings`: the conditions of a rule, and its effect. `Fault`: an active rule with its counters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SHOWN_NAMES = 3
 
 @dataclass(frozen=True, slots=True)
 class RuleSettings:
-    """A rule. A condition that is unset, e.g. `topic`, matches every request; patterns are those of `fnmatch`."""
+    """A rule. An unset condition, e.g. `topic`, matches every request; patterns are those of `fnmatch`."""
 
     kind: str = setting(doc="Effect of the fault.", choices=_KINDS)
     api: tuple[str, ...] = setting((), doc="Names of APIs, e.g. Produce; empty means all but ApiVersions.")
@@ -88,7 +88,7 @@ class RuleSettings:
             yield f"responses of {apis} have no throttle time"
         if self.topic is not None and not any(one.topics for one in reach):
             yield f"requests of {apis} name no topics"
-        # Metadata names topics alone; its answer has the partitions.
+        # Metadata requests only name topics; the response has the partitions.
         by_answer = kind is FaultKind.PARTITION_ERROR
         if self.partition is not None and not by_answer and not any(one.partitions for one in reach):
             yield f"requests of {apis} name no partitions"
@@ -177,7 +177,7 @@ class Fault:
 
     def _names_partition(self, entities: Entities) -> bool:
         rule = self.rule
-        # Metadata names topics alone; its answer has the partitions.
+        # Metadata requests only name topics; the response has the partitions.
         by_answer = self.kind is FaultKind.PARTITION_ERROR
         return any(
             (rule.topic is None or fnmatchcase(topic, rule.topic))
@@ -198,7 +198,7 @@ class Fault:
             self._changed.notify_all()
 
     def wait(self, count: int = 1, *, timeout_s: float = 10.0) -> int:
-        """Wait until it has fired `count` times; how often it has. Raises TimeoutError."""
+        """Wait until the rule has fired `count` times; return the number of times. Raises TimeoutError."""
         with self._changed:
             if not self._changed.wait_for(lambda: self.fired >= count, timeout_s):
                 raise TimeoutError(

@@ -1,4 +1,4 @@
-"""The pytest plugin of klamm: fixtures with a broker. Nothing of klamm is imported until a test uses one of them."""
+"""The pytest plugin of klamm: fixtures with a broker. klamm's modules are imported when a test first uses a fixture."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FOLDER = "klamm-timeline"
 _NAME_CHARACTERS = 100
 _DIGEST_CHARACTERS = 8
 
-# The servers of this process that tests share, and the one that a marked test has for itself.
+# The servers of this process that tests share, and the separate one of a marked test.
 _shared: list[Any] = []
 _own = pytest.StashKey[Any]()
 
@@ -40,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The markers, and no rewriting of klamm's modules, which would cost a session two seconds."""
+    """Register the markers, and prevent the rewriting of klamm's modules, which would cost a session two seconds."""
     _rewrite_no_asserts_of_klamm(config)
     config.addinivalue_line(
         "markers",
@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _rewrite_no_asserts_of_klamm(config: pytest.Config) -> None:
-    # pytest rewrites the asserts of all modules of a distribution that has a plugin, and has no option against it.
+    # pytest rewrites the asserts of all modules of a distribution that has a plugin, and has no option to prevent it.
     hook = getattr(config.pluginmanager, "rewrite_hook", None)
     marked, decided = (getattr(hook, name, None) for name in ("_must_rewrite", "_marked_for_rewrite_cache"))
     if isinstance(marked, set) and isinstance(decided, dict):
@@ -79,7 +79,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """Add the faults of the marker `klamm_chaos`, once the fixtures are there."""
+    """Add the faults of the marker `klamm_chaos`, after the fixtures are set up."""
     mark = item.get_closest_marker(_CHAOS_MARK)
     if mark is None:
         return
@@ -117,7 +117,7 @@ def klamm_secure(pytestconfig: pytest.Config) -> Iterator[SecureServer]:
 
 @pytest.fixture
 def klamm_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedServer]:
-    """The broker of this test: `klamm_server`, or, with the marker `klamm`, one of its own."""
+    """Return the broker of this test: `klamm_server`, or, with the marker `klamm`, a separate one."""
     mark = request.node.get_closest_marker(_MARK)
     if mark is None:
         yield request.getfixturevalue("klamm_server")
@@ -132,7 +132,7 @@ def klamm_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedServer]:
 
 @pytest.fixture
 def klamm_topic(klamm_broker: EmbeddedServer, request: pytest.FixtureRequest) -> str:
-    """The name of a new topic with one partition, which no other test uses; it begins with the test's name."""
+    """Return the name of a new topic with one partition, which no other test uses; it begins with the test's name."""
     return klamm_broker.create_topic(f"{_file_name(request.node.name)}-{uuid.uuid4().hex[:8]}")
 
 
@@ -143,7 +143,7 @@ def klamm_admin(klamm_broker: EmbeddedServer) -> Admin:
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """A test leaves no faults behind, and the next one records from the beginning."""
+    """Remove faults after each test, and start a new recording."""
     for server in _shared:
         server.faults.clear()
         server.forget()
@@ -153,7 +153,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """The report of a failed test has a timeline of its broker."""
+    """Add a timeline of the broker to the report of a failed test."""
     report = yield
     if call.when != "teardown" and report.failed and not _FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
         columns = max(_COLUMNS, shutil.get_terminal_size().columns)
@@ -170,7 +170,7 @@ def pytest_runtest_makereport(
 
 
 def _write_page(item: pytest.Item, page: str, number: int) -> Path:
-    """Write beside the JUnit file, or to pytest's folder of temporary files, unless the command line says where."""
+    """Write the page beside the JUnit file, or to pytest's temporary folder, unless the command line names a place."""
     config = item.config
     folder = config.getoption(_FOLDER_OPTION)
     junit = config.getoption("xmlpath", None)

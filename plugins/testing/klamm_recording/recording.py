@@ -29,8 +29,10 @@ _LOOKS: Final = 2000
 
 
 class RecordedRequest:
-    """`request` and `response` are messages of `klamm.wire.messages`; None where the body was not read, or no answer
-    was given. `outcome` is the value of a `klamm.RequestOutcome`, e.g. `answered`. `ended_ms` is the server's time."""
+    """A completed request. `request` and `response` are messages of `klamm.wire.messages`; None if the body was not
+    read, or no answer was sent. `outcome` is the value of a `klamm.RequestOutcome`, e.g. `answered`. `ended_ms` is the
+    server's time.
+    """
 
     __slots__ = ("_event", "ended_ms")
 
@@ -127,7 +129,7 @@ class Recording:
         max_bytes: int = 64 << 20,
         wait_until_notified: Callable[[], object] = lambda: None,
     ) -> None:
-        """`wait_until_notified` returns once `add` has been called for each request that has its answer."""
+        """`wait_until_notified` returns once `add` has been called for each request whose answer was sent."""
         self._wait_until_notified = wait_until_notified
         # Protects all fields: several processors call `add`. Notified of each.
         self._lock = threading.Condition()
@@ -152,8 +154,8 @@ class Recording:
     ) -> list[RecordedRequest]:
         """Return all of them, or those of one API; oldest first.
 
-        A request whose answer a client has read is among them. With a `count`, it waits until there are that many.
-        Raises ValueError for an unknown API, TimeoutError. Not from a processor's thread.
+        They include each request whose answer a client has read. With a `count`, this method waits until there are that
+        many. Raises ValueError for an unknown API, TimeoutError. Not from a processor's thread.
         """
         if api is not None and api not in _API_NAMES:
             raise ValueError(f'there is no API "{api}"{did_you_mean(api, _API_NAMES)}')
@@ -172,7 +174,7 @@ class Recording:
         return found
 
     def topic_names(self) -> dict[bytes, str]:
-        """Return the names of topics by their ids, as far as clients have seen them."""
+        """Return the names of topics by their ids, from recorded responses."""
         return {bytes.fromhex(topic_id): name for topic_id, name in topic_names(self.requests()).items()}
 
     def clear(self) -> None:
@@ -182,7 +184,7 @@ class Recording:
             self._bytes = 0
 
     def save(self, file: Path | str) -> None:
-        """Write them as JSON, one request a line below a first line about all of them."""
+        """Write them as JSON, one request a line, after a first line about all of them."""
         kept = self.requests()
         head = {"klamm_recording": FORMAT, "topics": topic_names(kept)}
         lines = [json.dumps(one) for one in (head, *(request.to_json() for request in kept))]
@@ -190,7 +192,9 @@ class Recording:
 
 
 def wait_until_notified(services: ServerServices) -> None:
-    """Return once observers know of each request that had its answer at the time of the call; after a second anyway."""
+    """Return once observers were notified of each request whose answer was sent before the call; after a second in any
+    case.
+    """
     now_ns = services.clock.monotonic_ns()
     for _ in range(_LOOKS):
         if services.served_until_ns() > now_ns:
@@ -199,7 +203,7 @@ def wait_until_notified(services: ServerServices) -> None:
 
 
 def _as_sent(request: Any) -> Any:
-    """A Produce as its client sent it: the log has written offset and leader epoch into its batches."""
+    """Return a Produce as its client sent it: the log has written offset and leader epoch into its batches."""
     if not isinstance(request, ProduceRequest):
         return request
     request = copy_message(request)
@@ -216,7 +220,7 @@ def _size(event: RequestEvent) -> int:
 
 
 def topic_names(requests: Iterable[RecordedRequest]) -> dict[str, str]:
-    """The names of topics by their ids in hex, as far as clients have seen them."""
+    """Return the names of topics by their ids in hex, from recorded responses."""
     found = {}
     for one in requests:
         if one.api in ("Metadata", "CreateTopics") and one.response is not None:

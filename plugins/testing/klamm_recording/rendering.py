@@ -1,4 +1,4 @@
-"""Messages as plain values that JSON can have: texts where bytes are text, records unpacked, defaults left out."""
+"""Messages as values that JSON supports: texts if the bytes are text, decompressed records, without defaults."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def plain(value: Any) -> Any:
 
 
 def readable(content: bytes | None) -> Any:
-    """Bytes as text, if that is what they are, else as `{"hex": …}`."""
+    """Return bytes as text if they are text, else as `{"hex": …}`."""
     if content is None:
         return None
     try:
@@ -48,7 +48,7 @@ def _default(kind: type) -> Any:
         try:
             made = _DEFAULTS[kind] = kind()
         except TypeError:
-            # A subclass may want arguments; its fields are then all shown.
+            # A subclass may need arguments; its fields are then all shown.
             return None
     return made
 

@@ -1,4 +1,4 @@
-"""`klamm replay`: sends recorded requests to another server and reports responses with another error code."""
+"""`klamm replay`: sends recorded requests to another server and reports responses with a different error code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ class ReplayError(Exception):
 
 
 def main(arguments: list[str]) -> int:
-    """0: every answer has the error code of the recorded one; 1: some differ; 2: it cannot be done."""
+    """Return 0 if every answer has the error code of the recorded one, 1 if some differ, 2 if the replay is
+    impossible.
+    """
     parser = argparse.ArgumentParser(prog="klamm replay", description=__doc__)
     parser.add_argument("file", metavar="FILE", type=Path, help="file of a saved recording")
     parser.add_argument("--to", metavar="HOST:PORT", required=True, help="a listener without authentication")
@@ -90,7 +92,7 @@ def _code(code: int | None) -> str:
 
 
 def _send(client: RawClient, recorded: dict[str, Any], names: dict[str, str]) -> int | None:
-    """The first error code of the answer; None if there is none."""
+    """Return the first error code of the answer; None if there is none."""
     module = load(_KEYS[recorded["api"]])
     request_class = vars(module)[f"{module.NAME}Request"]
     version = recorded["version"]

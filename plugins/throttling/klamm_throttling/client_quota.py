@@ -9,7 +9,7 @@ from klamm_throttling.throttling_settings import ClientQuotaSettings
 
 
 class ClientQuota(Throttle):
-    """Kafka's client quotas. Counted for all listeners together, as in Kafka."""
+    """Kafka's client quotas. As in Kafka, the use at all listeners is counted together."""
 
     settings: ClientQuotaSettings
 
@@ -18,7 +18,7 @@ class ClientQuota(Throttle):
         self._manager: ClientQuotaManager
 
     def open(self, listener: ListenerContext) -> None:
-        """Raises ValueError if another listener has different settings."""
+        """Add a listener. Raises ValueError if another listener has different settings."""
         services = listener.services
 
         def make() -> ClientQuotaManager:

@@ -51,7 +51,7 @@ class QuotaLimits:
         self._quotas.setdefault(pair, {}).update(quotas)
 
     def find(self, key: str, user: str, client_id: str) -> Limit | None:
-        """The quota `key` of a client: the first of eight levels that has one (`DefaultQuotaCallback`).
+        """Return the quota `key` of a client: the first of eight levels that has one (`DefaultQuotaCallback`).
 
         A client without a client id can only have quotas of users.
         """
@@ -68,7 +68,7 @@ class QuotaLimits:
 
 _NAMED: Final = "name"
 _NOTHING: Final[Mapping[str, float]] = {}
-# User and client id of the quota, and whether each user and each client id counts for itself.
+# User and client id of the quota, and whether each user and each client id is counted separately.
 _LEVELS: Final[tuple[tuple[str | None, str | None, bool, bool], ...]] = (
     (_NAMED, _NAMED, True, True),
     (_NAMED, DEFAULT, True, True),

@@ -24,7 +24,7 @@ _PRODUCER, _CONSUMER, _REQUEST, _MUTATION = QUOTA_KEYS
 _EXPIRE_AFTER_MS: Final = 3_600_000
 _EXPIRY_PERIOD_MS: Final = 60_000
 MAX_CLIENT_ID_CHARS: Final = 1_024
-"""Client ids that begin with the same characters, as many as these, count as one: their use is kept in memory."""
+"""Client ids that share this many first characters count as one, because their use is kept in memory."""
 # Kafka's unit: 100 is the whole time of one thread.
 _PERCENT: Final = 100.0
 
@@ -117,7 +117,7 @@ class ClientQuotaManager:
         return bool(self._limits.keys)
 
     def watch(self, watcher: Callable[[], object]) -> None:
-        """Have `watcher()` called after each change of quotas, on the thread of the change."""
+        """Call `watcher()` after each change of quotas, on the thread of the change."""
         self._watchers.append(watcher)
 
     def _notify(self) -> None:
@@ -181,7 +181,9 @@ class ClientQuotaManager:
         return max(1, int(consumer.limit.value * whole_windows_s))
 
     def charge_records(self, context: RequestContext, size_bytes: int) -> int:
-        """See `klamm.Throttle.charge_records`. A client over its quota of request time gets no records either."""
+        """See `klamm.Throttle.charge_records`. A client that exceeds its quota of request time gets no records
+        either.
+        """
         client = self._client(context)
         if not size_bytes or (client.consumer is None and client.request is None):
             return 0

@@ -59,7 +59,7 @@ class RateSensor(Sensor):
         return throttle_time_ms
 
     def throttle_time_ms(self, now_ms: int) -> int:
-        """The throttle time for what was recorded so far."""
+        """Return the throttle time for the values recorded so far."""
         throttle_time_ms = self._rate.throttle_time_ms(self.limit.value, now_ms)
         return min(throttle_time_ms, self._longest_ms) if self._longest_ms else throttle_time_ms
 

@@ -1,4 +1,4 @@
-"""`SharedUse`: what a quota on a rate leaves to this worker, where several worker processes serve its clients."""
+"""`SharedUse`: the part of a rate quota that this worker may use, if several worker processes serve the clients."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _MOST: Final = 100 * _WHOLE
 class SharedUse:
     """Each worker publishes how much of each quota it uses, in thousandths, once a second.
 
-    It may then use what the others leave, and its fair part in any case. So a client with one connection gets its
-    whole quota, and clients of all workers together keep it over the time in which rates are measured. The caller holds
+    It may then use what the others leave, and always its fair part. So a client with one connection gets its whole
+    quota, and clients of all workers together stay within it, measured over the time window of rates. The caller holds
     the lock of the sensors.
     """
 
@@ -40,7 +40,7 @@ class SharedUse:
         return part._replace(value=max(part.value, left))
 
     def publish(self, sensors: Mapping[SensorKey, Sensor], parts: Mapping[SensorKey, Limit], now_ms: int) -> None:
-        """Publish the use of the sensors of rates, and set what each may use."""
+        """Publish the use of the sensors of rates, and set how much each may use."""
         counts = self._share.counts
         if counts is None:
             return
@@ -50,7 +50,7 @@ class SharedUse:
                 use = sensor.value(now_ms) / (part.value * self._share.count)
                 self._publish(key, min(_MOST, int(_WHOLE * use)))
                 target, now = self.limit(key, part).value, sensor.limit.value
-                # Upwards by steps: workers that all see the same would swing together.
+                # Upwards in steps: workers that all see the same state would oscillate together.
                 value = min(target, now + max(part.value, target - now) / _STEPS)
                 sensor.limit = part._replace(value=max(part.value, value))
         self._forget(parts)

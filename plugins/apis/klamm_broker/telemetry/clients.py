@@ -1,4 +1,5 @@
-"""`ClientTelemetry`: the clients that push metrics, what they may push and when, and the values that they have pushed.
+"""`ClientTelemetry`: the clients that push metrics, their subscriptions and intervals, and the values that they have
+pushed.
 
 Follows Kafka's `ClientMetricsManager` and `ClientMetricsInstance`.
 """
@@ -43,7 +44,8 @@ _C = TypeVar("_C", bound=OwnedClient)
 
 
 class ClientTable(Generic[_C]):
-    """At most so many clients. For one more, the owner with most of them loses the one that was not seen for longest.
+    """A limited number of clients. If there are too many, the owner with most of them loses the client that was not
+    seen for longest.
 
     The caller holds a lock.
     """
@@ -65,11 +67,11 @@ class ClientTable(Generic[_C]):
 
     @property
     def most_of_one_owner(self) -> int:
-        """Return how many clients the owner has that has most."""
+        """Return the largest number of clients of one owner."""
         return max(map(len, list(self._by_owner.values())), default=0)
 
     def put(self, client: _C) -> _C | None:
-        """Add a client, in place of the one with its id. Returns one that has lost its place by that."""
+        """Add a client, or replace the one with its id. Returns the client that was removed to make room."""
         self.remove(client.id)
         lost = None
         if len(self._clients) >= self._max_clients:
@@ -80,12 +82,12 @@ class ClientTable(Generic[_C]):
         return lost
 
     def seen(self, client: _C, now_ms: int) -> None:
-        """Note that a client was there now."""
+        """Note that a client was seen now."""
         client.seen_ms = now_ms
         self._by_owner[client.owner].move_to_end(client.id)
 
     def remove(self, instance_id: bytes) -> None:
-        """Forget a client, if it is there."""
+        """Forget a client if it is there."""
         client = self._clients.pop(instance_id, None)
         if client is not None:
             of_owner = self._by_owner[client.owner]
@@ -95,19 +97,19 @@ class ClientTable(Generic[_C]):
 
 
 def _precedence(clients: OrderedDict[bytes, _C]) -> tuple[int, int]:
-    """Return the order of owners: most clients first, then the client that was not seen for longest."""
+    """Return the order of owners: by the number of clients, then by the client that was not seen for longest."""
     return len(clients), -next(iter(clients.values())).seen_ms
 
 
 log = logging.getLogger("klamm.broker.telemetry")
 
 CODECS: Final = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
-"""What clients may compress with besides none, the preferred one first; Kafka's order."""
+"""Codecs that clients may use besides none, the preferred one first; Kafka's order."""
 
 MAX_CLIENTS: Final = 16_384
 MAX_REPORTED_CLIENTS: Final = 100
 MAX_CLIENT_ID_CHARS: Final = 256
-"""So much of a client id is kept, for metrics."""
+"""Maximum length of a client id that is stored for metrics."""
 _UNPACKED_FACTOR: Final = 10
 _MIN_EXPIRY_MS: Final = 60_000
 _RESERVED: Final = (bytes(16), bytes(15) + b"\x01")
@@ -115,7 +117,7 @@ _METRICS: Final = "kafka.server:type=ClientMetrics,name="
 
 
 class ClientInstance:
-    """One client; `metrics` are the names it is subscribed to."""
+    """One client; `metrics` are the names of the metrics in its subscription."""
 
     __slots__ = (
         "client_id",
@@ -149,7 +151,7 @@ class ClientInstance:
         self.seen_ms = 0
 
     def may_get(self, now_ms: int) -> bool:
-        """Return True if it may get its subscription now: once per interval. If so, this counts as that time."""
+        """Return True if the client may get its subscription now: once per interval. If so, note the time."""
         times = [each for each in (self.last_get_ms, self.last_push_ms) if each is not None]
         if times and now_ms - max(times) < self.interval_ms:
             return False
@@ -157,7 +159,7 @@ class ClientInstance:
         return True
 
     def may_push(self, now_ms: int) -> bool:
-        """Return True if it may push now: once per interval, and after it has got its subscription."""
+        """Return True if the client may push now: once per interval, and after it has got its subscription."""
         last = self.last_push_ms
         has_asked = self.last_get_ms is not None and (last is None or self.last_get_ms > last)
         if not has_asked and last is not None and now_ms - last < self.interval_ms:
@@ -167,7 +169,7 @@ class ClientInstance:
 
 
 def _subscription_id(metrics: tuple[str, ...], interval_ms: int, instance_id: bytes) -> int:
-    """The same for equal subscriptions of one client, also after a restart of the server."""
+    """Return an id that is the same for equal subscriptions of one client, also after a restart of the server."""
     import zlib
 
     crc = zlib.crc32(f"{','.join(metrics)}{interval_ms}".encode() + instance_id)
@@ -228,7 +230,7 @@ class ClientTelemetry:
         )
 
     def subscribe(self, instance_id: bytes, context: RequestContext) -> ClientInstance:
-        """The client with its subscription; the zero id gets a new one.
+        """Return the client with its subscription; the zero id gets a new one.
 
         Raises KafkaError(THROTTLING_QUOTA_EXCEEDED) before its interval is over, unless its last push was refused.
         """
@@ -253,9 +255,9 @@ class ClientTelemetry:
     ) -> None:
         """Store pushed metrics.
 
-        Raises KafkaError: INVALID_REQUEST for an id that no client has and after a client's last push,
+        Raises KafkaError: INVALID_REQUEST for an unknown client id and after a client's last push,
         THROTTLING_QUOTA_EXCEEDED before its interval is over, UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE,
-        TELEMETRY_TOO_LARGE, INVALID_RECORD for what cannot be read.
+        TELEMETRY_TOO_LARGE, INVALID_RECORD for metrics that cannot be parsed.
         """
         if instance_id in _RESERVED:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -302,7 +304,9 @@ class ClientTelemetry:
             raise KafkaError(ErrorCode.TELEMETRY_TOO_LARGE)
 
     def _client(self, instance_id: bytes, context: RequestContext, now_ms: int) -> ClientInstance:
-        """The client of an id, made or made again if the subscriptions have changed. The caller holds the lock."""
+        """Return the client with an id, created or updated if the subscriptions have changed. The caller holds the
+        lock.
+        """
         client = self._clients.get(instance_id)
         version = self.configs.version
         if client is None or client.version != version:

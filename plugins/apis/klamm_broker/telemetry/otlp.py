@@ -1,4 +1,4 @@
-"""The metrics that clients push: `MetricsData` of OpenTelemetry's protocol, version 1, as far as KIP-714 uses it.
+"""Pushed metrics: the part of `MetricsData`, of version 1 of OpenTelemetry's protocol, that KIP-714 uses.
 
 MetricsData     1: ResourceMetrics*
 ResourceMetrics 1: Resource, 2: ScopeMetrics*
@@ -20,7 +20,9 @@ _SIGNED: Final = Struct("<q")
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _DELTA: Final = 1
 MAX_FIELDS: Final = 50_000
-"""Of one push, those in other fields included: a client's 1,000 values with their attributes have half as many."""
+"""Maximum number of fields in one push, including nested ones: 1,000 values of a client with their attributes have half
+as many.
+"""
 
 
 class TelemetryError(ValueError):
@@ -42,7 +44,7 @@ def read_metrics(data: bytes) -> Iterator[MetricPoint]:
 
 
 class _Reader:
-    """Reads one push. A few packed bytes may hold millions of fields, so it reads no more than `MAX_FIELDS`."""
+    """Reads one push. A few compressed bytes may contain millions of fields, so it reads no more than `MAX_FIELDS`."""
 
     def __init__(self) -> None:
         self._left = MAX_FIELDS

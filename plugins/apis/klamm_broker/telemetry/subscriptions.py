@@ -1,4 +1,4 @@
-"""Subscriptions to metrics of clients: the configs of the resource CLIENT_METRICS, and which clients they match.
+"""Subscriptions to metrics of clients: the configs of the resource CLIENT_METRICS, and the clients that they match.
 
 Follows Kafka's `ClientMetricsConfigs` and `ClientMetricsManager`.
 """
@@ -80,9 +80,10 @@ class Subscription(NamedTuple):
 
 
 def parse(values: Mapping[str, str]) -> Subscription:
-    """The subscription of these configs.
+    """Return the subscription that these configs describe.
 
-    Raises KafkaError: INVALID_REQUEST for an unknown config or an interval out of bounds, INVALID_CONFIG for others.
+    Raises KafkaError: INVALID_REQUEST for an unknown config or an interval out of bounds, INVALID_CONFIG for other
+    errors.
     """
     for name in values:
         if name not in _KEYS:
@@ -147,10 +148,10 @@ class ClientMetricsConfigs:
         return dict(self._own.get(name, {}))
 
     def replace(self, name: str, values: Mapping[str, str]) -> None:
-        """Set all configs of a subscription, durably; without any it is gone. Raises StoreError, KafkaError."""
+        """Replace all configs of a subscription, durably; without any it is deleted. Raises StoreError, KafkaError."""
         parsed = parse(values)
         self._store.write_and_wait(replace_configs(ResourceType.CLIENT_METRICS, name, values))
-        # New dictionaries, as other threads may iterate over the old ones.
+        # New dictionaries, because other threads may iterate over the old ones.
         self._own = {key: each for key, each in self._own.items() if key != name}
         self._parsed = {key: each for key, each in self._parsed.items() if key != name}
         if values:
@@ -159,7 +160,9 @@ class ClientMetricsConfigs:
         self.version += 1
 
     def describe(self, name: str, names: Collection[str] | None) -> list[ConfigEntry]:
-        """The configs of a subscription: of these names, or all if none. One that does not exist has the defaults."""
+        """Return the configs of a subscription: the named ones, or all if no names are given. If it does not exist, it
+        has the defaults.
+        """
         own = self._own.get(name, {})
         return [_entry(key, own.get(key)) for key in _KEYS if not names or key in names]
 

@@ -1,4 +1,4 @@
-"""`PushedValues`: what clients have pushed, within limits for each client and for all."""
+"""`PushedValues`: the values that clients have pushed, within limits for each client and for all."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from typing import Final
 from klamm_broker.telemetry.otlp import MetricPoint
 
 MAX_POINTS: Final = 1_000
-"""Most values that are kept for one client; further ones are dropped."""
+"""Maximum number of values that are stored for one client; further ones are dropped."""
 MAX_CLIENT_BYTES: Final = 512 * 1024
-"""Most that the values of one client take; further ones are dropped."""
+"""Maximum size of the values of one client; further ones are dropped."""
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""Most that the values of all clients take; those of the clients that were silent for longest are dropped."""
+"""Maximum size of the values of all clients; if it is exceeded, those of the clients that were silent for longest are
+dropped.
+"""
 _POINT_BYTES: Final = 300
-"""About what a value takes beside its texts."""
+"""Approximate size of a value without its texts."""
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 """A metric's name and attributes."""
@@ -68,13 +70,13 @@ class PushedValues:
             self.size_bytes -= self._clients.popitem(last=False)[1].size_bytes
 
     def forget(self, instance_id: bytes) -> None:
-        """Drop the values of a client, if there are any."""
+        """Drop the values of a client if there are any."""
         client = self._clients.pop(instance_id, None)
         if client is not None:
             self.size_bytes -= client.size_bytes
 
     def latest(self, count: int) -> list[tuple[bytes, str, dict[Key, float]]]:
-        """Id, client id and values of so many clients: those that pushed last."""
+        """Return id, client id and values of the clients that pushed last."""
         latest = list(self._clients.items())[-count:]
         return [(instance_id, client.client_id, dict(client.by_key)) for instance_id, client in latest]
 

@@ -1,4 +1,4 @@
-"""`TopicAccounts`: what topics count of the limit for all of them."""
+"""`TopicAccounts`: the amount that each topic counts towards the limit for all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from klamm_broker.topics.topic import Topic
 
 PARTITION_BYTES: Final = 8192
-"""About what a partition takes in memory, besides its records."""
+"""Approximate size of a partition in memory, without its records."""
 _CONFIG_BYTES: Final = 256
 
 
@@ -25,7 +25,7 @@ class _Charge(NamedTuple):
 
 
 class TopicAccounts:
-    """Bytes of each topic, charged to its creator, also if another principal adds partitions or configs.
+    """Bytes of each topic, counted for its creator, also if another principal adds partitions or configs.
 
     The caller makes one change at a time.
     """
@@ -35,7 +35,7 @@ class TopicAccounts:
         self._charges: dict[str, _Charge] = {}
 
     def load(self, store: Store, topics: Mapping[str, Topic]) -> None:
-        """Count the topics that there are. Raises StoreError."""
+        """Count the existing topics. Raises StoreError."""
         owners = OWNERS.forget_all_but(store, set(topics))
         for name, topic in topics.items():
             self._count(name, owners.get(name, UNKNOWN_OWNER), len(topic.partitions), topic.overrides)
@@ -45,22 +45,22 @@ class TopicAccounts:
         self._ledger.add(*charge)
 
     def admit(self, name: str, wanted: NewTopic) -> None:
-        """Count a new topic. Raises KafkaError(POLICY_VIOLATION) where there is no room for it."""
+        """Count a new topic. Raises KafkaError(POLICY_VIOLATION) if there is no room for it."""
         size_bytes = _size(name, wanted.partitions, wanted.overrides)
         self._ledger.require(wanted.owner, size_bytes)
         self._charges[name] = _Charge(wanted.owner, size_bytes)
 
     def forget(self, names: Iterable[str]) -> None:
-        """Count topics no more: they are deleted, or could not be made."""
+        """Stop counting topics that were deleted, or could not be created."""
         for name in names:
             owner, size_bytes = self._charges.pop(name)
             self._ledger.add(owner, -size_bytes)
 
     @contextmanager
     def changing(self, topic: Topic, partitions: int, overrides: Mapping[str, str]) -> Iterator[None]:
-        """Count that a topic gets so many partitions and these configs, unless that fails.
+        """Count the new partitions and configs of a topic, unless the change fails.
 
-        Raises KafkaError(POLICY_VIOLATION) where it would take more and there is no room.
+        Raises KafkaError(POLICY_VIOLATION) if the topic would grow and there is no room.
         """
         owner, before = self._charges[topic.name]
         after = _size(topic.name, partitions, overrides)

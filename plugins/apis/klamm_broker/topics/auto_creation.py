@@ -1,7 +1,7 @@
 """Topics created because a client asked for their metadata; after Kafka's `AutoTopicCreationManager`.
 
-The client is answered at once that there is no such topic, and asks again. Topics are created on a thread that runs
-while there are any to create, so neither processors nor timers wait for the disk.
+The response says at once that the topic does not exist, and the client asks again. Topics are created on a thread that
+runs while there are any to create, so that neither processors nor timers wait for the disk.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def internal_topic(name: str, settings: InternalTopicSettings) -> NewTopic:
-    """Return what the broker creates for one of its internal topics, which belong to no client. Raises KeyError."""
+    """Return the settings of one of the broker's internal topics, which belong to no client. Raises KeyError."""
     make = {
         CONSUMER_OFFSETS: _consumer_offsets,
         TRANSACTION_STATE: _transaction_state,
@@ -82,14 +82,14 @@ class AutoTopicCreation:
         self._topics = topics
         self._settings = settings
         self._max_waiting = max(1, MAX_WAITING_PARTITIONS // settings.num_partitions)
-        # Protects the names that wait, those being created, and the thread.
+        # Protects the queued names, those being created, and the thread.
         self._lock = threading.Lock()
         self._waiting: dict[str, NewTopic] = {}
         self._creating: Collection[str] = ()
         self._thread: threading.Thread | None = None
 
     def request(self, names: Sequence[str], context: RequestContext) -> None:
-        """Create topics in the background: those not being created yet, as far as the client's quota allows."""
+        """Create topics in the background: those that are not being created yet, within the client's quota."""
         try:
             self._topics.placement.check_replication_factor(self._settings.default_replication_factor)
         except KafkaError:
@@ -104,26 +104,26 @@ class AutoTopicCreation:
             except KafkaError:
                 break
             topics[name] = topic
-            # Metadata is no administrative request: this is the record of the change, made before it.
+            # Metadata is not an administrative request: the change is recorded here, before it is made.
             detail = f"{name}, for {clipped(str(context.principal))} at {context.client_address}"
             listener = context.listener
             listener.services.emit_admin_event("topic_auto_created", detail, listener=listener.name)
         self.create(topics)
 
     def require_internal(self, name: str) -> None:
-        """Queue the creation of one of the broker's internal topics, unless it is there. Never waits."""
+        """Queue the creation of an internal topic, unless it exists. Never waits."""
         if self._topics.get(name) is None and self.not_under_way((name,)):
             self.create({name: internal_topic(name, self._settings)})
 
     def _new_topic(self, name: str, owner: str) -> NewTopic:
-        """Return the topic with the settings that it gets without any, for the share of an owner."""
+        """Return the topic with default settings; it counts towards the share of an owner."""
         if name in INTERNAL_TOPICS:
             return internal_topic(name, self._settings)._replace(owner=owner)
         settings = self._settings
         return NewTopic(settings.num_partitions, {}, (), settings.default_replication_factor, owner)
 
     def not_under_way(self, names: Iterable[str]) -> list[str]:
-        """The names that are neither queued nor being created, as many as the queue takes."""
+        """Return the names that are neither queued nor being created, up to the free places of the queue."""
         with self._lock:
             free = max(0, self._max_waiting - len(self._waiting))
             return [name for name in names if name not in self._waiting and name not in self._creating][:free]
@@ -148,7 +148,7 @@ class AutoTopicCreation:
             thread.join()
 
     def close(self) -> None:
-        """Wait for the topics that are being created, and drop those that are queued."""
+        """Wait for the topics that are being created, and drop the queued ones."""
         with self._lock:
             self._waiting.clear()
         self.wait()

@@ -1,4 +1,4 @@
-"""The directories of partitions, as a start finds them, and those of deleted topics."""
+"""The directories of partitions that exist when the server starts, and those of deleted topics."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def partition_directories(data_dir: Path) -> list[tuple[Path, str, int]]:
 
 
 def topic_id_of(directory: Path) -> bytes | None:
-    """The topic id in a directory, if there is one."""
+    """Return the topic id in a directory, if it has one."""
     try:
         text = (directory / "partition.metadata").read_text(encoding="utf-8")
     except OSError:
@@ -44,7 +44,7 @@ def topic_id_of(directory: Path) -> bytes | None:
 
 
 def topics_in(data_dir: Path, without: Collection[str]) -> dict[str, tuple[bytes, int]]:
-    """The topics that have directories, except some, each with its id and number of partitions."""
+    """Return the topics that have directories, except the given ones, each with its id and number of partitions."""
     found: dict[str, tuple[bytes, int]] = {}
     for directory, name, index in partition_directories(data_dir):
         topic_id = topic_id_of(directory) if name not in without else None

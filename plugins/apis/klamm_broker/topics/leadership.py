@@ -1,4 +1,4 @@
-"""`Leadership`: which node leads a partition, since when, and which nodes have its replicas."""
+"""`Leadership`: the leader of a partition, its epoch, and the nodes that have replicas."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LEADERSHIP_ROWS: Final = "leadership/"
 class Leadership(NamedTuple):
     """Replaced as a whole, so that a reader never sees the leader of one epoch with the number of another.
 
-    `leader_id` is NO_LEADER while no node leads. `epoch` rises with each change of leader or replicas. `replicas` are
-    node ids; the first is the preferred leader.
+    `leader_id` is NO_LEADER while no node leads. `epoch` increases with each change of leader or replicas. `replicas`
+    are node ids; the first is the preferred leader.
     """
 
     leader_id: int
@@ -33,7 +33,7 @@ class Leadership(NamedTuple):
         return Leadership(leader_id, self.epoch + 1, replicas)
 
 
-# One object for all partitions of equal replicas: there may be many thousand.
+# Partitions with equal replicas share one object: there may be many thousand partitions.
 @lru_cache(1024)
 def first_leadership(replicas: tuple[int, ...]) -> Leadership:
     """The leadership of a new partition: its preferred leader leads."""
@@ -49,5 +49,5 @@ def put_leaderships(topic_id: bytes, leaderships: Iterable[Leadership]) -> State
 
 
 def delete_leaderships(topic_id: bytes) -> Statement:
-    """Removes what `put_leaderships` has written."""
+    """Return the statement that deletes the rows of `put_leaderships`."""
     return ("DELETE FROM cluster WHERE key = ?", (LEADERSHIP_ROWS + topic_id.hex(),))

@@ -25,19 +25,21 @@ _PAUSE_MS: Final = 1000
 
 
 class LogConfigs(Protocol):
-    """The settings of topics' logs, made of their own configs and of the broker's defaults."""
+    """The settings of topics' logs, computed from the topics' configs and the broker's defaults."""
 
     def log_config(self, overrides: Mapping[str, str], /) -> LogConfig:
         """Raises KafkaError(INVALID_CONFIG) for configs that do not fit together."""
         ...
 
     def log_config_in_force(self, topic: str, overrides: Mapping[str, str], /) -> LogConfig:
-        """Without those configs that do not fit."""
+        """Return the log's settings without those of its configs that contradict others."""
         ...
 
 
 class LogOpener:
-    """Any thread may open any log. `lock` is held while one is opened, deleted, or gets changed configs."""
+    """Opens logs; any thread may open any log. `lock` is held while a log is opened, deleted, or gets changed
+    configs.
+    """
 
     def __init__(self, logs: LogManager, configs: LogConfigs, operations: FileOperations) -> None:
         # Held while a log is opened, deleted, or gets changed configs.
@@ -47,7 +49,9 @@ class LogOpener:
         self._operations = operations
 
     def open(self, partition: Partition) -> None:
-        """Open the log of a partition, unless it is open. Raises KafkaError: KAFKA_STORAGE_ERROR, and if it is gone."""
+        """Open the log of a partition, unless it is open. Raises KafkaError: KAFKA_STORAGE_ERROR, and if the partition
+        was deleted.
+        """
         try:
             self.open_now(partition)
         except OSError as error:
@@ -55,7 +59,7 @@ class LogOpener:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.strerror) from error
 
     def open_now(self, partition: Partition) -> None:
-        """Open a log as `open` does, but raise OSError for disk errors."""
+        """Open a log like `open`, but raise OSError for disk errors."""
         topic = partition.topic
         with self.lock:
             if partition.opened_log is not None:
@@ -65,32 +69,32 @@ class LogOpener:
             config = self._configs.log_config_in_force(topic.name, topic.overrides)
             opened = self._logs.get_or_create(topic.name, partition.index, topic.id, config)
             if not partition.index and not opened.end_offset:
-                # It may be new. Nothing is lost with an empty one.
+                # The directory may be new. Nothing is lost with an empty log.
                 write_copy(self._operations, opened.directory, topic.overrides, sync=False)
             partition.log = opened
 
     def open_if_slow(self, topic: Topic) -> None:
-        """Open those logs of a topic whose recovery would delay a request. One that fails costs its requests alone."""
+        """Open those logs of a topic whose recovery would delay a request. If one fails, only requests for it fail."""
         for partition in topic.partitions:
             with _reported(partition):
                 if self._logs.opens_slowly(topic.name, partition.index, topic.id):
                     self.open_now(partition)
 
     def open_all(self, topic: Topic) -> None:
-        """Open the logs of a topic, as ids of new producers start above those in logs. One that fails is reported."""
+        """Open the logs of a topic, because new producer ids must be above those in the logs. Failures are reported."""
         for partition in topic.partitions:
             with _reported(partition):
                 self.open_now(partition)
 
     def copy_configs(self, topic: Topic) -> None:
-        """Keep a copy of changed configs beside the records, if they have a directory; else it is made with that."""
+        """Store a copy of changed configs in the directories that exist; others get it when they are created."""
         directory = self._logs.data_dir / f"{topic.name}-0"
         with self.lock:
             if directory.is_dir():
                 write_copy(self._operations, directory, topic.overrides, sync=True)
 
     def update_configs(self, topic: Topic, config: LogConfig) -> None:
-        """Apply changed configs to the open logs of a topic; others get them when they are opened."""
+        """Apply changed configs to the open logs of a topic; other logs get them when they are opened."""
         with self.lock:
             for partition in topic.partitions:
                 opened = partition.opened_log
@@ -109,25 +113,25 @@ def _reported(partition: Partition) -> Iterator[None]:
 class OpeningInBackground:
     """Opens the logs that no request has needed so far: retention, compaction and metrics need them all.
 
-    It takes a tenth of a processor until all are open. One that cannot be opened is reported, and tried again by each
-    request for it; the others follow later, as the disk may be full.
+    It uses a tenth of a processor until all are open. A log that cannot be opened is reported, and each request for it
+    tries again; the other logs are opened later, because the disk may be full.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # Protects what is waiting, and whether a turn is scheduled.
+        # Protects the waiting partitions, and the flag that a turn is scheduled.
         self._lock = threading.Lock()
         self._waiting: deque[Partition] = deque()
         self._scheduler: Scheduler | None = None
         self._is_scheduled = False
 
     def start(self, scheduler: Scheduler, topics: Iterable[Topic]) -> None:
-        """Open the logs of these topics, and what was added so far; the scheduler's thread does the work."""
+        """Open the logs of these topics, and of partitions added so far, on the scheduler's thread."""
         self._scheduler = scheduler
         self.add(each for topic in topics for each in topic.partitions if each.opened_log is None)
 
     def add(self, partitions: Iterable[Partition]) -> None:
-        """Open the logs of these too."""
+        """Open the logs of these partitions too."""
         with self._lock:
             self._waiting.extend(partitions)
             self._schedule(_PERIOD_MS)

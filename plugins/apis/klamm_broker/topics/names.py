@@ -1,4 +1,4 @@
-"""Rules for topic names: those of Kafka's `Topic` class."""
+"""Rules for topic names, as in Kafka's class `Topic`."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ def is_topic_name(name: str) -> bool:
 
 
 def collision_key(name: str) -> str:
-    """Names with the same key would have the same metric names, so only one of them may exist."""
+    """Return a key that is equal for names whose metrics would have the same names: only one of them may exist."""
     return name.replace(".", "_")

@@ -1,4 +1,4 @@
-"""`OwnRecords`: what a part of this server writes to a topic itself, e.g. the audit, without a client and a request."""
+"""`OwnRecords`: lets a part of this server, e.g. the audit, write to a topic without a client and a request."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _BATCH_BYTES: Final = 512 * 1024
 
 
 class OwnRecords:
-    """Found by `services.shared.once("klamm.records", …)`. From any thread, while the broker is open."""
+    """Available as `services.shared.once("klamm.records", …)`. From any thread, while the broker is open."""
 
     def __init__(self, topics: TopicRegistry, clock: Clock) -> None:
         self._topics = topics
         self._clock = clock
 
     def append(self, name: str, records: Sequence[tuple[bytes, bytes]]) -> None:
-        """Append pairs of key and value to the first partition of a topic, which is created if there is none.
+        """Append pairs of key and value to the first partition of a topic, which is created if it does not exist.
 
-        It is not synced. Raises KafkaError; batches before the one that failed stay.
+        The records are not synced. Raises KafkaError; batches before the failed one stay.
         """
         topic = self._topics.get(name) or self._created(name)
         partition = topic.partition(0)
@@ -48,7 +48,7 @@ class OwnRecords:
         try:
             return self._topics.create(name, 1, {})
         except KafkaError:
-            # A client may have created it meanwhile.
+            # A client may have created the topic meanwhile.
             topic = self._topics.get(name)
             if topic is None:
                 raise

@@ -18,9 +18,9 @@ Replicas: TypeAlias = Sequence[tuple[int, ...]]
 
 
 class NewTopic(NamedTuple):
-    """A topic that is to be: how many partitions, the configs set on it, and the replicas of each partition.
+    """A topic to be created: its number of partitions, its configs, and the replicas of each partition.
 
-    Without `replicas` each partition has as many as `replication_factor`, where the cluster puts them. It counts for
+    Without `replicas` each partition has `replication_factor` replicas, placed by the cluster. The topic counts towards
     the share of its `owner`.
     """
 
@@ -32,15 +32,15 @@ class NewTopic(NamedTuple):
 
 
 class ReplicaPlacement:
-    """Deals preferred leaders to the nodes that run, in turn; the other replicas go to the nodes that follow."""
+    """Assigns preferred leaders to the running nodes in turn; the other replicas go to the following nodes."""
 
     def __init__(self, running: Callable[[], Sequence[int]], *, is_stored: bool = False) -> None:
-        """`is_stored`: there are several nodes, so that it matters which has what."""
+        """`is_stored` is True if there are several nodes, so that placements must survive a restart."""
         self._running = running
         self._is_stored = is_stored
 
     def place(self, count: int, replication_factor: int, first: int) -> list[tuple[int, ...]]:
-        """The replicas of `count` partitions; `first` is how many have been dealt before."""
+        """Return the replicas of `count` partitions; `first` is the number of partitions assigned before."""
         nodes = self._running()
         if len(nodes) == 1:
             return [tuple(nodes)] * count
@@ -56,11 +56,13 @@ class ReplicaPlacement:
         return wanted._replace(replicas=self.place(wanted.partitions, wanted.replication_factor, first))
 
     def put(self, topic_id: bytes, leaderships: Iterable[Leadership]) -> list[Statement]:
-        """Writes who leads the partitions of a topic, if that has to be known after a restart."""
+        """Return the statements that store the leaders of a topic's partitions, if these must survive a restart."""
         return [put_leaderships(topic_id, leaderships)] if self._is_stored else []
 
     def place_more(self, count: int, last: Leadership) -> list[tuple[int, ...]]:
-        """The replicas of `count` partitions more of a topic, as many as its `last` one has."""
+        """Return the replicas of `count` further partitions of a topic, with the replication factor of its `last`
+        one.
+        """
         nodes = self._running()
         first = nodes.index(last.replicas[0]) + 1 if last.replicas[0] in nodes else 0
         return self.place(count, len(last.replicas), first)
@@ -80,7 +82,7 @@ class ReplicaPlacement:
             )
 
     def check_replicas(self, node_ids: Sequence[int]) -> None:
-        """Raise KafkaError(INVALID_REPLICA_ASSIGNMENT) unless these are nodes that run, each named once."""
+        """Raise KafkaError(INVALID_REPLICA_ASSIGNMENT) unless these are running nodes, each named once."""
         problem = None
         unknown = next((node_id for node_id in node_ids if node_id not in self._running()), None)
         if not node_ids:

@@ -1,4 +1,4 @@
-"""`Topic` and `Partition`: what the registry holds, and the one door to a partition's records."""
+"""`Topic` and `Partition`: the objects of the registry. All access to a partition's records goes through them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class Partition:
-    """One partition: appends and reads go through it. Also the key under which fetches wait for it.
+    """One partition: appends and reads go through it. It is also the key under which fetches wait for it.
 
-    The epoch of its `leadership` is what appended batches carry, and what clients' epochs are held against.
-    `wake(partition)` is called after what readers may see has changed. The first read of `log` opens it, and raises
-    KafkaError if that fails: KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION once the topic is deleted.
+    Appended batches carry the epoch of its `leadership`, and clients' epochs are compared with it. `wake(partition)` is
+    called after a change that readers can see. The first read of `log` opens it, and raises KafkaError if that fails:
+    KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION once the topic is deleted.
     """
 
     __slots__ = ("_open_log", "_wake", "index", "leadership", "log", "topic")
@@ -41,7 +41,7 @@ class Partition:
         self._wake = wake
 
     def __getattr__(self, name: str) -> Any:
-        # Python comes here for an empty slot.
+        # Python calls this for an empty slot.
         if name != "log":
             raise AttributeError(name)
         self._open_log(self)
@@ -49,7 +49,7 @@ class Partition:
 
     @property
     def opened_log(self) -> PartitionLog | None:
-        """The log, if it is open."""
+        """Return the log if it is open."""
         try:
             found: PartitionLog = object.__getattribute__(self, "log")
         except AttributeError:
@@ -61,16 +61,18 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        """The offset below which all readers see the records."""
+        """Return the offset below which all readers see the records."""
         return self.log.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset below which all transactions are decided."""
+        """Return the offset below which all transactions are decided."""
         return self.log.last_stable_offset
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Raise KafkaError for another epoch: UNKNOWN_LEADER_EPOCH, FENCED_LEADER_EPOCH. -1: the client knows none."""
+        """Raise KafkaError for another epoch: UNKNOWN_LEADER_EPOCH, FENCED_LEADER_EPOCH. -1 means that the client knows
+        no epoch.
+        """
         epoch = self.leadership.epoch
         if current_leader_epoch > epoch:
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
@@ -78,7 +80,7 @@ class Partition:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
 
     def append(self, records: Any, *, now_ms: int, max_unpacked_bytes: int) -> AppendResult:
-        """Append a producer's batch, without a sync and without waking who waits; see `PartitionLog.append`.
+        """Append a producer's batch, without a sync and without waking fetches; see `PartitionLog.append`.
 
         The caller calls `wake_fetches` when it has appended all of its batches.
         """
@@ -106,7 +108,9 @@ class Partition:
         return result
 
     def wake_fetches(self) -> None:
-        """Complete the fetches that wait for this partition and now find enough, or that it is gone."""
+        """Complete the fetches that wait for this partition and now find enough records, or find that it was
+        deleted.
+        """
         self._wake(self)
 
     def read(
@@ -118,7 +122,9 @@ class Partition:
         min_one_message: bool,
         committed_only: bool,
     ) -> LogRead:
-        """Records from an offset on; see `LogReader.read`. Raises KafkaError as that and as `check_leader_epoch`."""
+        """Return records from an offset on; see `LogReader.read`. Raises the errors of that method and of
+        `check_leader_epoch`.
+        """
         if current_leader_epoch >= 0 and current_leader_epoch != self.leadership.epoch:
             self.check_leader_epoch(current_leader_epoch)
         return self.log.read(offset, max_bytes, min_one_message=min_one_message, committed_only=committed_only)
@@ -127,7 +133,7 @@ class Partition:
 class TopicTraffic:
     """Traffic of one topic since the start; Kafka's `BrokerTopicMetrics`.
 
-    Several threads add without a lock: the sums are for metrics only, which may miss an addition.
+    Several threads add without a lock: the sums are only for metrics, which may miss an addition.
     """
 
     __slots__ = (
@@ -166,9 +172,9 @@ class TopicTraffic:
 class Topic:
     """One topic. `id` has 16 bytes; `overrides` are the configs set on the topic itself, by Kafka's names.
 
-    `partitions` is replaced as a whole when it grows, so a reader holds a consistent list. `deleted` is for threads
-    that found the topic before it was deleted. `metadata` is the Metadata handler's cached response for the topic, with
-    the partitions that it describes and the `ClusterView.generation` in which it does.
+    `partitions` is replaced as a whole when it grows, so a reader has a consistent list. `deleted` is for threads that
+    found the topic before it was deleted. `metadata` is the Metadata handler's cached response for the topic, with the
+    partitions and the `ClusterView.generation` that it describes.
     """
 
     __slots__ = ("deleted", "id", "is_internal", "metadata", "name", "overrides", "partitions", "traffic")

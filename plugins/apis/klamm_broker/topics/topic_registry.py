@@ -1,9 +1,9 @@
 """The topics of a broker: names, ids, partitions and their logs, durable in the store.
 
-The store decides what exists. A topic is created there, by one write, which is all that can fail: nothing has to be
-undone. Its directories are made afterwards, each at the first use of its partition or by itself soon. It is deleted
-there first too; a row that records the deletion stays until its directories are gone, and a start finishes deletions
-that have such a row.
+The store decides which topics exist. A topic is created there by one write, the only step that can fail: nothing has to
+be undone. Its directories are created afterwards, at the first use of their partitions or soon in the background. A
+deletion starts in the store too; a row that records it stays until the topic's directories are removed, and a start of
+the server completes such deletions.
 """
 
 from __future__ import annotations
@@ -44,22 +44,23 @@ log = logging.getLogger("klamm.broker.topics")
 
 MAX_PARTITIONS_PER_TOPIC: Final = 100_000
 _MOST_DELETED: Final = 1000
-"""How many deleted topics are known by name, for fetch sessions that go on with their ids."""
+"""Number of deleted topics that are known by name, for fetch sessions that still use their ids."""
 _CHANGED_AT_ONCE: Final = 250
-"""Topics that are created or deleted with one write. Changes of other topics wait meanwhile."""
+"""Number of topics that are created or deleted with one write. Changes of other topics wait meanwhile."""
 KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 def _no_deadline() -> None:
-    """Let a change wait for its turn as long as it takes."""
+    """Let a change wait for its turn without a limit."""
 
 
 class TopicRegistry:
-    """All topics. Look-ups take no lock; changes are made one at a time, and wait for the store, not for directories.
+    """All topics. Look-ups take no lock; changes are made one at a time, and wait for the store, but not for
+    directories.
 
-    `log_config` makes the settings of a log from a topic's overrides. `on_partitions_gone` is called with deleted
-    topics when look-ups do not find them any more. `wake` completes the fetches that wait for a partition. `placement`
-    says where replicas go. `open_later` gets new partitions, whose directories are to be made.
+    `log_config` computes the settings of a log from a topic's overrides. `on_partitions_gone` is called with deleted
+    topics once look-ups no longer find them. `wake` completes the fetches that wait for a partition. `placement`
+    chooses the nodes of replicas. `open_later` gets new partitions, whose directories are to be created.
 
     Changes take a `check_turn`, called when it is their turn, which raises KafkaError if they have waited too long.
     """
@@ -97,7 +98,7 @@ class TopicRegistry:
         self.partition_count = 0
         self.traffic_of_deleted = TopicTraffic()
         self.generation = 0
-        """A higher number after each change to what Metadata returns."""
+        """Increases after each change of the content of Metadata responses."""
         self._deleted: OrderedDict[bytes, tuple[int, str]] = OrderedDict()
 
     # Look-ups
@@ -111,7 +112,7 @@ class TopicRegistry:
         return self._by_id.get(topic_id)
 
     def name_of_deleted(self, topic_id: bytes, since: int) -> str | None:
-        """The name of a deleted topic that existed at generation `since`; None if that is unknown."""
+        """Return the name of a deleted topic that existed at generation `since`; None if that is unknown."""
         deleted_at, name = self._deleted.get(topic_id, (-1, ""))
         return name if deleted_at > since else None
 
@@ -124,10 +125,10 @@ class TopicRegistry:
     # Start
 
     def load(self, data_dir: Path, accounts: TopicAccounts) -> None:
-        """Read the topics; finish deletions; adopt topics that only their directories mention.
+        """Read the topics; complete deletions; adopt topics that only have directories.
 
-        Logs are opened at their first use, except those whose recovery would hold up a request. Raises StoreError, and
-        what opening a log raises.
+        Logs are opened at their first use, except those whose recovery would delay a request. Raises StoreError, and
+        the errors of opening a log.
         """
         finish_deletions(self._store, self._logs, data_dir)
         overrides: dict[str, dict[str, str]] = {}
@@ -160,7 +161,7 @@ class TopicRegistry:
     # Changes
 
     def check_new_name(self, name: str) -> None:
-        """Raise KafkaError if no topic of this name can be created: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS."""
+        """Raise KafkaError if no topic with this name can be created: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS."""
         check_topic_name(name)
         if name in self._by_name:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")
@@ -178,7 +179,7 @@ class TopicRegistry:
     ) -> Topic:
         """Create a topic, which is durable on return.
 
-        Raises KafkaError: as `check_new_name`, KAFKA_STORAGE_ERROR when store or disk refuse.
+        Raises KafkaError: the errors of `check_new_name`, KAFKA_STORAGE_ERROR if store or disk fail.
         """
         made = self.create_all({name: NewTopic(partitions, overrides, replicas, factor)})[name]
         if isinstance(made, KafkaError):
@@ -188,9 +189,9 @@ class TopicRegistry:
     def create_all(
         self, wanted: Mapping[str, NewTopic], check_turn: Callable[[], None] = _no_deadline
     ) -> dict[str, Topic | KafkaError]:
-        """Create topics, by name, some at a time with one wait for the store.
+        """Create topics, several at a time with one wait for the store.
 
-        Returns each topic, or what `create` or `check_turn` would raise.
+        Returns for each name the topic, or the error that `create` or `check_turn` would raise.
         """
         made: dict[str, Topic | KafkaError] = {}
         names = iter(wanted)
@@ -241,8 +242,9 @@ class TopicRegistry:
     def add_partitions(
         self, topic: Topic, count: int, replicas: Replicas = (), check_turn: Callable[[], None] = _no_deadline
     ) -> None:
-        """Increase the topic's partitions to `count`; `replicas` are those of the new ones. Raises KafkaError as
-        `create`."""
+        """Increase the topic's partitions to `count`; `replicas` are those of the new ones. Raises KafkaError like
+        `create`.
+        """
         with self._lock:
             check_turn()
             _check_current(self._by_name, topic)
@@ -261,7 +263,7 @@ class TopicRegistry:
         self._open_later(added)
 
     def set_overrides(self, topic: Topic, overrides: Mapping[str, str]) -> None:
-        """Replace the topic's own configs, durably, and let its logs follow. Raises StoreError."""
+        """Replace the topic's own configs, durably, and apply them to its logs. Raises StoreError."""
         with self._lock:
             _check_current(self._by_name, topic)
             config = self._configs.log_config(overrides)
@@ -285,9 +287,9 @@ class TopicRegistry:
     def delete_all(
         self, topics: Sequence[Topic], check_turn: Callable[[], None] = _no_deadline
     ) -> dict[str, KafkaError]:
-        """Delete different topics, some at a time with one wait for the store.
+        """Delete different topics, several at a time with one wait for the store.
 
-        Their names are free on return. Returns by name what `delete` or `check_turn` would raise.
+        Their names are free on return. Returns by name the errors that `delete` or `check_turn` would raise.
         """
         failures: dict[str, KafkaError] = {}
         for first in range(0, len(topics), _CHANGED_AT_ONCE):
@@ -307,13 +309,13 @@ class TopicRegistry:
                     continue
                 for topic in gone:
                     self._drop(topic)
-            # Before their names are free: nothing of a new topic goes with them.
+            # Before their names are free: nothing of a new topic is removed with them.
             self._on_partitions_gone(gone)
             self._remove_directories(gone)
         return failures
 
     def _drop(self, topic: Topic) -> None:
-        """Let look-ups find the topic no more. No topic of its name is made before its directories are gone."""
+        """Remove the topic from look-ups. No topic with its name is created before its directories are removed."""
         del self._by_name[topic.name]
         del self._by_id[topic.id]
         self.generation += 1
@@ -327,7 +329,7 @@ class TopicRegistry:
             topic.deleted = True
 
     def _remove_directories(self, gone: Sequence[Topic]) -> None:
-        """Remove directories. The next start removes those for which this fails."""
+        """Remove directories. If that fails for some, the next start removes them."""
         failures = self._logs.delete_all([(topic.name, each.index) for topic in gone for each in topic.partitions])
         self._store.submit([directories_gone(topic.id) for topic in gone if topic.name not in failures])
         with self._lock:
@@ -335,7 +337,7 @@ class TopicRegistry:
                 self._by_collision_key.pop(collision_key(topic.name), None)
 
     def _topic(self, name: str, topic_id: bytes, replicas: Replicas, overrides: Mapping[str, str]) -> Topic:
-        """A topic whose logs are not open yet."""
+        """Return a topic whose logs are not open yet."""
         topic = Topic(name, topic_id, dict(overrides))
         topic.partitions = self._partitions(topic, 0, replicas)
         return topic
@@ -347,7 +349,7 @@ class TopicRegistry:
         ]
 
     def _publish(self, topics: Sequence[Topic]) -> None:
-        # Other threads look topics up meanwhile: each dictionary changes in one step.
+        # Other threads look up topics meanwhile: each dictionary changes in one step.
         self._by_name.update({topic.name: topic for topic in topics})
         self._by_id.update({topic.id: topic for topic in topics})
         self._by_collision_key.update((collision_key(topic.name), topic.name) for topic in topics)
@@ -356,7 +358,7 @@ class TopicRegistry:
 
 
 def _make_room(logs: LogManager, name: str, partitions: range) -> None:
-    """Set aside what stands where directories are to be: they are made after the change was answered."""
+    """Set aside files that have the names of new directories, which are created after the response."""
     try:
         logs.make_room(name, partitions)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The rows that topics have in the store: statements that add, change and remove them."""
+"""The rows of topics in the store: statements that add, change and remove them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ TOPIC_RESOURCE: Final = 2
 """`ConfigResource.Type.TOPIC`, as in the store's table `configs`."""
 
 DELETION: Final = "deleted-topic/"
-"""Rows of the store's table `cluster`: this and the id, in hex, of a topic whose directories may still be there."""
+"""Key prefix of rows in the store's table `cluster`: the id, in hex, of a deleted topic whose directories may still
+exist.
+"""
 
 
 def insert_topic(placement: ReplicaPlacement, name: str, topic_id: bytes, wanted: NewTopic) -> list[Statement]:
@@ -32,7 +34,7 @@ def insert_topic(placement: ReplicaPlacement, name: str, topic_id: bytes, wanted
 
 
 def delete_topic(topic: Topic) -> list[Statement]:
-    """Removes a topic with all that belongs to it, and notes that its directories have to go."""
+    """Return the statements that delete a topic with all its rows, and note that its directories must be removed."""
     return [
         ("DELETE FROM topics WHERE name = ?", (topic.name,)),
         OWNERS.delete(topic.name),
@@ -45,7 +47,7 @@ def delete_topic(topic: Topic) -> list[Statement]:
 
 
 def grow_topic(placement: ReplicaPlacement, topic: Topic, partitions: Sequence[Partition]) -> list[Statement]:
-    """Gives a topic these partitions, which are more than it has."""
+    """Return the statements that give a topic these partitions, which are more than it has."""
     return [
         ("UPDATE topics SET partitions = ? WHERE name = ?", (len(partitions), topic.name)),
         *placement.put(topic.id, (each.leadership for each in partitions)),

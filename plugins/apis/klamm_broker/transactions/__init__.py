@@ -1,17 +1,17 @@
 """Transactions: the coordinator of transactional producers (KIP-98, KIP-360, KIP-588, KIP-890).
 
     coordinator  the requests of producers, timeouts, expiry
-    ending       whether a transaction may end, by the client's `transaction.version`
-    ends         from the decision to the completion; recovery
-    markers      the markers in the logs of partitions
+    ending       checks if a transaction may end, by the client's `transaction.version`
+    ends         the steps from the decision to the completion; recovery
+    markers      markers in the logs of partitions
     registry     transactional id → transaction; durable transitions
     transaction  one transactional id (`state` has its transitions)
-    persistence  to and from the store
+    persistence  writing to and reading from the store
 
 A transaction ends in three steps, each durable before the next starts: the decision (PrepareCommit, PrepareAbort), the
 markers in all its partitions, and the completion together with the offsets that it commits. After a kill, the next
-start of the server finishes it. A transactional id is the unit of locking; a batch is appended while its id is locked,
-so that none is appended after the marker.
+start of the server completes the transaction. A transactional id is the unit of locking; a batch is appended while its
+id is locked, so that none is appended after the marker.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class TransactionCoordinator:
     """Coordinates all transactions of this broker.
 
     It calls the `reply` of a request at once or later, on the caller's thread, the store's, or the log flusher's. It
-    waits for nothing but a new block of producer ids. Life cycle: `load` → `abort_open` after a power cut → `resume` →
+    waits only for a new block of producer ids. Life cycle: `load` → `abort_open` after a power failure → `resume` →
     requests → `close`.
     """
 
@@ -87,11 +87,11 @@ class TransactionCoordinator:
         self.registry.abort_open(self._transaction_version(), self._clock.wall_ms())
 
     def resume(self) -> None:
-        """Finish the transactions whose end was decided before the last stop."""
+        """Complete the transactions whose end was decided before the last stop."""
         self._ends.resume()
 
     def close(self) -> None:
-        """Write the markers that are queued; what is not durable by then is finished at the next start."""
+        """Write the queued markers; transactions that are not complete by then are completed at the next start."""
         self._ends.close()
 
     # Producers
@@ -107,11 +107,11 @@ class TransactionCoordinator:
         """Give the producer of a transactional id its next epoch, and fence earlier ones.
 
         `expected` is the identity of a producer that continues after an error (KIP-360). Outcomes: INVALID_REQUEST,
-        INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS while another request is under way or an
-        open transaction is being aborted, NOT_COORDINATOR when it could not be written, POLICY_VIOLATION where there is
-        no room for a new transactional id, which counts for `owner`.
+        INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS while another request is in progress or an
+        open transaction is being aborted, NOT_COORDINATOR if the change could not be written, POLICY_VIOLATION if there
+        is no room for a new transactional id, which counts towards the share of `owner`.
 
-        Raises StoreError when no producer id can be allocated.
+        Raises StoreError if no producer id can be allocated.
         """
         if not transactional_id:
             reply(ErrorCode.INVALID_REQUEST, NO_PRODUCER)
@@ -156,7 +156,7 @@ class TransactionCoordinator:
         return self.registry.add(transactional_id, record, owner)
 
     def _spare_producer_id(self, transaction: Transaction) -> int:
-        """A producer id for a transaction whose epochs are exhausted."""
+        """Return a producer id for a transaction whose epochs are exhausted."""
         exhausted = is_exhausted(transaction.record.producer_epoch) and transaction.pending is None
         return self._producer_ids.allocate() if exhausted else NO_PRODUCER_ID
 
@@ -181,7 +181,7 @@ class TransactionCoordinator:
         client_version: int,
         reply: Written,
     ) -> None:
-        """Add partitions to the transaction, and open it if none is open; `reply` once that is durable.
+        """Add partitions to the transaction, and open it if none is open; call `reply` once the change is durable.
 
         Outcomes: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
         NOT_COORDINATOR.
@@ -208,7 +208,7 @@ class TransactionCoordinator:
         reply(ErrorCode.NONE)
 
     def missing(self, transactional_id: str, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
-        """Those that are not in the open transaction."""
+        """Return the partitions that are not in the open transaction."""
         transaction = self.registry.get(transactional_id)
         record = transaction.record if transaction is not None else None
         if record is None or record.state is not ONGOING:
@@ -236,8 +236,8 @@ class TransactionCoordinator:
     ) -> R:
         """Run `work`, e.g. an append, as part of an open transaction, which cannot end meanwhile.
 
-        Raises KafkaError as `verify_partitions`, TRANSACTION_ABORTABLE if the partition is not in it, and what
-        `work` raises.
+        Raises KafkaError: the errors of `verify_partitions`, TRANSACTION_ABORTABLE if the partition is not in the
+        transaction, and the errors of `work`.
         """
         transaction = self.registry.find(transactional_id)
         with transaction.lock:
@@ -260,7 +260,7 @@ class TransactionCoordinator:
 
         It is called once the transaction is complete, or when its markers cannot be written for now. Outcomes:
         INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS,
-        NOT_COORDINATOR. Raises StoreError when no producer id can be allocated.
+        NOT_COORDINATOR. Raises StoreError if no producer id can be allocated.
         """
         raises_epoch = bumps_epoch(client_version)
         try:
@@ -316,7 +316,7 @@ class TransactionCoordinator:
 
 
 def _ignore(_error: ErrorCode, _producer: ProducerIdAndEpoch) -> None:
-    """No request waits for the end of a transaction that timed out."""
+    """Do nothing: no request waits for the end of a transaction that timed out."""
 
 
 def _check_may_go_on(transaction: Transaction, expected: ProducerIdAndEpoch | None) -> None:

@@ -1,8 +1,8 @@
 """Checks of the end of a transaction: retries, fenced producers, wrong states.
 
-Follows `TransactionCoordinator.endTransaction` of Kafka 4.3. With `transaction.version` 2 each end raises the epoch, so
-a request with the previous epoch is a retry, and one with the current epoch is new: an abort of a transaction that has
-written nothing is allowed then.
+Follows `TransactionCoordinator.endTransaction` of Kafka 4.3. With `transaction.version` 2 each end increases the epoch,
+so a request with the previous epoch is a retry, and a request with the current epoch is new: in this case, a
+transaction that has written nothing may be aborted.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _PREPARED = {PREPARE_COMMIT: True, PREPARE_ABORT: False}
 def check_end(
     transaction: Transaction, producer_id: int, producer_epoch: int, client_version: int, *, committed: bool
 ) -> bool:
-    """Return True if there is a transaction to end, and False if it has already ended in that way. The caller holds its
-    lock.
+    """Return True if there is a transaction to end, and False if it has already ended in the same way. The caller holds
+    its lock.
 
     Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
     """

@@ -46,10 +46,10 @@ def identity_of(record: TransactionRecord) -> ProducerIdAndEpoch:
 
 
 class TransactionEnds:
-    """Takes transactions from their decision to their completion, after a restart too.
+    """Leads transactions from their decision to their completion, after a restart too.
 
-    It has no thread: markers are written on that of `TransactionMarkers`, and confirmed on those of the log flusher and
-    the store.
+    It has no thread: markers are written on the thread of `TransactionMarkers`, and confirmed on those of the log
+    flusher and the store.
     """
 
     def __init__(
@@ -68,14 +68,14 @@ class TransactionEnds:
         self._closing = False
 
     def resume(self) -> None:
-        """Finish the transactions whose end was decided before the last stop."""
+        """Complete the transactions whose end was decided before the last stop."""
         for transaction in self._registry.all():
             if transaction.state in PREPARED:
                 log.info("%s: finishing its %s", clipped(transaction.transactional_id), transaction.state.value)
                 self._write_markers(transaction, lambda: None)
 
     def close(self) -> None:
-        """Write the markers that are queued; what is not durable by then is finished at the next start."""
+        """Write the queued markers; transactions that are not complete by then are completed at the next start."""
         self._closing = True
         self._markers.close()
 
@@ -88,10 +88,10 @@ class TransactionEnds:
         reply: Identified,
         next_producer_id: int = NO_PRODUCER_ID,
     ) -> None:
-        """Write the decision, then the markers. The caller holds its lock; it is open or being fenced.
+        """Write the decision, then the markers. The caller holds the transaction's lock; it is open or being fenced.
 
         `reply` gets the producer's next identity, if the client's version changes it: once the transaction is complete,
-        or when its markers cannot be written for now. Else NOT_COORDINATOR.
+        or when its markers cannot be written for now. If the decision cannot be written, it gets NOT_COORDINATOR.
         """
         is_fence = transaction.pending is PREPARE_EPOCH_FENCE
         target = PREPARE_COMMIT if committed else PREPARE_ABORT
@@ -124,9 +124,11 @@ class TransactionEnds:
             decide(None)
 
     def _write_markers(self, transaction: Transaction, then: Callable[[], None]) -> None:
-        """Write the markers of a decided transaction and complete it. `then` is called once, soon or when it is.
+        """Write the markers of a decided transaction and complete it. `then` is called once: on completion, or earlier
+        if markers fail.
 
-        What fails is tried again, after a second, two, four, at last each 30 seconds; what is durable is not.
+        Failed markers are written again, after a second, two, four, finally every 30 seconds; durable ones are not
+        repeated.
         """
         if self._closing:
             then()
@@ -179,7 +181,7 @@ class TransactionEnds:
                 then()
 
             statements = self._offsets.statements_of_end(before.producer_id, committed=committed)
-            # The begin of the next transaction is synced, before which this one may complete again.
+            # The start of the next transaction is synced; until then this one may complete again.
             self._registry.write(transaction, record, written, statements, sync=False)
 
 

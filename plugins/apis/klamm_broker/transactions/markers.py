@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.broker.transactions")
 
 Written: TypeAlias = "Callable[[KafkaError | None], None]"
-"""Called once, when all markers are durable, or with the error of one that is not."""
+"""Called once, when all markers are durable, or with the error if one is not."""
 
 MissingMarkers: TypeAlias = "dict[TopicPartition, tuple[PartitionLog, int] | None]"
-"""Partitions whose marker is not durable, each with the log that has it and the offset to sync, once it is appended."""
+"""Partitions whose marker is not durable, each with its log and the offset to sync, once the marker is appended."""
 
 _NOTHING_TO_END: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH))
 
@@ -41,7 +41,7 @@ class Marker(NamedTuple):
 
 
 class TransactionMarkers:
-    """Writes markers on its own thread, and syncs them on that of the log flusher. Any thread may call `submit`."""
+    """Writes markers on its own thread, and syncs them on the log flusher's. Any thread may call `submit`."""
 
     def __init__(self, topics: TopicRegistry, flusher: LogFlusher, clock: Clock) -> None:
         self._topics = topics
@@ -54,9 +54,9 @@ class TransactionMarkers:
         self._worker.close()
 
     def submit(self, marker: Marker, missing: MissingMarkers, on_written: Written) -> None:
-        """Write a marker to all partitions but those that are deleted or whose producer has a newer epoch.
+        """Write a marker to all partitions except deleted ones and those whose producer has a newer epoch.
 
-        After an error `missing` has what is still to be done, for another `submit`.
+        After an error `missing` has the remaining partitions, for another `submit`.
         """
         self._worker.submit(lambda: self._write(marker, missing, on_written))
 
@@ -90,7 +90,7 @@ class TransactionMarkers:
             self._flusher.request(*appended, flushed)
 
     def flush(self, partitions: Iterable[TopicPartition], on_flushed: Written) -> None:
-        """Sync what partitions have by now, but those that are deleted."""
+        """Sync all records that partitions have now, except in deleted partitions."""
         pending = _Pending(on_flushed)
         for name, index in partitions:
             topic = self._topics.get(name)
@@ -106,9 +106,9 @@ class TransactionMarkers:
         pending.done(None)
 
     def append(self, marker: Marker, topic_partition: TopicPartition, on_flushed: Written) -> None:
-        """Append one marker and have it synced. Raises KafkaError as `Partition.append_marker`.
+        """Append one marker and sync it. Raises KafkaError like `Partition.append_marker`.
 
-        UNKNOWN_TOPIC_OR_PARTITION: there is no such partition.
+        UNKNOWN_TOPIC_OR_PARTITION: the partition does not exist.
         """
         self._flusher.request(*self._append(marker, topic_partition), on_flushed)
 
@@ -129,7 +129,7 @@ class TransactionMarkers:
 
 
 class _Pending:
-    """Counts the partitions that are not durable yet. It starts at 1, which the caller takes off at the end."""
+    """Counts the partitions that are not durable yet. It starts at 1, which the caller subtracts at the end."""
 
     __slots__ = ("_count", "_error", "_lock", "_on_written")
 
@@ -146,7 +146,7 @@ class _Pending:
             self._count += 1
 
     def done_if_there(self, error: KafkaError | None) -> None:
-        """Call `done`; a partition that was deleted meanwhile is no error."""
+        """Call `done`; for a partition that was deleted meanwhile, without an error."""
         self.done(None if error is not None and error.error_code in _NOTHING_TO_END else error)
 
     def done(self, error: KafkaError | None) -> None:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from klamm_broker.transactions.transaction import TopicPartition
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-"""klamm has no such topic; its partitions stand for the offsets of groups, as Kafka's tools show them."""
+"""klamm has no such topic; its partitions represent the offsets of groups, because Kafka's tools show them that way."""
 
 _PARTITIONS: Final = 50
 _MIN_INT: Final = -(2**31)

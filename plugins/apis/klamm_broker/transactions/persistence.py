@@ -46,12 +46,12 @@ def put(transactional_id: str, record: TransactionRecord) -> Statement:
 
 
 def add(transactional_id: str, position: int, partitions: frozenset[TopicPartition]) -> Statement:
-    """Add partitions to an open transaction that has `position` of them, without writing those again."""
+    """Add partitions to an open transaction that already has `position` of them, without writing those again."""
     return (_ADD, (transactional_id, position, _text_of(partitions)))
 
 
 def delete_added(transactional_id: str) -> Statement:
-    """Delete what `add` wrote: the record has it, or the transaction is over."""
+    """Delete the rows of `add`: the record contains the partitions now, or the transaction is over."""
     return (_DELETE_ADDED, (transactional_id,))
 
 

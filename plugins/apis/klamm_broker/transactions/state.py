@@ -1,4 +1,4 @@
-"""The states of a transactional id and the moves between them, as Kafka's `TransactionState` has them."""
+"""The states of a transactional id and the transitions between them; Kafka's `TransactionState`."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ PREPARED: Final = frozenset({PREPARE_COMMIT, PREPARE_ABORT})
 """The decision is durable; markers are being written."""
 
 AT_REST: Final = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
-"""No transaction is open; ids in these states expire."""
+"""States in which no transaction is open; ids in these states expire."""
 
 COMPLETED: Final[Mapping[TransactionState, TransactionState]] = {
     PREPARE_COMMIT: COMPLETE_COMMIT,
     PREPARE_ABORT: COMPLETE_ABORT,
 }
-"""What a prepared state becomes once its markers are durable."""
+"""The state that follows a prepared state once its markers are durable."""
 
 
 class IllegalTransitionError(RuntimeError):

@@ -34,7 +34,7 @@ def bumps_epoch(version: int) -> bool:
 
 
 def is_exhausted(producer_epoch: int) -> bool:
-    """Return True if clients get no epoch above this one: the largest is reserved for fencing."""
+    """Return True if clients cannot get a higher epoch: the largest is reserved for fencing."""
     return producer_epoch >= MAX_EPOCH - 1
 
 
@@ -42,9 +42,8 @@ class TransactionRecord(NamedTuple):
     """The durable state of a transactional id; Kafka's `TransactionLogValue`.
 
     `previous_producer_id` and `last_producer_epoch` distinguish a retry from a fenced producer (KIP-360, KIP-890).
-    `next_producer_id` replaces `producer_id` when the transaction is complete, if the epochs are exhausted.
-    `start_ms` is -1 where no transaction was open. `client_version` is the `transaction.version` that the client uses.
-    """
+    `next_producer_id` replaces `producer_id` when the transaction is complete, if the epochs are exhausted. `start_ms`
+    is -1 if no transaction was open. `client_version` is the `transaction.version` that the client uses."""
 
     producer_id: int
     timeout_ms: int
@@ -60,7 +59,7 @@ class TransactionRecord(NamedTuple):
 
 
 TRANSACTION_BYTES: Final = 4096
-"""About what a transactional id takes with `FREE_PARTITIONS`."""
+"""Approximate size of a transactional id with `FREE_PARTITIONS`."""
 FREE_PARTITIONS: Final = 16
 PARTITION_BYTES: Final = 200
 
@@ -78,18 +77,18 @@ class Transaction:
           └─────────────────────────┘
         EMPTY, COMPLETE_COMMIT and COMPLETE_ABORT: to EMPTY for a new epoch, to DEAD when the id expires.
 
-    A transition is prepared, written, and completed when it is durable: in between it is `pending`, and no other may
+    A transition is prepared, written, and completed when it is durable: until then it is `pending`, and no other may
     begin. PREPARE_EPOCH_FENCE is only ever pending: the transaction aborts, with an epoch that its producer does
     not know.
 
-    Threading: everything but `transactional_id` belongs to the thread that holds `lock`. `record` is replaced as a
-    whole, so that it may be read without.
+    Threading: all attributes except `transactional_id` belong to the thread that holds `lock`. `record` is replaced as
+    a whole, so that it may be read without the lock.
     """
 
     __slots__ = ("counted_bytes", "has_failed_fence", "lock", "owner", "pending", "record", "transactional_id")
 
     def __init__(self, transactional_id: str, record: TransactionRecord, owner: str = "") -> None:
-        """`owner` is who has made it, whose share of `transactional.id.max.bytes` it counts for."""
+        """The transaction counts towards its `owner`'s share of `transactional.id.max.bytes`."""
         self.transactional_id = transactional_id
         self.owner = owner
         self.counted_bytes = 0
@@ -100,13 +99,13 @@ class Transaction:
         self.lock = threading.RLock()
 
     def bytes_of(self, partitions: int) -> int:
-        """About what it takes with so many partitions."""
+        """Return its approximate size with this number of partitions."""
         more = max(0, partitions - FREE_PARTITIONS)
         return TRANSACTION_BYTES + text_bytes(self.transactional_id) + PARTITION_BYTES * more
 
     @property
     def state_bytes(self) -> int:
-        """About what it takes."""
+        """Return its approximate size."""
         return self.bytes_of(len(self.record.partitions))
 
     @property
@@ -115,20 +114,20 @@ class Transaction:
         return self.record.state
 
     def check_producer(self, producer_id: int, producer_epoch: int) -> None:
-        """Raises KafkaError for another producer than the current one: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED."""
+        """Raise KafkaError for a producer other than the current one: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED."""
         record = self.record
         if record.producer_id != producer_id:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         if record.producer_epoch != producer_epoch:
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
 
-    # Transitions. Each returns the record to write; all but `fence` may be cancelled with `give_up`.
+    # Transitions. Each returns the record to write; all except `fence` may be cancelled with `give_up`.
 
     def begin_epoch(self, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> TransactionRecord:
-        """The producer starts, or continues after an error: the next epoch.
+        """Start the next epoch, for a producer that starts, or that continues after an error.
 
-        `expected_epoch` is that of a producer that continues (KIP-360). A retry gets the epoch of the response that was
-        lost. Raises KafkaError(PRODUCER_FENCED) for any other.
+        `expected_epoch` is the epoch of a producer that continues (KIP-360). A retry gets the epoch of the response
+        that was lost. Raises KafkaError(PRODUCER_FENCED) for any other epoch.
         """
         record = self.record
         if is_exhausted(record.producer_epoch):
@@ -186,7 +185,7 @@ class Transaction:
     def fence(self, client_version: int) -> None:
         """Fence the producer of the open transaction by a higher epoch. `end` with PREPARE_ABORT follows.
 
-        Where the version says so the end raises the epoch, and this does not.
+        For some versions the end increases the epoch, and this method does not.
         """
         record = self.record
         if PREPARE_EPOCH_FENCE not in NEXT_STATES[record.state] or self.pending is not None:
@@ -208,7 +207,7 @@ class Transaction:
         epoch, last = record.producer_epoch, record.last_producer_epoch
         if bumps_epoch(client_version):
             last = epoch
-            # The largest epoch has no next one; an abort is allowed all the same.
+            # The largest epoch has no successor; an abort is allowed nevertheless.
             if epoch < MAX_EPOCH:
                 epoch += 1
         return self._prepare(

@@ -1,4 +1,4 @@
-"""All transactional ids of a broker, and how their transitions become durable."""
+"""All transactional ids of a broker; makes their transitions durable."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.broker.transactions")
 
 Written: TypeAlias = Callable[[ErrorCode], None]
-"""Called once, on the store's thread: NONE, or NOT_COORDINATOR for what could not be written."""
+"""Called once, on the store's thread, with NONE, or NOT_COORDINATOR if the write failed."""
 
 
 class TransactionRegistry:
-    """Finds, makes, writes and removes transactional ids. Any thread may call it."""
+    """Finds, creates, writes and removes transactional ids. Any thread may call it."""
 
     def __init__(self, store: Store, ledger: Ledger | None = None) -> None:
         self._store = store
         self._ledger = ledger or Ledger("transactional ids")
-        # Protects the map of transactions; each has a lock of its own.
+        # Protects the map of transactions; each has its own lock.
         self._lock = threading.Lock()
         self._transactions: dict[str, Transaction] = {}
 
@@ -60,7 +60,7 @@ class TransactionRegistry:
             self._recount(transaction)
 
     def get(self, transactional_id: str) -> Transaction | None:
-        """The transactional id, if it is known."""
+        """Return the transactional id if it is known."""
         return self._transactions.get(transactional_id)
 
     def find(self, transactional_id: str) -> Transaction:
@@ -73,9 +73,9 @@ class TransactionRegistry:
         return transaction
 
     def add(self, transactional_id: str, record: TransactionRecord, owner: str = "") -> Transaction:
-        """A new transactional id, not durable yet; the existing one if another thread has added it.
+        """Add a transactional id, not durable yet; return the existing one if another thread has added it.
 
-        Raises KafkaError(POLICY_VIOLATION) where there is no room for a new one.
+        Raises KafkaError(POLICY_VIOLATION) if there is no room for a new one.
         """
         with self._lock:
             known = self._transactions.get(transactional_id)
@@ -90,9 +90,9 @@ class TransactionRegistry:
         return new
 
     def require_room(self, transaction: Transaction, partitions: int) -> None:
-        """Count so many more partitions of a transaction, which are about to be written. The caller holds its lock.
+        """Count partitions of a transaction that are about to be written. The caller holds its lock.
 
-        Raises KafkaError(POLICY_VIOLATION) where there is no room for them.
+        Raises KafkaError(POLICY_VIOLATION) if there is no room for them.
         """
         more_bytes = transaction.bytes_of(len(transaction.record.partitions) + partitions) - transaction.counted_bytes
         if more_bytes > 0:
@@ -101,7 +101,7 @@ class TransactionRegistry:
             transaction.counted_bytes += more_bytes
 
     def _recount(self, transaction: Transaction) -> None:
-        """The partitions of a transaction have changed. The caller holds its lock."""
+        """Count the changed partitions of a transaction. The caller holds its lock."""
         before, transaction.counted_bytes = transaction.counted_bytes, transaction.state_bytes
         if before != transaction.counted_bytes:
             self._ledger.add(transaction.owner, transaction.counted_bytes - before)
@@ -120,10 +120,11 @@ class TransactionRegistry:
         *,
         sync: bool = True,
     ) -> None:
-        """Write the record of a pending transition, and complete that once it is durable. The caller holds its lock.
+        """Write the record of a pending transition, and complete the transition once it is durable. The caller holds
+        its lock.
 
-        Further `statements` are committed together with it. Without `sync` a power cut may take it, as long as no
-        other write has followed.
+        Further `statements` are committed together with it. Without `sync` a power failure may undo it until a later
+        write is synced.
         """
         all_statements = [persistence.put(transaction.transactional_id, record), *statements]
         if transaction.state is ONGOING:
@@ -133,7 +134,7 @@ class TransactionRegistry:
     def write_added(
         self, transaction: Transaction, record: TransactionRecord, new: frozenset[TopicPartition], then: Written
     ) -> None:
-        """Write the `new` partitions of an open transaction, as `write` does. Its earlier partitions are not written
+        """Write the `new` partitions of an open transaction, like `write`. Its earlier partitions are not written
         again.
         """
         position = len(transaction.record.partitions)

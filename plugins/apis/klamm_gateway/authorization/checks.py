@@ -1,4 +1,4 @@
-"""The checks that rules are made of, and what becomes of a request."""
+"""The checks that rules consist of, and the possible verdicts on a request."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _OPERATIONS: Final = {
     ResourceType.GROUP: "READ DELETE DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS",
     ResourceType.CLUSTER: "CREATE ALTER DESCRIBE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS IDEMPOTENT_WRITE",
 }
-"""What can be done to a resource; Kafka's `AclEntry.supportedOperations`."""
+"""The operations on a resource; Kafka's `AclEntry.supportedOperations`."""
 
 
 class Forwarded(NamedTuple):
-    """The request goes to the node as `message`; `change` adds to its response what was denied."""
+    """The request goes to the node as `message`; `change` adds the denied parts to its response."""
 
     message: Any
     change: Change | None = None
@@ -73,23 +73,27 @@ def require_cluster(context: RequestContext, operation: AclOperation) -> None:
 
 
 def may(context: RequestContext, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
-    """Return True if the client may do this to a resource that it did not name, e.g. in a list. It is not recorded."""
+    """Return True if the client may perform the operation on a resource that it did not name, e.g. in a list. It is not
+    recorded.
+    """
     return context.authorize(operation, resource_type, name, log_if_denied=False, log_if_allowed=False)
 
 
 def suffices(context: RequestContext, operation: AclOperation) -> bool:
-    """Return True if the right on the cluster is there, which stands for others: its denial decides nothing."""
+    """Return True if the client has the right on the cluster, which replaces others: its denial decides nothing."""
     return context.authorize(operation, ResourceType.CLUSTER, CLUSTER_NAME, log_if_denied=False)
 
 
 def operations(context: RequestContext, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
-    """The bit field of what the client may do (KIP-430), in place of what the gateway's account may."""
+    """Return the bit field of the operations that the client may perform (KIP-430), instead of those of the gateway's
+    account.
+    """
     names = _OPERATIONS[resource_type].split()
     return sum(1 << AclOperation[each] for each in names if may(context, AclOperation[each], resource_type, name))
 
 
 def topic_of(element: Any, cluster: Cluster) -> str | None:
-    """The topic that an element of a request names, by its name or its id; None for an id that is not known."""
+    """Return the topic that an element of a request names, by its name or its id; None for an unknown id."""
     if isinstance(element, str):
         return element
     for field in _NAME_FIELDS:
@@ -117,10 +121,10 @@ def named(element: Any, _cluster: Cluster) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class EachOf:
-    """A rule for the elements of a list: denied ones are answered here, the others by the node, as one response.
+    """A rule for the elements of a list: denied ones are answered here, the others by the node, in one response.
 
-    `kind_of` gives an element's kind where not all are of one. `shape_version` gives the version whose error responses
-    name the elements, where that is not the request's. `first_operation` has to be allowed besides.
+    `kind_of` returns an element's resource type if not all elements have the same. `shape_version` is the version whose
+    error responses name the elements, if that is not the request's. `first_operation` must also be allowed.
     """
 
     request_field: str
@@ -161,7 +165,7 @@ class EachOf:
         return (first is None or context.authorize(first, kind, name)) and context.authorize(self.operation, kind, name)
 
     def _refused(self, message: Any, api_version: int, denied: dict[ErrorCode, list[Any]]) -> Any:
-        """The response for the denied elements. Raises KafkaError if the client waits for none."""
+        """Return the response for the denied elements. Raises KafkaError if the client expects no response."""
         refused: Any = None
         for code, elements in denied.items():
             part = with_field(message, self.request_field, elements)
@@ -179,14 +183,14 @@ class EachOf:
 
 
 def with_field(message: Any, field: str, value: Any) -> Any:
-    """A copy of the message with another value of one field; observers keep the message as it came."""
+    """Return a copy of the message with another value in one field; observers keep the original message."""
     changed = copy(message)
     setattr(changed, field, value)
     return changed
 
 
 def then(verdict: Verdict, change: Change) -> Verdict:
-    """The verdict with a change of what the node answers, before the denied elements are added."""
+    """Return the verdict with a change of the node's response that is made before the denied elements are added."""
     if isinstance(verdict, LocalAnswer):
         return verdict
     before = verdict.change

@@ -1,4 +1,4 @@
-"""Metadata: topics that the client may describe. What it may not create is not created for it."""
+"""Metadata: the topics that the client may describe. Topics that it may not create are not created for it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _FIRST_VERSION_WITHOUT_CREATION: Final = 4
 
 
 def authorize_metadata(message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
-    """Denied names are not asked for; of all topics, and of ids, the response is filtered.
+    """Remove denied names from the request; of a request for all topics or for ids, filter the response.
 
-    Before version 4 a request for names has them created. Then all topics are asked for, which creates none.
+    Before version 4 a request for names creates them. In this case all topics are requested, which creates none.
     """
     wanted = message.topics
     only: dict[str, None] | None = None
@@ -63,7 +63,7 @@ def _visible(topic: Any, ids: frozenset[bytes], context: RequestContext) -> bool
     if not topic.name or may(context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name):
         return True
     if topic.topic_id in ids:
-        # Asked for by id: the client does not learn the name.
+        # Requested by id: the client must not learn the name.
         topic.error_code, topic.name, topic.partitions = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), None, []
         topic.topic_authorized_operations = NOT_REQUESTED
         return True

@@ -80,7 +80,7 @@ def _several_groups(message: Any, context: RequestContext, cluster: Cluster) -> 
 
 
 def _split(topics: Any, context: RequestContext, cluster: Cluster) -> tuple[Any, list[Any]]:
-    """Allowed and denied topics; None are all, of which the response is filtered."""
+    """Return allowed and denied topics; None means all topics, and the response is filtered."""
     if topics is None:
         return None, []
     allowed: list[Any] = []

@@ -1,4 +1,4 @@
-"""`RULES`: what each API needs. An API without a rule needs ALTER on the cluster."""
+"""`RULES`: the permissions that each API needs. An API without a rule needs ALTER on the cluster."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _FETCH_WITH_NAMES: Final = 12
 
 
 def authorize(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
-    """Apply the rule of the request's API. Raises KafkaError for one that is denied as a whole."""
+    """Apply the rule of the request's API. Raises KafkaError if the whole request is denied."""
     return RULES.get(context.api_key, _alter_cluster)(message, context, cluster)
 
 
@@ -78,7 +78,7 @@ def _group(operation: AclOperation, message: Any, context: RequestContext, _clus
 
 
 def _after(check: Callable[[Any, RequestContext], None], rule: Rule) -> Rule:
-    """A check of the request as a whole, and then a rule."""
+    """Return a rule that first checks the whole request, and then applies another rule."""
 
     def both(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
         check(message, context)
@@ -104,7 +104,7 @@ def _may_commit_in_transaction(message: Any, context: RequestContext) -> None:
 def _fetch(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
     state = message.replica_state
     if message.replica_id >= 0 or (state is not None and state.replica_id >= 0):
-        # A follower reads what is not committed yet, and its leader counts it as a replica.
+        # A follower reads uncommitted records, and its leader counts it as a replica.
         require_cluster(context, _OP.CLUSTER_ACTION)
     # Without a session at the node: each request names all its partitions, and each is checked each time.
     whole = with_field(with_field(message, "session_epoch", _NO_SESSION), "session_id", 0)
@@ -127,7 +127,9 @@ def _find_coordinator(message: Any, context: RequestContext, cluster: Cluster) -
 def _filtered(
     whole: AclOperation | None, field: str, id_field: str, kind: ResourceType
 ) -> Callable[[Any, RequestContext, Cluster], Verdict]:
-    """A list of everything: what the client may describe of it, unless it may do `whole` to the cluster."""
+    """Return a rule for a list of everything: filter it to what the client may describe, unless it may do `whole` to
+    the cluster.
+    """
 
     def rule(message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
         if whole is not None and suffices(context, whole):
@@ -145,7 +147,7 @@ def _filtered(
 
 
 def _unless_whole(whole: AclOperation, rule: Rule) -> Rule:
-    """A rule for those who may not do `whole` to the cluster."""
+    """Return a rule that applies only to clients that may not do `whole` to the cluster."""
 
     def either(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
         return Forwarded(message) if suffices(context, whole) else rule(message, context, cluster)
@@ -191,7 +193,7 @@ def _add_partitions_to_txn(message: Any, context: RequestContext, _cluster: Clus
     denied = {topic.name for topic in topics if not context.authorize(_OP.WRITE, _TOPIC, topic.name)}
     if not denied:
         return Forwarded(message)
-    # All or none: the others are not attempted.
+    # All or none: if one is denied, the others are not attempted.
     results = []
     for topic in topics:
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if topic.name in denied else ErrorCode.OPERATION_NOT_ATTEMPTED
@@ -236,7 +238,7 @@ def _offset_delete(message: Any, context: RequestContext, _cluster: Cluster) -> 
     if not denied:
         return Forwarded(message)
 
-    # As in Kafka, the group has the first word, also if all topics are denied.
+    # As in Kafka, a denied group is reported first, even if all topics are denied.
     def add(response: Any) -> Any:
         if not response.error_code:
             response.topics.extend(denied)
@@ -280,7 +282,7 @@ def _describe_topic_partitions(message: Any, context: RequestContext, cluster: C
         return then(EachOf("topics", "topics", _OP.DESCRIBE)(message, context, cluster), own_operations)
 
     def check_cursor(response: Any) -> Any:
-        # Where the next page begins names a topic, too, and the node needs its name.
+        # The cursor of the next page names a topic too, and the node needs its name.
         cursor = response.next_cursor
         if cursor is not None and not may(context, _OP.DESCRIBE, _TOPIC, cursor.topic_name):
             raise denial(_TOPIC)

@@ -1,4 +1,6 @@
-"""Rules of requests whose responses name topics that the request does not: of a group, or of a transaction."""
+"""Rules for requests whose responses name topics that the request does not name: those of a group, or of a
+transaction.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,8 @@ def _deny(group: Any) -> None:
 def authorize_share_fetch(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
     """READ on the group and on all topics, also those that the node's session has from earlier requests.
 
-    A client that knows a member's id may continue its session, and rights may have ended since that was opened.
+    A client that knows a member's id may continue its session, and permissions may have been withdrawn since it was
+    opened.
     """
     require(context, _OP.READ, _GROUP, message.group_id)
     require_topics(context, cluster, _OP.READ, message.topics)
@@ -89,14 +92,16 @@ def authorize_share_fetch(message: Any, context: RequestContext, cluster: Cluste
 
 
 def authorize_share_offsets(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
-    """DESCRIBE on each group and named topic; of all topics of a group, those that may be described are shown."""
+    """DESCRIBE on each group and named topic; a request for all topics of a group returns those that may be
+    described.
+    """
     rule = EachOf("groups", "groups", _OP.DESCRIBE, _GROUP, lambda group, _: group.group_id)
     named_topics = {group.group_id: group.topics is not None for group in message.groups}
 
     def change(response: Any) -> Any:
         for group in response.groups:
             visible = []
-            # Only what the client has named is a decision.
+            # Only resources that the client has named are recorded as decisions.
             are_named = named_topics.get(group.group_id, False)
             decides = context.authorize if are_named else partial(may, context)
             for topic in group.topics:
@@ -122,7 +127,7 @@ def _deny_offsets(topic: Any) -> None:
 
 
 def authorize_described_transactions(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
-    """DESCRIBE on each transactional id; of its topics those are shown that may be described."""
+    """DESCRIBE on each transactional id; only topics that may be described are returned."""
     rule = EachOf("transactional_ids", "transaction_states", _OP.DESCRIBE, ResourceType.TRANSACTIONAL_ID, named)
 
     def change(response: Any) -> Any:

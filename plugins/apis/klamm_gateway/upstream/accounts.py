@@ -19,7 +19,7 @@ Find: TypeAlias = "Callable[[str], tuple[str, str] | None]"
 
 
 class Accounts:
-    """Keeps the latest accounts, as each keeps what was computed from its password. Any thread."""
+    """Keeps the latest accounts, because each keeps data computed from its password. Any thread."""
 
     def __init__(self, find: Find, mechanism: str, random_bytes: Callable[[int], bytes]) -> None:
         self._find = find
@@ -28,7 +28,7 @@ class Accounts:
         self._kept: dict[tuple[str, str], Account] = {}
 
     def of(self, principal: KafkaPrincipal) -> Account | None:
-        """The account of a principal; None if it has none. Raises UpstreamError for a function that fails."""
+        """Return the account of a principal; None if it has none. Raises UpstreamError if the function fails."""
         try:
             found = self._find(str(principal))
             if found is None:

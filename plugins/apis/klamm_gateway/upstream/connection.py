@@ -25,7 +25,7 @@ log = logging.getLogger("klamm.gateway")
 
 INTERNAL_ERROR: Final = "internal_error"
 _READ_BYTES: Final = 256 * 1024
-# Of a response that may become a stream, whose rest need not be read.
+# Size of the first read of a response that may become a stream, whose rest need not be read.
 _FIRST_BYTES: Final = 16 * 1024
 _SPLICED_FROM_BYTES: Final = 16 * 1024
 _GATHER: Final = 32
@@ -39,7 +39,9 @@ _buffers = threading.local()
 
 
 class UpstreamConnection:
-    """All methods are for the loop's thread. `lost` is called once, unless `close` or `finish` came first."""
+    """All methods must be called on the loop's thread. `lost` is called once, unless `close` or `finish` is called
+    first.
+    """
 
     def __init__(
         self,
@@ -63,12 +65,14 @@ class UpstreamConnection:
         self._when_sent: list[Callable[[], None]] = []
 
     def connect(self, addresses: Sequence[SocketAddress]) -> None:
-        """Begin with the first address; the others follow if it fails. `lost` gets a failure, perhaps at once."""
+        """Connect to the first address; the others follow if it fails. A failure is passed to `lost`, perhaps at
+        once.
+        """
         (family, where), self._others = addresses[0], addresses[1:]
         try:
             self._socket = socket.socket(family, socket.SOCK_STREAM)
         except OSError as error:
-            # No descriptor is left, or the family is not there.
+            # No descriptor is left, or the system does not have the address family.
             self.fail(UpstreamError("connection_failed", error.strerror or str(error)))
             return
         self._descriptor = self._socket.fileno()
@@ -82,28 +86,30 @@ class UpstreamConnection:
         self._watch(_WRITE)
 
     def send(self, frame: list[Buffer], exchange: Exchange | None) -> None:
-        """Send a request as soon as the node takes it."""
+        """Send a request as soon as the node accepts it."""
         self.protocol.send(frame, exchange)
         if self.protocol.state is UpstreamState.READY:
             self._guarded(self._write)
 
     def when_sent(self, callback: Callable[[], None]) -> None:
-        """Call back once all that `send` got has left, perhaps at once; not if the connection fails before that."""
+        """Call back once all bytes passed to `send` were sent, perhaps at once; not if the connection fails before
+        that.
+        """
         if self.protocol.has_unsent:
             self._when_sent.append(callback)
         else:
             callback()
 
     def resume(self) -> None:
-        """The client takes answers again."""
+        """Continue reading: the client accepts answers again."""
         if self._paused and self.protocol.state is not UpstreamState.CLOSED:
             self._paused = False
-            # TLS may hold bytes that make no socket readable.
+            # TLS may hold bytes for which the socket is not readable.
             self._guarded(self._read)
             self._update_interest()
 
     def finish(self) -> None:
-        """No client waits for answers: close, after what was sent has left."""
+        """Close after the queued bytes were sent, because no client waits for answers."""
         protocol = self.protocol
         if protocol.state is UpstreamState.READY and protocol.has_unsent:
             protocol.transition_to(UpstreamState.FINISHING)
@@ -120,7 +126,7 @@ class UpstreamConnection:
         self._give_back_descriptor()
 
     def _give_back_descriptor(self) -> None:
-        # Once it is closed its number may be another connection's.
+        # After closing, its number may belong to another connection.
         if self._interest >= 0:
             self._link.forget(self._descriptor)
             self._interest = -1
@@ -152,12 +158,12 @@ class UpstreamConnection:
             reason = "tls_failed" if isinstance(error, ssl.SSLError) else "connection_lost"
             self.fail(UpstreamError(reason, str(error)))
         except Exception as error:
-            # Whatever it was that could not be dealt with: the client must not wait for ever.
+            # Whatever the error was, the client must not wait for ever.
             log.exception("node %s: its connection failed", self._host)
             self.fail(UpstreamError(INTERNAL_ERROR, repr(error)))
 
     def fail(self, error: UpstreamError) -> None:
-        """Close it, and report why, unless it is closed already or no client waits for answers."""
+        """Close the connection and report the reason, unless it is closed already or no client waits for answers."""
         if self.protocol.state is UpstreamState.CONNECTING and self._others:
             self._give_back_descriptor()
             self.connect(self._others)
@@ -209,7 +215,7 @@ class UpstreamConnection:
                     sent = self._send_parts(list(islice(outgoing, _GATHER)), (), 0)
             except _WOULD_BLOCK:
                 break
-            # Bodies may be empty: such a buffer has left when those before it have.
+            # Bodies may be empty: such a buffer counts as sent when those before it were sent.
             while outgoing and sent >= len(outgoing[0]):
                 sent -= len(outgoing.popleft())
             if sent:
@@ -225,7 +231,7 @@ class UpstreamConnection:
                 callback()
 
     def _read(self) -> None:
-        """Take what has come, as long as the client takes the answers."""
+        """Read bytes as long as the client accepts the answers."""
         protocol = self.protocol
         buffer = _read_buffer()
         while protocol.state is not UpstreamState.CLOSED:
@@ -241,7 +247,7 @@ class UpstreamConnection:
                     protocol.passed(count)
                     if count:
                         if protocol.stream is not None and not protocol.unread_bytes:
-                            # What comes next has to be looked at, and has probably come.
+                            # The next bytes must be read, and have probably arrived.
                             continue
                         return
                 else:
@@ -257,13 +263,13 @@ class UpstreamConnection:
                     protocol.receive(buffer[:count])
                 finally:
                     if streaming and not self._link.can_send:
-                        # The client has not taken it all: the buffer is in use.
+                        # The client has not accepted all of it: the buffer is in use.
                         buffer = _read_buffer(fresh=True)
                 if protocol.outgoing:
                     self._write()
             if count == _FIRST_BYTES and protocol.stream is None and protocol.has_part:
                 continue
-            # A loop may have others to serve. TLS may hold bytes that make no socket readable.
+            # The loop may have other connections to serve. TLS may hold bytes for which the socket is not readable.
             if not (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()):
                 return
 

@@ -40,7 +40,8 @@ class _Question:
 
 
 class Conversation:
-    """Connected and logged in once it is made. It may take `timeout_s` seconds from its beginning to its last answer.
+    """A connection that is logged in when it is created. It may take `timeout_s` seconds from its start to its last
+    answer.
 
     Every method raises UpstreamError or OSError.
     """

@@ -1,4 +1,4 @@
-"""The files that the settings of a gateway name: what is wrong with them, before a start needs them."""
+"""The files that the settings of a gateway name: checks that find errors before a start needs them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from klamm.config import check_table, load_settings, read_tables
 
 
 def read_password(path: Path) -> str:
-    """The first line of a file. Raises OSError, and ValueError for what is no password; it repeats nothing of it."""
+    """Return the first line of a file. Raises OSError, and ValueError for an invalid password, without quoting it."""
     try:
         password = path.read_bytes().partition(b"\n")[0].rstrip(b"\r").decode()
     except UnicodeDecodeError as error:
@@ -36,7 +36,7 @@ def read_accounts(file: Path) -> dict[str, tuple[str, str]]:
     tables, _text = read_tables(file)
     for principal, table in tables.items():
         if not isinstance(table, dict) or check_table(AccountSettings, table):
-            # Says the line too; it reads the file again.
+            # The error names the line too; it reads the file again.
             load_settings(file, (principal,), AccountSettings)
     return {principal: (table["username"], table["password"]) for principal, table in tables.items()}
 
@@ -61,7 +61,7 @@ def _check_truststore(path: Path) -> None:
 
 
 def _check_keystore(path: Path) -> None:
-    # Without an answer of its own OpenSSL asks the terminal for the password of an encrypted key.
+    # Without a callback, OpenSSL asks the terminal for the password of an encrypted key.
     ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(path, password=lambda: "")
 
 

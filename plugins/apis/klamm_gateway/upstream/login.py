@@ -25,7 +25,7 @@ class SaslExchange(ABC):
 
     @abstractmethod
     def respond(self, challenge: bytes) -> bytes | None:
-        """The answer to a node's message; None if the exchange is complete. Raises UpstreamError."""
+        """Return the answer to a node's message; None if the exchange is complete. Raises UpstreamError."""
 
 
 class PlainExchange(SaslExchange):
@@ -43,7 +43,7 @@ class PlainExchange(SaslExchange):
 
 
 class ScramExchange(SaslExchange):
-    """Proves the password, and has the node prove that it knows the account."""
+    """Proves the password, and checks the node's proof that it knows the account."""
 
     def __init__(self, account: Account, nonce: str) -> None:
         self._account = account
@@ -57,7 +57,7 @@ class ScramExchange(SaslExchange):
         return f"n,,{self._first_bare}".encode()
 
     def respond(self, challenge: bytes) -> bytes | None:
-        """The proof, and then nothing. Raises UpstreamError for a node that does not know the account."""
+        """Return the proof, and then nothing. Raises UpstreamError for a node that does not know the account."""
         fields = _fields(challenge)
         if self._server_signature:
             if not hmac.compare_digest(_decoded(fields.get("v", "")), self._server_signature):
@@ -66,7 +66,7 @@ class ScramExchange(SaslExchange):
         nonce, iterations = fields.get("r", ""), fields.get("i", "")
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce) or not _NUMBER.fullmatch(iterations):
             raise UpstreamError("authentication_failed", "the node's first SCRAM message is not valid")
-        # They are computed on the network thread: no more than Kafka gives a user.
+        # They are computed on the network thread: at most as many as Kafka gives to a user.
         if not MIN_ITERATIONS <= int(iterations) <= MAX_ITERATIONS:
             raise UpstreamError(
                 "authentication_failed",
@@ -86,7 +86,7 @@ class ScramExchange(SaslExchange):
 class Account:
     """An account at the nodes: the gateway's own, or a principal's.
 
-    What was computed from its password is kept: it takes a millisecond or more.
+    Data computed from its password is kept: computing it takes a millisecond or more.
     """
 
     def __init__(self, mechanism: str, username: str, password: str, random_bytes: Callable[[int], bytes]) -> None:
@@ -98,7 +98,7 @@ class Account:
 
     @property
     def scram(self) -> ScramMechanism:
-        """The SCRAM mechanism. Raises ValueError if it is another one."""
+        """Return the SCRAM mechanism. Raises ValueError for another mechanism."""
         return ScramMechanism.named(self.mechanism)
 
     def begin(self) -> SaslExchange:

@@ -24,24 +24,24 @@ _AUTHENTICATE_VERSION: Final = 1
 _LOGIN_ID: Final = -1
 _STREAM_RESPONSES_FROM_BYTES: Final = 96 * 1024
 _BEGINNING_BYTES: Final = 9
-"""Correlation id, no tagged fields, throttle time: as much of a stream has to be there before it is passed on."""
+"""Correlation id, no tagged fields, throttle time: the part of a stream that must arrive before it is forwarded."""
 # A system call for one buffer costs less than one for several.
 _JOIN_UP_TO_BYTES: Final = 32 * 1024
 MAX_WHOLE_BYTES: Final = 100 * 1024 * 1024
-"""A response that has to be decoded, or that comes before the login, may have this size."""
+"""Maximum size of a response that must be decoded, or that comes before the login is complete."""
 
 
 class Walk(Protocol):
     """Looks at the bytes of a response while they pass. Methods raise WireError."""
 
     unread_bytes: int
-    """So many may pass unseen."""
+    """Number of bytes that may be skipped."""
 
     def feed(self, data: Buffer) -> None:
         """The next bytes."""
 
     def passed(self, count: int) -> None:
-        """So many of the `unread_bytes` have passed."""
+        """Note that this many of the `unread_bytes` were skipped."""
 
 
 class Exchange(Protocol):
@@ -59,13 +59,13 @@ class Exchange(Protocol):
         """Return the walk over a body of that size that is about to be streamed, if there is one."""
 
     def began(self, body: bytes, stream: ResponseStream) -> None:
-        """The beginning of a response whose rest arrives in a stream; only if `streams`."""
+        """Handle the beginning of a response whose rest arrives in a stream; only called if `streams`."""
 
 
 class UpstreamProtocol:
-    """`outgoing` are the bytes to send, in order; `ready` is called once requests may leave.
+    """`outgoing` are the bytes to send, in order; `ready` is called once requests may be sent.
 
-    A method that raises UpstreamError has found the connection unusable; the caller closes it.
+    If a method raises UpstreamError, the connection is unusable; the caller closes it.
     """
 
     def __init__(self, account: Account | None, client_id: str, ready: Callable[[], None]) -> None:
@@ -83,7 +83,7 @@ class UpstreamProtocol:
         self.stream: ResponseStream | None = None
         self._walk: Walk | None = None
         self.was_ready = False
-        """Whether requests could leave."""
+        """True if requests could be sent."""
 
     def transition_to(self, state: UpstreamState) -> None:
         """Change the state. Raises IllegalTransitionError for a transition that is not in the table."""
@@ -92,7 +92,7 @@ class UpstreamProtocol:
         self.state = state
 
     def secured(self) -> None:
-        """The connection stands, and its TLS if it has any: log in."""
+        """Log in: the connection is established, with TLS if configured."""
         if self._account is None:
             self._begin()
             return
@@ -102,7 +102,7 @@ class UpstreamProtocol:
         self._put_login(sasl_handshake.API_KEY, _HANDSHAKE_VERSION, request.encode(_HANDSHAKE_VERSION))
 
     def send(self, frame: list[Buffer], exchange: Exchange | None) -> None:
-        """Send a request, now or once the login is done. Without an exchange there is no response to it."""
+        """Send a request, now or once the login is complete. Without an exchange no response is expected."""
         size_bytes = sum(map(len, frame))
         parts: list[Buffer] = [_SIZE.pack(size_bytes), *frame]
         if size_bytes <= _JOIN_UP_TO_BYTES:
@@ -116,12 +116,12 @@ class UpstreamProtocol:
 
     @property
     def has_unsent(self) -> bool:
-        """Return True if bytes of requests have not left."""
+        """Return True if bytes of requests were not sent yet."""
         return bool(self.outgoing or self._waiting)
 
     @property
     def is_idle(self) -> bool:
-        """Return True if nothing is under way."""
+        """Return True if nothing is in progress."""
         return not self.exchanges and not self.has_unsent and self.stream is None
 
     @property
@@ -135,7 +135,9 @@ class UpstreamProtocol:
         return bool(self._rest)
 
     def receive(self, data: memoryview) -> None:
-        """Take what the node has sent; a `ResponseStream` may keep a part of the buffer. Raises UpstreamError."""
+        """Handle bytes that the node has sent; a `ResponseStream` may keep a part of the buffer. Raises
+        UpstreamError.
+        """
         position = 0
         if self.stream is not None:
             position = min(self.stream.remaining, len(data))
@@ -169,16 +171,16 @@ class UpstreamProtocol:
 
     @property
     def unread_bytes(self) -> int:
-        """So many bytes of the stream need not be seen."""
+        """Return the number of bytes of the stream that may be skipped."""
         if self.stream is None:
             return 0
         if self._walk is None:
             return self.stream.remaining
-        # The last byte is seen before it passes: with it the request ends, and by then it is known whether all fits.
+        # The last byte is never skipped: it ends the request, when all lengths must have been checked.
         return min(self._walk.unread_bytes, self.stream.remaining - 1)
 
     def passed(self, count: int) -> None:
-        """So many bytes of the stream have passed by another way. Raises UpstreamError."""
+        """Note that this many bytes of the stream were transferred in another way. Raises UpstreamError."""
         assert self.stream is not None
         if self._walk is not None and count:
             try:
@@ -189,7 +191,7 @@ class UpstreamProtocol:
             self.stream = None
 
     def _take_frame(self, data: memoryview, position: int) -> int:
-        """The position behind what was taken; the same if more has to come."""
+        """Return the position after the handled bytes; the same position if more bytes are needed."""
         frame_bytes: int
         frame_bytes, correlation_id = _HEAD.unpack_from(data, position)
         _check_size(frame_bytes)
@@ -199,7 +201,7 @@ class UpstreamProtocol:
             if exchange is None:
                 self._continue_login(bytes(data[begin + 4 : end]))
             else:
-                # First: an exchange that is not answered has to stay, to be lost with the connection.
+                # First: an exchange without an answer must stay, so that it is lost with the connection.
                 body = _body(exchange, data[begin:end])
                 self.exchanges.popleft()
                 exchange.completed(body)
@@ -224,7 +226,7 @@ class UpstreamProtocol:
         return len(data)
 
     def _expected(self, correlation_id: int) -> Exchange | None:
-        """The exchange of the next response, None for one of the login."""
+        """Return the exchange of the next response, None for a response of the login."""
         if self.state is UpstreamState.LOGIN:
             expected, exchange = _LOGIN_ID, None
         elif self.exchanges:

@@ -1,4 +1,4 @@
-"""`Questions`: what a thread that may wait asks the nodes of the cluster."""
+"""`Questions`: sends requests to the nodes of the cluster, on a thread that may wait."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from klamm_gateway.upstream.states import UpstreamError
 log = logging.getLogger("klamm.gateway")
 
 SOFTWARE: Final = "klamm-gateway"
-"""What the gateway calls itself at the nodes: its client id and its software (KIP-511)."""
+"""The gateway's name in requests to the nodes: its client id and its software (KIP-511)."""
 T = TypeVar("T")
 Address = tuple[str, int]
 
 
 class Questions:
-    """Used by one thread. Failures are logged, and counted by their reason. `timeout_s` is that of one conversation."""
+    """Used by one thread. Failures are logged, and counted by their reason. `timeout_s` is the timeout of one
+    conversation.
+    """
 
     def __init__(
         self,
@@ -42,10 +44,10 @@ class Questions:
     def ask_any(self, question: Callable[[Conversation], T], ending: threading.Event) -> T | None:
         """Ask the node that answered last, then the other known ones, then those of `bootstrap`, until one answers.
 
-        None if none does, or if `ending` is set.
+        Returns None if none does, or if `ending` is set.
         """
         known = [(node.host, node.port) for node in self._cluster.layout.nodes.values()]
-        # A node that does not answer at all takes the whole timeout, each time: not it first.
+        # A node that does not answer costs the whole timeout, each time: so it is not asked first.
         first = [each for each in self._answered_last if each in known]
         for address in dict.fromkeys((*first, *known, *self._bootstrap)):
             if ending.is_set():
@@ -57,7 +59,7 @@ class Questions:
         return None
 
     def ask(self, address: Address, question: Callable[[Conversation], T]) -> T | None:
-        """Ask one node. None if it does not answer."""
+        """Ask one node. Returns None if it does not answer."""
         where = f"{address[0]}:{address[1]}"
         try:
             with Conversation(*address, self._security(), SOFTWARE, self._timeout_s) as conversation:

@@ -1,4 +1,4 @@
-"""`Security`: how to trust nodes and to log in to them: TLS and account; made once, read by every connection."""
+"""`Security`: the TLS settings and the account for connections to nodes; created once, read by every connection."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from klamm_gateway.upstream.accounts import Accounts
 
 SocketAddress: TypeAlias = "tuple[int, tuple[Any, ...]]"
-"""Family and address, as `socket.connect` takes it."""
+"""Family and address in the form that `socket.connect` expects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """`context` is None without TLS, `account`, the gateway's own, without SASL.
+    """`context` is None without TLS; `account`, the gateway's own, is None without SASL.
 
-    `accounts` are those of principals, None where clients have none of their own. With `passes_login` they log in
-    themselves.
+    `accounts` are those of principals, None if clients have no accounts of their own. With `passes_login` clients log
+    in themselves.
     """
 
     context: ssl.SSLContext | None
@@ -35,7 +35,7 @@ class Security:
     passes_login: bool = False
 
     def account_of(self, principal: KafkaPrincipal) -> Account | None:
-        """Return the account that logs in for a client; None is no account. Raises UpstreamError for a principal
+        """Return the account that logs in for a client; None means no account. Raises UpstreamError for a principal
         without an account.
         """
         if self.passes_login:

@@ -7,7 +7,7 @@ from typing import Final
 
 
 class IllegalTransitionError(Exception):
-    """A transition that the table does not allow: a bug, which closes the connection."""
+    """Raised for a transition that is not in the table: a bug, which closes the connection."""
 
 
 class UpstreamState(enum.Enum):
@@ -15,7 +15,7 @@ class UpstreamState(enum.Enum):
 
     ```
     CONNECTING ──► HANDSHAKE ──► LOGIN ──► READY ──► FINISHING ──► CLOSED
-         │           (TLS)       (SASL)     ▲  (what was sent leaves; no client waits for answers)
+         │           (TLS)       (SASL)     ▲  (queued bytes are sent; no client waits for answers)
          └──────────────────────────────────┘ (any state may end in CLOSED)
     ```
     """

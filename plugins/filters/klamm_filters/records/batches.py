@@ -11,15 +11,15 @@ from klamm.wire.records import Record
 from klamm_filters.records.keys import NONCE_BYTES, TAG_BYTES, DecryptionError, KeyRing
 
 HEADER: Final = "klamm-encryption"
-"""The header of a record whose value is encrypted."""
+"""The header of a record with an encrypted value."""
 _HEADER_BYTES: Final = HEADER.encode()
 _PURPOSE: Final = b"klamm record value"
 
 
 def _bound_to(header: bytes, topic: str, key: bytes | None) -> bytes:
-    """Return what a value is bound to: format, algorithm, key id and data key, its topic, its record's key.
+    """Return the data to which a value is bound: format, algorithm, key id and data key, its topic, its record's key.
 
-    The first three and the data key are in the header. Lengths stand before what may have any.
+    The first three and the data key are in the header. Data of variable length follow their length.
     """
     name = topic.encode()
     lengths = len(header).to_bytes(4, "big"), len(name).to_bytes(4, "big")
@@ -29,7 +29,7 @@ def _bound_to(header: bytes, topic: str, key: bytes | None) -> bytes:
 def refuse_header(records: PartitionRecords) -> None:
     """Raise KafkaError if a produced record has the header of encryption.
 
-    Of nearly all batches a search says that none has it; only the others are walked.
+    Most batches do not contain its name, which a search finds out; only the others are walked.
     """
     if records.contains(_HEADER_BYTES):
         for record in records:
@@ -42,9 +42,9 @@ def _refuse_header(record: Record) -> None:
 
 
 def encrypt(records: PartitionRecords, topic: str, ring: KeyRing) -> None:
-    """Encrypt the values of a produced batch; records without a value have none afterwards either.
+    """Encrypt the values of a produced batch; null values stay null.
 
-    Raises KafkaError for what is no batch, and for a record that has the header of encryption already.
+    Raises KafkaError for an invalid batch, and for a record that has the header of encryption already.
     """
     key = ring.data_key(records.count)
 
@@ -60,9 +60,9 @@ def encrypt(records: PartitionRecords, topic: str, ring: KeyRing) -> None:
 
 
 def decrypt(records: PartitionRecords, topic: str, ring: KeyRing, *, plain_passes: bool) -> None:
-    """Give the values of fetched batches as they were produced.
+    """Restore the values of fetched batches as they were produced.
 
-    Raises UnknownKeyError, DecryptionError, and KafkaError for what is no batch.
+    Raises UnknownKeyError, DecryptionError, and KafkaError for an invalid batch.
     """
     records.change(lambda record: _decrypted(record, topic, ring.cipher_of, plain_passes))
 

@@ -23,10 +23,10 @@ _GROWN: Final = (
 
 
 class RecordEncryption(RequestFilter):
-    """Encrypts the values of Produce and decrypts those of Fetch and ShareFetch, in the topics that it is for.
+    """Encrypts the values of Produce and decrypts those of Fetch and ShareFetch, in the configured topics.
 
-    A value is bound to the name of its topic, and no producer sends the header of encryption, to whatever topic. A
-    value that cannot be encrypted is not written, and one that cannot be decrypted is not sent: the partition gets an
+    A value is bound to the name of its topic, and no producer may send the header of encryption, to any topic. A value
+    that cannot be encrypted is not written, and a value that cannot be decrypted is not sent: the partition gets an
     error instead.
     """
 
@@ -112,7 +112,7 @@ class RecordEncryption(RequestFilter):
             self._names.learn(response)
             return response
         for topic in response.responses:
-            # An id whose name is not known may be that of a topic that is encrypted, and is bound to its name.
+            # An id without a known name may belong to an encrypted topic, whose values are bound to its name.
             name = self._names.find(getattr(topic, "topic", ""), topic.topic_id, context)
             if name is not None and self._is_wanted(name) is None:
                 continue
@@ -123,7 +123,7 @@ class RecordEncryption(RequestFilter):
         return response
 
     def _explain(self, response: Any, context: RequestContext) -> None:
-        """Say of batches that the broker found too large that they have grown."""
+        """Add to the broker's error about batches that are too large that encryption has made them larger."""
         for topic in response.responses:
             for partition in topic.partition_responses:
                 if partition.error_code == ErrorCode.MESSAGE_TOO_LARGE:

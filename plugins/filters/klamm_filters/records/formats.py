@@ -1,4 +1,4 @@
-"""Checks of keys and values: functions from bytes to what is wrong, in a few words, or None."""
+"""Checks of keys and values: functions from bytes to a short description of the error, or None."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from klamm import clipped
 Check = Callable[[bytes], "str | None"]
 
 MAX_JSON_BYTES: Final = 8 * 1_048_576
-"""Of one text. Python takes up to eight times as much to read it, with the interpreter held."""
+"""Maximum size of one text. Python needs up to eight times as much memory to parse it, and holds the interpreter
+meanwhile.
+"""
 _UTF8_PIECE_BYTES: Final = 1_048_576
 
 
 def check_of(kind: str, schema: Path | None) -> Check | None:
-    """The check of a rule's key or value; None if everything passes. Raises as `load_schema`."""
+    """Return the check of a rule's key or value; None if all values pass. Raises the errors of `load_schema`."""
     if schema is not None:
         return _SchemaCheck(load_schema(schema))
     return {"any": None, "utf8": _utf8_problem, "json": _json_problem}[kind]
 
 
 def load_schema(path: Path) -> Any:
-    """The validator of a JSON Schema, of the draft that its `$schema` names, else 2020-12.
+    """Return the validator of a JSON Schema, of the draft that its `$schema` names, else 2020-12.
 
-    Raises OSError, ImportError, and ValueError for what is no schema.
+    Raises OSError, ImportError, and ValueError for an invalid schema.
     """
     try:
         schema = json.loads(path.read_text(encoding="utf-8"))
@@ -53,7 +55,7 @@ def load_schema(path: Path) -> Any:
 
 
 def _unique_items(validator: Any, is_wanted: Any, items: Any, _schema: Any) -> Iterator[Exception]:
-    """Check `uniqueItems` in one pass: the library compares each object with each other one."""
+    """Check `uniqueItems` in one pass: the library compares all pairs of objects."""
     from jsonschema import ValidationError
 
     if is_wanted and validator.is_type(items, "array"):
@@ -63,7 +65,7 @@ def _unique_items(validator: Any, is_wanted: Any, items: Any, _schema: Any) -> I
 
 
 def _with_whole_numbers(value: Any) -> Any:
-    """Return a value of JSON with 1 for 1.0, which is the same number."""
+    """Return a value of JSON with 1 instead of 1.0, which is the same number."""
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
     if isinstance(value, list):
@@ -74,12 +76,12 @@ def _with_whole_numbers(value: Any) -> Any:
 
 
 def elements_of(content: bytes) -> int:
-    """About as many values as JSON has, in no more time than a search takes."""
+    """Return the approximate number of values in JSON, in about the time of a search."""
     return content.count(b",") + content.count(b"[") + content.count(b"{")
 
 
 def _utf8_problem(content: bytes) -> str | None:
-    # In pieces: a text takes up to four times as much as its bytes.
+    # In pieces: a text may need four times as much memory as its bytes.
     decoder = getincrementaldecoder("utf-8")()
     try:
         for start in range(0, len(content), _UTF8_PIECE_BYTES):
@@ -108,13 +110,15 @@ def _whole(text: str) -> int:
     except OverflowError:
         raise ValueError("a number is too large") from None
     except ValueError:
-        # Python reads no more digits than that, as they take long.
+        # Python parses no more digits than that, because they take long.
         raise ValueError("a number has too many digits") from None
     return number
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the members of an object. Raises ValueError if two have one name, as readers differ in which they take."""
+    """Return the members of an object. Raises ValueError if two have one name, because parsers differ in the one they
+    choose.
+    """
     members = dict(pairs)
     if len(members) < len(pairs):
         raise ValueError("a name occurs twice in an object")
@@ -127,7 +131,7 @@ _DECODER: Final = json.JSONDecoder(
 
 
 def _parsed(content: bytes) -> Any:
-    """Raises ValueError for what is no JSON (RFC 8259) in UTF-8, or too large, or too deep."""
+    """Raises ValueError for invalid JSON (RFC 8259), invalid UTF-8, and JSON that is too large or too deep."""
     if len(content) > MAX_JSON_BYTES:
         raise ValueError(f"more than {MAX_JSON_BYTES} bytes")
     try:

@@ -33,7 +33,7 @@ _KEPT_DATA_KEYS: Final = 1000
 
 
 class UnknownKeyError(Exception):
-    """A value was encrypted with a key that is not among the configured ones."""
+    """Raised if a value was encrypted with a key that is not among the configured ones."""
 
 
 class DecryptionError(Exception):
@@ -42,15 +42,15 @@ class DecryptionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Key encryption keys by id; `current` is that of new data keys."""
+    """Key encryption keys by id; `current` is the key for new data keys."""
 
     current: str
     by_id: Mapping[str, bytes]
 
 
 def checked_keys(content: Mapping[str, Any]) -> Keys:
-    """Check the content of a file or the result of a function: `current`, and `keys`, of bytes or base64. Raises
-    ValueError; shows no key.
+    """Check the content of a file or the result of a function: `current`, and `keys`, as bytes or base64. Raises
+    ValueError; its text contains no key.
     """
     unknown = set(content) - {"current", "keys"}
     if unknown:
@@ -93,7 +93,7 @@ def read_keys(path: Path) -> Keys:
 
 
 def call_for_keys(function: str) -> Keys:
-    """The keys that `module:function` returns. Raises what that raises, and ValueError."""
+    """Return the keys from `module:function`. Raises the errors of the function, and ValueError."""
     module, _, name = function.partition(":")
     try:
         return checked_keys(getattr(importlib.import_module(module), name)())
@@ -102,7 +102,7 @@ def call_for_keys(function: str) -> Keys:
 
 
 class DataKey:
-    """Encrypts values; `header` is the header of their records, which says how to decrypt them."""
+    """Encrypts values; `header` is the header of their records, which describes how to decrypt them."""
 
     def __init__(self, header: bytes, cipher: AESGCM, made_ns: int) -> None:
         self.header = header
@@ -112,7 +112,7 @@ class DataKey:
 
 
 class KeyRing:
-    """Makes, wraps and unwraps data keys. Any thread may call it."""
+    """Creates, wraps and unwraps data keys. Any thread may call it."""
 
     def __init__(
         self, keys: Keys, clock: Clock, random_bytes: Callable[[int], bytes], max_records: int, max_age_ms: int
@@ -130,7 +130,7 @@ class KeyRing:
         self._unwrapped: OrderedDict[bytes, AESGCM] = OrderedDict()
 
     def data_key(self, values: int) -> DataKey:
-        """The data key for so many values more."""
+        """Return the data key for this many further values."""
         now_ns = self._clock.monotonic_ns()
         with self._lock:
             key = self._newest
@@ -146,7 +146,7 @@ class KeyRing:
         return DataKey(head + nonce + wrapped, self._cipher(data_key), now_ns)
 
     def nonce(self) -> bytes:
-        """A new one, drawn at random: a data key is used for far fewer values than would repeat one."""
+        """Return a random nonce: a data key is used for far fewer values than would make a repetition likely."""
         return self._random_bytes(NONCE_BYTES)
 
     def cipher_of(self, header: bytes) -> AESGCM:

@@ -1,4 +1,4 @@
-"""Partitions of a Produce that a filter refuses: they are taken out of the request, and put into its response."""
+"""Partitions of a Produce that a filter refuses: they are removed from the request, and added to its response."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Refusal:
 
 
 Check = Callable[[Any, Any], "Refusal | None"]
-"""`(topic, partition)` of a ProduceRequest to the refusal, None if it may pass; it may change the partition."""
+"""Returns the refusal of a partition of a ProduceRequest, None if it may pass; it may change the partition."""
 
 
 class RefusedPartitions:
-    """One for each filter. As in Kafka, a partition that is refused does not keep the others from being written."""
+    """One for each filter. As in Kafka, a refused partition does not prevent others from being written."""
 
     def __init__(self) -> None:
         self._refused: WeakKeyDictionary[RequestContext, list[TopicProduceResponse]] = WeakKeyDictionary()
@@ -40,7 +40,7 @@ class RefusedPartitions:
         return len(self._refused)
 
     def take_out(self, request: ProduceRequest, context: RequestContext, check: Check) -> ProduceRequest | Answer:
-        """Return the request for the broker without refused partitions, or the answer if nothing is left.
+        """Return the request for the broker without refused partitions, or the response if nothing is left.
 
         Raises KafkaError for a request without a response, which closes the connection.
         """
@@ -59,12 +59,12 @@ class RefusedPartitions:
         request.topic_data = [topic for topic in request.topic_data if topic.partition_data]
         if not request.topic_data:
             return Answer(ProduceResponse(responses=refused))
-        # Requests of one connection may wait together, also with one correlation id.
+        # Several requests of one connection may wait, even with the same correlation id.
         self._refused[context] = refused
         return request
 
     def put_back(self, response: ProduceResponse, context: RequestContext) -> ProduceResponse:
-        """The response with what `take_out` has refused."""
+        """Return the response with the partitions that `take_out` has refused."""
         refused = self._refused.pop(context, [])
         written = {(topic.name, topic.topic_id): topic for topic in response.responses} if refused else {}
         for topic in refused:

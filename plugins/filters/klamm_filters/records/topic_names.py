@@ -29,16 +29,17 @@ _LEARNED_FROM: Final = (ApiKey.METADATA, ApiKey.CREATE_TOPICS, ApiKey.DESCRIBE_T
 _MAX_NAMES: Final = 100_000
 _KEPT_VERDICTS: Final = 10_000
 _LONGEST_NAME: Final = 249
-"""No topic has a longer one. A client may send any, and what is found for it is not kept."""
+"""Maximum length of a topic name. A client may send longer ones, but results for them are not cached."""
 _REFUSED: Final = ""
 _LINES_PER_MINUTE: Final = 5
 
 
 class TopicNames:
-    """Names of topics for one filter. The handler set says them; if it does not, they are learned from its responses.
+    """Names of topics for one filter. They come from the handler set; if it does not provide them, they are learned
+    from its responses.
 
-    Nothing is shared with other listeners: another cluster's responses say nothing of this one's topics. Any thread
-    may call it.
+    Nothing is shared with other listeners: responses of another cluster do not concern the topics of this one. Any
+    thread may call it.
     """
 
     def __init__(self) -> None:
@@ -49,20 +50,20 @@ class TopicNames:
         self._log: RateLimitedLog
 
     def open(self, listener: ListenerContext, owner: RequestFilter) -> None:
-        """Ask the handler set of the listener from now on, if it says names."""
+        """Use the names of the listener's handler set from now on, if it provides them."""
         self._listener = listener.name
         self._ask = listener.topic_names(owner)
         self._log = RateLimitedLog(log, listener.services.scheduler.schedule, burst=_LINES_PER_MINUTE)
 
     @property
     def api_keys(self) -> tuple[int, ...]:
-        """The APIs whose responses `learn` needs."""
+        """Return the APIs whose responses `learn` needs."""
         return _LEARNED_FROM if self._ask is None else ()
 
     def learn(self, response: Any) -> None:
         """Note the topics of a response of `api_keys`.
 
-        An id keeps its name as long as its topic is there: one that gets another is known by neither from then on.
+        An id keeps its name as long as its topic exists: an id that gets another name has no name from then on.
         """
         for topic in response.topics:
             if not topic.name or not any(topic.topic_id):
@@ -88,15 +89,15 @@ class TopicNames:
             )
 
     def find(self, name: str, topic_id: bytes, context: RequestContext) -> str | None:
-        """The name of a topic that a message names by one of the two; None for an id that is not known."""
+        """Return the name of a topic that a message names by name or id; None for an unknown id."""
         if name:
             return name
         found = self._learned.get(topic_id) if self._ask is None else self._ask(topic_id, context)
         return found or None
 
     def known(self, name: str, topic_id: bytes, context: RequestContext) -> str:
-        """Return the name as `find` does; raises KafkaError(UNKNOWN_TOPIC_ID) for an unknown id: the client then asks
-        for Metadata.
+        """Return the name like `find`; raises KafkaError(UNKNOWN_TOPIC_ID) for an unknown id: the client then asks for
+        Metadata.
         """
         found = self.find(name, topic_id, context)
         if found is None:
@@ -105,7 +106,7 @@ class TopicNames:
 
 
 def first_match(patterns: tuple[tuple[str, ...], ...]) -> Callable[[str], int | None]:
-    """A function that gives the number of the first list of patterns that a topic matches, or None."""
+    """Return a function that returns the number of the first list of patterns that a topic matches, or None."""
 
     def find(topic: str) -> int | None:
         matches = (number for number, each in enumerate(patterns) if any(fnmatchcase(topic, one) for one in each))

@@ -17,7 +17,9 @@ from klamm_filters.refusals import Refusals
 
 MAX_RECORD_ERRORS: Final = 1000
 MAX_JSON_ELEMENTS: Final = 250_000
-"""Of the records of one batch. A few KiB may unpack to tens of millions, which take gigabytes and minutes."""
+"""Maximum number of JSON elements in one batch. A few KiB may decompress to tens of millions, which take gigabytes and
+minutes.
+"""
 
 
 class _Rule:
@@ -29,7 +31,7 @@ class _Rule:
         self._reads_values = settings.value == "json" or settings.value_schema is not None
 
     def elements(self, record: Record) -> int:
-        """Return how many elements of JSON are to be read, about."""
+        """Return the approximate number of JSON elements to parse."""
         keys = elements_of(record.key) if self._reads_keys and record.key else 0
         return keys + (elements_of(record.value) if self._reads_values and record.value else 0)
 
@@ -55,7 +57,7 @@ class _Rules:
         self._first_is_for_all = bool(patterns) and "*" in patterns[0]
 
     def find(self, names: TopicNames, topic: Any, context: RequestContext) -> _Rule | None:
-        """The rule of a topic in a request. Raises KafkaError for an id whose name is not known."""
+        """Return the rule of a topic in a request. Raises KafkaError for an id without a known name."""
         if self._first_is_for_all:
             return self._rules[0]
         number = self._find(names.known(topic.name, topic.topic_id, context))
@@ -63,7 +65,7 @@ class _Rules:
 
 
 class RecordValidation(RequestFilter):
-    """Looks at Produce, and at responses that say which topic has which id."""
+    """Checks Produce requests, and learns topic ids from responses."""
 
     def __init__(self, settings: RecordValidationSettings) -> None:
         super().__init__(settings)
@@ -84,7 +86,7 @@ class RecordValidation(RequestFilter):
         self._rules = _Rules(self.settings)
 
     def reconfigure(self, settings: RecordValidationSettings) -> bool:
-        """Other rules are in force with the next request."""
+        """Use other rules from the next request on."""
         self._rules = _Rules(settings)
         self.settings = settings
         return True
@@ -95,7 +97,7 @@ class RecordValidation(RequestFilter):
 
     @property
     def blocking(self) -> bool:
-        # Unpacking and parsing a large batch takes longer than other clients of the processor should wait.
+        # Decompressing and parsing a large batch would delay other clients of the processor for too long.
         return True
 
     def on_request(self, message: Any, context: RequestContext) -> Any:
@@ -129,9 +131,9 @@ class RecordValidation(RequestFilter):
         return Refusal(ErrorCode.INVALID_RECORD, "One or more records have been rejected", wrong)
 
     def _wrong_records(self, rule: _Rule, partition: Any) -> Iterator[tuple[int, str]]:
-        """Index and message of each record that is refused. Raises KafkaError for what is no batch.
+        """Return index and message of each refused record. Raises KafkaError for an invalid batch.
 
-        MESSAGE_TOO_LARGE, at which producers split a batch, for one with too many elements of JSON.
+        MESSAGE_TOO_LARGE, at which producers split a batch, if it has too many JSON elements.
         """
         assert self._records is not None
         found = elements = 0

@@ -37,7 +37,7 @@ class RecordValidationSettings:
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Schemas that cannot be used, and rules that check nothing."""
+        """Report schemas that cannot be used, and rules that check nothing."""
         from klamm_filters.records.formats import load_schema
 
         if not self.rules:

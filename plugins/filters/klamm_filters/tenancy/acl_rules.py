@@ -1,4 +1,4 @@
-"""ACLs of a tenant: rules for its own resources; `*` stands for all of these, and is a prefix at the broker."""
+"""ACLs of a tenant: rules for its own resources. `*` stands for all of these, and becomes a prefix at the broker."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _is_own(tenant: Tenant, rule: Any) -> bool:
 
 
 def describe(request: Any, context: RequestContext, tenant: Tenant) -> None:
-    """A filter for all types is sent as it is: the response is what is left of it."""
+    """Forward a filter for all types unchanged, and filter the response."""
     if request.resource_type_filter not in (ResourceType.ANY, *_TYPES):
         raise _refused("Clients that have a prefix can only have ACLs for topics, groups and transactional ids.")
     if request.resource_name_filter is not None:
@@ -43,14 +43,14 @@ def describe(request: Any, context: RequestContext, tenant: Tenant) -> None:
 
 
 def described(response: Any, context: RequestContext, tenant: Tenant) -> None:
-    """The rules for resources of the tenant alone, not those that are for more."""
+    """Keep the rules that are only for resources of the tenant."""
     response.resources = [one for one in response.resources if _is_own(tenant, one)]
     for one in response.resources:
         one.resource_name, one.pattern_type = _to_client(tenant, one.resource_name, one.pattern_type)
 
 
 def create(request: Any, context: RequestContext, tenant: Tenant) -> None:
-    """All of them are for the tenant's own resources, or none is created."""
+    """Create all rules if all are for the tenant's own resources, else none."""
     for one in request.creations:
         if one.resource_type not in _TYPES or one.resource_pattern_type not in _ONE_PATTERN or not one.resource_name:
             raise _refused("Clients that have a prefix can only create ACLs for topics, groups and transactional ids.")
@@ -59,7 +59,7 @@ def create(request: Any, context: RequestContext, tenant: Tenant) -> None:
 
 
 def delete(request: Any, context: RequestContext, tenant: Tenant) -> None:
-    """Filters that could match rules of others delete nothing."""
+    """Delete nothing for filters that could match rules of others."""
     for one in request.filters:
         is_one = one.resource_type_filter in _TYPES and one.pattern_type_filter in _ONE_PATTERN
         if not is_one or not one.resource_name_filter:

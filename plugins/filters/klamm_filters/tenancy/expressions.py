@@ -1,4 +1,4 @@
-"""Regular expressions of tenants: made to match behind a prefix, and only there."""
+"""Changes regular expressions of tenants so that they match only after the tenant's prefix."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _CLASS: Final = re.compile(r"\[\^?\]?")
 
 
 def prefixed(pattern: str, escaped_prefix: str) -> str:
-    """An expression that matches the prefix and behind it, as a whole, what the pattern matches.
+    r"""Return an expression that matches the prefix followed, as a whole, by a match of the pattern.
 
-    Raises KafkaError(INVALID_REGULAR_EXPRESSION) for what RE2 does not take, and for what would be another expression
-    behind a prefix: `^` elsewhere than where a name begins, `\\A`, and quotes with `\\Q` and `\\E`.
+    Raises KafkaError(INVALID_REGULAR_EXPRESSION) for a pattern that RE2 does not accept, or that would have another
+    meaning after a prefix: `^` except at the beginning of a name, `\A`, and quotes with `\Q` and `\E`.
     """
     own = _without_anchors(pattern)
-    # It is in order by itself, so that its groups cannot end before the one around it.
+    # The pattern is valid by itself, so that its groups cannot end before the group around it.
     try:
         compile_re2(own)
     except ValueError:
@@ -29,9 +29,9 @@ def prefixed(pattern: str, escaped_prefix: str) -> str:
 
 
 def _without_anchors(pattern: str) -> str:
-    """The pattern without each `^` before which nothing can match: a whole name is matched anyway."""
+    """Return the pattern without each `^` before which nothing can match: a whole name is matched anyway."""
     kept: list[str] = []
-    # Whether nothing comes before this place, and before the groups that it is in.
+    # True if nothing comes before this position, and before the groups that contain it.
     leading, groups = True, [True]
     position = 0
     while position < len(pattern):

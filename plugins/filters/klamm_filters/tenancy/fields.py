@@ -1,4 +1,4 @@
-"""Finds fields of messages: by their names, whatever the message is, and by the entities that they name."""
+"""Finds fields of messages by their names, whatever the message is, and by the type of the entities that they name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FieldChanges:
         self._changes = changes
 
     def apply(self, message: WireStruct) -> None:
-        """Null stays null."""
+        """Map a value; null stays null."""
         plan = plan_of(type(message), frozenset(self._changes))
         if plan is not None:
             self._apply(message, plan)
@@ -81,7 +81,7 @@ def _struct_in(hint: Any) -> type[WireStruct] | None:
 # ---- by entity
 
 _Step = tuple[str, str, int]
-"""A field; for one that counts by a code, the field of the code and the code."""
+"""A field; if a code decides about it, the field of the code and the code."""
 
 _PATHS: Final[dict[tuple[str, str], tuple[tuple[_Step, ...], ...]]] = {}
 
@@ -102,7 +102,7 @@ def _step(text: str) -> _Step:
 
 
 def entity_values(part: Any, path: tuple[_Step, ...]) -> Iterator[Any]:
-    """The names at a path, null and empty ones too."""
+    """Return the names at a path, including null and empty ones."""
     (name, code_field, code), rest = path[0], path[1:]
     if code_field and getattr(part, code_field) != code:
         return

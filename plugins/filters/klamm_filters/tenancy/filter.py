@@ -26,7 +26,7 @@ _KEPT_PRINCIPALS: Final = 10_000
 
 
 class _Mapper:
-    """A tenant with what is prepared for it."""
+    """A tenant with its prepared mappings."""
 
     def __init__(self, tenant: Tenant) -> None:
         self.tenant = tenant
@@ -41,7 +41,9 @@ def _is_hidden(tenant: Tenant, by_id: bool, name: str | None) -> bool:
 
 
 class _Tenants:
-    """The tenants of one configuration, made when they first come. Any thread may call it: two may make equal ones."""
+    """The tenants of one configuration, created when they first connect. Any thread may call it: two may create equal
+    ones.
+    """
 
     def __init__(self, settings: TopicPrefixSettings, secret: bytes) -> None:
         self._settings, self._secret = settings, secret
@@ -49,7 +51,7 @@ class _Tenants:
         self._by_prefix: dict[str, _Mapper] = {}
 
     def find(self, principal: KafkaPrincipal) -> _Mapper | None:
-        """The tenant of a principal; None if it has no prefix."""
+        """Return the tenant of a principal; None if it has no prefix."""
         key, known = (principal.type, principal.name), self._by_principal
         if key not in known:
             prefix = prefix_of(self._settings, principal)
@@ -66,7 +68,7 @@ class _Tenants:
 
 
 class TopicPrefix(RequestFilter):
-    """Gets all APIs but harmless ones; one that it has no rule for is refused."""
+    """Gets all APIs except harmless ones; an API without a rule is refused."""
 
     def __init__(self, settings: TopicPrefixSettings) -> None:
         super().__init__(settings)
@@ -82,7 +84,7 @@ class TopicPrefix(RequestFilter):
         self.reconfigure(self.settings)
 
     def reconfigure(self, settings: TopicPrefixSettings) -> bool:
-        """Other prefixes are in force with the next request; nothing is renamed."""
+        """Use other prefixes from the next request on; nothing is renamed."""
         self._tenants = _Tenants(settings, read_secret(settings.topic_id_secret_file))
         self.settings = settings
         return True
@@ -140,7 +142,7 @@ class TopicPrefix(RequestFilter):
 
 
 def _map_consumer_bytes(message: Any, tenant: Tenant) -> None:
-    """Map the topics that consumers send as bytes. Raises KafkaError for what a broker may read otherwise."""
+    """Map the topics that consumers send as bytes. Raises KafkaError for bytes that a broker may parse differently."""
     try:
         map_consumer_protocol(message, tenant.add, strict=True)
     except WireError:
@@ -160,7 +162,7 @@ def _close_left_out(before: list[Any], left: list[Any]) -> None:
 
 
 def _check_groups(message: Any, context: RequestContext) -> None:
-    """Raise KafkaError for an empty group id, which is one group of all clients: nothing can be put before it."""
+    """Raise KafkaError for an empty group id, which is one group of all clients: it cannot have a prefix."""
     for path in entity_paths(message, "groupId"):
         if context.api_version >= _UNUSED_FROM.get((ApiKey(context.api_key), path[-1][0]), 1 << 15) and len(path) == 1:
             continue

@@ -1,6 +1,7 @@
-"""Rules of single APIs, beside names that are mapped in all: lists of everything, patterns, resources by type.
+"""Rules of single APIs, in addition to names, which are mapped in all APIs: complete lists, patterns, resources by
+type.
 
-An API that this module lists neither as mapped nor as harmless is refused, so new APIs stay closed until they are
+An API that this module lists neither as mapped nor as harmless is refused, so new APIs stay refused until they are
 examined.
 """
 
@@ -42,7 +43,7 @@ _NAMES_A_TOPIC: Final = "errors.deadletterqueue.topic.name"
 _NO_SESSION: Final = 0
 _SESSIONS: Final = "klamm.filters.topic_prefix.fetch_sessions"
 _KEPT_SESSIONS: Final = 100
-"""Of one connection; a consumer has one."""
+"""Maximum number of sessions of one connection; a consumer has one."""
 
 
 class Rule(NamedTuple):
@@ -62,7 +63,7 @@ def refused(context: RequestContext, why: str = "is not for clients that have a 
 def _from_cursor(request: Any, context: RequestContext, tenant: Tenant) -> None:
     cursor = request.cursor
     if cursor is None and not request.topics:
-        # Of all topics, in the order of their names, the tenant's come together; a limit must not end before them.
+        # A response for all topics is ordered by name, so the tenant's are adjacent; a limit must not end before them.
         request.cursor = RequestCursor(tenant.prefix, 0)
     elif cursor is not None:
         cursor.topic_name = tenant.add(cursor.topic_name)
@@ -71,9 +72,10 @@ def _from_cursor(request: Any, context: RequestContext, tenant: Tenant) -> None:
 
 
 def _own_fetch(request: Any, context: RequestContext, tenant: Tenant) -> None:
-    """No follower's, which a node would take for a replica, and of no session of another.
+    """Refuse fetches of a follower, which a node would count as a replica, and fetches that use another client's
+    session.
 
-    A session that this connection was not given is none: brokers do not ask whose it is (KIP-227).
+    A session id that this connection did not get is treated as unknown: brokers do not check the owner (KIP-227).
     """
     state = request.replica_state
     if request.replica_id >= 0 or (state is not None and state.replica_id >= 0):
@@ -103,7 +105,7 @@ def _find_coordinator(request: Any, context: RequestContext, tenant: Tenant) -> 
 
 def _found_coordinators(response: Any, context: RequestContext, tenant: Tenant) -> None:
     for one in response.coordinators:
-        # An empty transactional id is sent as it is, and refused by the broker.
+        # An empty transactional id is sent unchanged, and refused by the broker.
         one.key = tenant.strip(one.key) if one.key else one.key
 
 
@@ -226,4 +228,4 @@ MAPPED: Final[dict[int, Rule]] = {
     ApiKey.LIST_CONFIG_RESOURCES: Rule(None, _listed_config_resources),
     ApiKey.STREAMS_GROUP_HEARTBEAT: Rule(_source_regexes),
 }
-"""APIs whose names are mapped. Those that are for administrators of the cluster, or for brokers, are not here."""
+"""APIs whose names are mapped. APIs for administrators of the cluster, or for brokers, are not here."""

@@ -18,7 +18,9 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def _folded(name: str) -> str:
-    """Kafka takes names that differ only in `.` and `_` for the same: both become `_` in names of metrics."""
+    """Replace `.` by `_`: Kafka treats names that differ only in these as the same, because they are equal in names of
+    metrics.
+    """
     return name.replace(".", "_")
 
 
@@ -77,7 +79,7 @@ class TopicPrefixSettings:
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """No prefix at all, prefixes that overlap, a file that cannot be used."""
+        """Report settings without any prefix, prefixes that overlap, a file that cannot be used."""
         if not self.prefix and not self.principals:
             yield "", "set `prefix` or `principals`"
         if self.prefix and PRINCIPAL not in self.prefix:
@@ -104,7 +106,7 @@ def read_secret(path: Path | None) -> bytes:
 
 
 def prefix_of(settings: TopicPrefixSettings, principal: KafkaPrincipal) -> str | None:
-    """The prefix of a principal; None if it has none, or one that overlaps with that of another."""
+    """Return the prefix of a principal; None if it has none, or if it overlaps with another principal's."""
     own = settings.principals.get(str(principal))
     if own is not None:
         return own
@@ -114,7 +116,7 @@ def prefix_of(settings: TopicPrefixSettings, principal: KafkaPrincipal) -> str |
     name = principal.name
     if principal.type != ANONYMOUS.type or principal == ANONYMOUS or not _LEGAL.fullmatch(name):
         return None
-    # Two names that differ in `.` and `_` alone, or of which one continues behind the other's end, would overlap.
+    # Names that differ only in `.` and `_`, or one of which starts with the other, would overlap.
     if "." in name or _folded(after[0]) in _folded(name):
         return None
     prefix = before + name + after

@@ -1,4 +1,4 @@
-"""`Tenant`: what the clients of one prefix call things, and what the broker calls them."""
+"""`Tenant`: maps the names that the clients of one prefix use to the broker's names, and back."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _NAME_CHARACTER: Final = "[A-Za-z0-9._-]"
 
 
 class ForeignNameError(Exception):
-    """A response names what is not the tenant's; its text goes to the log alone."""
+    """Raised if a response contains a name that is not the tenant's; its text is only logged."""
 
 
 class TopicIds:
     """A keyed permutation of topic ids: a Feistel network of four rounds over BLAKE2b.
 
-    A client that learns an id of another tenant cannot use it: read with its own key it is the id of no topic. Nothing
-    needs to be remembered, so all servers of a cluster agree.
+    A client that learns an id of another tenant cannot use it: decrypted with its own key it is not the id of any
+    topic. Nothing needs to be stored, so all servers of a cluster agree.
     """
 
     def __init__(self, secret: bytes, prefix: str) -> None:
@@ -64,7 +64,7 @@ class Tenant:
         self._in_text = re.compile(f"(?<!{_NAME_CHARACTER}){self._escaped}(?!\\s|$)")
 
     def add(self, name: str) -> str:
-        """A name as the broker has it."""
+        """Return the broker's form of a name."""
         return self.prefix + name
 
     def owns(self, name: str) -> bool:
@@ -72,14 +72,14 @@ class Tenant:
         return name.startswith(self.prefix)
 
     def strip(self, name: str) -> str:
-        """A name as the tenant has it. Raises ForeignNameError."""
+        """Return the tenant's form of a name. Raises ForeignNameError."""
         if not name.startswith(self.prefix):
             raise ForeignNameError(f'"{name}" does not belong to the tenant with the prefix "{self.prefix}"')
         return name[len(self.prefix) :]
 
     def strip_or_hide(self, name: str) -> str:
-        """Return the name as `strip` does, or an empty text for a name of others, in places where nothing can be left
-        out: in the bytes that consumers exchange.
+        """Return the name like `strip`, or an empty text for a name of others, where nothing can be left out: in the
+        bytes that consumers exchange.
         """
         return name[len(self.prefix) :] if name.startswith(self.prefix) else ""
 
@@ -88,11 +88,13 @@ class Tenant:
         return self._in_text.sub("", message)
 
     def pattern_to_broker(self, pattern: str) -> str:
-        """An expression that matches the tenant's names that this one matches. Raises as `prefixed`."""
+        """Return an expression that matches the tenant's names that this one matches. Raises the errors of
+        `prefixed`.
+        """
         return prefixed(pattern, self._escaped)
 
     def pattern_to_client(self, pattern: str) -> str:
-        """The expression that a client has sent; empty for one of others."""
+        """Return the expression that a client has sent; empty for an expression of others."""
         begin = f"{self._escaped}(?:"
         if pattern.startswith(begin) and pattern.endswith(")"):
             return pattern[len(begin) : -1]

@@ -16,16 +16,16 @@ log = logging.getLogger("klamm.sasl")
 
 
 class BrokerStore(CredentialStore):
-    """Reads the shared table `scram_credentials`, whose changes count at once. A row is decoded once.
+    """Reads the shared table `scram_credentials`; changes take effect at once. A row is decoded once.
 
-    A row that is not a credential is logged and left out.
+    An invalid row is logged and left out.
     """
 
     _table: Table
 
     def open(self, listener: ListenerContext) -> None:
         self._table = listener.services.shared.table(SCRAM_CREDENTIALS)
-        # With the rows that it was made from: one comparison shows whether they are current.
+        # With the rows from which it was computed: a comparison shows if they are current.
         self._users: tuple[Mapping[str, Any], UserTable] = ({}, UserTable(()))
         self._now()
 
@@ -61,7 +61,7 @@ class BrokerStore(CredentialStore):
         def note(changes: Mapping[str, Any]) -> None:
             users = []
             for key in changes:
-                # A key that names no user has no sessions.
+                # A key without a user has no sessions.
                 with contextlib.suppress(ValueError, KeyError):
                     users.append(ScramMechanism.of_row_key(key)[1])
             changed(users)

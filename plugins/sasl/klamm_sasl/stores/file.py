@@ -29,7 +29,7 @@ class FileStore(UserTableStore):
         super().__init__(settings)
         self._path: Path = settings.path
         self._digest = b""
-        # What was wrong at the last look: a digest or the system's words, and what is said of it.
+        # The error of the last read: a digest or the system's message, and the text for the log.
         self._failure: tuple[bytes | str, str] | None = None
         self._table = UserTable(())
         self._changed: Callable[[Iterable[str] | None], object] | None = None
@@ -46,7 +46,9 @@ class FileStore(UserTableStore):
         self._timer = services.scheduler.every(self.settings.refresh_ms, self._look)
 
     def reload(self) -> None:
-        """Raises ValueError or OSError; then what was there stays. The same failure again is not counted."""
+        """Read the file again. Raises ValueError or OSError; then the old content stays. The same failure is not
+        counted twice.
+        """
         try:
             data = self._path.read_bytes()
         except OSError as error:

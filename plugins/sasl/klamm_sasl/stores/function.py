@@ -1,4 +1,4 @@
-"""The store `callable`: a function of the operator's own that checks passwords or knows verifiers."""
+"""The store `callable`: the operator's own function that checks passwords or returns verifiers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from klamm_sasl.stores.function_path import load_function
 
 
 class CallableStore(CredentialStore):
-    """Both functions may block: they are called on the authenticator's threads. One that raises refuses the client."""
+    """Both functions may block: they are called on the authenticator's threads. An exception refuses the client."""
 
     settings: CallableStoreSettings
     blocking = True
@@ -22,7 +22,9 @@ class CallableStore(CredentialStore):
         self._verifier: Callable[[str, str], str | None] | None = None
 
     def open(self, listener: ListenerContext) -> None:
-        """Raises ValueError if there is no function, ImportError or AttributeError if it cannot be imported."""
+        """Import the functions. Raises ValueError if there is none, ImportError or AttributeError if one cannot be
+        imported.
+        """
         if self.settings.password is None and self.settings.verifier is None:
             raise ValueError("the credential store callable needs password or verifier")
         self._password = load_function(self.settings.password)
@@ -42,7 +44,7 @@ class CallableStore(CredentialStore):
         verdict: object = self._password(user, password)
         if verdict is None or isinstance(verdict, bool):
             return verdict
-        # Only True accepts the password, not any other value that Python takes as true.
+        # Only True accepts the password, no other value that Python treats as true.
         raise TypeError(
             f"{self.settings.password} returned a {type(verdict).__name__}; it may return True, False or None"
         )

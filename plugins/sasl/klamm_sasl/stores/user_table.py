@@ -1,4 +1,4 @@
-"""Users with their credentials in memory, and what the stores that have them share."""
+"""Users with their credentials in memory, and the common part of the stores that have them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from klamm_sasl.credentials import DRAW_BITS, form
 
 
 class UserTable:
-    """Users with their credentials; never changes. `plain` has for each user the one that PLAIN checks."""
+    """Users with their credentials; never changes. `plain` has for each user the credential that PLAIN checks."""
 
     def __init__(self, entries: Iterable[tuple[str, ScramCredential]]) -> None:
         self._credentials: dict[tuple[str, ScramMechanism], ScramCredential] = {}
@@ -25,7 +25,7 @@ class UserTable:
             self._by_mechanism.setdefault(credential.mechanism, []).append(credential)
 
     def changed_users(self, other: UserTable) -> set[str]:
-        """The users that have other credentials in `other`, or none there."""
+        """Return the users that have other credentials in `other`, or none there."""
         mine, others = self._credentials, other._credentials
         return {user for (user, mechanism), one in mine.items() if others.get((user, mechanism)) != one}
 
@@ -37,9 +37,9 @@ class UserTable:
         return self._credentials.get((user, mechanism))
 
     def draw(self, mechanism: ScramMechanism, number: int) -> ScramCredential | None:
-        """The credential at a fraction of the way through all of them, ordered by their form.
+        """Return the credential at a fraction of the way through all of them, ordered by their form.
 
-        So the form that a fake credential gets hardly ever changes when users come and go.
+        So the form of a fake credential rarely changes when users are added or removed.
         """
         credentials = self._by_mechanism.get(mechanism)
         return credentials[number * len(credentials) >> DRAW_BITS] if credentials else None

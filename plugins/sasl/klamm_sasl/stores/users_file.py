@@ -6,7 +6,7 @@ from klamm.sasl import ScramCredential
 
 
 def text_of(data: bytes) -> str:
-    """The text of a file. Raises ValueError, which repeats nothing of it."""
+    """Return the text of a file. Raises ValueError without quoting the file."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -14,9 +14,9 @@ def text_of(data: bytes) -> str:
 
 
 def parse_users(text: str) -> list[tuple[str, ScramCredential]]:
-    """Users and credentials of a file's text: `alice:SCRAM-SHA-256$…`; `#` begins a comment line.
+    """Return the users and credentials in a file's text: `alice:SCRAM-SHA-256$…`; `#` begins a comment line.
 
-    Raises ValueError with the line's number; it repeats nothing of what should be a verifier.
+    Raises ValueError with the line's number; it never quotes a verifier.
     """
     entries = []
     for number, line in enumerate(text.splitlines(), 1):
