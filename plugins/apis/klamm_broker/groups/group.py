@@ -67,7 +67,7 @@ class OffsetBook:
 
     `offsets`         committed positions by topic and partition.
     `pending`         offsets that open transactions would commit, by producer id, then by topic and partition.
-    `pending_writes` commits that the store has not confirmed yet.
+    `pending_writes`  commits that the store has not confirmed yet.
     `latest_pending_ms`  the latest timestamp of a commit within a transaction.
     `ledgers`, `owner` the ledgers in which the group counts, and its creator. Offsets count for the principal that has
     committed them.

@@ -3,9 +3,10 @@
 A data directory has one directory per partition, and common checkpoints:
 
     .lock                                 held while a process uses the directory
-    .kafka_cleanshutdown present after a clean shutdown, until the next start recovery-point-offset-checkpoint per
-    partition, the offset up to which the disk has all records log-start-offset-checkpoint per partition, the first
-    offset that readers may see cleaner-offset-checkpoint per partition, the offset up to which it was compacted
+    .kafka_cleanshutdown                  present after a clean shutdown, until the next start
+    recovery-point-offset-checkpoint      per partition, the offset up to which the disk has all records
+    log-start-offset-checkpoint           per partition, the first offset that readers may see
+    cleaner-offset-checkpoint             per partition, the offset up to which it was compacted
     checkpoint-topic-ids                  per partition, the topic id of the entries in those three
     TOPIC-PARTITION/
         partition.metadata                the topic's id

@@ -31,12 +31,13 @@ class StreamsGroup(StreamsMembers):
     `topology`          sent by the first member; counts towards the share of `topology_owner`. `configuration` is the
                         topology applied to the topics that exist now.
     `input_topics`      topics that its tasks read; `source_of` maps a topic id to the subtopology that reads the topic.
-    `validated_epoch` the topology's epoch once all its topics exist, else -1.
+    `validated_epoch`   the topology's epoch once all its topics exist, else -1.
     `has_new_topics`    True if topics have changed since `metadata_hash` was computed.
     `configs`           the group configs with which the last epoch was started.
     `shutdown_member`   the member that asked to shut the application down.
     `endpoint_epoch`    increases whenever `endpoints` change. `offsets_of` has the changelog offsets that members
-    report."""
+                        report.
+    """
 
     group_type = protocol = "streams"
     next_states, empty, dead = NEXT_STATES, StreamsGroupState.EMPTY, StreamsGroupState.DEAD
