@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +20,13 @@ def wait_until(
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.005)
+
+
+def is_readable(sock: socket.socket, within_s: float = 0.0) -> bool:
+    """Return True if the socket has bytes, or its end, within this time. `select` takes no descriptor above 1023."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(within_s * 1000))
 
 
 def klamm_threads() -> list[str]:

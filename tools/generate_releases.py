@@ -38,7 +38,9 @@ from typing import Final
 _CHANGES: Final[Mapping[str, Mapping[int, tuple[int, int] | None]]] = {
 '''
 _TAIL = '''}
-"""By release, by API key: the oldest and the latest version where the release before differs; None: not offered."""
+"""Maps a release and an API key to the oldest and the latest version, where they differ from the release before; None:
+not offered.
+"""
 
 
 def _all_of_each() -> dict[str, dict[int, tuple[int, int]]]:

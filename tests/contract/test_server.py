@@ -1,6 +1,5 @@
 """The network layer over real sockets: order, isolation, backpressure, limits, and what it does with bad peers."""
 
-import select
 import ssl
 import struct
 import threading
@@ -16,6 +15,7 @@ from klamm.wire.messages.init_producer_id import InitProducerIdRequest
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from tests.contract.api_sets import GATES, OBSERVERS
+from tests.waiting import is_readable
 
 
 def heartbeat(client, what):
@@ -28,7 +28,7 @@ def answers(client):
 
 def is_silent(client):
     """Return True if nothing comes for a moment."""
-    return not select.select([client.socket], [], [], 0.05)[0]
+    return not is_readable(client.socket, 0.05)
 
 
 def test_a_request_is_answered_and_the_client_is_known(start, connect):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import struct
 from importlib import import_module
@@ -13,6 +12,7 @@ from klamm.wire.api_keys import SPECS
 from klamm.wire.headers import encode_request_header, response_header_size
 from klamm.wire.struct_base import Message
 from tests.peers.probe import receive_frame
+from tests.waiting import is_readable
 
 _MODULES = {spec.api_key: (spec.module, spec.name) for spec in SPECS}
 
@@ -55,7 +55,7 @@ class WireClient:
 
     def has_come(self, within_s: float) -> bool:
         """Whether there is something to receive, or the server has closed the connection, by then."""
-        return bool(select.select([self._socket], [], [], within_s)[0])
+        return is_readable(self._socket, within_s)
 
     def receive(self) -> bytes:
         """The next response frame without its size. Raises OSError when the server closes."""

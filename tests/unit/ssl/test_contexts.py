@@ -1,6 +1,7 @@
 """From files to contexts: PEM, PKCS#12, passwords, and what is said of files that cannot be used."""
 
 import contextlib
+import dataclasses
 import socket
 import ssl
 import threading
@@ -11,6 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from klamm.config.setting import convert
+from klamm.runtime import PLATFORM
 from klamm_ssl.contexts import SslFiles, SslFilesError, _as_file
 from klamm_ssl.options import SniSettings
 from klamm_ssl.ssl_settings import SslSettings
@@ -410,7 +412,7 @@ def test_the_key_that_is_named_counts_and_not_one_beside_the_certificate(files, 
 
 
 def test_keys_pass_through_files_that_leave_nothing_behind(monkeypatch):
-    monkeypatch.delattr("os.memfd_create", raising=False)
+    monkeypatch.setattr("klamm_ssl.contexts.PLATFORM", dataclasses.replace(PLATFORM, has_memory_files=False))
     with _as_file(b"secret") as name:
         path = Path(name)
         assert path.read_bytes() == b"secret"

@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import select
 import threading
 import time
 
@@ -22,6 +21,7 @@ from klamm.wire.messages import (
     share_group_heartbeat,
 )
 from klamm.wire.records import Record, encode_batch, iterate_batches
+from tests.waiting import is_readable
 
 KINDS = {"error", "error_after", "delay", "slow", "disconnect", "disconnect_after", "truncate", "corrupt"}
 KINDS |= {"stale_metadata", "coordinator_moved", "throttle", "partition_error", "reorder"}
@@ -246,7 +246,7 @@ def test_throttling(server, client, topic):
     server.faults.add("throttle", api="Produce", delay_ms=60_000, count=1)
     assert client.call(produced(topic), 9).throttle_time_ms == 60_000
     correlation_id = client.send(produced(topic), 9)
-    assert not select.select([client.socket], [], [], 0.05)[0], "the client is held back"
+    assert not is_readable(client.socket, 0.05), "the client is held back"
     server.advance_ms(60_000)
     assert client.receive(produce.API_KEY, 9, correlation_id).throttle_time_ms == 0
 
