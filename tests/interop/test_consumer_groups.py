@@ -18,6 +18,7 @@ from tests.interop.clients.java import java_command, run_tool
 from tests.peers.server import HOST, Server
 from tests.peers.target import target_server
 from tests.peers.wire_client import WireClient
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 
@@ -174,7 +175,8 @@ def check_tools(server: Server, group: str) -> None:
     tool = ["--bootstrap-server", server.bootstrap]
     listed = run_tool(GROUP_COMMAND, *tool, "--list", "--type", "consumer")
     assert group in listed
-    assert "Stable" in run_tool(GROUP_COMMAND, *tool, "--describe", "--group", group, "--state")
+    state = [*tool, "--describe", "--group", group, "--state"]
+    wait_until(lambda: "Stable" in run_tool(GROUP_COMMAND, *state), "the members do not have what they are assigned")
     members = run_tool(GROUP_COMMAND, *tool, "--describe", "--group", group, "--members", "--verbose")
     assert "TARGET-ASSIGNMENT" in members
     assert members.count(f"{group}:") >= 2 or members.count(group) > 2, members

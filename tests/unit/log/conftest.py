@@ -1,14 +1,22 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.unit.log.playbook import LogPlaybook
+from tests.unit.log.playbook import OPENED, LogPlaybook
 
 
 @pytest.fixture
 def open_log(tmp_path: Path) -> Callable[..., LogPlaybook]:
     """Opens a log on a directory of the test's own; see `LogPlaybook`."""
     return lambda **configs: LogPlaybook(tmp_path / "topic-0", **configs)
+
+
+@pytest.fixture(autouse=True)
+def closed_files() -> Iterator[None]:
+    """Closes the files of the logs that a test leaves open: `select` takes no descriptor above 1023."""
+    yield
+    while OPENED:
+        OPENED.pop().close_files()

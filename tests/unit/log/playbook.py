@@ -15,6 +15,8 @@ from klamm_broker.log.files import OpenFiles
 
 TOPIC_ID = bytes(range(16))
 START_MS = 1_700_000_000_000
+OPENED: list[PartitionLog] = []
+"""The logs that a test has opened; their files are closed at its end."""
 
 
 class FailingDisk(FileOperations):
@@ -86,6 +88,7 @@ class LogPlaybook:
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
         )
+        OPENED.append(self.log)
         return self.log
 
     def reopen(self) -> PartitionLog:
