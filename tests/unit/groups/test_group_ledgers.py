@@ -18,7 +18,7 @@ from klamm import ErrorCode
 from klamm_broker.groups import CommitRequest, EpochHeartbeatResult, GroupLedgers, PartitionCommit, ShareHeartbeat
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.consumer.group import _MATCH_BYTES, ConsumerGroup
-from klamm_broker.groups.group import OFFSET_BYTES, Group
+from klamm_broker.groups.group import OFFSET_BYTES, CommittedOffset, Group, OffsetBook
 from klamm_broker.groups.member import charge_bytes
 from klamm_broker.groups.share.group import ShareGroup
 from klamm_broker.limits import Ledger
@@ -387,3 +387,28 @@ def test_a_member_beyond_the_bytes_of_a_group_makes_none(
     assert join(play, "invented") is ErrorCode.GROUP_MAX_SIZE_REACHED
     play.settle()
     assert play.state_of_group("invented") is None
+
+
+class LowestLedger(Ledger):
+    """Keeps the least that it has counted."""
+
+    lowest = 1 << 60
+
+    def add(self, owner: str, amount: int) -> None:
+        super().add(owner, amount)
+        self.lowest = min(self.lowest, self.used)
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_other_commits_find_no_room_while_reserved_offsets_begin_to_count(in_transaction: bool) -> None:
+    ledger, book = LowestLedger("offsets", 1 << 30), OffsetBook(GROUP)
+    book.open_account(GroupLedgers(Ledger("groups"), Ledger("members"), ledger), "User:a")
+    commits = [("t", index, CommittedOffset(1, -1, "m" * 4096, 0, owner="User:a")) for index in range(3)]
+    refused, reserved_bytes = book.reserve("User:a", commits)
+    assert (refused, ledger.used) == ([], reserved_bytes)
+    ledger.lowest = ledger.used
+    if in_transaction:
+        book.add_pending(7, {each[:2]: each[2] for each in commits}, ("User:a", reserved_bytes))
+    else:
+        book.put(commits, ("User:a", reserved_bytes))
+    assert ledger.lowest == ledger.used == ledger.used_by("User:a") == reserved_bytes > 0

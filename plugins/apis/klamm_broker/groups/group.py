@@ -38,6 +38,7 @@ class CommittedOffset(NamedTuple):
     owner: str = UNKNOWN_OWNER
 
 
+NOT_RESERVED: Final = (UNKNOWN_OWNER, 0)
 GROUP_BYTES: Final = 4096
 """Approximate size of a group without members and offsets."""
 OFFSET_BYTES: Final = 512
@@ -179,7 +180,7 @@ class OffsetBook:
         return key in self._unstable and key not in self.pending.get(producer_id, {})
 
     def release(self, owner: str, reserved: int) -> None:
-        """Release bytes that `reserve` has counted: the offsets count themselves, or could not be written."""
+        """Release bytes that `reserve` has counted, because the offsets could not be written."""
         self.ledgers.offsets.add(owner, -reserved)
 
     def _count(self, more: Counter[str]) -> None:
@@ -189,9 +190,14 @@ class OffsetBook:
 
     # Offsets
 
-    def put(self, commits: Iterable[tuple[str, int, CommittedOffset]]) -> None:
-        """Store offsets that are durable."""
-        more: Counter[str] = Counter()
+    def put(
+        self, commits: Iterable[tuple[str, int, CommittedOffset]], reserved: tuple[str, int] = NOT_RESERVED
+    ) -> None:
+        """Store offsets that are durable. What `reserve` has counted for their owner they count themselves from now on.
+
+        Both in one step: other commits must not use the room meanwhile.
+        """
+        more = Counter({reserved[0]: -reserved[1]})
         for topic, partition, committed in commits:
             by_partition = self.offsets.setdefault(topic, {})
             known = by_partition.get(partition)
@@ -213,10 +219,15 @@ class OffsetBook:
                 self.offsets.pop(topic, None)
         self._count(more)
 
-    def add_pending(self, producer_id: int, offsets: Mapping[tuple[str, int], CommittedOffset]) -> None:
-        """Add the offsets that a transaction would commit."""
+    def add_pending(
+        self,
+        producer_id: int,
+        offsets: Mapping[tuple[str, int], CommittedOffset],
+        reserved: tuple[str, int] = NOT_RESERVED,
+    ) -> None:
+        """Add the offsets that a transaction would commit; `reserved` as in `put`."""
         known = self.pending.setdefault(producer_id, {})
-        more: Counter[str] = Counter()
+        more = Counter({reserved[0]: -reserved[1]})
         for key, each in offsets.items():
             more[each.owner] += self.bytes_of(key[0], each)
             if key in known:

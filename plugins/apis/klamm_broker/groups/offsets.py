@@ -178,12 +178,12 @@ class OffsetManager:
         def on_durable(error: StoreError | None) -> None:
             with group:
                 group.book.pending_writes -= 1
-                group.book.release(request.owner, reserved_bytes)
                 if error is None:
                     self.committed += len(accepted)
-                    group.book.put(accepted)
+                    group.book.put(accepted, (request.owner, reserved_bytes))
                     group.answer(reply, outcomes)
                 else:
+                    group.book.release(request.owner, reserved_bytes)
                     failed = [ErrorCode.NOT_COORDINATOR if code is ErrorCode.NONE else code for code in outcomes]
                     group.answer(reply, failed)
 

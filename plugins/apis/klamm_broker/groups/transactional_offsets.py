@@ -102,13 +102,13 @@ class TransactionalOffsets:
         def on_durable(error: StoreError | None) -> None:
             with group:
                 group.book.pending_writes -= 1
-                group.book.release(request.owner, reserved_bytes)
                 if error is None:
                     self.committed += len(accepted)
-                    group.book.add_pending(producer_id, accepted)
+                    group.book.add_pending(producer_id, accepted, (request.owner, reserved_bytes))
                     self._group_ids.setdefault(producer_id, set()).add(group.group_id)
                     group.answer(reply, outcomes)
                 else:
+                    group.book.release(request.owner, reserved_bytes)
                     failed = [ErrorCode.NOT_COORDINATOR if code is ErrorCode.NONE else code for code in outcomes]
                     group.answer(reply, failed)
 
