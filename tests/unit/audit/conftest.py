@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.audit.observing import Observing
+from tests.unit.audit.observing import Observing, close_files
 
 
 @pytest.fixture
@@ -13,3 +13,9 @@ def audit(tmp_path):
 @pytest.fixture
 def make(tmp_path):
     return lambda **settings: Observing(tmp_path, **settings)
+
+
+@pytest.fixture(autouse=True)
+def closed_files():
+    yield
+    close_files()

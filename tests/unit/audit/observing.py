@@ -1,5 +1,6 @@
 """An observer with everything behind it, driven by hand: a clock that stands still, and no thread."""
 
+import contextlib
 import json
 
 from klamm import (
@@ -28,6 +29,19 @@ from tests.unit.audit.test_spool import BadDisk
 ALICE = KafkaPrincipal("alice")
 
 
+OPENED = []
+"""The sinks that a test has made; their files are closed at its end."""
+
+
+def close_files():
+    """Close the files of all sinks, whatever their disks do: `select` takes no descriptor above 1023."""
+    while OPENED:
+        sink = OPENED.pop()
+        for close in (*(stream.spool.close for stream in sink.streams.values()), sink.journal.close):
+            with contextlib.suppress(Exception):
+                close()
+
+
 class Observing:
     """`events()` writes what waits and gives all events of the spool."""
 
@@ -37,6 +51,7 @@ class Observing:
         self.services = ServerServices(self.clock, random_bytes=bytes)
         self.settings = AuditSettings(spool=folder, node="node-1", **settings)
         self.sink = AuditSink(self.settings, self.services, self.files)
+        OPENED.append(self.sink)
         self.sink._start = self.sink.open
         self.services.shared.once(f"klamm_spark.observer.audit:{folder.absolute()}", lambda: self.sink)
         self.listener = ListenerContext(

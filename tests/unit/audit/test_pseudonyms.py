@@ -18,7 +18,7 @@ from klamm_spark.events.pseudonyms import KINDS, Pseudonyms
 from klamm_spark.requests.state_changes import STATE_CHANGES
 from klamm_spark.spool.signatures import KeyFileError, write_key
 from tests.unit.audit.changes import CASES
-from tests.unit.audit.observing import Observing, ping
+from tests.unit.audit.observing import Observing, close_files, ping
 from tests.unit.audit.test_intents import crash, interrupted, journal_of, start_creation
 
 NAMES = re.compile(r'["=:](alice|User:m|bob|eve|10\.0\.0\.[19])["=:,]')
@@ -160,7 +160,7 @@ def test_any_name_is_replaced(tmp_path_factory, name):
     if len(name) < 200:
         assert written["principal"] == Pseudonyms(KINDS, (place / "key").read_bytes()).account(f"User:{name}")
     assert written["principal"].startswith("User:~")
-    audit.observer.close()
+    close_files()
 
 
 def test_each_kind_is_chosen(make, key):
