@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.kills.season import Season
-from tests.peers.server import Server, lasting_port
-from tests.peers.target import TARGET, target_server
+from tests.peers.target import TARGET, lasting_server
 
 pytestmark = [pytest.mark.faults, pytest.mark.interop]
 KILLS = 50 if TARGET == "klamm" else 5
@@ -24,17 +23,9 @@ MANY_KILLS = int(os.environ.get("KLAMM_KILLS", "1000"))
 SETTINGS = {"log.segment.bytes": str(1 << 20), "group.initial.rebalance.delay.ms": "0"}
 
 
-def lasting_server(directory: Path) -> Server:
-    server = target_server(directory, SETTINGS)
-    server.port = lasting_port()
-    # The machine may do other work, for as long as a thousand kills take.
-    server.start_timeout_s = max(server.start_timeout_s, 90.0)
-    return server
-
-
 @pytest.mark.timeout(600)
 def test_nothing_acknowledged_is_lost(tmp_path: Path, seed: int) -> None:
-    with lasting_server(tmp_path / "server") as server:
+    with lasting_server(tmp_path / "server", SETTINGS) as server:
         checked = Season(server, 0, random.Random(seed)).run(KILLS)
     assert min(checked) > 0, "nothing was checked"
 
@@ -44,7 +35,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, seed: int) -> None:
 def test_nothing_acknowledged_is_lost_in_a_thousand_kills(tmp_path: Path, seed: int) -> None:
     moments = random.Random(seed)
     started_s, kills, checked = time.monotonic(), 0, (0, 0, 0)
-    with lasting_server(tmp_path / "server") as server:
+    with lasting_server(tmp_path / "server", SETTINGS) as server:
         for number in range(-(-MANY_KILLS // KILLS)):
             now = min(KILLS, MANY_KILLS - kills)
             season = Season(server, number, moments).run(now)

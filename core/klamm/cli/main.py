@@ -48,25 +48,7 @@ def parser() -> argparse.ArgumentParser:
         "--log-level", metavar="LEVEL", type=str.upper, choices=LOG_LEVELS, help="DEBUG, INFO, WARNING or ERROR"
     )
 
-    serve = commands.add_parser("serve", parents=[common, settings], help="start a server")
-    serve.add_argument(
-        "--as-version",
-        metavar="RELEASE",
-        choices=AS_VERSIONS,
-        help="offer the API versions of this release of Apache Kafka: " + ", ".join(AS_VERSIONS),
-    )
-    serve.add_argument("--ready-file", metavar="FILE", help="write a JSON object there once every listener answers")
-    serve.add_argument(
-        "--ephemeral",
-        action="store_true",
-        help="for tests: a free port, no waiting for members of a group, and faults, recording and time over HTTP",
-    )
-    serve.add_argument(
-        "--secure", action="store_true", help="with --ephemeral: also a listener `secure` with TLS, SCRAM and ACLs"
-    )
-    serve.add_argument(
-        "--stop-at-eof", action="store_true", help="stop when standard input ends, as it does when the parent ends"
-    )
+    _add_serve(commands.add_parser("serve", parents=[common, settings], help="start a server"))
     check = commands.add_parser(
         "check", parents=[common, settings], help="report all problems of a file, without binding"
     )
@@ -85,9 +67,38 @@ def parser() -> argparse.ArgumentParser:
     )
     plugins.add_argument("--json", action="store_true", help="as JSON")
     plugins.add_argument("--settings", action="store_true", help="with their settings and defaults")
-    verify = commands.add_parser(
-        "verify-history", parents=[common], help="what a recorded history of clients shows that a broker must not do"
+    _add_verify_history(
+        commands.add_parser(
+            "verify-history",
+            parents=[common],
+            help="what a recorded history of clients shows that a broker must not do",
+        )
     )
+    return top
+
+
+def _add_serve(serve: argparse.ArgumentParser) -> None:
+    serve.add_argument(
+        "--as-version",
+        metavar="RELEASE",
+        choices=AS_VERSIONS,
+        help="offer the API versions of this release of Apache Kafka: " + ", ".join(AS_VERSIONS),
+    )
+    serve.add_argument("--ready-file", metavar="FILE", help="write a JSON object there once every listener answers")
+    serve.add_argument(
+        "--ephemeral",
+        action="store_true",
+        help="for tests: a free port, no waiting for members of a group, and faults, recording and time over HTTP",
+    )
+    serve.add_argument(
+        "--secure", action="store_true", help="with --ephemeral: also a listener `secure` with TLS, SCRAM and ACLs"
+    )
+    serve.add_argument(
+        "--stop-at-eof", action="store_true", help="stop when standard input ends, as it does when the parent ends"
+    )
+
+
+def _add_verify_history(verify: argparse.ArgumentParser) -> None:
     verify.add_argument(
         "history", metavar="FILE", help="JSON lines, as klamm.testing.histories writes them; - for stdin"
     )
@@ -98,7 +109,6 @@ def parser() -> argparse.ArgumentParser:
     verify.add_argument(
         "--write-cycles", action="store_true", help="also transactions that write before each other; Kafka allows them"
     )
-    return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,7 +15,7 @@ from tests.interop.histories.clients import Workload
 from tests.interop.histories.planted import FAULTS
 from tests.peers.klamm_server import ROOT, KlammServer
 from tests.peers.server import Server, lasting_port
-from tests.peers.target import TARGET, target_server
+from tests.peers.target import TARGET, lasting_server
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 # Apache Kafka acknowledges a change of a config before all its nodes answer with it.
@@ -50,22 +50,19 @@ def anomalies_of(server: Server, directory: Path, seed: int, operations: int, ti
 
 
 @pytest.fixture
-def lasting_server(tmp_path: Path) -> Server:
-    server = target_server(tmp_path / "server", {"group.initial.rebalance.delay.ms": "0"})
-    server.port = lasting_port()
-    server.start_timeout_s = max(server.start_timeout_s, 90.0)
-    return server
+def killed_server(tmp_path: Path) -> Server:
+    return lasting_server(tmp_path / "server", {"group.initial.rebalance.delay.ms": "0"})
 
 
-def test_a_history_with_kills_has_no_anomaly(lasting_server: Server, tmp_path: Path, seed: int) -> None:
-    with lasting_server as server:
+def test_a_history_with_kills_has_no_anomaly(killed_server: Server, tmp_path: Path, seed: int) -> None:
+    with killed_server as server:
         assert anomalies_of(server, tmp_path, seed, 15, 2) == []
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-def test_many_histories_with_kills_have_no_anomaly(lasting_server: Server, tmp_path: Path, seed: int) -> None:
-    with lasting_server as server:
+def test_many_histories_with_kills_have_no_anomaly(killed_server: Server, tmp_path: Path, seed: int) -> None:
+    with killed_server as server:
         for number in range(HISTORIES):
             assert anomalies_of(server, tmp_path, seed + number, 60, 5) == [], f"seed {seed + number}"
             print(f"{number + 1} histories", flush=True)

@@ -9,6 +9,7 @@ from typing import Final
 
 from klamm.testing.histories.anomaly import Anomaly
 from klamm.testing.histories.format import SHARES, History, Kind, Operation
+from klamm.testing.histories.records import sends
 
 _FINAL: Final = ("accept", "reject")
 
@@ -126,9 +127,11 @@ def _lost(
             continue
         group, partition, start = (operation.value[name] for name in ("group", "partition", "from_offset"))
         for sent in history.of("send", "txn"):
-            for step in sent.value or () if sent.outcome is Kind.OK and sent.ended < operation.began else ():
-                if step[0] != "send" or step[1] != partition or len(step) < 4 or step[3] is None or step[3] < start:
+            if sent.outcome is not Kind.OK or sent.ended >= operation.began:
+                continue
+            for place, value, offset in sends(sent):
+                if place != partition or offset is None or offset < start:
                     continue
-                if not deliveries.get((group, partition, step[3])):
-                    text = f"{step[2]!r} at offset {step[3]} of {partition} was never delivered to {group}"
-                    yield Anomaly.of("lost_delivery", text, [sent, operation], {partition: step[3]})
+                if not deliveries.get((group, partition, offset)):
+                    text = f"{value!r} at offset {offset} of {partition} was never delivered to {group}"
+                    yield Anomaly.of("lost_delivery", text, [sent, operation], {partition: offset})
