@@ -163,7 +163,7 @@ class TenantClient:
         )
 
     def state(self):
-        """What the tenant sees of all that is its own."""
+        """Return everything of its own that the tenant sees."""
         found = self.call(metadata.MetadataRequest(None), 12)
         topics = sorted((one.name, one.topic_id, len(one.partitions)) for one in found.topics)
         wanted = [

@@ -45,7 +45,7 @@ def set_quota(admin, key, value, entity=("client-id", "app")):
 
 
 def wait_until_timed(server, timed):
-    """Whether processors charge channels with time follows the throttles from the next turn on."""
+    """Wait until processors measure the time of channels, or do not; throttles change it from the next turn on."""
     processors = server.server.listeners[0].processors
     wait_until(lambda: {processor._reactor.selector.timed for processor in processors} == {timed})
 
@@ -166,7 +166,7 @@ def close_all(sockets):
 
 
 def served(sock):
-    """Whether a connection is answered; one that is not is closed within a window of the quota."""
+    """Return True if a connection is answered; otherwise it is closed within a window of the quota."""
     sock.settimeout(10)
     with contextlib.suppress(ConnectionError):
         sock.sendall(bytes.fromhex("0000000b0012000000000001000161"))

@@ -72,7 +72,7 @@ class Fault:
 
 
 def callbacks(contract):
-    """What a plugin may define: functions and properties."""
+    """Return the names that a plugin may define: functions and properties."""
     life_cycle = vars(Part) if issubclass(contract, Part) else {}
     return [
         name
@@ -427,7 +427,7 @@ def talk(client):
 
 
 def use_everything(server):
-    """What all callbacks are called for, connection by connection; what fails fails alone."""
+    """Cause a call of each callback, one connection after the other; a failure ends its own connection alone."""
     for listener, name in (
         ("bare", b""),
         ("open", b""),

@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 def executed(audit, event):
-    """Whether a request is let through to its handler; then it ends."""
+    """Return True if a request may go to its handler, and complete it."""
     try:
         audit.observer.starting(event.request, event.context)
     except KafkaError:

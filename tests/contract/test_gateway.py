@@ -260,7 +260,7 @@ def test_answers_of_nodes_do_not_wake_the_thread_that_reads_them(monkeypatch):
 
 
 def pipes():
-    """How many ends of pipes this process has open; 0 where that cannot be seen."""
+    """Count the ends of pipes that this process has open; 0 where that cannot be seen."""
     descriptors = Path("/proc/self/fd")
     if not descriptors.exists():
         return 0

@@ -90,7 +90,7 @@ class Example:
 
     @property
     def intact(self):
-        """How many exchanges come before the lie."""
+        """Return how many exchanges come before the lie."""
         return self.index if self.liar else len(self.frames)
 
     def sent_by_client(self):
@@ -161,7 +161,7 @@ def exchange(front, example, rng):
 
 
 def check(front, serve, numbers):
-    """How many requests had no liar."""
+    """Check the exchanges of these examples; return how many requests had no liar."""
     honest = 0
     for number in numbers:
         example = serve.expect(number)

@@ -34,7 +34,7 @@ def turns(address, count):
 
 
 def test_answers_that_wait_for_an_earlier_one_have_a_limit(monkeypatch):
-    """What is answered here costs no node anything: as much as a client asks for would stand in memory."""
+    """The gateway answers these itself, so no node slows the client down, and its answers would fill the memory."""
     most = []
 
     class Watched(AnswerQueue):
@@ -142,7 +142,7 @@ def test_a_client_that_has_gone_within_an_answer_keeps_no_connection():
 
 
 def test_a_client_that_resets_its_connection_keeps_none_until_the_node_answers():
-    """What it has sent reaches the node, also what had to wait for room among the requests without an answer."""
+    """All its requests reach the node, also one that waited for room among those without an answer."""
     with FakeNode() as node, gateway(node.bootstrap) as front:
         with RawClient(front.address()) as client:
             for _ in range(MAX_PENDING + 1):

@@ -214,7 +214,7 @@ class PipelinedLifecycle(ChannelLifecycle):
         answers.pending.clear()
 
     def _maybe_finish(self, channel: KafkaChannel) -> None:
-        # Forwarded requests no longer need this connection; there is no client to take the answers.
+        # Forwarded requests go on without this connection; there is no client to take the answers.
         answers = channel.answers
         if channel.state is ChannelState.CLOSING and answers is not None and answers.waits_for_room:
             self._unmute(channel, answers)

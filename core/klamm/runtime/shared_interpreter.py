@@ -111,7 +111,7 @@ class SharedInterpreter:
             schedule(_CALM_AFTER_MS, lambda: self._calm_down(schedule))
 
     def stopped(self, schedule: Schedule) -> None:
-        """Restore the interpreter's settings for a server that has stopped, whose timer no longer runs, unless others
+        """Restore the interpreter's settings for a server that has stopped, and with it its timer, unless others
         run.
         """
         with self._changed:

@@ -75,7 +75,7 @@ class ClientTrust:
         self._leaf_only = leaf_only
 
     def rejection_reason(self, chain: Chain, *, is_whole: bool) -> str | None:
-        """Return the reason why a certificate is no longer trusted, or None if it is.
+        """Return the reason why a certificate has lost the trust, or None if it has not.
 
         A chain is complete if it ends at a certificate that was trusted at the handshake; for a resumed session only
         the client's own certificate is known.

@@ -405,7 +405,7 @@ class SslTransportLayer(TransportLayer):
         return {**_tls_details(self._tls), **refused_certificate_details(certificate)}
 
     def _take_certificate(self, certificate: bytes) -> None:
-        """Check the client's certificate. Raises HandshakeError if it has no principal, or is no longer trusted."""
+        """Check the client's certificate. Raises HandshakeError if it has no principal, or is not trusted now."""
         try:
             name = self._mapper.name(subject_name(certificate))
         except NoMatchingRuleError as error:

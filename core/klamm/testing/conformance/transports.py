@@ -118,9 +118,7 @@ def reads_what_was_sent(case: _TransportCase) -> None:
 
 
 def says_what_it_holds(case: _TransportCase) -> None:
-    """While the layer holds bytes that are no longer in the socket, `has_buffered_data` is True, and so is
-    `may_buffer`.
-    """
+    """`has_buffered_data` and `may_buffer` are True while the layer holds bytes that it has taken from the socket."""
     with case.opened() as transport, connected(transport, case.connect) as it:
         it.peer.sendall(b"0123456789")
         for left in range(10, 0, -1):

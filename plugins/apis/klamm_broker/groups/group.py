@@ -292,7 +292,7 @@ class Group(GroupLock, ABC):
         super().__init__(clipped(group_id), replaced)
         self.group_id = group_id
         self.book: OffsetBook = replaced.book if replaced is not None else OffsetBook(group_id)
-        # Bytes of the members of each owner; None when they no longer count.
+        # Bytes of the members of each owner; None once they do not count.
         self._charges: Counter[str] | None = Counter()
 
     def open_accounts(self, ledgers: GroupLedgers, owner: str) -> None:

@@ -70,8 +70,7 @@ def append_all(
 ) -> ProduceResponse | Pending:
     """Append each batch of a request that has `count` of them; return the handler's result.
 
-    On a processor's thread, raises NotInlineError before anything is appended if the decompressed first batch is too
-    large.
+    On a processor's thread, raises NotInlineError before any append if the first batch unpacks to too many bytes.
     """
     by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     guarded = context.listener.authorizer is not None

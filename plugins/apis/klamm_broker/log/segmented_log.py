@@ -104,8 +104,7 @@ class SegmentedLog(LogReader):
         self._flushed_ms = context.clock.wall_ms()
         # Protects the segments, the offsets and the refusal: one thread changes the log at a time.
         self._lock = threading.Lock()
-        # Held during a flush, while appends continue. Most logs are never flushed before they are closed, and have
-        # none.
+        # Held during a flush, while appends continue. None before the first: most logs have none until they are closed.
         self._flush_lock: threading.Lock | None = None
         self.config = config
         self._publish(end_offset)

@@ -59,7 +59,7 @@ class TopicRegistry:
     directories.
 
     `log_config` computes the settings of a log from a topic's overrides. `on_partitions_gone` is called with deleted
-    topics once look-ups no longer find them. `wake` completes the fetches that wait for a partition. `placement`
+    topics once look-ups cannot find them. `wake` completes the fetches that wait for a partition. `placement`
     chooses the nodes of replicas. `open_later` gets new partitions, whose directories are to be created.
 
     Changes take a `check_turn`, called when it is their turn, which raises KafkaError if they have waited too long.
