@@ -1,8 +1,27 @@
 """An observer as most tests of the audit need it."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from tests.unit.audit.observing import Observing, close_files
+
+OF_THE_SERVER = re.compile(
+    r"^\s*(?:from|import) (?:klamm|klamm_(?!spark)\w+|tests\.unit\.(?!audit\.test_)[\w.]+)\b(?!_)", re.MULTILINE
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the files that import nothing but the audit's own package, of which nothing is ever compiled."""
+    apart = {
+        path
+        for path in {item.path for item in items if Path(__file__).parent in item.path.parents}
+        if not OF_THE_SERVER.search(path.read_text(encoding="utf-8"))
+    }
+    for item in items:
+        if item.path in apart:
+            item.add_marker(pytest.mark.uncompiled)
 
 
 @pytest.fixture

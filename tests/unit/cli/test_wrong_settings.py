@@ -10,6 +10,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from klamm.cli.main import main
 from tests.unit.cli import wrong_settings
 
+# TOML, and what is said of it, is the same on every Python and compiled.
+pytestmark = pytest.mark.once
 TABLES = [pytest.param(table, id=table.name) for table in wrong_settings.tables()]
 LINE = re.compile(r"(?P<file>[^:]*):(?P<line>\d+):(?P<column>\d+)  (?P<key>[^:]+): (?P<message>.+)")
 WORDS_OF_PYTHON = re.compile(
