@@ -15,7 +15,7 @@ from klamm.wire.headers import encode_request_header
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from klamm.wire.messages.metadata import MetadataRequest
-from klamm_ssl.transport import SslTransportLayer
+from klamm_ssl.tls_layer import SslTransportLayer
 from tests.contract.api_sets import GATES, Plugin
 from tests.tls_files import TlsFiles, revocation_list
 from tests.waiting import wait_until

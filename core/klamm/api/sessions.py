@@ -23,7 +23,7 @@ RevocationCheck: TypeAlias = Callable[[], str | None]
 block.
 """
 
-RECHECK_DELAY_MS: Final = 50
+RECHECK_DELAY_MS: Final = 200
 """A client that changes its own credential gets its response before its connection is closed."""
 RETRY_CHECK_MS: Final = 5_000
 """A check that raises is tried again after this time."""

@@ -14,7 +14,8 @@ from klamm import END_OF_STREAM, WOULD_BLOCK, Address, HandshakeError, Interest,
 from klamm.network.send import NetworkSend
 from klamm.testing import ManualClock
 from klamm_ssl.ssl_settings import SslSettings
-from klamm_ssl.transport import SslTransport, _pieces
+from klamm_ssl.tls_layer import _pieces
+from klamm_ssl.transport import SslTransport
 from tests.tls_files import TlsFiles
 
 PEER = Address("127.0.0.1", 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import select
+import selectors
 import socket
 import struct
 import threading
@@ -32,6 +32,14 @@ def socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         client.close()
         with contextlib.suppress(OSError):
             server.close()
+
+
+def wait_for(descriptor: int, interest: Interest, timeout_s: float) -> bool:
+    """Return True if the socket can be read or written within a time."""
+    # `select.select` refuses descriptors above 1,023.
+    with selectors.DefaultSelector() as selector:
+        selector.register(descriptor, selectors.EVENT_READ if interest & Interest.READ else selectors.EVENT_WRITE)
+        return bool(selector.select(timeout_s))
 
 
 class Connected:
@@ -67,9 +75,7 @@ class Connected:
 
     def wait(self, interest: Interest, timeout_s: float) -> bool:
         """Return True if the socket can be read or written within a time."""
-        wanted = ([self.descriptor], []) if interest & Interest.READ else ([], [self.descriptor])
-        ready = select.select(*wanted, [], timeout_s)
-        return bool(ready[0] or ready[1])
+        return wait_for(self.descriptor, interest, timeout_s)
 
     def readable(self) -> bool:
         """Return True if the socket has bytes now."""
@@ -130,8 +136,7 @@ def handshake(layer: TransportLayer, descriptor: int, client: socket.socket, con
     while interest := within_patience("handshake", layer.handshake):
         ensure(isinstance(interest, Interest), f"handshake returned {interest!r}")
         ensure(time.monotonic() < deadline, f"the handshake goes on after {rules.PATIENCE_S:g} s")
-        wanted = ([descriptor], []) if interest & Interest.READ else ([], [descriptor])
-        select.select(*wanted, [], 0.05)
+        wait_for(descriptor, interest, 0.05)
     thread.join(rules.PATIENCE_S)
     if failures:
         raise Broken(f"the client's handshake failed: {failures[0]!r}")

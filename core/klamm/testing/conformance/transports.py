@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import select
 import socket
 import tempfile
 import threading
@@ -17,7 +16,7 @@ from klamm.api.context import Address
 from klamm.api.transport import WOULD_BLOCK, HandshakeError, Interest, Transport, TransportLayer
 from klamm.shared.principal import KafkaPrincipal
 from klamm.testing.conformance import rules
-from klamm.testing.conformance.connected import Connect, Connected, connected, handshake, socket_pair
+from klamm.testing.conformance.connected import Connect, Connected, connected, handshake, socket_pair, wait_for
 from klamm.testing.conformance.life_cycle import LIFE_CYCLE, PartCase
 from klamm.testing.conformance.rules import Broken, ensure, is_label, run_rules, within_patience
 
@@ -70,8 +69,7 @@ def wraps_without_io(case: _TransportCase) -> None:
     """`wrap` returns a TransportLayer, and neither reads nor writes."""
     with case.opened() as transport, socket_pair() as (server, client):
         client.sendall(b"first")
-        with contextlib.suppress(TimeoutError):
-            select.select([server], [], [], rules.PATIENCE_S)
+        wait_for(server.fileno(), Interest.READ, rules.PATIENCE_S)
         with socket.socket(fileno=_duplicate(server)) as seen:
             layer = within_patience("wrap", transport.wrap, server, Address(*client.getsockname()))
             ensure(isinstance(layer, TransportLayer), f"wrap returned {layer!r}")
