@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import warnings
+
 import pytest
 
-from tests.peers.kafka_jars import PUBLISHED_TESTS, VERSION
+from tests.peers.kafka_jars import PUBLISHED_TESTS, VERSION, newest
 from tools.kafka_diff import main
 
 pytestmark = pytest.mark.interop
@@ -12,6 +15,19 @@ pytestmark = pytest.mark.interop
 
 def test_every_difference_from_the_release_that_is_followed_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([VERSION]) == 0, capsys.readouterr().out
+
+
+@pytest.mark.timeout(1200)
+def test_a_newer_release_is_announced(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        found = newest()
+        if found == VERSION:
+            return
+        warnings.warn(f"Apache Kafka {found} is published.", stacklevel=1)
+        main([found])
+    except subprocess.SubprocessError as error:
+        pytest.skip(f"A newer release is not found, or cannot be read: {error}")
+    warnings.warn(capsys.readouterr().out, stacklevel=1)
 
 
 @pytest.mark.slow

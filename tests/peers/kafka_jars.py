@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from shutil import rmtree
 
 from tests.peers.builds import alone
 
@@ -21,7 +22,8 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0
 _DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}</dependency>"
 _CLASSIFIER = "<classifier>{}</classifier>"
 _TESTED = ("kafka-clients-integration-tests", "kafka-clients", "kafka-server-common", "kafka_2.13")
-_TEST_HARNESS = ("kafka-test-common-runtime", "kafka-test-common-internal-api", "kafka-test-common-util")
+_TEST_CLUSTER = ("kafka-test-common-runtime", "kafka-test-common-internal-api")
+_TEST_HARNESS = (*_TEST_CLUSTER, "kafka-test-common-util")
 _JUNIT = (
     ("org.junit.platform", "junit-platform-console-standalone", "1.13.1"),
     ("org.mockito", "mockito-core", "5.20.0"),
@@ -40,7 +42,9 @@ def _dependency(group: str, artifact: str, version: str, classifier: str = "") -
     return _DEPENDENCY.format(group, artifact, version, classifier and _CLASSIFIER.format(classifier))
 
 
-def _fetch(folder: Path, dependencies: Sequence[tuple[str, ...]], *, transitive: bool = True) -> None:
+def _fetch(
+    folder: Path, dependencies: Sequence[tuple[str, ...]], *, transitive: bool = True, timeout_s: float = 600
+) -> None:
     complete = folder / ".complete"
     if complete.exists():
         return
@@ -53,7 +57,7 @@ def _fetch(folder: Path, dependencies: Sequence[tuple[str, ...]], *, transitive:
         pom.write_text(_POM.format(dependencies="".join(_dependency(*parts) for parts in dependencies)))
         command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", "-DincludeScope=runtime"]
         command += [f"-DoutputDirectory={folder}", *([] if transitive else ["-DexcludeTransitive=true"])]
-        subprocess.run(command, check=True, timeout=600)
+        subprocess.run(command, check=True, timeout=timeout_s)
         complete.touch()
 
 
@@ -132,19 +136,35 @@ def tests() -> str:
     return str(target / "*")
 
 
-def streams_tests() -> str:
-    """Kafka's own integration tests of Kafka Streams, and Streams, for beside `tests()`: 80 MB."""
-    target = _cache() / f"klamm-test-jars-{PUBLISHED_TESTS}-streams-tests"
-    tested = [
-        ("org.apache.kafka", name, PUBLISHED_TESTS, "test")
-        for name in ("kafka-streams-integration-tests", "kafka-streams")
+def streams_tests(version: str) -> str:
+    """The class path of Kafka's own tests of Kafka Streams and of its tools, with Streams itself: 100 MB more.
+
+    Streams, the tools and the cluster in the JVM are of `version`; the tests are always of `PUBLISHED_TESTS`, and what
+    they need and a later version does not have stands at the end.
+    """
+    target = _cache() / f"klamm-test-jars-{version}-streams-suite"
+    tests = ("kafka-streams-integration-tests", "kafka-streams", "kafka-tools", "kafka-clients", "kafka-server-common")
+    dependencies: list[tuple[str, ...]] = [("org.apache.kafka", name, PUBLISHED_TESTS, "test") for name in tests]
+    dependencies += [("org.apache.kafka", name, version) for name in (*_TEST_CLUSTER, "kafka-streams")]
+    dependencies += [
+        ("org.apache.kafka", "kafka-test-common-util", PUBLISHED_TESTS),
+        ("org.rocksdb", "rocksdbjni", "10.1.3"),
+        # Some read what is logged; Kafka 4.4's cluster has certificates.
+        ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
+        *(("org.bouncycastle", f"{name}-jdk18on", "1.80.2") for name in ("bcprov", "bcutil")),
+        ("org.bouncycastle", "bcpkix-jdk18on", "1.80"),
     ]
-    _fetch(
-        target,
-        [*tested, ("org.apache.kafka", "kafka-streams", PUBLISHED_TESTS), ("org.rocksdb", "rocksdbjni", "10.1.3")],
-        transitive=False,
-    )
-    return str(target / "*")
+    _fetch(target, [*dependencies, *_JUNIT], transitive=False)
+    releases = dict.fromkeys((version, PUBLISHED_TESTS))
+    return ":".join((f"{target}/*", *map(classpath, releases)))
+
+
+def newest() -> str:
+    """The newest release that Maven finds, `VERSION` or a later one."""
+    target = _cache() / "klamm-test-jars-newest"
+    rmtree(target, ignore_errors=True)
+    _fetch(target, [("org.apache.kafka", "kafka-clients", f"[{VERSION},)")], transitive=False, timeout_s=120)
+    return next(target.glob("kafka-clients-*.jar")).stem.removeprefix("kafka-clients-")
 
 
 def jar(artifact: str, version: str = VERSION) -> Path:
