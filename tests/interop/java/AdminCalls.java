@@ -26,7 +26,9 @@ import org.apache.kafka.common.serialization.StringSerializer;
 
 /** Calls what Kafka's Admin offers, in one run on one topic, and prints what came back: NAME TAB VALUE, a line each. */
 public final class AdminCalls {
-    private static final long FIRST_TIMESTAMP_MS = 1_700_000_000_000L;
+    /** So that no record is old enough to be deleted, nor of the future. */
+    private static final long FIRST_TIMESTAMP_MS = System.currentTimeMillis() - 200_000;
+    private static final long PATIENCE_MS = 30_000;
 
     public static void main(String[] arguments) throws Exception {
         Properties settings = new Properties();
@@ -55,6 +57,11 @@ public final class AdminCalls {
         print("create with a bad name", failure(() -> admin.createTopics(List.of(new NewTopic("no good!", 1, (short) 1))).all().get()));
         print("create with three replicas", failure(() -> admin.createTopics(List.of(new NewTopic(topic + "x", 1, (short) 3))).all().get()));
         admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(3))).all().get();
+        // A broker learns it from the controller.
+        long deadlineMs = System.currentTimeMillis() + PATIENCE_MS;
+        while (describe(admin, topic).partitions().size() < 3 && System.currentTimeMillis() < deadlineMs) {
+            Thread.sleep(100);
+        }
         print("partitions", describe(admin, topic).partitions().size());
         print("shrink", failure(() -> admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(1))).all().get()));
         print("is listed", admin.listTopics().names().get().contains(topic));
