@@ -386,3 +386,25 @@ def test_a_gateway_shares_node_ports_and_reloads_certificates_in_every_worker(se
         (after,) = certificates()
         assert after != before
         assert serving.end() == 0
+
+
+def test_workers_share_a_log_file_that_is_moved_away(serve, tmp_path):
+    log = tmp_path / "klamm.log"
+    settings = f'[server]\nlog_level = "INFO"\nlog_format = "json"\nlog_file = "{log}"\n'
+    serving = serve(ECHO.replace("[server]\n", settings))
+
+    def refused():
+        with serving.connect() as client:
+            client.send_bytes(b"\0\0\0\3abc")
+            assert client.at_end()
+
+    def read():
+        lines = log.read_text().splitlines(keepends=True) if log.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    refused()
+    wait_until(lambda: any("connection_id" in line for line in read()))
+    log.rename(tmp_path / "klamm.log.1")
+    refused()
+    wait_until(read)
+    assert all(line["worker"] in (1, 2, 3) and line["listener"] == "front" for line in read())

@@ -18,7 +18,7 @@ from klamm.config.plan import ServerPlan
 from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.config.problems import ConfigError, Problem
-from klamm.logs.escaping import EscapingFormatter
+from klamm.logs.output import start_logging
 
 log = logging.getLogger("klamm.config")
 
@@ -79,13 +79,15 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
 
 def _serve(options: argparse.Namespace, plugins: PluginRegistry, secured: Sequence[str] = ()) -> int:
     plan = plan_of(options, plugins, files=True, secured=secured)
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(EscapingFormatter())
-    logging.basicConfig(level=plan.server.log_level, handlers=[handler])
+    # Other users must not be able to read records, credentials, audit events and log lines.
+    os.umask(0o077)
+    settings = plan.server
+    try:
+        start_logging(settings.log_level, settings.log_format, settings.log_file)
+    except OSError as error:
+        raise ConfigError([Problem("", "server.log_file", f"{settings.log_file}: {error.strerror}")]) from error
     for warning in plan.warnings:
         log.warning("%s", warning)
-    # Other users must not be able to read records, credentials and audit events.
-    os.umask(0o077)
     ready_file = Path(options.ready_file) if options.ready_file else None
     reload_plan = functools.partial(plan_of, options, plugins, files=False, secured=secured)
     if options.stop_at_eof:

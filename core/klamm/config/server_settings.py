@@ -11,6 +11,7 @@ from typing import Any, Final
 from klamm.api.provider import ProviderKind
 from klamm.config.checks import check_networks
 from klamm.config.setting import CLUSTER_WIDE, setting
+from klamm.logs.output import LOG_FORMATS
 from klamm.wire.api_keys import ApiKey, spec_of
 
 AS_VERSIONS: Final = ("2.8", "3.9", "4.0", "4.3", "4.4")
@@ -123,6 +124,14 @@ class ServerSettings:
         "WARNING",
         doc="Lowest level of log lines to write.",
         choices=LOG_LEVELS,
+    )
+    log_format: str = setting(
+        "text", doc="Format of log lines: text, or json with one object a line.", choices=LOG_FORMATS
+    )
+    log_file: Path | None = setting(
+        None,
+        doc="File of log lines, which may be moved away while the server runs, as logrotate does; unset is standard "
+        "error.",
     )
 
     @property

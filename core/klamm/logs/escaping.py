@@ -31,6 +31,18 @@ def escape_control_characters(text: str) -> str:
     )
 
 
+class LogFields(str):
+    """Fields at the start of a message, as `name=value name=value`. A formatter for machines reads `fields`."""
+
+    fields: dict[str, str]
+
+    def __new__(cls, **fields: str) -> LogFields:
+        """Make the text of the fields, in their order."""
+        made = super().__new__(cls, " ".join(f"{name}={value}" for name, value in fields.items()))
+        made.fields = fields
+        return made
+
+
 class EscapingFormatter(logging.Formatter):
     """Writes each record as one line, even if its arguments have line breaks; then the traceback, indented and escaped.
 

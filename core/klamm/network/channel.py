@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from klamm.api.authentication import Authenticator
 from klamm.api.gates import ConnectionGate
 from klamm.api.transport import TransportLayer
-from klamm.logs.escaping import clipped, escape_control_characters
+from klamm.logs.escaping import LogFields, clipped, escape_control_characters
 from klamm.network.poller import READ, WRITE
 
 if TYPE_CHECKING:
@@ -288,11 +288,11 @@ class KafkaChannel:
         return READ if self.may_read else 0
 
 
-def describe(channel: KafkaChannel) -> str:
+def describe(channel: KafkaChannel) -> LogFields:
     """The fields that a log line about a channel starts with."""
     connection = channel.connection
     principal = clipped(escape_control_characters(str(connection.principal)))
-    return f"listener={connection.listener.name} connection_id={connection.connection_id} principal={principal}"
+    return LogFields(listener=connection.listener.name, connection_id=connection.connection_id, principal=principal)
 
 
 def close_transport(channel: KafkaChannel) -> None:

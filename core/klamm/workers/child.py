@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from klamm.logs.escaping import FORMAT, EscapingFormatter
+from klamm.logs.output import log_as_worker
 from klamm.server.listening import ListeningSocket
 from klamm.server.server import Inherited, SocketServer, StartError
 from klamm.server.serving import no_collections, nothing_changed, reload_parts, start_details
@@ -48,8 +48,7 @@ class Child:
         """Serve until the parent asks for the end, or ends itself; return the exit code."""
         wanted: queue.SimpleQueue[str] = queue.SimpleQueue()
         signal.signal(signal.SIGTERM, lambda _number, _frame: wanted.put(_STOP))
-        for handler in logging.getLogger().handlers:
-            handler.setFormatter(EscapingFormatter(f"{FORMAT} worker={self.share.number}"))
+        log_as_worker(self.plan.server.log_format, self.share.number)
         server = SocketServer(
             _of_worker(self.plan),
             temporary=self.temporary,

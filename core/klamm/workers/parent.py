@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from klamm.logs.output import log_file_descriptors
 from klamm.runtime.clock import SystemClock
 from klamm.runtime.platform.processes import raise_descriptor_limit
 from klamm.server.listening import BindError, ListeningSocket, bind_all
@@ -203,7 +204,7 @@ class Parent:
         }
         child = Child(self.plan, share, sockets, self._connections, self._temporary, self._reload_plan)
         keep = [one.socket.fileno() for listening in self._sockets.values() for one in listening]
-        return self._processes.fork(number, child.run, keep)
+        return self._processes.fork(number, child.run, [*keep, *log_file_descriptors()])
 
     def stop(self, number: int) -> None:
         """Ask a worker to drain."""

@@ -1,0 +1,84 @@
+"""Log records as JSON Lines, for machines: each record is one object on one line, with the names of the audit."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from klamm.logs.escaping import LogFields
+
+_PLACEHOLDER: Final = re.compile(r"(?:(?P<name>\w+)=)?%(?:%|[-+#0-9.]*[a-zA-Z])")
+_AUDIT_NAMES: Final = {
+    "api": "api_name",
+    "version": "api_version",
+    "size_bytes": "request_bytes",
+    "total_ms": "total_time_ms",
+    "request_queue_ms": "request_queue_time_ms",
+    "local_ms": "local_time_ms",
+    "remote_ms": "remote_time_ms",
+    "response_queue_ms": "response_queue_time_ms",
+    "send_ms": "send_time_ms",
+    "throttle_ms": "throttle_time_ms",
+}
+"""The audit's names of fields whose names are shorter in the text."""
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes each record as one JSON object in ASCII, so no text of a client ends a line or makes up a field.
+
+    Fields are `time` (UTC), `level`, `logger` and `message`, `worker` if the server has several, `exception` and
+    `stack` if there are any, and what the message names, e.g. `listener` and `principal`.
+    """
+
+    def __init__(self, worker: int | None = None) -> None:
+        super().__init__()
+        self._worker = worker
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record's line."""
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if self._worker is not None:
+            line["worker"] = self._worker
+        # Another handler's formatter may have made the text of the exception.
+        exception = self.formatException(record.exc_info) if record.exc_info else record.exc_text
+        if exception:
+            line["exception"] = exception
+        if record.stack_info:
+            line["stack"] = self.formatStack(record.stack_info)
+        for name, value in _named(record):
+            line.setdefault(_AUDIT_NAMES.get(name, name), _plain(value))
+        return json.dumps(line)
+
+
+def _named(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
+    """Yield the fields that a message names as `name=%s`, and those of arguments that are fields.
+
+    The names are those of the code's format string: text of a client that looks like a field is none.
+    """
+    if not isinstance(record.args, tuple) or not isinstance(record.msg, str):
+        return
+    arguments = iter(record.args)
+    for found in _PLACEHOLDER.finditer(record.msg):
+        if found[0].endswith("%%"):
+            continue
+        value: Any = next(arguments, None)
+        if isinstance(value, LogFields):
+            yield from value.fields.items()
+        elif found["name"]:
+            yield found["name"], value
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    return value if isinstance(value, float) and math.isfinite(value) else str(value)

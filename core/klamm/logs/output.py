@@ -1,0 +1,51 @@
+"""The destination and the format of the server's log: standard error or a file, text or JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from pathlib import Path
+from typing import Final
+
+from klamm.logs.escaping import FORMAT, EscapingFormatter
+
+JSON: Final = "json"
+LOG_FORMATS: Final = ("text", JSON)
+
+
+def log_formatter(log_format: str, worker: int | None = None) -> logging.Formatter:
+    """Return the formatter of a format, for the process of a worker with its number."""
+    if log_format == JSON:
+        from klamm.logs.json_lines import JsonFormatter
+
+        return JsonFormatter(worker)
+    return EscapingFormatter(FORMAT if worker is None else f"{FORMAT} worker={worker}")
+
+
+def start_logging(level: str, log_format: str, file: Path | None) -> None:
+    """Write all log records from now on. Raises OSError if the file cannot be opened."""
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    if file is not None:
+        # Imported here: a server that logs to standard error does not need it.
+        from klamm.logs.log_file import LogFile
+
+        handler = LogFile(file)
+    handler.setFormatter(log_formatter(log_format))
+    logging.basicConfig(level=level, handlers=[handler])
+
+
+def log_file_descriptors() -> list[int]:
+    """Return the descriptors of log files, which a forked process has to keep."""
+    found = []
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.FileHandler) and handler.stream is not None:
+            with contextlib.suppress(OSError, ValueError):
+                found.append(handler.stream.fileno())
+    return found
+
+
+def log_as_worker(log_format: str, worker: int) -> None:
+    """Name the worker in every log line of this process, from now on."""
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(log_formatter(log_format, worker))
