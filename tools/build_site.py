@@ -1,0 +1,163 @@
+"""Build the site of docs/: `python -m tools.build_site [FOLDER]`, by default build/site. scripts/docs calls it.
+
+Zensical makes HTML of the pages (zensical.toml), which needs no server and loads nothing from elsewhere. What the pages
+link to outside docs/ becomes a page below `repository`, boxes drawn as text become pictures, each page has its Markdown
+beside it, and llms.txt lists them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import tomli
+
+from tools.draw import is_drawing, svg
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+ASSETS = {".png", ".css", ".js"}
+FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"(?<=\]\()(?![a-z]+:)([^)#\s]+)((?:#[^)]*)?)(?=\))")
+LANGUAGES = {"py": "python", "go": "go", "java": "java", "json": "json", "ipynb": "json", "toml": "toml", "js": "js"}
+SHIM = "https://unpkg.com/iframe-worker/shim"
+"""What Zensical's pages load where they are files; the site has it."""
+UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
+"""Code of the repository would bury the pages."""
+
+
+def main(arguments: list[str]) -> int:
+    """Build into the folder that the arguments name, and print the page to open."""
+    site = Path(arguments[0]) if arguments else ROOT / "build" / "site"
+    build(site.resolve())
+    print(site / "index.html")
+    return 0
+
+
+def build(site: Path) -> None:
+    """Replace the folder by the site; raise CalledProcessError if Zensical has a warning."""
+    with tempfile.TemporaryDirectory() as temporary:
+        work = Path(temporary)
+        shutil.copy(ROOT / "zensical.toml", work)
+        pages = gather(work / "docs")
+        done = subprocess.run(
+            [sys.executable, "-m", "zensical", "build", "--strict", "-f", work / "zensical.toml"],
+            cwd=work,
+            env={**os.environ, "NO_COLOR": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(done.stdout)
+        for page in (work / "site").rglob("*.html"):
+            shim = os.path.relpath(work / "site" / "site" / "iframe-worker.js", page.parent)
+            page.write_text(page.read_text(encoding="utf-8").replace(SHIM, shim), encoding="utf-8")
+        for place, text in pages.items():
+            (work / "site" / place).write_text(text, encoding="utf-8")
+        (work / "site" / "llms.txt").write_text(llms_text(pages), encoding="utf-8")
+        shutil.rmtree(site, ignore_errors=True)
+        shutil.copytree(work / "site", site)
+
+
+def gather(folder: Path) -> dict[str, str]:
+    """Write what Zensical reads, and return the Markdown of each page by its path in the site."""
+    pages: dict[str, str] = {}
+    waiting = sorted(path for path in DOCS.rglob("*") if path.is_file())
+    while waiting:
+        source = waiting.pop()
+        target = folder / place_of(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.suffix in ASSETS:
+            shutil.copy(source, target)
+        elif place_of(source) not in pages:
+            text = markdown_of(source)
+            waiting += targets(source, text)
+            text = pages[place_of(source)] = LINK.sub(partial(moved, source=source), text)
+            unsearched = UNSEARCHED if source.suffix != ".md" else ""
+            target.write_text(unsearched + FENCE.sub(drawn, text), encoding="utf-8")
+    return pages
+
+
+def place_of(source: Path) -> str:
+    """Return the path in the site of a file or folder of the repository."""
+    if source.is_dir():
+        source = source / "README.md"
+    place = source.relative_to(DOCS) if DOCS in source.parents else Path("repository", source.relative_to(ROOT))
+    return place.as_posix() + ("" if source.suffix in {".md", *ASSETS} else ".md")
+
+
+def markdown_of(source: Path) -> str:
+    """Return a page as it is, the list of a folder, or a file of code as a block."""
+    if source.suffix == ".md" and source.is_file():
+        return source.read_text(encoding="utf-8")
+    title = f"# {source.relative_to(ROOT).as_posix()}\n\n"
+    if source.is_dir():
+        return title + "".join(f"- [{path.name}]({path.name})\n" for path in sorted(source.iterdir()) if is_shown(path))
+    return f"{title}````{LANGUAGES.get(source.suffix[1:], 'text')}\n{source.read_text(encoding='utf-8')}\n````\n"
+
+
+def is_shown(path: Path) -> bool:
+    """Return False for what builds and tools leave behind."""
+    return not path.name.startswith((".", "__")) and path.name not in {"build", "target", "node_modules"}
+
+
+def outside_fences(text: str) -> str:
+    """Return the text without its blocks."""
+    return FENCE.sub("", text)
+
+
+def targets(source: Path, text: str) -> Iterator[Path]:
+    """Yield the files and folders of the repository that a page links to."""
+    if source.suffix == ".md" or source.is_dir():
+        for link in LINK.finditer(outside_fences(text)):
+            yield target_of(link, source)
+
+
+def target_of(link: re.Match[str], source: Path) -> Path:
+    """Return the file or folder to which a link of a page leads; of a folder with a README that one."""
+    target = ((source if source.is_dir() else source.parent) / link[1]).resolve()
+    return target / "README.md" if (target / "README.md").exists() else target
+
+
+def moved(link: re.Match[str], source: Path) -> str:
+    """Return a link of a page as the site needs it."""
+    target = target_of(link, source)
+    if not target.exists():
+        return link[0]
+    return os.path.relpath(place_of(target), Path(place_of(source)).parent) + link[2]
+
+
+def drawn(block: re.Match[str]) -> str:
+    """Return a block as a picture, if it is drawn of boxes and arrows."""
+    return f'<div class="drawing">{svg(block[2])}</div>' if is_drawing(block[2]) else block[0]
+
+
+def llms_text(pages: dict[str, str]) -> str:
+    """Return llms.txt: the pages in the order of the navigation, each with its first sentence."""
+    project = tomli.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]
+    lines = [f"# {project['site_name']}", "", f"> {project['site_description']}"]
+    for section in project["nav"]:
+        for name, places in section.items():
+            lines += ["", f"## {name}", "", *(entry(place, pages[place]) for place in places)]
+    return "\n".join(lines) + "\n"
+
+
+def entry(place: str, text: str) -> str:
+    """Return a page's line in llms.txt."""
+    title, _, rest = text.partition("\n")
+    first = next((one for one in outside_fences(rest).split("\n\n") if one.strip() and one.lstrip()[0].isalpha()), "")
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(first.split()))
+    return f"- [{title.lstrip('# ')}]({place}): {re.split(r'(?<=[.:]) ', plain)[0]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
