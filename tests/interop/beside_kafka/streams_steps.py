@@ -106,6 +106,10 @@ class StreamsSteps:
         yield from self._refused()
         yield from self._ends()
         yield from self._topologies()
+        for version in (0, 1):
+            fields = {**JOIN, **NOTHING, "process_id": "p", "topology": reads(TOPIC)}
+            request = StreamsGroupHeartbeatRequest("versions", "m", 0, 0, **fields)
+            yield f"version {version}", plain(self._ask(request, version))
 
     def _members(self) -> Iterator[Step]:
         static = {"instance_id": "i"}

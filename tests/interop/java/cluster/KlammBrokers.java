@@ -7,8 +7,6 @@ import java.util.Map;
 import java.util.TreeMap;
 import java.util.function.Function;
 import kafka.server.KafkaBroker;
-import org.apache.kafka.common.Node;
-import org.apache.kafka.metadata.MetadataCache;
 import org.opentest4j.TestAbortedException;
 
 /**
@@ -19,14 +17,15 @@ import org.opentest4j.TestAbortedException;
 public final class KlammBrokers {
     private static final String ASSIGNMENT_INTERVAL = "group.consumer.assignment.interval.ms";
 
-    /** Beginnings of keys for what klamm does not have: internal topics, replication, controllers. */
+    /** Beginnings of keys for what klamm does not have: compression of internal topics, replication, controllers. */
     private static final List<String> WITHOUT_MEANING = List.of(
-        "offsets.topic.", "transaction.state.log.", "share.coordinator.state.topic.", "unstable.", "log.unclean.",
-        "broker.heartbeat.", "broker.session.", "controlled.shutdown.", "log.initial.task.delay.ms", "replica.",
-        "auto.leader.rebalance.", "leader.imbalance.", "controller.", "log.cleaner.dedupe.",
+        "offsets.topic.compression.", "group.share.persister.", "group.share.assignment.interval.", "unstable.",
+        "log.unclean.", "broker.heartbeat.", "broker.session.", "controlled.shutdown.", "log.initial.task.delay.ms",
+        "replica.", "auto.leader.rebalance.", "leader.imbalance.", "controller.", "log.cleaner.dedupe.",
         "group.coordinator.append.", ASSIGNMENT_INTERVAL);
 
     private KlammProcess klamm;
+    private KlammInside inside;
     private volatile String asked;
 
     /** What a test ends with after {@code failure}: it is aborted if it asked for what klamm does not have. */
@@ -65,19 +64,24 @@ public final class KlammBrokers {
         if (nodes > 1) {
             settings.put("nodes", String.valueOf(nodes));
         }
+        inside = new KlammInside(this, properties);
         klamm = new KlammProcess(nodes, settings, "--ephemeral");
         klamm.start();
     }
 
-    /** A broker; {@code inside} answers its further methods by name, or gives null. */
-    public KafkaBroker broker(int brokerId, Function<String, Object> inside) {
+    /** A broker; {@code further} answers more of its methods by name, or gives null. */
+    public KafkaBroker broker(int brokerId, Function<String, Object> further) {
         return (KafkaBroker) Proxy.newProxyInstance(
             getClass().getClassLoader(), new Class<?>[] {KafkaBroker.class},
-            (proxy, method, arguments) -> call(brokerId, inside, proxy, method, arguments));
+            (proxy, method, arguments) -> call(brokerId, further, proxy, method, arguments));
+    }
+
+    KlammInside inside() {
+        return inside;
     }
 
     private Object call(
-        int brokerId, Function<String, Object> inside, Object proxy, Method method, Object[] arguments) throws Exception {
+        int brokerId, Function<String, Object> further, Object proxy, Method method, Object[] arguments) throws Exception {
         switch (method.getName()) {
             case "startup":
                 klamm.startNode(brokerId);
@@ -98,22 +102,17 @@ public final class KlammBrokers {
             case "toString":
                 return "broker " + brokerId;
             case "metadataCache":
-                return Proxy.newProxyInstance(
-                    getClass().getClassLoader(), new Class<?>[] {MetadataCache.class},
-                    (cache, asked, ignored) -> aliveNodes(asked.getName()));
+                return inside.metadataCache();
+            case "groupCoordinator":
+                return inside.groupCoordinator();
+            case "socketServer":
+                return inside.socketServer(brokerId);
             default:
-                Object found = inside.apply(method.getName());
+                Object found = further.apply(method.getName());
                 if (found == null) {
                     throw needs("the inside of a broker: " + method.getName());
                 }
                 return found;
         }
-    }
-
-    private List<Node> aliveNodes(String method) {
-        if (!method.equals("getAliveBrokerNodes")) {
-            throw needs("the inside of a broker: metadataCache." + method);
-        }
-        return klamm.running().stream().map(node -> new Node(node, KlammProcess.HOST, klamm.port(node))).toList();
     }
 }

@@ -13,6 +13,7 @@ import java.util.concurrent.ExecutionException;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.ListTopicsOptions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -31,6 +32,7 @@ public class EmbeddedKafkaCluster {
     public final MockTime time;
 
     private final int brokers;
+    private final Map<Integer, Map<String, String>> ofBrokers;
     private final Map<String, String> settings = new TreeMap<>();
     private final KlammBrokers klamm = new KlammBrokers();
 
@@ -52,19 +54,24 @@ public class EmbeddedKafkaCluster {
 
     public EmbeddedKafkaCluster(
         int brokers, Properties properties, Map<Integer, Map<String, String>> ofBrokers, long startMs, long startNs) {
-        if (ofBrokers.values().stream().anyMatch(each -> !each.isEmpty())) {
-            throw klamm.needs("properties of one broker: " + ofBrokers);
-        }
         this.brokers = brokers;
+        this.ofBrokers = ofBrokers;
         this.time = new MockTime(startMs, startNs);
         settings.put("group.streams.min.session.timeout.ms", "100");
         settings.put("group.streams.min.heartbeat.interval.ms", "100");
-        settings.put("group.min.session.timeout.ms", "1");
+        settings.put("group.min.session.timeout.ms", "0");
         settings.put("group.initial.rebalance.delay.ms", "0");
+        settings.put("offsets.topic.num.partitions", "5");
+        settings.put("offsets.topic.replication.factor", "1");
+        settings.put("transaction.state.log.num.partitions", "5");
+        settings.put("transaction.state.log.replication.factor", "1");
         properties.forEach((key, value) -> settings.put(key.toString(), value.toString()));
     }
 
     public void start() {
+        if (ofBrokers.values().stream().anyMatch(each -> !each.isEmpty())) {
+            throw klamm.needs("properties of one broker: " + ofBrokers);
+        }
         try {
             klamm.start(brokers, settings);
         } catch (Exception failure) {
@@ -77,6 +84,9 @@ public class EmbeddedKafkaCluster {
     }
 
     public void stop() {
+        if (klamm.klamm() == null) {
+            return;
+        }
         try {
             klamm.klamm().stop();
         } catch (InterruptedException failure) {
@@ -182,7 +192,7 @@ public class EmbeddedKafkaCluster {
     }
 
     public Set<String> getAllTopicsInCluster() {
-        return new HashSet<>(with(admin -> admin.listTopics().names().get()));
+        return new HashSet<>(with(admin -> admin.listTopics(new ListTopicsOptions().listInternal(true)).names().get()));
     }
 
     public Properties getLogConfig(String topic) {
