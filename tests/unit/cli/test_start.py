@@ -20,6 +20,15 @@ import klamm_broker.broker
 print(*sys.modules)
 """
 
+ANSWERED = """
+import sys
+sys.path[:0] = {path!r}
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages.api_versions import ApiVersionsRequest
+with EmbeddedServer() as server, RawClient(server.address()) as client:
+    print(len(client.call(ApiVersionsRequest("klamm", "1"), 3).api_keys))
+"""
+
 
 def test_a_start_without_a_file_imports_no_heavy_library():
     program = PROGRAM.format(path=sys.path)
@@ -27,6 +36,13 @@ def test_a_start_without_a_file_imports_no_heavy_library():
     imported = set(done.stdout.splitlines()[-1].split())
     assert "klamm_broker.broker" in imported
     assert not imported & NOT_NEEDED
+
+
+@pytest.mark.skipif(sys.version_info < (3, 15), reason="Lazy imports are of Python 3.15.")
+def test_a_server_with_lazy_imports_answers():
+    command = [sys.executable, "-X", "lazy_imports=all", "-c", ANSWERED.format(path=sys.path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert int(done.stdout) > 50
 
 
 def test_garbage_is_not_looked_for_during_a_start_nor_later_in_what_it_made():
