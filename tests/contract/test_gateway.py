@@ -8,6 +8,8 @@ import socket
 import struct
 import threading
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,7 @@ from klamm.wire.records import Record, encode_batch
 from klamm_gateway import forwarded_request
 from klamm_plaintext.transport import PlaintextTransportLayer
 from tests.contract.gateway_nodes import FakeNode, answer_with, free_ports, gateway, response, take
+from tests.waiting import wait_until
 
 HEARTBEAT = HeartbeatResponse(0, 0).encode(4)
 
@@ -556,3 +559,28 @@ def test_a_port_that_is_taken_stops_the_start(broker):
         front = gateway(broker.bootstrap, [f"gateway.node_ports={port}"])
         with pytest.raises(Exception, match=f"cannot bind 127.0.0.1:{port}"):
             front.start()
+
+
+def test_a_gateway_is_ready_while_a_node_answers(monkeypatch):
+    monkeypatch.setattr("klamm_gateway.learner._OLD_AFTER_NS", 0)
+    bind = f"listeners.default.bind=127.0.0.1:{free_ports(1)}"
+    exporter = ("server.extensions=prometheus", "prometheus.bind=127.0.0.1:0")
+    with EmbeddedServer([bind]) as broker:
+        front = gateway(broker.bootstrap, exporter).start()
+        page = "http://{}:{}/ready".format(*front.server.extensions[0].address)
+        assert status_of(page) == (200, "ready\n")
+    try:
+        wait_until(lambda: status_of(page) == (503, "[gateway]: no node of the cluster answers\n"))
+        with EmbeddedServer([bind]):
+            wait_until(lambda: status_of(page) == (200, "ready\n"))
+    finally:
+        front.stop()
+
+
+def status_of(page):
+    """Status and text of a page."""
+    try:
+        with urllib.request.urlopen(page, timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()

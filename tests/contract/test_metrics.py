@@ -421,9 +421,10 @@ def test_a_failing_gauge_costs_only_itself(start):
     assert not [key for key in seen if "broken" in key[0]]
 
 
-def test_health_ready_and_what_else_there_is(start):
+def test_live_ready_started_and_metrics(start):
     server = start()
-    assert get(server, "/health") == (200, "alive\n")
+    assert get(server, "/live") == (200, "alive\n")
+    assert get(server, "/started") == (200, "started\n")
     assert get(server, "/ready") == (200, "ready\n")
     assert get(server, "/")[0] == 404
     status, text = get(server, "/metrics", Accept="application/openmetrics-text; version=1.0.0")
@@ -438,7 +439,7 @@ class SlowStart(ApiSet):
         self.services = listener.services
 
     def close(self):
-        STOPPED.append(get(CURRENT[0], "/ready"))
+        STOPPED.append([get(CURRENT[0], path) for path in ("/ready", "/started", "/live")])
 
 
 CURRENT, STOPPED = [], []
@@ -458,14 +459,14 @@ def test_ready_is_no_before_the_start_is_through_and_once_the_stop_begins():
 
     def open_and_look(self, part):
         start_listener(self, part)
-        starting.append(get(server, "/ready"))
+        starting.append([get(server, path) for path in ("/ready", "/started", "/live")])
 
     server.server._open_extension = open_and_look.__get__(server.server)
     server.start()
-    assert starting == [(503, "the server is starting\n")]
+    assert starting == [[(503, "the server is starting\n"), (503, "the server is starting\n"), (200, "alive\n")]]
     assert get(server, "/ready") == (200, "ready\n")
     server.stop()
-    assert STOPPED == [(503, "the server is stopping\n")]
+    assert STOPPED == [[(503, "the server is stopping\n"), (200, "started\n"), (200, "alive\n")]]
     with pytest.raises(OSError, match="refused"):
         get(server, "/ready")
 
@@ -505,7 +506,7 @@ def test_many_slow_clients_block_no_other_client(start):
         one = socket.create_connection(exporter(server).address, timeout=60)
         one.sendall(b"GET ")
         slow.append(one)
-    for path in ("/health", "/ready", "/metrics"):
+    for path in ("/live", "/ready", "/metrics"):
         assert get(server, path)[0] == 200
     for one in slow:
         one.close()
@@ -521,13 +522,13 @@ def test_invalid_requests_for_metrics_are_refused(start, garbage):
         sock.shutdown(socket.SHUT_WR)
         while sock.recv(4096):
             pass
-    assert get(server, "/health")[0] == 200
+    assert get(server, "/live")[0] == 200
 
 
 def test_head_has_no_body(start):
     server = start()
     connection = http.client.HTTPConnection(*exporter(server).address, timeout=60)
-    connection.request("HEAD", "/health")
+    connection.request("HEAD", "/live")
     answer = connection.getresponse()
     assert (answer.status, answer.read()) == (200, b"")
     connection.close()

@@ -151,7 +151,7 @@ def test_a_killed_worker_costs_its_connections_and_nothing_else(serve):
     assert {before[0], before[2]} < set(serving.workers())
     assert serving.metric("klamm_workers_restarts_total") == 1
     assert requests_counted(serving) >= counted
-    assert serving.page("/health") == (200, "alive\n")
+    assert serving.page("/live") == (200, "alive\n")
     assert serving.end() == 0
     assert serving.lines[-1] == "klamm: SIGTERM: stopping"
     assert not serving.ready_file.exists()

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from klamm.wire.chunks import Buffer
 
 log = logging.getLogger("klamm.authorizer")
+_OBSTACLES: Final = "klamm:type=Server,name=Obstacles"
+_OBSTACLES_DOC: Final = "1 while a part cannot serve clients, for this reason; /ready then says no."
 throttle_log = logging.getLogger("klamm.throttles")
 
 
@@ -88,6 +90,14 @@ class ServerServices:
     def emit_admin_event(self, action: str, detail: str = "", *, listener: str = "", failed: bool = False) -> None:
         """Emit an administrative event, e.g. `certificate_swapped`. From any thread; never raises. No secrets in it."""
         self.admin_events.emit(action, detail, listener=listener, failed=failed)
+
+    def report_obstacle(self, part: str, reason: str, holds: Callable[[], bool]) -> Callable[[], None]:
+        """Name a reason why a part may be unable to serve clients; return a function that removes it.
+
+        While `holds()` is True, the server is not ready. It is called on any thread, and must not wait.
+        """
+        labels = {"part": part, "reason": reason}
+        return self.metrics.register(_OBSTACLES, "gauge", _OBSTACLES_DOC, lambda: [(labels, float(holds()))])
 
 
 class AuthorizesRequests(Protocol):

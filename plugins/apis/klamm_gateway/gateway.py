@@ -95,7 +95,12 @@ class Gateway(ApiSet):
         self._metrics.gateway = server.name or self._metrics.gateway
         self._metrics.register(server.services.metrics, lambda: len(self.cluster.layout.nodes))
         timeout_s = settings.socket_connection_setup_timeout_ms / 1000
-        self._learner = LayoutLearner(self.cluster, self._questions(timeout_s), settings.metadata_max_age_ms / 1000)
+        self._learner = LayoutLearner(
+            self.cluster, self._questions(timeout_s), settings.metadata_max_age_ms / 1000, server.clock
+        )
+        server.services.report_obstacle(
+            f"[{self._metrics.gateway}]", "no node of the cluster answers", self._learner.is_unanswered
+        )
         self._acls = ClusterAcls.of(server.services.shared, server.name)
         self._learner.start()
         if not self._learner.tried.wait(timeout_s + _MARGIN_S) or self.cluster.layout.versions is None:

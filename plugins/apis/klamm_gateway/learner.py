@@ -7,6 +7,7 @@ import threading
 from dataclasses import replace
 from typing import Final
 
+from klamm.runtime import Clock
 from klamm.wire.messages import api_versions, metadata
 from klamm.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from klamm.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -21,6 +22,7 @@ log = logging.getLogger("klamm.gateway")
 _API_VERSIONS: Final = 3
 _METADATA: Final = 4
 _AT_MOST_EVERY_S: Final = 0.5
+_OLD_AFTER_NS: Final = 5_000_000_000
 
 
 class LayoutLearner:
@@ -34,10 +36,14 @@ class LayoutLearner:
         cluster: Cluster,
         questions: Questions,
         max_age_s: float,
+        clock: Clock,
     ) -> None:
         self._cluster = cluster
         self._max_age_s = max_age_s
         self._questions = questions
+        self._clock = clock
+        self._answered = False
+        self._asked_ns = 0
         self._wanted = threading.Event()
         self._ending = threading.Event()
         self.tried = threading.Event()
@@ -58,13 +64,20 @@ class LayoutLearner:
         while not self._ending.is_set():
             self._wanted.clear()
             try:
-                self.learn_once()
+                self._answered = self.learn_once() and self._cluster.layout.versions is not None
             except Exception:
+                self._answered = False
                 log.exception("the layout of the cluster cannot be learned")
+            self._asked_ns = self._clock.monotonic_ns()
             self.tried.set()
-            known = self._cluster.layout.versions is not None
             if not self._ending.wait(_AT_MOST_EVERY_S):
-                self._wanted.wait(self._max_age_s if known else 2 * _AT_MOST_EVERY_S)
+                self._wanted.wait(self._max_age_s if self._answered else 2 * _AT_MOST_EVERY_S)
+
+    def is_unanswered(self) -> bool:
+        """Return True if no node has answered the last question; ask again if that was a while ago."""
+        if self._clock.monotonic_ns() - self._asked_ns > _OLD_AFTER_NS:
+            self._wanted.set()
+        return not self._answered
 
     def learn_once(self) -> bool:
         """Ask the known nodes, and then those of `bootstrap`, until one answers. Returns False if none does."""

@@ -14,7 +14,7 @@ def klamm_extensions() -> Iterator[Provider]:
         "prometheus",
         "klamm_metrics.exporter:PrometheusExporter",
         settings="klamm_metrics.metrics_settings:PrometheusSettings",
-        summary="metrics over HTTP, for Prometheus, with /health and /ready",
+        summary="metrics over HTTP, for Prometheus, with /live, /ready and /started",
         workers="parent",
     )
 

@@ -1,4 +1,4 @@
-"""The extension `prometheus`: /metrics, /health and /ready over HTTP."""
+"""The extension `prometheus`: /metrics, /live, /ready and /started over HTTP."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from klamm_metrics.metrics_settings import PrometheusSettings
 
 _TURN_AGE: Final = "klamm:type=Processor,name=TurnAgeMs"
 _WORKERS_READY: Final = "klamm:type=Workers,name=Ready"
+_OBSTACLES: Final = "klamm:type=Server,name=Obstacles"
 _STUCK_AFTER_MS: Final = 10_000
 
 
 class ServerState(enum.Enum):
-    """The state of the server, which /ready reports."""
+    """The state of the server, which /ready and /started report."""
 
     STARTING = enum.auto()
     READY = enum.auto()
@@ -50,7 +51,12 @@ class PrometheusExporter(ServerExtension):
         if settings.process:
             ProcessCollector(registry=registry)
         self._registry = registry
-        pages = {"/metrics": self._metrics, "/health": lambda _: Page(200, b"alive\n"), "/ready": self._ready}
+        pages = {
+            "/metrics": self._metrics,
+            "/live": lambda _: Page(200, b"alive\n"),
+            "/ready": lambda _: _page("ready", self.obstacles()),
+            "/started": lambda _: _page("started", self._obstacles_of_start()),
+        }
         self._http = HttpServer(parse_host_port(settings.bind), pages, server.clock)
         self._http.start("klamm-prometheus")
 
@@ -59,10 +65,8 @@ class PrometheusExporter(ServerExtension):
         with self._rendering:
             return render(self._registry, accept)
 
-    def _ready(self, _accept: str) -> Page:
-        obstacles = self.obstacles()
-        text = "\n".join(obstacles) or "ready"
-        return Page(503 if obstacles else 200, f"{text}\n".encode())
+    def _obstacles_of_start(self) -> list[str]:
+        return ["the server is starting"] if self._state is ServerState.STARTING else []
 
     def ready(self) -> None:
         self._state = ServerState.READY
@@ -86,11 +90,19 @@ class PrometheusExporter(ServerExtension):
         if self._state is not ServerState.READY:
             return [f"the server is {self._state.name.lower()}"]
         found = []
-        for family in self._services.metrics.collect(lambda name: name in (_TURN_AGE, _WORKERS_READY)):
+        for family in self._services.metrics.collect(lambda name: name in (_TURN_AGE, _WORKERS_READY, _OBSTACLES)):
             for sample in family.samples:
                 if family.name == _WORKERS_READY:
                     found += [] if sample.value else ["no worker is serving"]
+                elif family.name == _OBSTACLES:
+                    found += [f"{sample.labels['part']}: {sample.labels['reason']}"] if sample.value else []
                 elif isinstance(sample.value, (int, float)) and sample.value > _STUCK_AFTER_MS:
                     where = " ".join(f"{key}={value}" for key, value in sample.labels.items())
                     found.append(f"{where} has not finished a turn of its loop for {sample.value / 1000:.0f} s")
-        return found
+        # Several workers may have the same obstacle.
+        return list(dict.fromkeys(found))
+
+
+def _page(state: str, obstacles: list[str]) -> Page:
+    text = "\n".join(obstacles) or state
+    return Page(503 if obstacles else 200, f"{text}\n".encode())

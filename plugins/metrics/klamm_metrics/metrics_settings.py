@@ -33,7 +33,7 @@ class PrometheusSettings:
 
     bind: str = setting(
         "127.0.0.1:9404",
-        doc="HOST:PORT of /metrics, /health and /ready. Every client that can connect can read them.",
+        doc="HOST:PORT of /metrics, /live, /ready and /started. Every client that can connect can read them.",
         check=_check_endpoint,
     )
     include: tuple[str, ...] = setting(

@@ -184,8 +184,7 @@ class AuditFilter(RequestFilter):
         self._sink.filtered_listeners.add(listener.name)
 
     def on_request(self, message: Any, context: RequestContext) -> Any:
-        sink = self._sink
-        if self._settings.on_full == REFUSE and (sink.requests.queue.full or sink.security.queue.full):
+        if self._settings.on_full == REFUSE and self._sink.is_full():
             raise _refusal(context)
         return message
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from klamm_spark.events.pseudonyms import Pseudonyms
 from klamm_spark.observer.audit_topic import SHARED_RECORDS, Append, AuditTopic
 from klamm_spark.observer.entries import Administration, InterruptedChange
+from klamm_spark.observer.event_queue import REFUSE
 from klamm_spark.observer.intents import FILE_NAME, IntentJournal
 from klamm_spark.observer.stream import STREAM_NAMES, AuditStream
 from klamm_spark.requests.resources import TopicNames
@@ -116,6 +117,10 @@ class AuditSink:
                 self._start()
             self._users += 1
 
+    def is_full(self) -> bool:
+        """Return True if requests should be refused."""
+        return self.requests.queue.full or self.security.queue.full
+
     def release(self) -> None:
         """Remove a listener."""
         with self._lock:
@@ -170,6 +175,11 @@ class AuditSink:
         self._register("gauge", _JOURNAL_GAUGES, [(node, self.journal)])
         if self.topic is not None:
             self._register("counter", _TOPIC_COUNTERS, [({**node, "topic": self.settings.topic}, self.topic)])
+        if self.settings.on_full == REFUSE:
+            reason = "its queue is full, so requests are refused"
+            self._unregister.append(
+                self._services.report_obstacle(f"audit in {self.settings.spool}", reason, self.is_full)
+            )
 
     def _register(
         self,

@@ -96,6 +96,22 @@ def test_refuse_answers_with_what_clients_try_again_after(make):
     assert refusal(subject, first) is None
 
 
+def test_a_server_whose_audit_refuses_is_not_ready(make):
+    audit, _subject = filtered(make, on_full="refuse")
+
+    def obstacles():
+        families = audit.listener.services.metrics.collect(lambda name: name == "klamm:type=Server,name=Obstacles")
+        return [(sample.labels["reason"], sample.value) for family in families for sample in family.samples]
+
+    reason = "its queue is full, so requests are refused"
+    assert obstacles() == [(reason, 0)]
+    for _ in range(2):
+        audit.observer.connection_opened(audit.connection())
+    assert obstacles() == [(reason, 1)]
+    audit.flush()
+    assert obstacles() == [(reason, 0)]
+
+
 def coordinated():
     """The APIs that clients send to the coordinator of a group or of a transactional id."""
     of_keys = {"group_id", "groups", "group_ids", "groups_names", "transactional_id", "transactional_ids"}

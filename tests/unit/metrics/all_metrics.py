@@ -109,6 +109,7 @@ def families():
             gateway.failed("timeout")
             gateway.register(server.server.services.metrics, lambda: 1)
             metrics = server.server.services.metrics
+            server.server.services.report_obstacle("a part", "a reason", lambda: False)
             register_supervision(metrics, Supervisor(2, None, server.server.clock, 0))
             register_process(metrics)
             return list(server.server.services.metrics.collect())
