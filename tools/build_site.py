@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,9 @@ from tools.draw import is_drawing, svg
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 ASSETS = {".png", ".css", ".js"}
+TABS = re.compile(r"(?:^\*\*[^*\n]+\*\*\n\n```\w+\n(?:.*\n)*?```\n\n?){2,}", re.MULTILINE)
+"""Blocks under bold words alone on their line, e.g. languages."""
+TAB = re.compile(r"^\*\*([^*\n]+)\*\*\n\n(```\w+\n(?:.*\n)*?```)\n", re.MULTILINE)
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:)([^)#\s]+)((?:#[^)]*)?)(?=\))")
 LANGUAGES = {"py": "python", "go": "go", "java": "java", "json": "json", "ipynb": "json", "toml": "toml", "js": "js"}
@@ -83,7 +87,7 @@ def gather(folder: Path) -> dict[str, str]:
             waiting += targets(source, text)
             text = pages[place_of(source)] = LINK.sub(partial(moved, source=source), text)
             unsearched = UNSEARCHED if source.suffix != ".md" else ""
-            target.write_text(unsearched + FENCE.sub(drawn, text), encoding="utf-8")
+            target.write_text(unsearched + TABS.sub(tabbed, FENCE.sub(drawn, text)), encoding="utf-8")
     return pages
 
 
@@ -139,6 +143,12 @@ def moved(link: re.Match[str], source: Path) -> str:
 def drawn(block: re.Match[str]) -> str:
     """Return a block as a picture, if it is drawn of boxes and arrows."""
     return f'<div class="drawing">{svg(block[2])}</div>' if is_drawing(block[2]) else block[0]
+
+
+def tabbed(blocks: re.Match[str]) -> str:
+    """Return blocks as the tabs of one block."""
+    tabs = (f'=== "{name}"\n\n{textwrap.indent(block, "    ")}\n\n' for name, block in TAB.findall(blocks[0]))
+    return "".join(tabs)
 
 
 def llms_text(pages: dict[str, str]) -> str:

@@ -78,15 +78,21 @@ def section(title: str, settings: type, introduction: str, registry: PluginRegis
 
 def provider_section(found: Found) -> str:
     """The settings of one part, under the table that they stand in."""
-    name, settings = found.provider.name, found.provider.load_settings()
+    settings = found.provider.load_settings()
     assert settings is not None
+    introduction = f"The {found.kind.label} `{found.provider.name}`: {found.provider.summary}."
+    return section(f"`[{table_of(found)}]`", settings, introduction)
+
+
+def table_of(found: Found) -> str:
+    """Return the table that the settings of a part stand in."""
+    name = found.provider.name
     places = {
         ProviderKind.API_SET: name,
         ProviderKind.EXTENSION: name,
         ProviderKind.REQUEST_SCHEDULER: f"server.{name}",
     }
-    table = places.get(found.kind, f"listeners.NAME.{name}")
-    return section(f"`[{table}]`", settings, f"The {found.kind.label} `{name}`: {found.provider.summary}.")
+    return places.get(found.kind, f"listeners.NAME.{name}")
 
 
 def without_settings(registry: PluginRegistry) -> Iterator[str]:

@@ -38,3 +38,14 @@ def test_programs_of_a_page_are_run(language):
 @pytest.mark.parametrize("language", EXAMPLES)
 def test_the_first_program_is_short(language):
     assert all(block.count("\n") <= LINES for block in blocks(language)[:2])
+
+
+@pytest.mark.parametrize(("language", "fence"), [("go", "go"), ("node", "js"), ("java", "java")])
+def test_programs_of_other_pages_are_those_of_the_examples(language, fence):
+    tests = flat(EXAMPLES[language].read_text(encoding="utf-8"))
+    start = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
+    moved = (ROOT / "docs" / "migrate-testcontainers.md").read_text(encoding="utf-8")
+    found = re.findall(rf"^```{fence}\n(.*?)^```", start, re.MULTILINE | re.DOTALL)
+    found += re.findall(rf"^After:\n\n```{fence}\n(.*?)^```", moved, re.MULTILINE | re.DOTALL)
+    assert len(found) == 2
+    assert [block for block in found if flat(block) not in tests] == []

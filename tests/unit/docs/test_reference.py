@@ -10,7 +10,7 @@ import pytest
 import klamm.wire
 from klamm.wire.api_keys import SPECS
 from tests.contract.test_public_names import documented_names
-from tools import generate_names, generate_reference
+from tools import generate_migration, generate_names, generate_reference
 
 names_page = functools.cache(generate_names.names_page)
 messages_page = functools.cache(generate_names.messages_page)
@@ -50,3 +50,11 @@ def test_every_name_has_a_meaning(namespace):
 def test_every_message_is_there():
     titles = re.findall(r"^## (\d+) (\w+)$", messages_page(), re.M)
     assert titles == [(str(spec.api_key), spec.name) for spec in SPECS]
+
+
+def test_the_page_of_server_properties_is_up_to_date():
+    assert generate_migration.PAGE.read_text(encoding="utf-8") == generate_migration.page(), "run scripts/generate"
+    renamed, kept = generate_migration.keys()
+    assert renamed["num.io.threads"] == ["`io_threads` in `[server]`"]
+    assert "num.partitions" in kept
+    assert "acl.max.bytes" not in kept, "a key of klamm's own"

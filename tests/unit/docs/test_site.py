@@ -122,3 +122,9 @@ def test_boxes_drawn_as_text_become_pictures(site):
     assert drawing.count("<path") == 4 * 2 + 2 * 2 * 2 + 2 * 2 + 2 + 1
     assert drawing.count("<polygon") == 1
     assert ">a</text>" in drawing
+
+
+def test_blocks_of_several_languages_become_tabs(site):
+    page = (site / "start.html").read_text(encoding="utf-8")
+    assert re.findall(r"<label for=\"?__tabbed_1_\d\"?>(\w+)</label>", page) == ["Python", "Java", "Node", "Go"]
+    assert "tabbed" not in (site / "start.md").read_text(encoding="utf-8")

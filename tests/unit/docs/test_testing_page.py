@@ -1,4 +1,4 @@
-"""The programs of docs/testing.md and the tests of README.md run."""
+"""The programs of docs/testing.md, and the tests that it, docs/start.md and README.md show, run."""
 
 import os
 import re
@@ -15,6 +15,7 @@ def blocks(page):
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
+PAGES = ("README.md", "docs/start.md", "docs/testing.md")
 PROGRAMS = [block for block in blocks("docs/testing.md") if "def test_" not in block]
 
 
@@ -25,8 +26,8 @@ def test_a_program_runs(block, tmp_path, monkeypatch):
 
 
 def test_the_tests_pass(tmp_path):
-    shown = [block for page in ("README.md", "docs/testing.md") for block in blocks(page) if "def test_" in block]
-    assert len(shown) == 4
+    shown = [block for page in PAGES for block in blocks(page) if "def test_" in block]
+    assert len(shown) == 6
     for number, block in enumerate(shown):
         (tmp_path / f"test_{number}.py").write_text(block, encoding="utf-8")
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -34,4 +35,4 @@ def test_the_tests_pass(tmp_path):
     done = subprocess.run(
         [*command, "--rootdir", tmp_path, tmp_path], env=environment, capture_output=True, text=True, timeout=120
     )
-    assert "5 passed" in done.stdout, done.stdout + done.stderr
+    assert "7 passed" in done.stdout, done.stdout + done.stderr
