@@ -34,6 +34,15 @@ def test_elements_of_elements_count_too():
             limited(request, version, 119)
 
 
+@pytest.mark.parametrize("version", [4, 12])
+def test_the_only_element_of_an_array_counts(version):
+    topics = [fetch.FetchTopic(f"t{n}", partitions=[fetch.FetchPartition(0)]) for n in range(500)]
+    request = fetch.FetchRequest(topics=topics)
+    assert limited(request, version, 1000) == request
+    with pytest.raises(TooManyElementsError):
+        limited(request, version, 999)
+
+
 def test_numbers_count():
     topic = offset_fetch.OffsetFetchRequestTopic("t", list(range(1000)))
     request = offset_fetch.OffsetFetchRequest("g", [topic])
