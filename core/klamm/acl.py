@@ -11,8 +11,7 @@ from klamm.api.acl import (
     ResourceType,
     Verdict,
 )
-from klamm.api.authorizer import Authorizer
-from klamm.api.cluster_acls import ClusterAcls
+from klamm.api.authorizer import Authorizer, ClusterAcls
 
 __all__ = [
     "AclBinding",

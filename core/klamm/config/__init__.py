@@ -7,8 +7,8 @@ from klamm.api.api_set import Finding
 from klamm.api.described_config import DescribedConfig
 from klamm.config.arguments import CommandParser
 from klamm.config.checks import check_networks, check_private, format_host_port, parse_host_port
-from klamm.config.listener_security import ListenerSecurity
 from klamm.config.problems import did_you_mean
+from klamm.config.security_warnings import ListenerSecurity
 from klamm.config.setting import CLUSTER_WIDE, PER_BROKER, SettingSpec, check_value, specs_of
 from klamm.config.table_loader import check_table, load_settings
 from klamm.config.tables import read_tables

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from klamm.config import toml_positions as positions
 from klamm.config.problems import Problem
 from klamm.config.setting import UNKNOWN_KEY, convert, flatten, specs_of
+from klamm.config.tables import position_of
 
 _LISTENERS_HINT: Final = ': write [listeners.NAME] and below it bind = "HOST:PORT"'
 
@@ -57,7 +57,7 @@ class ConfigTables:
                 break
         place = self.overridden.get(".".join(path), "")
         if not place and self.file is not None:
-            position = positions.find(self.text, path)
+            position = position_of(self.text, path)
             place = f"{self.file}:{position[0]}:{position[1]}" if position else str(self.file)
         return Problem(place, ".".join(path), message)
 

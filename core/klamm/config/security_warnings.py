@@ -4,17 +4,37 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.config.checks import check_private
-from klamm.config.listener_security import ListenerSecurity
 from klamm.config.plugin_registry import PluginError, load_factory
 from klamm.config.setting import specs_of
 from klamm.shared.addresses import UNIX_PREFIX
 
 if TYPE_CHECKING:
     from klamm.config.plan import ListenerPlan, PartPlan, ServerPlan
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSecurity:
+    """The protection of a listener, for the method `warnings` of a settings class (see `setting`).
+
+    `loopback`           it listens at an address to which only this machine can connect.
+    `encrypted`          its transport encrypts what it sends.
+    `proves_principals`  its transport can verify the identity of a client, e.g. by a certificate.
+    `authorized`         it has an authorizer.
+    `has_cluster_acls`   its handler set knows the ACLs of a cluster behind it (`Provider.has_cluster_acls`).
+    """
+
+    name: str
+    loopback: bool
+    encrypted: bool
+    proves_principals: bool
+    authorized: bool
+    has_cluster_acls: bool = False
+
 
 NO_AUTHORIZER: Final = "none"
 """`authorizer = "none"`: the listener has no authorizer, even if `[server] authorizer` names one."""

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from klamm.config import toml_positions as positions
 from klamm.config.problems import ConfigError, Problem
 from klamm.config.setting import convert, flatten, specs_of
-from klamm.config.tables import read_tables
+from klamm.config.tables import position_of, read_tables
 
 
 def check_table(settings: type, table: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -29,7 +28,7 @@ def load_settings(file: Path, path: tuple[str, ...], settings: type, *, others: 
 
     def report(key: str, message: str, at: tuple[str, ...] = path) -> None:
         whole = (*at, key) if key else at
-        position = positions.find(text, whole)
+        position = position_of(text, whole)
         place = f"{file}:{position[0]}:{position[1]}" if position else str(file)
         problems.append(Problem(place, ".".join(whole), message))
 

@@ -1,12 +1,15 @@
-"""`ConnectionCounts`: counts events of a listener's connections; Kafka's `Selector` metrics."""
+"""Counts of a listener's connections: their events, as Kafka's `Selector` metrics, and their failures."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from klamm.api.context import ConnectionContext
-from klamm.metrics.metrics_registry import Counter
+from klamm.metrics.metrics_registry import Counter, Labels
 
+NAME: Final = "klamm:type=Listener,name=ConnectionFailures"
+DOC: Final = "Connections that failed through a fault of the peer, e.g. in the handshake, by reason."
 _MOST_REASONS: Final = 50
 
 
@@ -42,3 +45,27 @@ class ConnectionCounts:
     def ended(self) -> dict[str, int]:
         """The sessions that were ended, by reason."""
         return {reason: counter.value for reason, counter in list(self._ended.items())}
+
+
+class ConnectionFailures:
+    """Counts by reason; from any thread. Reasons are metric labels: few values, lower_snake_case."""
+
+    def __init__(self, listener: str) -> None:
+        self._listener = listener
+        self._counters: dict[str, Counter] = {}
+
+    def count(self, reason: str) -> None:
+        """Count one failure."""
+        self._counters.setdefault(reason, Counter()).add()
+
+    def of(self, reason: str) -> int:
+        """The count of a reason."""
+        counter = self._counters.get(reason)
+        return counter.value if counter is not None else 0
+
+    def read(self) -> Iterable[tuple[Labels, float]]:
+        """For a MetricsRegistry."""
+        return [
+            ({"listener": self._listener, "reason": reason}, counter.value)
+            for reason, counter in list(self._counters.items())
+        ]

@@ -12,13 +12,10 @@ from typing import Final
 from klamm.api.context import Address
 from klamm.api.gates import ConnectionGate, Delay, Refuse
 from klamm.logs.rate_limited import RateLimitedLog
-from klamm.network.accept_queues import AcceptQueue, accept_queue
-from klamm.network.accept_turns import AcceptTurns
-from klamm.network.admission import call_gates, describe_refusal
+from klamm.network.admission import call_gates, describe_refusal, release_gates
 from klamm.network.balancer import BalancedProcessor, LoadBalancer
-from klamm.network.gate_calls import release_gates
 from klamm.network.inbox import NewConnection
-from klamm.network.listening_sockets import ListeningSockets
+from klamm.network.listening_sockets import AcceptQueue, AcceptTurns, ListeningSockets, accept_queue
 from klamm.network.runtime import ListenerRuntime
 from klamm.runtime.platform import PLATFORM
 from klamm.runtime.rates import Rate

@@ -1,11 +1,14 @@
-"""Calls to the gates of a listener, by the acceptor or, behind a proxy, by a processor."""
+"""Calls to the gates of a listener, by the acceptor or a processor.
+
+A gate that raises when it is asked refuses. One that raises when it is notified is logged, and the others are called.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from klamm.api.context import Address, ListenerContext
 from klamm.api.gates import ConnectionGate, Delay, Refuse
@@ -59,3 +62,33 @@ def call_gates(
 def describe_refusal(refusal: Refuse | Delay) -> str:
     """Return the detail that observers get in addition to the reason."""
     return refusal.detail if isinstance(refusal, Refuse) else f"closed after {refusal.delay_ms} ms"
+
+
+def notify_authenticated(listener: ListenerContext, gates: Sequence[ConnectionGate], address: Address) -> None:
+    """The connection became READY."""
+    _notify(listener, gates, "authenticated", lambda gate: gate.authenticated(address))
+
+
+def notify_identified(listener: ListenerContext, gates: Sequence[ConnectionGate], address: Address) -> None:
+    """Notify the gates that the connection's client has proved its identity."""
+    _notify(listener, gates, "identified", lambda gate: gate.identified(address))
+
+
+def notify_authentication_failed(listener: ListenerContext, gates: Sequence[ConnectionGate], address: Address) -> None:
+    """The connection failed its handshake or authentication."""
+    _notify(listener, gates, "authentication_failed", lambda gate: gate.authentication_failed(address))
+
+
+def release_gates(listener: ListenerContext, gates: Sequence[ConnectionGate], address: Address) -> None:
+    """The connection is closed."""
+    _notify(listener, gates, "release", lambda gate: gate.release(address))
+
+
+def _notify(
+    listener: ListenerContext, gates: Sequence[ConnectionGate], method: str, call: Callable[[ConnectionGate], None]
+) -> None:
+    for gate in gates:
+        try:
+            call(gate)
+        except Exception as error:
+            listener.failures.log(log, gate, method, error)

@@ -14,9 +14,13 @@ from klamm.api.authentication import AuthenticationStep
 from klamm.api.gates import Delay, Refuse
 from klamm.api.transport import HandshakeError
 from klamm.logs.escaping import clipped, escape_control_characters
-from klamm.network.admission import describe_refusal
+from klamm.network.admission import (
+    describe_refusal,
+    notify_authenticated,
+    notify_authentication_failed,
+    notify_identified,
+)
 from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, describe
-from klamm.network.gate_calls import notify_authenticated, notify_authentication_failed, notify_identified
 from klamm.network.runtime import ListenerRuntime
 from klamm.network.selector import Selector
 from klamm.requests.pending import InvalidRequestError

@@ -11,8 +11,8 @@ from typing import Final
 
 from klamm.api.context import Address, ConnectionContext
 from klamm.network.acceptor import Acceptor
+from klamm.network.admission import release_gates
 from klamm.network.channel import KafkaChannel
-from klamm.network.gate_calls import release_gates
 from klamm.network.inbox import Inbox, NewConnection
 from klamm.network.receive import NetworkReceive
 from klamm.network.runtime import ListenerRuntime

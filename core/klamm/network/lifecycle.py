@@ -13,10 +13,10 @@ from typing import Any, Final, TypeAlias
 
 from klamm.api.observer import RequestOutcome
 from klamm.api.pending import LATER, NO_RESPONSE
+from klamm.network.admission import release_gates
 from klamm.network.authentication import SESSION_EXPIRED, ChannelAuthentication
 from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteState, describe
 from klamm.network.delayed_closes import DelayedCloses
-from klamm.network.gate_calls import release_gates
 from klamm.network.runtime import ListenerRuntime
 from klamm.network.selector import Selector
 from klamm.requests.pending import GO_ON, CloseConnection, InvalidRequestError, PendingRequest

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from klamm.network.admission import release_gates
 from klamm.network.channel import KafkaChannel, describe
 from klamm.network.connection_setup import ConnectionSetup
 from klamm.network.expiry import ChannelExpiry
-from klamm.network.gate_calls import release_gates
 from klamm.network.inbox import Inbox
 from klamm.network.migration import ChannelMigration
 from klamm.network.pipelined import lifecycle_of

@@ -14,11 +14,10 @@ from klamm.api.context import Address, ConnectionContext, ListenerContext
 from klamm.api.gates import ConnectionGate
 from klamm.api.part_failures import unfit
 from klamm.api.transport import Transport, TransportLayer
-from klamm.metrics.connection_failures import ConnectionFailures
-from klamm.metrics.connections import ConnectionCounts
+from klamm.metrics.connections import ConnectionCounts, ConnectionFailures
 from klamm.metrics.requests import RequestRecorder
-from klamm.network.accept_turns import AcceptTurns
 from klamm.network.admission import GateOutcomes
+from klamm.network.listening_sockets import AcceptTurns
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.peer_failures import PeerFailureLog
 from klamm.requests.listener_parts import RequestParts

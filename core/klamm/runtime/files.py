@@ -1,4 +1,4 @@
-"""`replace_file`: replaces a file atomically, follows no link, and never has a wider mode meanwhile."""
+"""Files and folders that survive a power cut; a file is put in place whole, through no link, and with no wider mode."""
 
 from __future__ import annotations
 
@@ -49,3 +49,11 @@ def check_replaceable(path: Path) -> None:
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     os.close(descriptor)
     Path(name).unlink()
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it that are missing, so that they survive a power cut. Raises OSError."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in missing:
+        sync_directory(folder.parent)

@@ -11,15 +11,15 @@ from klamm.api.api_set import ApiHandler, ApiSet
 from klamm.api.context import ListenerContext, ServerServices
 from klamm.api.part import ListenerPart
 from klamm.logs.rate_limited import RateLimitedLog
-from klamm.metrics.connection_failures import DOC as FAILURES_DOC
-from klamm.metrics.connection_failures import NAME as FAILURES_NAME
-from klamm.metrics.connection_failures import ConnectionFailures
-from klamm.metrics.connections import ConnectionCounts
+from klamm.metrics.connections import DOC as FAILURES_DOC
+from klamm.metrics.connections import NAME as FAILURES_NAME
+from klamm.metrics.connections import ConnectionCounts, ConnectionFailures
 from klamm.metrics.requests import RequestMetrics, RequestRecorder
-from klamm.network.accept_turns import AcceptTurns
 from klamm.network.acceptor import Acceptor
+from klamm.network.acceptor_thread import AcceptorLoop
 from klamm.network.admission import GateOutcomes
 from klamm.network.balancer import LoadBalancer, spread
+from klamm.network.listening_sockets import AcceptTurns
 from klamm.network.memory_pool import MemoryPool
 from klamm.network.peer_failures import failure_log_of
 from klamm.network.processor import Processor
@@ -36,7 +36,6 @@ from klamm.requests.slow_requests import SlowLog
 from klamm.runtime.clock import Clock
 from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.workers import Workers
-from klamm.server.acceptor_loop import AcceptorLoop
 from klamm.server.listener_parts import ListenerParts
 from klamm.server.listening import ListeningSocket, advertised, as_one, listen_at_all
 from klamm.shared.features import Features
@@ -360,7 +359,7 @@ def _complete(
     if release is None:
         return with_api_versions(handlers, features, is_meant=api_set.is_meant)
     # For tests: few servers need it.
-    from klamm.shared.release_features import limited
+    from klamm.shared.features import limited
     from klamm.wire.releases import RELEASES
 
     return with_api_versions(

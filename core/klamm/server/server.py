@@ -18,15 +18,15 @@ from klamm.api.dispatch import RequestScheduler
 from klamm.api.extension import ServerExtension
 from klamm.config.plugin_registry import PluginError
 from klamm.metrics.requests import RequestMetrics
-from klamm.network.accept_turns import AcceptTurns
+from klamm.network.listening_sockets import AcceptTurns
 from klamm.network.memory_pool import MemoryPool
 from klamm.requests.handler_pool import KafkaRequestHandlerPool
 from klamm.requests.request_channel import RequestChannel
 from klamm.runtime.clock import Clock, SystemClock
+from klamm.runtime.files import make_folder
 from klamm.runtime.scheduler import Scheduler
 from klamm.runtime.shared_interpreter import SHARED_INTERPRETER
 from klamm.server.dynamic_configs import DynamicConfigs
-from klamm.server.folders import make_folder
 from klamm.server.listener import Listener
 from klamm.server.listener_parts import PartError
 from klamm.server.listening import BindError, ListeningSocket

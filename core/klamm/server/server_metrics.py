@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from klamm.metrics.metrics_registry import MetricsRegistry
-from klamm.network.accept_queues import ListenOverflows
+from klamm.network.listening_sockets import ListenOverflows
 from klamm.network.memory_pool import MemoryPool
 from klamm.server.connection_metrics import ConnectionMetrics
 from klamm.server.metric_tables import SOCKET_SERVER, TimeShares, single

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from klamm.metrics.metrics_registry import Labels, MetricsRegistry
-from klamm.network.accept_queues import AcceptQueue, ListenOverflows
+from klamm.network.listening_sockets import AcceptQueue, ListenOverflows
 from klamm.server.metric_tables import (
     LABEL_CHARACTERS,
     MetricTable,

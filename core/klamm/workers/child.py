@@ -17,8 +17,8 @@ from klamm.server.listening import ListeningSocket
 from klamm.server.server import Inherited, SocketServer, StartError
 from klamm.server.serving import no_collections, nothing_changed, reload_parts, start_details
 from klamm.shared.worker_share import WorkerShare
+from klamm.workers.joined_metrics import register_process
 from klamm.workers.messages import MessageReader, encode, families_to_json
-from klamm.workers.metrics import register_process
 
 if TYPE_CHECKING:
     from klamm.config.plan import ServerPlan

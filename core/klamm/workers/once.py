@@ -11,8 +11,7 @@ from klamm.api.extension import ServerExtension
 from klamm.runtime.clock import Clock
 from klamm.server.parts import ServerParts
 from klamm.server.serving import at_next_start, describe
-from klamm.workers.joined_metrics import JoinedMetrics, JoinedRegistry
-from klamm.workers.metrics import register_supervision
+from klamm.workers.joined_metrics import JoinedMetrics, JoinedRegistry, register_supervision
 
 if TYPE_CHECKING:
     from klamm.config.plan import ServerPlan

@@ -29,7 +29,7 @@ from klamm_broker.internal_topics import InternalTopics
 from klamm_broker.limits import CONFIGS, SHARE_PARTITIONS, TOPICS, TRANSACTIONAL_IDS, StateLimits
 from klamm_broker.live_settings import LiveSettings
 from klamm_broker.log import FileOperations, LogManager, UnsyncedFileOperations
-from klamm_broker.log.background_compaction import BackgroundCompaction
+from klamm_broker.log.compaction_schedule import BackgroundCompaction
 from klamm_broker.security.delegation_tokens import DelegationTokens, open_delegation_tokens
 from klamm_broker.services import BrokerServices
 from klamm_broker.share.opening import open_letters, open_shares

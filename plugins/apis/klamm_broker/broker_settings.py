@@ -12,9 +12,8 @@ from klamm_broker.configs.topic_config import COMPRESSION_TYPES
 from klamm_broker.group_type_settings import GroupTypeSettings
 from klamm_broker.internal_topic_settings import InternalTopicSettings
 from klamm_broker.numbers import INT32_MAX, INT64_MAX
-from klamm_broker.record_settings import RecordSettings
 from klamm_broker.security.token_secret import read_secret_key
-from klamm_broker.state_limit_settings import StateLimitSettings
+from klamm_broker.state_limit_settings import RecordSettings, StateLimitSettings
 from klamm_broker.transaction_settings import TransactionSettings
 
 _CLEANUP_POLICIES = ("compact", "delete")

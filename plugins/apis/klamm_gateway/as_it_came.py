@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from klamm import RequestContext
-from klamm.forwarding import request_frame
+from klamm.forwarding import OpaqueRequest, request_frame
 from klamm.wire.chunks import Buffer
+from klamm.wire.primitives import read_compact_nullable_string, read_nullable_string
 
 _FLEXIBLE_FROM: Final = 9
 _TOPIC_IDS_FROM: Final = 13
@@ -61,3 +62,14 @@ def _compact_bytes(length: int) -> int:
 
 def _varint_bytes(value: int) -> int:
     return 1 + (value > 0x7F) + (value > 0x3FFF) + (value > 0x1FFFFF) + (value > 0xFFFFFFF)
+
+
+def wants_no_response(message: Any, version: int) -> bool:
+    """Return True if `acks` is 0. Raises WireError or IndexError for bytes that are not a Produce request."""
+    if type(message) is not OpaqueRequest:
+        acks: int = message.acks
+        return acks == 0
+    frame, position = message.frame, message.body_offset
+    read = read_compact_nullable_string if version >= _FLEXIBLE_FROM else read_nullable_string
+    _, position = read(frame, position)
+    return bytes(frame[position : position + 2]) == b"\0\0"

@@ -27,8 +27,7 @@ from klamm.runtime import Workers
 from klamm.wire.api_keys import ApiKey, ApiSpec, load
 from klamm.wire.chunks import Buffer
 from klamm.wire.headers import encode_request_header
-from klamm_gateway.acks import wants_no_response
-from klamm_gateway.as_it_came import frame_as_it_came
+from klamm_gateway.as_it_came import frame_as_it_came, wants_no_response
 from klamm_gateway.authorization.checks import LocalAnswer
 from klamm_gateway.client_login import LOGIN_HANDLERS
 from klamm_gateway.forwarded_apis import forwarded_apis

@@ -7,17 +7,33 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from klamm import ApiHandler, AuthenticatorFactory, ListenerContext, SessionRegistry, bind_handlers
+from klamm import ApiHandler, AuthenticatorFactory, ErrorCode, ListenerContext, SessionRegistry, bind_handlers, handles
 from klamm.metrics import Counter
 from klamm.sasl import CredentialStore, SaslContext, SaslMechanism
-from klamm_sasl import apis
+from klamm.wire.messages import sasl_authenticate, sasl_handshake
+from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from klamm_sasl.authenticator import SaslServerAuthenticator
 from klamm_sasl.credential_checks import CredentialChecks
 from klamm_sasl.sasl_settings import SaslSettings
-from klamm_sasl.stores.inline import InlineStore
+from klamm_sasl.stores.user_table import InlineStore
 
 if TYPE_CHECKING:
-    from klamm import ConnectionContext, TransportLayer
+    from klamm import ConnectionContext, RequestContext, TransportLayer
+
+
+@handles(sasl_handshake, versions=range(0, 2), blocking=False)
+def late_handshake(_request: SaslHandshakeRequest, _context: RequestContext) -> SaslHandshakeResponse:
+    """Refuse a handshake if re-authentication is off, or the last one was less than a second ago."""
+    return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)
+
+
+@handles(sasl_authenticate, versions=range(0, 3), blocking=False)
+def late_authenticate(_request: SaslAuthenticateRequest, _context: RequestContext) -> SaslAuthenticateResponse:
+    """Refuse a token that no SaslHandshake preceded."""
+    message = "SaslAuthenticate request received after successful authentication"
+    return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, message)
+
 
 log = logging.getLogger("klamm.sasl")
 
@@ -113,7 +129,7 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
 
     def handlers(self) -> Iterable[ApiHandler]:
         """SaslHandshake and SaslAuthenticate: clients look for them in ApiVersions."""
-        return bind_handlers([apis.late_handshake, apis.late_authenticate])
+        return bind_handlers([late_handshake, late_authenticate])
 
     def authenticator(self, connection: ConnectionContext, transport: TransportLayer) -> SaslServerAuthenticator:
         checks, address = self._checks, connection.client_address.host

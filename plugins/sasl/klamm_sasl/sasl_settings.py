@@ -148,7 +148,7 @@ class CallableStoreSettings:
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Report a missing function, or one that cannot be imported."""
-        from klamm_sasl.stores.function_path import load_function
+        from klamm_sasl.stores.function import load_function
 
         if self.password is None and self.verifier is None:
             yield "", "password or verifier must be set"

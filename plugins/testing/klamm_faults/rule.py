@@ -4,18 +4,90 @@ from __future__ import annotations
 
 import random
 import threading
+import typing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
+from typing import Any
 
 from klamm import ErrorCode, RequestContext, setting
 from klamm.config import did_you_mean
-from klamm.wire.api_keys import ApiKey, find_spec
-from klamm.wire.named_entities import Entities
+from klamm.filters import Release
+from klamm.wire.api_keys import ApiKey, find_spec, load, spec_of
+from klamm.wire.named_entities import GROUP_FIELDS, PARTITION_FIELDS, TOPIC_FIELDS, Entities
+from klamm.wire.struct_base import WireStruct
 from klamm_faults.kinds import APIS_OF_KIND, MAY_HAVE_ERROR, NEED_DELAY, NEED_ERROR, ONLY_FOR_THEIR_APIS, FaultKind
-from klamm_faults.reach import Reach, reach_of
-from klamm_faults.reordering import Reordering
+
+
+class Reordering:
+    """The request of a rule that waits, if one does. Any thread may call it."""
+
+    def __init__(self) -> None:
+        # Protects the waiting request.
+        self._lock = threading.Lock()
+        self._waiting: tuple[str, Release] | None = None
+
+    def wait(self, context: RequestContext) -> Release:
+        """Note a request as the waiting one; an earlier one continues."""
+        release = Release()
+        with self._lock:
+            earlier, self._waiting = self._waiting, (context.connection.connection_id, release)
+        if earlier is not None:
+            earlier[1].release()
+        return release
+
+    def overtaken_by(self, context: RequestContext) -> Release | None:
+        """Return the release of the waiting request, to be called when this one is answered; None if there is none."""
+        if self._waiting is None:
+            return None
+        with self._lock:
+            if self._waiting is None or self._waiting[0] == context.connection.connection_id:
+                return None
+            (_, release), self._waiting = self._waiting, None
+            return release
+
+
+class Reach(typing.NamedTuple):
+    """Fields of an API: topics, partitions and groups in requests, and a throttle time in responses."""
+
+    topics: bool
+    partitions: bool
+    groups: bool
+    throttle: bool
+
+
+@cache
+def reach_of(api_key: int) -> Reach:
+    """Return the reach of one API, in any of its versions."""
+    name, module = spec_of(api_key).name, vars(load(api_key))
+    paths = set(_fields(module[f"{name}Request"]))
+    names = {field for _, field in paths}
+    topics = not names.isdisjoint({*TOPIC_FIELDS, "topic_id"}) or any("Topic" in struct for struct, _ in paths)
+    return Reach(
+        topics,
+        topics and not names.isdisjoint(PARTITION_FIELDS),
+        not names.isdisjoint(GROUP_FIELDS) or api_key == ApiKey.FIND_COORDINATOR,
+        "throttle_time_ms" in module[f"{name}Response"].__slots__,
+    )
+
+
+def _fields(struct: type[WireStruct]) -> Iterator[tuple[str, str]]:
+    """Return names of the structs of a message with those of their fields."""
+    hints = typing.get_type_hints(struct.__init__)
+    for name in struct.__slots__:
+        yield struct.__name__, name
+        for below in _structs(hints.get(name)):
+            yield from _fields(below)
+
+
+def _structs(hint: Any) -> Iterator[type[WireStruct]]:
+    if isinstance(hint, type) and issubclass(hint, WireStruct):
+        yield hint
+    for one in typing.get_args(hint):
+        yield from _structs(one)
+
 
 _API_KEYS = {spec.name: int(key) for key in ApiKey if (spec := find_spec(key)) is not None}
 _KINDS = tuple(kind.value for kind in FaultKind)

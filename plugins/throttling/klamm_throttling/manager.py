@@ -15,8 +15,7 @@ from klamm import RequestContext, ServerServices
 from klamm.runtime import Rate, TokenBucket
 from klamm.shared import CLIENT_QUOTAS, Row
 from klamm_throttling.limits import Limit, QuotaLimits
-from klamm_throttling.sensors import RateSensor, Sensor, TokenSensor
-from klamm_throttling.shared_use import PERIOD_MS, SensorKey, SharedUse
+from klamm_throttling.sensors import PERIOD_MS, RateSensor, Sensor, SensorKey, SharedUse, TokenSensor
 from klamm_throttling.throttling_settings import QUOTA_KEYS, ClientQuotaSettings
 
 PRODUCE: Final = 0

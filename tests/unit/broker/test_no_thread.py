@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from klamm_broker.log import SerialWorker
-from klamm_broker.log.background_compaction import BackgroundCompaction
+from klamm_broker.log.compaction_schedule import BackgroundCompaction
 from klamm_broker.topics.placement import NewTopic
 from tests.unit.broker.broker_harness import BrokerHarness
 

@@ -6,9 +6,9 @@ import pytest
 
 import klamm_broker
 import klamm_throttling
-from klamm.config import toml_positions as positions
 from klamm.config.planner import load_plan
 from klamm.config.problems import ConfigError
+from klamm.config.tables import position_of
 
 NOWHERE = ModuleNotFoundError("No module named 'nowhere'", name="nowhere")
 """Python 3.15 prints the name, too."""
@@ -351,7 +351,7 @@ num . 'partitions' = 3
 "log.retention.ms" = 5
 inline = { key = 1 }
 """
-    assert positions.find(text, path) == position
+    assert position_of(text, path) == position
 
 
 TWO_GATED = """

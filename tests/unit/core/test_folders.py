@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from klamm.runtime import PLATFORM, files
-from klamm.server.folders import make_folder
+from klamm.runtime.files import make_folder
 
 
 def test_each_new_folder_is_synced_in_the_one_above_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

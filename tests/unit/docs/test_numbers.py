@@ -11,7 +11,7 @@ from klamm.requests.limits import DEFAULT_MAX_ANSWER_BYTES, INLINE_MAX_BYTES, IN
 from klamm.requests.slow_requests import LINES_A_MINUTE
 from klamm.runtime.shared_interpreter import AT_ONCE, SWITCH_INTERVAL_S
 from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES
-from klamm.workers.restarts import FIRST_DELAY_MS, GIVE_UP_AFTER, LONGEST_DELAY_MS
+from klamm.workers.supervisor import FIRST_DELAY_MS, GIVE_UP_AFTER, LONGEST_DELAY_MS
 from klamm_broker.telemetry.otlp import MAX_FIELDS
 from klamm_broker.telemetry.values import MAX_BYTES, MAX_CLIENT_BYTES, MAX_POINTS
 from klamm_faults.rule import FaultKind

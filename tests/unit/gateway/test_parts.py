@@ -10,7 +10,7 @@ from klamm.wire.messages.describe_cluster import DescribeClusterBroker, Describe
 from klamm.wire.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from klamm.wire.messages.metadata import MetadataResponse, MetadataResponseBroker, MetadataResponseTopic
 from klamm.wire.messages.produce import NodeEndpoint, ProduceRequest, ProduceResponse
-from klamm_gateway.acks import wants_no_response
+from klamm_gateway.as_it_came import wants_no_response
 from klamm_gateway.forwarded_apis import forwarded_apis
 from klamm_gateway.gateway_settings import GatewaySettings
 from klamm_gateway.layout import Cluster, Layout, Node, with_versions_of

@@ -19,10 +19,10 @@ from klamm.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscrip
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm.wire.messages.push_telemetry import PushTelemetryRequest
 from klamm.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-from klamm.workers.metrics import register_process, register_supervision
+from klamm.workers.joined_metrics import register_process, register_supervision
 from klamm.workers.supervisor import Supervisor
 from klamm_gateway.metrics import GatewayMetrics
-from klamm_metrics.names import exposed_name
+from klamm_metrics.collector import exposed_name
 
 SETTINGS = (
     "server.queued_max_request_bytes=100000000",

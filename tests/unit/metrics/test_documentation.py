@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from klamm_metrics.names import exposed_name
+from klamm_metrics.collector import exposed_name
 from tests.unit.metrics.all_metrics import labels, registered
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"

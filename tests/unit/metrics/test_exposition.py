@@ -18,8 +18,7 @@ from klamm.metrics import Histogram, MetricsRegistry
 from klamm.server.server import ServerServices
 from klamm.testing import EmbeddedServer
 from klamm_metrics import files, top
-from klamm_metrics.collector import RegistryCollector
-from klamm_metrics.names import exposed_name
+from klamm_metrics.collector import RegistryCollector, exposed_name
 from klamm_metrics.snapshot import Difference, Snapshot
 from tests.unit.metrics.all_metrics import exposed_names, registered
 

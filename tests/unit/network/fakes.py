@@ -6,8 +6,7 @@ from dataclasses import fields
 from klamm import ApiSet, Interest, TransportLayer
 from klamm.api.context import Address, ConnectionContext, ListenerContext
 from klamm.logs.rate_limited import RateLimitedLog
-from klamm.metrics.connection_failures import ConnectionFailures
-from klamm.metrics.connections import ConnectionCounts
+from klamm.metrics.connections import ConnectionCounts, ConnectionFailures
 from klamm.network.admission import GateOutcomes
 from klamm.network.peer_failures import PeerFailureLog
 from klamm.network.poller import HANG_UP

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from klamm.network.accept_queues import AcceptQueue, ListenOverflows, accept_queue, listen_overflows
+from klamm.network.listening_sockets import AcceptQueue, ListenOverflows, accept_queue, listen_overflows
 
 NETSTAT = """\
 TcpExt: SyncookiesSent ListenOverflows ListenDrops

@@ -13,7 +13,7 @@ from klamm_sasl.sasl_settings import FileStoreSettings, OAuthBearerSettings
 from klamm_sasl.scram import ScramSha256, ScramSha512
 from klamm_sasl.stores.broker import BrokerStore
 from klamm_sasl.stores.file import FileStore
-from klamm_sasl.stores.inline import InlineStore
+from klamm_sasl.stores.user_table import InlineStore
 from tests.unit.sasl import test_plain, test_scram
 from tests.unit.sasl.playbook import Playbook
 from tests.unit.sasl.test_oauthbearer import EC, OTHER_RSA, RSA, bearer_message, jwks, signed, unsecured

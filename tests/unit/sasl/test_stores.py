@@ -11,7 +11,7 @@ from klamm_sasl.sasl_settings import CallableStoreSettings, FileStoreSettings
 from klamm_sasl.stores.broker import BrokerStore
 from klamm_sasl.stores.file import FileStore
 from klamm_sasl.stores.function import CallableStore
-from klamm_sasl.stores.inline import InlineStore
+from klamm_sasl.stores.user_table import InlineStore
 from klamm_sasl.stores.users_file import parse_users
 from tests.unit.sasl.users import credential
 

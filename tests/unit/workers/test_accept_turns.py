@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from klamm.network.accept_turns import AcceptTurns
+from klamm.network.listening_sockets import AcceptTurns
 from tests.unit.network.test_acceptor import AcceptorHarness, Connection
 
 

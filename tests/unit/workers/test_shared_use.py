@@ -11,8 +11,7 @@ from klamm.shared.shared_counts import BYTES_PER_WORKER, SharedCounts
 from klamm.testing import ManualClock
 from klamm_throttling.limits import Limit
 from klamm_throttling.manager import PRODUCE, ClientQuotaManager
-from klamm_throttling.sensors import RateSensor
-from klamm_throttling.shared_use import SharedUse
+from klamm_throttling.sensors import RateSensor, SharedUse
 from klamm_throttling.throttling_settings import ClientQuotaSettings
 from tests.unit.network.fakes import connection_context
 

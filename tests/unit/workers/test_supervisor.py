@@ -4,9 +4,16 @@ import signal
 import pytest
 
 from klamm.testing import ManualClock
-from klamm.workers.restarts import GIVE_UP_AFTER, LONGEST_DELAY_MS, STABLE_AFTER_MS, Restarts
 from klamm.workers.states import TRANSITIONS, IllegalTransitionError, WorkerEvent, WorkerState, next_state
-from klamm.workers.supervisor import KILL_GRACE_MS, Supervisor, describe_status
+from klamm.workers.supervisor import (
+    GIVE_UP_AFTER,
+    KILL_GRACE_MS,
+    LONGEST_DELAY_MS,
+    STABLE_AFTER_MS,
+    Restarts,
+    Supervisor,
+    describe_status,
+)
 
 DEADLINE_MS = 1000
 KILLED = -signal.SIGKILL

@@ -40,9 +40,8 @@ from klamm_broker.handlers.countdown import call_after
 from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
 from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import require_group
-from klamm_broker.share.acknowledging import AcknowledgedPartition, acknowledge
+from klamm_broker.share.acknowledging import AcknowledgedPartition, acknowledge, name_leaders
 from klamm_broker.share.fetching import DelayedShareFetch, PendingShareFetch
-from klamm_broker.share.leaders import name_leaders
 from klamm_broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey
 
 if TYPE_CHECKING:

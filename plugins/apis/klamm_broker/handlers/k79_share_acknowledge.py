@@ -29,8 +29,7 @@ from klamm.wire.messages.share_acknowledge import (
 from klamm_broker.groups.requests import MAX_MEMBER_ID_CHARS
 from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
 from klamm_broker.security.authorization import require_group
-from klamm_broker.share.acknowledging import AcknowledgedPartition, acknowledge
-from klamm_broker.share.leaders import name_leaders
+from klamm_broker.share.acknowledging import AcknowledgedPartition, acknowledge, name_leaders
 from klamm_broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey
 
 if TYPE_CHECKING:

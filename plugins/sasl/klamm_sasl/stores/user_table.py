@@ -58,3 +58,13 @@ class UserTableStore(CredentialStore):
 
     def plain_credentials(self) -> Mapping[str, ScramCredential]:
         return self._table.plain
+
+
+class InlineStore(UserTableStore):
+    """`users = { alice = "SCRAM-SHA-256$…" }`; several verifiers of a user are separated by spaces."""
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        super().__init__()
+        self._table = UserTable(
+            (user, ScramCredential.from_text(word)) for user, text in users.items() for word in text.split()
+        )
