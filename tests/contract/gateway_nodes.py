@@ -40,6 +40,12 @@ def gateway(bootstrap, settings=(), *, node_ids=1, first_node_id=1, plugins=(), 
     return EmbeddedServer([*own, *settings], plugins=[klamm_gateway, *plugins], **options)
 
 
+def upstream_connections(server):
+    """The connections to nodes that a gateway has open."""
+    found = server.server.services.metrics.collect(lambda name: name.endswith("name=UpstreamConnections"))
+    return sum(sample.value for family in found for sample in family.samples)
+
+
 class FakeNode:
     """A node that answers ApiVersions and Metadata, and hands every other request to `serve(node, sock, frame)`.
 

@@ -32,7 +32,15 @@ from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, To
 from klamm.wire.records import Record, encode_batch
 from klamm_gateway import forwarded_request
 from klamm_plaintext.transport import PlaintextTransportLayer
-from tests.contract.gateway_nodes import FakeNode, answer_with, free_ports, gateway, response, take
+from tests.contract.gateway_nodes import (
+    FakeNode,
+    answer_with,
+    free_ports,
+    gateway,
+    response,
+    take,
+    upstream_connections,
+)
 from tests.waiting import wait_until
 
 HEARTBEAT = HeartbeatResponse(0, 0).encode(4)
@@ -409,7 +417,7 @@ def test_a_node_may_close_an_idle_connection():
     with FakeNode(answer_with(HEARTBEAT)) as node, gateway(node.bootstrap) as front, connect(front) as client:
         client.call(HeartbeatRequest("g"), 4)
         node.cut()
-        EmbeddedServer.wait_until(lambda: not front.api_set()._metrics.connections)
+        EmbeddedServer.wait_until(lambda: not upstream_connections(front))
         client.call(HeartbeatRequest("g"), 4)
         assert not failures(front)
 
@@ -488,10 +496,10 @@ def test_clients_that_leave_leave_no_connection_to_a_node():
         for client in clients:
             client.send(HeartbeatRequest("g"), 4)
         EmbeddedServer.wait_until(lambda: len(node.frames) == 5)
-        assert front.api_set()._metrics.connections == 5
+        assert upstream_connections(front) == 5
         for client in clients:
             client.close()
-        EmbeddedServer.wait_until(lambda: front.api_set()._metrics.connections == 0)
+        EmbeddedServer.wait_until(lambda: upstream_connections(front) == 0)
         assert not failures(front)
 
 

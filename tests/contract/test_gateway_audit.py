@@ -13,7 +13,7 @@ from klamm.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from klamm_spark.terminal.formats import text
 from tests.audit_spool import events_of
-from tests.contract.gateway_nodes import FakeNode, gateway, response
+from tests.contract.gateway_nodes import FakeNode, gateway, response, upstream_connections
 
 NODE_ID = 7
 HEARTBEAT = HeartbeatResponse(0, 0).encode(4)
@@ -94,7 +94,7 @@ def test_a_client_that_leaves_while_the_node_works(audited):
         with RawClient(front.address()) as client:
             client.send(HeartbeatRequest("g"), 4)
             front.wait_until(lambda: node.frames)
-        front.wait_until(lambda: front.api_set()._metrics.connections == 0)
+        front.wait_until(lambda: upstream_connections(front) == 0)
         event = audited.events(front)["Heartbeat"]
     assert (event["outcome"], event["reason"], event["upstream_node_id"]) == ("unknown", "lost_during", NODE_ID)
 

@@ -26,7 +26,7 @@ from klamm.wire.messages.produce import (
 )
 from klamm.wire.records import Record, encode_batch
 from tests.audit_spool import assert_numbered, events_of
-from tests.contract.gateway_nodes import FakeNode, gateway, response
+from tests.contract.gateway_nodes import FakeNode, gateway, response, upstream_connections
 
 GUARDS = [
     "listeners.default.authorizer=static",
@@ -214,7 +214,7 @@ def test_a_client_never_gets_the_answer_to_another_request(audited, answer, look
         assert [frame[:4] for frame in frames] == [(100 + number).to_bytes(4, "big") for number in range(len(frames))]
         assert all(frame[:4] == frame[5:9] for frame in frames), "each is its own request's"
         assert len(frames) <= (answer != "swapped")
-        EmbeddedServer.wait_until(lambda: not front.api_set()._metrics.connections)
+        EmbeddedServer.wait_until(lambda: not upstream_connections(front))
         front.stop()
 
 

@@ -12,7 +12,7 @@ from klamm.wire.messages.fetch import PartitionData as Partition
 from klamm.wire.records import Record, encode_batch
 from klamm_gateway.forwarded_request import ForwardedRequest
 from tests.audit_spool import events_of
-from tests.contract.gateway_nodes import FakeNode, gateway, response
+from tests.contract.gateway_nodes import FakeNode, gateway, response, upstream_connections
 from tests.fetch_responses import VERSIONS, fetch_response
 
 GUARDS = [
@@ -181,5 +181,5 @@ def test_a_response_whose_end_lies_closes_both_sides(audited, lie, caplog):
         with RawClient(front.address()) as client, caplog.at_level(logging.WARNING, "klamm.gateway"):
             with pytest.raises(ConnectionError):
                 fetch(client, 11, [FetchableTopicResponse("t")])
-            EmbeddedServer.wait_until(lambda: not front.api_set()._metrics.connections)
+            EmbeddedServer.wait_until(lambda: not upstream_connections(front))
         assert "invalid_response: malformed response" in caplog.text

@@ -15,7 +15,7 @@ from klamm.wire.api_keys import load
 from klamm.wire.headers import decode_request_header, encode_request_header
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm_gateway.forwarded_apis import forwarded_apis
-from tests.contract.gateway_nodes import FakeNode, gateway, response
+from tests.contract.gateway_nodes import FakeNode, gateway, response, upstream_connections
 from tests.faults.test_hostile import BAD_BYTES
 
 APIS = [(spec, version) for spec, versions in forwarded_apis() for version in {versions.start, versions.stop - 1}]
@@ -96,7 +96,7 @@ def test_any_answers_of_nodes_are_survived(recording, seed, caplog):
                     except ConnectionError:
                         continue
         assert is_served(server)
-        EmbeddedServer.wait_until(lambda: server.api_set()._metrics.connections == 0)
+        EmbeddedServer.wait_until(lambda: upstream_connections(server) == 0)
     unexpected = [one for one in caplog.records if one.levelno >= logging.ERROR]
     assert not unexpected, [one.getMessage() for one in unexpected][:3]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from klamm import ProviderKind, setting
@@ -148,8 +149,6 @@ class CallableStoreSettings:
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Report a missing function, or one that cannot be imported."""
-        from klamm_sasl.stores.function import load_function
-
         if self.password is None and self.verifier is None:
             yield "", "password or verifier must be set"
         for key, path in (("password", self.password), ("verifier", self.verifier)):
@@ -157,6 +156,19 @@ class CallableStoreSettings:
                 load_function(path)
             except Exception as error:
                 yield key, f'"{path}" cannot be imported: {error!r}'
+
+
+def load_function(path: str | None) -> Callable[..., Any] | None:
+    """Return the function that `module:function` names. Raises the errors of its import, and TypeError if it cannot be
+    called.
+    """
+    if path is None:
+        return None
+    module, _, name = path.partition(":")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    if not callable(function):
+        raise TypeError(f"{path} is a {type(function).__name__}, which cannot be called")
+    return function
 
 
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")

@@ -9,10 +9,15 @@ import pytest
 from klamm.runtime.workers import Workers
 
 
+def threads(name):
+    """The threads of workers of that name."""
+    return [thread for thread in threading.enumerate() if thread.name.startswith(f"{name}-")]
+
+
 @pytest.fixture
-def held():
+def held(request):
     """One thread that is busy until `release` is set."""
-    workers, release, busy = Workers("test", 1), threading.Event(), threading.Event()
+    workers, release, busy = Workers(request.node.name, 1), threading.Event(), threading.Event()
 
     def hold():
         busy.set()
@@ -53,38 +58,36 @@ def test_work_that_fails_is_logged_and_ends_nothing(held, caplog):
     assert "work failed" in caplog.text
 
 
-def test_threads_end_with_what_they_are_doing(held):
+def test_threads_end_with_what_they_are_doing(held, request):
     workers, release = held
     done = []
     workers.submit(lambda: done.append(1))
-    closing = threading.Thread(target=workers.close, args=(10,))
-    closing.start()
-    with workers._changed:
-        assert workers._changed.wait_for(lambda: workers._stopping, 10)
+    workers.close(timeout_s=0)
     release.set()
-    closing.join(60)
-    assert not any(thread.is_alive() for thread in workers._threads)
+    for thread in threads(request.node.name):
+        thread.join(60)
+    assert threads(request.node.name) == []
     assert done == []
 
 
 @pytest.fixture
-def workers():
-    made = Workers("test", 3)
+def workers(request):
+    made = Workers(request.node.name, 3)
     yield made
     made.close()
 
 
-def test_there_are_no_more_threads_than_there_was_work_for(workers):
-    assert not workers._threads
+def test_there_are_no_more_threads_than_there_was_work_for(workers, request):
+    assert threads(request.node.name) == []
     through = threading.Event()
     workers.submit(through.set)
     assert through.wait(60)
-    assert len(workers._threads) == 1
+    assert len(threads(request.node.name)) == 1
     busy, release = threading.Barrier(4), threading.Event()
     for _ in range(3):
         workers.submit(lambda: (busy.wait(60), release.wait(60)))
     busy.wait(60)
-    assert len(workers._threads) == 3
+    assert len(threads(request.node.name)) == 3
     release.set()
 
 

@@ -13,15 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from klamm import ErrorCode
-from klamm_broker.groups.consumer.group import ConsumerGroup
+from klamm_broker.groups.consumer.group import NEXT_STATES, ConsumerGroup, ConsumerGroupState
 from klamm_broker.groups.consumer.member import ConsumerMember
 from klamm_broker.groups.consumer.reconciliation import next_step
-from klamm_broker.groups.consumer.state import (
-    NEXT_STATES,
-    ConsumerGroupState,
-    MemberState,
-)
 from klamm_broker.groups.state import IllegalTransitionError
+from klamm_broker.groups.targeted_members import MemberState
 
 T = topic_id("t")
 STEP = st.tuples(st.sampled_from(["beat", "leave", "crash", "grow", "wait", "rejoin"]), st.integers(0, 3))

@@ -14,16 +14,12 @@ from streams_members import COUNTS_T, InternalTopics, StreamsClient, settle, tas
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups import PartitionCommit
-from klamm_broker.groups.consumer.state import MemberState
 from klamm_broker.groups.state import IllegalTransitionError
-from klamm_broker.groups.streams.group import StreamsGroup
+from klamm_broker.groups.streams.group import NEXT_STATES, StreamsGroup, StreamsGroupState
 from klamm_broker.groups.streams.member import StreamsMember
 from klamm_broker.groups.streams.reconciliation import next_step
-from klamm_broker.groups.streams.state import (
-    NEXT_STATES,
-    StreamsGroupState,
-)
 from klamm_broker.groups.streams.tasks import NONE, Task, Tasks
+from klamm_broker.groups.targeted_members import MemberState
 
 ACTIONS = ["beat", "quiet", "leave", "crash", "grow", "wait", "rejoin", "commit"]
 STEP = st.tuples(st.sampled_from(ACTIONS), st.integers(0, 3))

@@ -12,9 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from klamm_broker.groups.consumer.state import MemberState
 from klamm_broker.groups.epoch_group import Changes, EpochGroup, EpochMember
-from klamm_broker.groups.targeted_members import TargetedMember, TargetedMembers
+from klamm_broker.groups.targeted_members import MemberState, TargetedMember, TargetedMembers
 
 if TYPE_CHECKING:
     from klamm_broker.groups.assignors import Partitions

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from klamm import clipped
-from klamm_broker.groups.consumer.state import MemberState
 from klamm_broker.groups.epoch_group import Changes, EpochGroup
+from klamm_broker.groups.targeted_members import MemberState
 from klamm_broker.numbers import NS_PER_MS
 
 if TYPE_CHECKING:

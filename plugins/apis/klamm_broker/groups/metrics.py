@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import enum
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from klamm_broker.groups.classic_group import ClassicGroup
-from klamm_broker.groups.consumer.group import ConsumerGroup
-from klamm_broker.groups.consumer.state import ConsumerGroupState
+from klamm_broker.groups.consumer.group import ConsumerGroup, ConsumerGroupState
 from klamm_broker.groups.share.group import ShareGroupState
 from klamm_broker.groups.state import GroupState
-from klamm_broker.groups.streams.state import StreamsGroupState
+from klamm_broker.groups.streams.group import StreamsGroupState
 
 if TYPE_CHECKING:
     from klamm.metrics import MetricsRegistry
@@ -38,25 +38,14 @@ def register(groups: GroupCoordinator, registry: MetricsRegistry) -> None:
         for protocol in ("classic", "consumer", "share", "streams"):
             yield {"protocol": protocol}, totals[protocol]
 
-    def by_state() -> Iterator[tuple[Mapping[str, str], float]]:
-        found = counts()
-        for state in ConsumerGroupState:
-            yield {"state": state.value.lower()}, found["consumer", state.value]
+    def register_states(kind: str, states: type[enum.Enum], label: Callable[[enum.Enum], str]) -> None:
+        def by_state() -> Iterator[tuple[Mapping[str, str], float]]:
+            found = counts()
+            for state in states:
+                yield {"state": label(state)}, found[kind, state.value]
 
-    def classic_by_state() -> Iterator[tuple[Mapping[str, str], float]]:
-        found = counts()
-        for state in GroupState:
-            yield {"state": state.value}, found["classic", state.value]
-
-    def share_by_state() -> Iterator[tuple[Mapping[str, str], float]]:
-        found = counts()
-        for state in ShareGroupState:
-            yield {"state": state.value.lower()}, found["share", state.value]
-
-    def streams_by_state() -> Iterator[tuple[Mapping[str, str], float]]:
-        found = counts()
-        for state in StreamsGroupState:
-            yield {"state": state.name.lower()}, found["streams", state.value]
+        doc = f"{kind.capitalize()} groups, by state."
+        registry.register(f"{_COORDINATOR}{kind}-group-count", "gauge", doc, by_state)
 
     registry.gauge(_MANAGER + "NumGroups", "Classic groups.", lambda: of_type("classic"))
     registry.gauge(_MANAGER + "NumOffsets", "Committed offsets.", groups.administration.offset_count)
@@ -68,10 +57,13 @@ def register(groups: GroupCoordinator, registry: MetricsRegistry) -> None:
     registry.register(
         _COORDINATOR + "group-count", "gauge", "Groups, by the protocol that coordinates them.", by_protocol
     )
-    registry.register(_COORDINATOR + "classic-group-count", "gauge", "Classic groups, by state.", classic_by_state)
-    registry.register(_COORDINATOR + "consumer-group-count", "gauge", "Consumer groups, by state.", by_state)
-    registry.register(_COORDINATOR + "share-group-count", "gauge", "Share groups, by state.", share_by_state)
-    registry.register(_COORDINATOR + "streams-group-count", "gauge", "Streams groups, by state.", streams_by_state)
+    register_states("classic", GroupState, lambda state: str(state.value))
+    for kind, states in (
+        ("consumer", ConsumerGroupState),
+        ("share", ShareGroupState),
+        ("streams", StreamsGroupState),
+    ):
+        register_states(kind, states, lambda state: state.name.lower())
     _register_counts(groups, registry)
 
 
@@ -99,21 +91,13 @@ def _register_counts(groups: GroupCoordinator, registry: MetricsRegistry) -> Non
         registry.register(_COORDINATOR + name, "counter", doc, lambda: [({}, count())])
 
     offsets = groups.offsets
-    register_count(
-        "consumer-group-rebalance-count",
-        "Group epochs that consumer groups have started: one for each rebalance.",
-        lambda: groups.consumers.rebalances,
-    )
-    register_count(
-        "share-group-rebalance-count",
-        "Group epochs that share groups have started: one for each rebalance.",
-        lambda: groups.shares.rebalances,
-    )
-    register_count(
-        "streams-group-rebalance-count",
-        "Group epochs that streams groups have started: one for each rebalance.",
-        lambda: groups.streams.rebalances,
-    )
+    for kind, count in (
+        ("consumer", lambda: groups.consumers.rebalances),
+        ("share", lambda: groups.shares.rebalances),
+        ("streams", lambda: groups.streams.rebalances),
+    ):
+        doc = f"Group epochs that {kind} groups have started: one for each rebalance."
+        register_count(f"{kind}-group-rebalance-count", doc, count)
     register_count(
         "group-completed-rebalance-count",
         "Rebalances of classic groups that have ended with assignments.",

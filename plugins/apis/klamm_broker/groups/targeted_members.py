@@ -1,15 +1,31 @@
-"""`TargetedMembers`: members of a group whose target assignments the server computes."""
+"""`TargetedMembers`: members of a group whose target assignments the server computes, and their states."""
 
 from __future__ import annotations
 
+import enum
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 from klamm import ErrorCode, KafkaError
-from klamm_broker.groups.consumer.state import MemberState
 from klamm_broker.groups.epoch_group import JOIN_EPOCH, STATIC_LEAVE_EPOCH, EpochGroup, EpochMember
 from klamm_broker.groups.group import CommittedPartitions, Group
+
+
+class MemberState(enum.Enum):
+    """Progress of a member in the reconciliation of its assignment; the value is the one in the store.
+
+        STABLE ◄──► UNREVOKED        it owns partitions that it must revoke
+          ▲           ▲
+          │           ▼
+          └───────► UNRELEASED       it waits for partitions that other members still own
+
+    Each may be followed by itself: with a new target there is new work of the same kind.
+    """
+
+    STABLE = "stable"
+    UNREVOKED = "unrevoked"
+    UNRELEASED = "unreleased"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

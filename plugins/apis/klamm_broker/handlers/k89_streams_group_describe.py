@@ -29,7 +29,7 @@ from klamm.wire.messages.streams_group_describe import (
     TopicInfo,
     Topology,
 )
-from klamm_broker.groups.streams.members import NO_OFFSETS
+from klamm_broker.groups.streams.group import NO_OFFSETS
 from klamm_broker.groups.streams.tasks import NONE, by_subtopology
 from klamm_broker.handlers.epoch_groups import TOPICS_DENIED, describe_each
 from klamm_broker.handlers.k88_streams_group_heartbeat import require_streams_groups

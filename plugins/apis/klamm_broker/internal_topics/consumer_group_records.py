@@ -11,7 +11,7 @@ from klamm.wire.coordinator_records import consumer_group_member_metadata as mem
 from klamm.wire.coordinator_records import consumer_group_metadata as group_metadata
 from klamm.wire.coordinator_records import consumer_group_target_assignment_member as target_member
 from klamm.wire.coordinator_records import consumer_group_target_assignment_metadata as target_metadata
-from klamm_broker.groups.consumer.state import MemberState
+from klamm_broker.groups.targeted_members import MemberState
 from klamm_broker.internal_topics.record_source import MEMBER_STATES, Row, as_hash, by_topic, record_key, source
 
 if TYPE_CHECKING:

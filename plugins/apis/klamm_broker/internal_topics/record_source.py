@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from struct import Struct, unpack
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from klamm_broker.groups.consumer.state import MemberState
+from klamm_broker.groups.targeted_members import MemberState
 
 MEMBER_STATES: Final = {state: number for number, state in enumerate(MemberState)}
 """Kafka numbers the states in this order."""

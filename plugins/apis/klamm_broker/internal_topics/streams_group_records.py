@@ -12,7 +12,7 @@ from klamm.wire.coordinator_records import streams_group_metadata as group_metad
 from klamm.wire.coordinator_records import streams_group_target_assignment_member as target_member
 from klamm.wire.coordinator_records import streams_group_target_assignment_metadata as target_metadata
 from klamm.wire.coordinator_records import streams_group_topology as group_topology
-from klamm_broker.groups.consumer.state import MemberState
+from klamm_broker.groups.targeted_members import MemberState
 from klamm_broker.internal_topics.record_source import MEMBER_STATES, Row, as_hash, record_key, source
 
 if TYPE_CHECKING:

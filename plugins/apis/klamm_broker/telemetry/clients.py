@@ -10,7 +10,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from klamm import ErrorCode, KafkaError, RateLimitedLog
 from klamm.metrics import Counter, MetricsRegistry
@@ -30,75 +30,6 @@ from klamm_broker.telemetry.values import PushedValues
 if TYPE_CHECKING:
     from klamm import RequestContext, ServerContext
     from klamm_broker.storage.store import Store
-
-
-class OwnedClient(Protocol):
-    """The attributes of a client that the table uses; the table sets `seen_ms`."""
-
-    id: bytes
-    owner: str
-    seen_ms: int
-
-
-_C = TypeVar("_C", bound=OwnedClient)
-
-
-class ClientTable(Generic[_C]):
-    """A limited number of clients. If there are too many, the owner with most of them loses the client that was not
-    seen for longest.
-
-    The caller holds a lock.
-    """
-
-    def __init__(self, max_clients: int) -> None:
-        self._max_clients = max_clients
-        self._clients: dict[bytes, _C] = {}
-        self._by_owner: dict[str, OrderedDict[bytes, _C]] = {}
-
-    def __len__(self) -> int:
-        return len(self._clients)
-
-    def __iter__(self) -> Iterator[_C]:
-        return iter(list(self._clients.values()))
-
-    def get(self, instance_id: bytes) -> _C | None:
-        """Return the client, or None."""
-        return self._clients.get(instance_id)
-
-    @property
-    def most_of_one_owner(self) -> int:
-        """Return the largest number of clients of one owner."""
-        return max(map(len, list(self._by_owner.values())), default=0)
-
-    def put(self, client: _C) -> _C | None:
-        """Add a client, or replace the one with its id. Returns the client that was removed to make room."""
-        self.remove(client.id)
-        lost = None
-        if len(self._clients) >= self._max_clients:
-            lost = next(iter(max(self._by_owner.values(), key=_precedence).values()))
-            self.remove(lost.id)
-        self._clients[client.id] = client
-        self._by_owner.setdefault(client.owner, OrderedDict())[client.id] = client
-        return lost
-
-    def seen(self, client: _C, now_ms: int) -> None:
-        """Note that a client was seen now."""
-        client.seen_ms = now_ms
-        self._by_owner[client.owner].move_to_end(client.id)
-
-    def remove(self, instance_id: bytes) -> None:
-        """Forget a client if it is there."""
-        client = self._clients.pop(instance_id, None)
-        if client is not None:
-            of_owner = self._by_owner[client.owner]
-            del of_owner[instance_id]
-            if not of_owner:
-                del self._by_owner[client.owner]
-
-
-def _precedence(clients: OrderedDict[bytes, _C]) -> tuple[int, int]:
-    """Return the order of owners: by the number of clients, then by the client that was not seen for longest."""
-    return len(clients), -next(iter(clients.values())).seen_ms
 
 
 log = logging.getLogger("klamm.broker.telemetry")
@@ -176,6 +107,64 @@ def _subscription_id(metrics: tuple[str, ...], interval_ms: int, instance_id: by
     return crc - (1 << 32) if crc >= 1 << 31 else crc
 
 
+class ClientTable:
+    """A limited number of clients. If there are too many, the owner with most of them loses the client that was not
+    seen for longest.
+
+    The caller holds a lock.
+    """
+
+    def __init__(self, max_clients: int) -> None:
+        self._max_clients = max_clients
+        self._clients: dict[bytes, ClientInstance] = {}
+        self._by_owner: dict[str, OrderedDict[bytes, ClientInstance]] = {}
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def __iter__(self) -> Iterator[ClientInstance]:
+        return iter(list(self._clients.values()))
+
+    def get(self, instance_id: bytes) -> ClientInstance | None:
+        """Return the client, or None."""
+        return self._clients.get(instance_id)
+
+    @property
+    def most_of_one_owner(self) -> int:
+        """Return the largest number of clients of one owner."""
+        return max(map(len, list(self._by_owner.values())), default=0)
+
+    def put(self, client: ClientInstance) -> ClientInstance | None:
+        """Add a client, or replace the one with its id. Returns the client that was removed to make room."""
+        self.remove(client.id)
+        lost = None
+        if len(self._clients) >= self._max_clients:
+            lost = next(iter(max(self._by_owner.values(), key=_precedence).values()))
+            self.remove(lost.id)
+        self._clients[client.id] = client
+        self._by_owner.setdefault(client.owner, OrderedDict())[client.id] = client
+        return lost
+
+    def seen(self, client: ClientInstance, now_ms: int) -> None:
+        """Note that a client was seen now."""
+        client.seen_ms = now_ms
+        self._by_owner[client.owner].move_to_end(client.id)
+
+    def remove(self, instance_id: bytes) -> None:
+        """Forget a client if it is there."""
+        client = self._clients.pop(instance_id, None)
+        if client is not None:
+            of_owner = self._by_owner[client.owner]
+            del of_owner[instance_id]
+            if not of_owner:
+                del self._by_owner[client.owner]
+
+
+def _precedence(clients: OrderedDict[bytes, ClientInstance]) -> tuple[int, int]:
+    """Return the order of owners: by the number of clients, then by the client that was not seen for longest."""
+    return len(clients), -next(iter(clients.values())).seen_ms
+
+
 class ClientTelemetry:
     """Any thread may call it. Clients that were silent for three intervals are removed, as in Kafka."""
 
@@ -194,7 +183,7 @@ class ClientTelemetry:
         self._random_bytes = random_bytes
         # Protects the clients, their fields and their values.
         self._lock = threading.Lock()
-        self._clients: ClientTable[ClientInstance] = ClientTable(MAX_CLIENTS)
+        self._clients = ClientTable(MAX_CLIENTS)
         self._values = PushedValues()
         self._log = RateLimitedLog(log, scheduler.schedule)
         counter = metrics.counter

@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
-from typing import Any
 
 from klamm import ListenerContext
 from klamm.sasl import CredentialStore, ScramCredential, ScramMechanism
-from klamm_sasl.sasl_settings import CallableStoreSettings
-
-
-def load_function(path: str | None) -> Callable[..., Any] | None:
-    """Return the function that `module:function` names. Raises the errors of its import, and TypeError if it cannot be
-    called.
-    """
-    if path is None:
-        return None
-    module, _, name = path.partition(":")
-    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    if not callable(function):
-        raise TypeError(f"{path} is a {type(function).__name__}, which cannot be called")
-    return function
+from klamm_sasl.sasl_settings import CallableStoreSettings, load_function
 
 
 class CallableStore(CredentialStore):

@@ -16,7 +16,6 @@ from klamm_broker.groups import consumer_protocol
 from klamm_broker.groups.consumer.fencing import JOIN, SYNC
 from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.consumer.member import ClassicProtocol, ConsumerMember
-from klamm_broker.groups.consumer.state import MemberState
 from klamm_broker.groups.epoch_coordinator import NOT_WRITTEN
 from klamm_broker.groups.requests import (
     JoinReply,
@@ -28,6 +27,7 @@ from klamm_broker.groups.requests import (
     SyncRequest,
     SyncResult,
 )
+from klamm_broker.groups.targeted_members import MemberState
 
 if TYPE_CHECKING:
     from klamm.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription

@@ -2,19 +2,47 @@
 
 from __future__ import annotations
 
+import enum
 from collections import Counter
-from typing import Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups import consumer_protocol
-from klamm_broker.groups.consumer.member import ConsumerMember
-from klamm_broker.groups.consumer.membership import ConsumerMembership
-from klamm_broker.groups.consumer.state import NEXT_STATES, ConsumerGroupState
+from klamm_broker.groups.assignors import Partitions
+from klamm_broker.groups.consumer.member import NO_PARTITIONS, ConsumerMember
 from klamm_broker.groups.group import Group
+from klamm_broker.groups.targeted_members import TargetedMembers
 from klamm_broker.limits.ledger import UNKNOWN_OWNER
+
+T = TypeVar("T")
 
 _MATCH_BYTES: Final = 64
 """Approximate size of a topic that an expression matches."""
+
+
+class ConsumerGroupState(enum.Enum):
+    """State of a consumer group; the value is the name that clients see."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+_EMPTY, _ASSIGNING, _RECONCILING, _STABLE, _DEAD = ConsumerGroupState
+
+NEXT_STATES: Final[Mapping[ConsumerGroupState, frozenset[ConsumerGroupState]]] = {
+    _EMPTY: frozenset({_EMPTY, _ASSIGNING, _RECONCILING, _STABLE, _DEAD}),
+    _ASSIGNING: frozenset({_ASSIGNING, _RECONCILING, _STABLE, _EMPTY, _DEAD}),
+    _RECONCILING: frozenset({_RECONCILING, _STABLE, _ASSIGNING, _EMPTY, _DEAD}),
+    _STABLE: frozenset({_STABLE, _RECONCILING, _ASSIGNING, _EMPTY, _DEAD}),
+    _DEAD: frozenset({_DEAD}),
+}
+"""The states that may follow each state. From EMPTY a group goes to RECONCILING or STABLE when it is loaded or
+upgraded.
+"""
 
 
 class ResolvedRegex(NamedTuple):
@@ -29,7 +57,7 @@ class ResolvedRegex(NamedTuple):
     owner: str = UNKNOWN_OWNER
 
 
-class ConsumerGroup(ConsumerMembership):
+class ConsumerGroup(TargetedMembers[ConsumerMember, Partitions]):
     """State of one consumer group, as Kafka's `ConsumerGroup`.
 
         EMPTY ──► ASSIGNING ──► RECONCILING ──► STABLE
@@ -41,16 +69,22 @@ class ConsumerGroup(ConsumerMembership):
     The state follows from the epochs: ASSIGNING while the group's epoch is beyond that of the target assignment,
     RECONCILING while a member is not at its target.
 
-    `regexes` has the topics of each regular expression of a member; known ones are not looked up again before
-    `regexes_due_ns`, monotonic.
+    `patterns` counts the members that subscribe to each regular expression; `subscriptions` counts the members with the
+    same subscription: names of topics and an expression. `regexes` has the topics of each expression of a member; known
+    ones are not looked up again before `regexes_due_ns`, monotonic.
     """
 
     group_type = "consumer"
     protocol = consumer_protocol.PROTOCOL_TYPE
-    next_states, empty, dead = NEXT_STATES, ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD
+    next_states, empty, dead = NEXT_STATES, _EMPTY, _DEAD
+    counted_names = "names and subscriptions"
+    no_target = NO_PARTITIONS
 
     def __init__(self, group_id: str, replaced: Group | None = None) -> None:
         super().__init__(group_id, replaced)
+        self.patterns: Counter[str] = Counter()
+        self.subscriptions: Counter[tuple[frozenset[str], str]] = Counter()
+        self._owned: Counter[tuple[bytes, int]] = Counter()
         self.subscribed_topics: frozenset[str] = frozenset()
         self.regexes: dict[str, ResolvedRegex] = {}
         self.regexes_due_ns = 0
@@ -65,14 +99,65 @@ class ConsumerGroup(ConsumerMembership):
             self.count_members(owner, more_bytes)
         self.regexes = regexes
 
+    # Members and what they own
+
+    def index(self, member: ConsumerMember) -> None:
+        super().index(member)
+        self.subscriptions[member.topics, member.regex] += 1
+        if member.regex:
+            self.patterns[member.regex] += 1
+        for parts in (member.assigned, member.pending_revocation):
+            for topic, indexes in parts.items():
+                self._owned.update((topic, index) for index in indexes)
+
+    def grows_by_bytes(self, member: ConsumerMember, known: ConsumerMember) -> int:
+        """Return the additional bytes if this member replaces the known one."""
+        return member.grows_by_bytes(known)
+
+    def unindex(self, member: ConsumerMember) -> None:
+        super().unindex(member)
+        _take_one(self.subscriptions, (member.topics, member.regex))
+        if member.regex:
+            _take_one(self.patterns, member.regex)
+        for parts in (member.assigned, member.pending_revocation):
+            for topic, indexes in parts.items():
+                for index in indexes:
+                    _take_one(self._owned, (topic, index))
+
+    def is_owned(self, topic_id: bytes, partition: int) -> bool:
+        """Return True if a member owns the partition or has not revoked it yet."""
+        return (topic_id, partition) in self._owned
+
+    @property
+    def preferred_assignor(self) -> str | None:
+        """Return the server assignor that most members request; None if no member names one."""
+        wanted = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
+        return max(wanted, key=lambda name: wanted[name], default=None)
+
+    def supports_classic_protocols(self, protocol_type: str, protocols: Sequence[str]) -> bool:
+        """Return True if a classic member with these protocols could join."""
+        if protocol_type != consumer_protocol.PROTOCOL_TYPE:
+            return False
+        others = [member.classic for member in self.members.values() if member.classic is not None]
+        known = Counter(name for classic in others for name, _ in classic.protocols)
+        return any(known[name] == len(others) for name in protocols)
+
+    def awaits_release(self, member: ConsumerMember) -> bool:
+        """Return True if other members still own some of the member's target partitions."""
+        return any(
+            self.is_owned(topic, index)
+            for topic, indexes in self.target_of(member.member_id).items()
+            for index in indexes - member.assigned.get(topic, frozenset())
+        )
+
     # State
 
     def present_state(self) -> ConsumerGroupState:
         if not self.members:
-            return ConsumerGroupState.EMPTY
+            return _EMPTY
         if self.epoch > self.assignment_epoch:
-            return ConsumerGroupState.ASSIGNING
-        return ConsumerGroupState.STABLE if self.is_reconciled else ConsumerGroupState.RECONCILING
+            return _ASSIGNING
+        return _STABLE if self.is_reconciled else _RECONCILING
 
     # Common to all types of groups
 
@@ -91,3 +176,9 @@ class ConsumerGroup(ConsumerMembership):
 
     def is_subscribed_to(self, topic: str) -> bool:
         return topic in self.subscribed_topics
+
+
+def _take_one(counts: Counter[T], key: T) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]

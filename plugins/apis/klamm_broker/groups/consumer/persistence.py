@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.consumer.member import ClassicProtocol, ConsumerMember
-from klamm_broker.groups.consumer.state import MemberState
 from klamm_broker.groups.epoch_rows import EpochRows, JsonRows, common_json, partitions_json, partitions_of
+from klamm_broker.groups.targeted_members import MemberState
 
 
 def _member_json(member: ConsumerMember) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from klamm_broker.groups.assignors import Partitions
 from klamm_broker.groups.consumer.member import NO_PARTITIONS, AssignmentEpochs, ConsumerMember
-from klamm_broker.groups.consumer.state import MemberState
+from klamm_broker.groups.targeted_members import MemberState
 
 
 def next_step(

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from klamm_broker.groups.streams.assignment import StreamsAssignment
     from klamm_broker.groups.streams.configuration import Configuration
     from klamm_broker.groups.streams.fencing import StreamsFencing
-    from klamm_broker.groups.streams.members import TaskOffsets
+    from klamm_broker.groups.streams.group import TaskOffsets
     from klamm_broker.groups.streams.tasks import Tasks
     from klamm_broker.groups.streams.topology import Topology
 

@@ -2,23 +2,58 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups.group import Group
 from klamm_broker.groups.member import charge_bytes
 from klamm_broker.groups.streams.configuration import Configuration
-from klamm_broker.groups.streams.members import StreamsMembers
-from klamm_broker.groups.streams.state import NEXT_STATES, StreamsGroupState
+from klamm_broker.groups.streams.member import StreamsMember
+from klamm_broker.groups.streams.tasks import NONE, Task, Tasks
+from klamm_broker.groups.targeted_members import TargetedMembers
 from klamm_broker.limits.ledger import UNKNOWN_OWNER
 
 if TYPE_CHECKING:
-    from klamm_broker.groups.streams.member import StreamsMember
+    from klamm_broker.groups.streams.reconciliation import FreeRoles
     from klamm_broker.groups.streams.topology import Topology
 
 
-class StreamsGroup(StreamsMembers):
+class StreamsGroupState(enum.Enum):
+    """State of a streams group; the value is the name that clients see."""
+
+    EMPTY = "Empty"
+    NOT_READY = "NotReady"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+_EMPTY, _NOT_READY, _ASSIGNING, _RECONCILING, _STABLE, _DEAD = StreamsGroupState
+_WITH_MEMBERS: Final = frozenset({_NOT_READY, _ASSIGNING, _RECONCILING, _STABLE})
+
+NEXT_STATES: Final[Mapping[StreamsGroupState, frozenset[StreamsGroupState]]] = {
+    **dict.fromkeys((_EMPTY, *_WITH_MEMBERS), _WITH_MEMBERS | {_EMPTY, _DEAD}),
+    _DEAD: frozenset({_DEAD}),
+}
+"""The states that may follow each state: the members determine the next one, and a dead group stays dead."""
+
+
+class TaskOffsets(NamedTuple):
+    """The changelog offsets of a member's tasks, and the end offsets of these changelogs, as the member reports
+    them.
+    """
+
+    offsets: Mapping[Task, int]
+    end_offsets: Mapping[Task, int]
+
+
+NO_OFFSETS: Final = TaskOffsets({}, {})
+
+
+class StreamsGroup(TargetedMembers[StreamsMember, Tasks]):
     """State of one streams group, as Kafka's `StreamsGroup`.
 
         EMPTY ──► NOT_READY ◄──► ASSIGNING ──► RECONCILING ──► STABLE
@@ -40,10 +75,15 @@ class StreamsGroup(StreamsMembers):
     """
 
     group_type = protocol = "streams"
-    next_states, empty, dead = NEXT_STATES, StreamsGroupState.EMPTY, StreamsGroupState.DEAD
+    next_states, empty, dead = NEXT_STATES, _EMPTY, _DEAD
+    counted_names = "names"
+    no_target = NONE
 
     def __init__(self, group_id: str, replaced: Group | None = None) -> None:
         super().__init__(group_id, replaced)
+        self.offsets_of: dict[str, TaskOffsets] = {}
+        # The members that have each task: as an active task, as a standby and as a warm-up copy.
+        self._holders: tuple[dict[Task, set[str]], dict[Task, set[str]], dict[Task, set[str]]] = ({}, {}, {})
         self.assignment_epoch = 1
         self.assigned_at_ns: int | None = None
         self.topology: Topology | None = None
@@ -81,16 +121,78 @@ class StreamsGroup(StreamsMembers):
             if keep:
                 self.initialize(topology, owner)
 
+    # Members and their tasks
+
+    def index(self, member: StreamsMember) -> None:
+        super().index(member)
+        for holders, tasks in zip(self._holders, member.held, strict=True):
+            for task in tasks:
+                holders.setdefault(task, set()).add(member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        super().remove(member_id)
+        self.offsets_of.pop(member_id, None)
+
+    def unindex(self, member: StreamsMember) -> None:
+        super().unindex(member)
+        for holders, tasks in zip(self._holders, member.held, strict=True):
+            for task in tasks:
+                holders[task].discard(member.member_id)
+                if not holders[task]:
+                    del holders[task]
+
+    def grows_by_bytes(self, member: StreamsMember, known: StreamsMember) -> int:
+        """Return the number of bytes by which the member's names grow."""
+        return member.size_bytes - known.size_bytes
+
+    def free_for(self, member: StreamsMember) -> FreeRoles:
+        """Return whether a member may take a task in each of the roles.
+
+        A task is active on one member only. A process has one directory for the state of a task, so no two of its
+        members can have the same task, whatever the roles.
+        """
+
+        def is_elsewhere(holders: Mapping[Task, set[str]], task: Task, *, in_process: bool) -> bool:
+            return any(
+                other != member.member_id and (not in_process or self.members[other].process_id == member.process_id)
+                for other in holders.get(task, ())
+            )
+
+        active, *copies = self._holders
+
+        def as_active(task: Task) -> bool:
+            has_copy = any(is_elsewhere(holders, task, in_process=True) for holders in copies)
+            return not has_copy and not is_elsewhere(active, task, in_process=False)
+
+        def as_copy(task: Task) -> bool:
+            return not any(is_elsewhere(holders, task, in_process=True) for holders in self._holders)
+
+        return as_active, as_copy, as_copy
+
+    def report_offsets(
+        self, member: StreamsMember, offsets: Mapping[Task, int] | None, end_offsets: Mapping[Task, int] | None
+    ) -> None:
+        """Store the changelog offsets that a member reports for its tasks; None: unchanged."""
+        known = self.offsets_of.get(member.member_id, NO_OFFSETS)
+        mine = frozenset().union(*member.held)
+
+        def of_its_tasks(reported: Mapping[Task, int] | None, known: Mapping[Task, int]) -> Mapping[Task, int]:
+            return known if reported is None else {task: reported[task] for task in mine & reported.keys()}
+
+        self.offsets_of[member.member_id] = TaskOffsets(
+            of_its_tasks(offsets, known.offsets), of_its_tasks(end_offsets, known.end_offsets)
+        )
+
     # State
 
     def present_state(self) -> StreamsGroupState:
         if not self.members:
-            return StreamsGroupState.EMPTY
+            return _EMPTY
         if self.topology is None or self.validated_epoch != self.topology.epoch:
-            return StreamsGroupState.NOT_READY
+            return _NOT_READY
         if self.epoch > self.assignment_epoch:
-            return StreamsGroupState.ASSIGNING
-        return StreamsGroupState.STABLE if self.is_reconciled else StreamsGroupState.RECONCILING
+            return _ASSIGNING
+        return _STABLE if self.is_reconciled else _RECONCILING
 
     def refresh_state(self) -> None:
         super().refresh_state()

@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from klamm_broker.groups.consumer.state import MemberState
 from klamm_broker.groups.epoch_rows import EpochRows, JsonRows, common_json
 from klamm_broker.groups.streams.group import StreamsGroup
 from klamm_broker.groups.streams.member import StreamsMember
 from klamm_broker.groups.streams.requests import Endpoint
 from klamm_broker.groups.streams.tasks import Task, Tasks
 from klamm_broker.groups.streams.topology import CopartitionGroup, InternalTopic, Subtopology, Topology
+from klamm_broker.groups.targeted_members import MemberState
 
 if TYPE_CHECKING:
     from klamm_broker.groups.epoch_group import Changes

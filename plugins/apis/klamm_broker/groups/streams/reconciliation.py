@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from klamm_broker.groups.consumer.state import MemberState
 from klamm_broker.groups.streams.member import StreamsMember
 from klamm_broker.groups.streams.tasks import NO_TASKS, NONE, Task, Tasks
+from klamm_broker.groups.targeted_members import MemberState
 
 IsFree: TypeAlias = Callable[[Task], bool]
 FreeRoles: TypeAlias = tuple[IsFree, IsFree, IsFree]
