@@ -230,7 +230,7 @@ def test_a_delegation_token_that_expires_ends_its_session(audited):
     assert b"the hmac" not in read_all(audited.spool)
 
 
-def test_a_failed_reauthentication(audited):
+def test_failed_reauthentication_is_recorded_as_denied(audited):
     audited.start(*sasl("sasl.connections_max_reauth_ms=60000"))
     with audited.client() as client:
         assert log_in(client, "PLAIN", "alice", "sesame").error_code == 0
@@ -348,7 +348,7 @@ def test_a_client_without_sni_has_no_server_name(audited, files):
     assert all("sni" not in event and event["tls_version"] == "TLSv1.3" for event in events)
 
 
-def test_tls_below_sasl(audited, files):
+def test_authentication_below_tls_is_recorded_with_its_protocol(audited, files):
     audited.start(*files.server_settings(), *sasl())
     with audited.client(ssl_context=files.client_context(), server_hostname="localhost") as client:
         assert log_in(client, "PLAIN", "alice", "sesame").error_code == 0
@@ -399,7 +399,7 @@ PROXY = ("proxy_protocol=required", 'trusted_proxies=["127.0.0.0/8"]', "api_set=
 
 
 @pytest.mark.parametrize("header", [V1, V2], ids=["v1", "v2"])
-def test_the_address_of_a_client_behind_a_proxy(audited, files, header):
+def test_events_have_the_address_of_a_client_behind_a_proxy(audited, files, header):
     server = audited.start(*PROXY, *files.server_settings())
     assert through_proxy(server, header, files.client_context())
     events = audited.events("connection", "request")

@@ -43,7 +43,7 @@ def topics(client_options):
     return visible
 
 
-def test_rules_of_the_configuration(on_channel, topics):
+def test_rules_of_the_configuration_decide_which_topics_are_listed(on_channel, topics):
     with EmbeddedServer(["listeners.default.authorizer=static", RULES, *on_channel()]) as server:
         for name in ("seen", "unseen"):
             server.api_set().topics.create(name, 1, {})

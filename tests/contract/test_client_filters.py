@@ -121,7 +121,7 @@ def named(client, software, version):
 
 
 @on_both
-def test_software_and_versions(api_set):
+def test_filter_refuses_other_software_and_older_versions(api_set):
     settings = with_filter(
         "client_limits", 'software=["apache-*", "librd*"]', 'min_software_versions={"apache-kafka-java" = "3.7"}'
     )
@@ -151,7 +151,7 @@ def test_a_client_that_does_not_name_itself_is_refused_where_versions_count():
 
 
 @on_both
-def test_client_ids_and_versions_of_requests(api_set):
+def test_filter_refuses_other_client_ids_and_older_request_versions(api_set):
     settings = with_filter("client_limits", 'client_ids=["billing-*"]', "min_api_versions={Heartbeat = 3}")
     with served(api_set, settings) as (_broker, front):
         with connect(front, client_id="billing-7") as client:

@@ -102,7 +102,7 @@ def test_a_stop_waits_for_a_change_that_has_started(client_of, monkeypatch):
     assert klamm_threads() == before
 
 
-def test_a_listener_of_its_own(client_of):
+def test_listener_keeps_its_own_value_of_a_config(client_of):
     settings = ["listeners.default.bind=127.0.0.1:0", "listeners.other.bind=127.0.0.1:0"]
     with EmbeddedServer(settings) as server:
         client = client_of(server)
@@ -114,7 +114,7 @@ def test_a_listener_of_its_own(client_of):
         assert alter(client, ("listener.name.nope.num.network.threads", SET, "3")) == ErrorCode.INVALID_REQUEST
 
 
-def test_limits_of_connections(client_of):
+def test_changed_connection_limit_applies_at_once(client_of):
     with EmbeddedServer() as server:
         client = client_of(server)
         assert alter(client, ("max.connections.per.ip", SET, "1")) == 0
@@ -155,7 +155,7 @@ def test_one_bad_value_changes_nothing(key, value, client_of):
         assert reported(client, "max.connections")[1] == DEFAULT
 
 
-def test_settings_of_the_broker(client_of):
+def test_changed_broker_settings_apply_at_once(client_of):
     with EmbeddedServer() as server:
         client = client_of(server)
         assert alter(client, ("producer.id.expiration.ms", SET, "1234"), ("log.cleaner.backoff.ms", SET, "99")) == 0
@@ -164,7 +164,7 @@ def test_settings_of_the_broker(client_of):
         assert reported(client, "producer.id.expiration.ms")[:2] == ("1234", DYNAMIC_BROKER)
 
 
-def test_levels_of_loggers(client_of):
+def test_changed_level_of_a_logger_applies_at_once(client_of):
     name = "klamm.broker.topics"
     logger = logging.getLogger(name)
     before = logger.level
@@ -187,7 +187,7 @@ def test_levels_of_loggers(client_of):
         logger.setLevel(before)
 
 
-def test_files_of_tls(tmp_path, client_of):
+def test_changed_tls_files_apply_to_new_connections(tmp_path, client_of):
     first, second = TlsFiles(tmp_path / "first"), TlsFiles(tmp_path / "second")
     settings = ["listeners.default.bind=127.0.0.1:0", "listeners.secure.bind=127.0.0.1:0"]
     settings += [each for each in first.server_settings("secure") if "private_key" not in each]
@@ -213,7 +213,7 @@ def test_files_of_tls(tmp_path, client_of):
         assert reported(client, key)[:2] == (path, DYNAMIC_BROKER)
 
 
-def test_client_certificates_and_cipher_suites_of_tls(tmp_path, client_of):
+def test_changed_tls_client_auth_and_cipher_suites_apply_to_new_connections(tmp_path, client_of):
     files = TlsFiles(tmp_path)
     settings = ["listeners.default.bind=127.0.0.1:0", "listeners.secure.bind=127.0.0.1:0"]
     settings += files.server_settings("secure")

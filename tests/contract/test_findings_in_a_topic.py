@@ -9,7 +9,7 @@ from klamm_spark.findings.outputs import DeliveryError, Topic
 pytest.importorskip("confluent_kafka")
 
 
-def test_findings_in_a_topic():
+def test_findings_are_written_to_a_topic():
     with EmbeddedServer() as server:
         topic = Topic("findings", {"bootstrap.servers": server.bootstrap})
         topic.send("u1", b'{"n":1}')

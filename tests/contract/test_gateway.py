@@ -507,7 +507,7 @@ def test_clients_that_leave_leave_no_connection_to_a_node():
 
 
 @pytest.mark.parametrize("password", ["secret", "wrong"])
-def test_tls_and_scram_towards_the_nodes(tmp_path, password):
+def test_gateway_authenticates_to_nodes_with_tls_and_scram(tmp_path, password):
     (tmp_path / "password").write_text(f"{password}\n")
     with SecureServer() as broker:
         settings = [

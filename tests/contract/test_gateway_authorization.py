@@ -558,7 +558,7 @@ def test_a_transaction_shows_the_topics_that_may_be_described(front, client):
         assert direct.call(EndTxnRequest("t", *ids, False), 3).error_code == 0
 
 
-def test_groups_and_the_cluster(client):
+def test_gateway_authorizes_groups_and_the_cluster(client):
     response = client.call(FindCoordinatorRequest(coordinator_keys=["g", "h"]), 4)
     assert {one.key: one.error_code for one in response.coordinators} == {"g": 0, "h": 30}
     assert client.call(FindCoordinatorRequest("h"), 2).error_code == 30

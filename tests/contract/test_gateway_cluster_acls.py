@@ -133,7 +133,7 @@ def test_rules_that_klamm_does_not_know(rules, allowed):
         assert may_read(front, "hers") is allowed
 
 
-def test_in_front_of_a_broker_with_acls():
+def test_acls_changed_through_the_gateway_apply_in_the_cluster():
     """CreateAcls and DeleteAcls through the gateway change the rules of the cluster, and soon what is allowed."""
     broker = [
         "listeners.default.authorizer=acl",

@@ -102,7 +102,7 @@ def test_any_answers_of_nodes_are_survived(recording, seed, caplog):
 
 
 @pytest.mark.parametrize("size", [NO_HEADER, 0, 3, 4, (1 << 31) - 1, -(1 << 31)])
-def test_sizes_that_nodes_declare(size):
+def test_gateway_checks_the_sizes_that_nodes_declare(size):
     """A size that no frame has ends the client's connection, and no memory is allocated for it."""
 
     def serve(node, sock, frame):

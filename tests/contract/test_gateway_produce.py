@@ -69,7 +69,7 @@ def exchange(client, version, body, client_id="c", header_tags=b""):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_size_of_an_encoded_request(version, seed):
+def test_body_bytes_returns_the_size_of_the_encoded_request(version, seed):
     choose = random.Random(seed)
     for _ in range(50):
         request = produce_request(choose, version, names=["allowed"] * choose.randrange(4))

@@ -161,7 +161,7 @@ def test_priority_lets_data_through_beside_many_control_requests():
                 thread.join()
 
 
-def test_a_listener_of_its_own_for_control():
+def test_requests_of_a_control_listener_go_first():
     """As in KIP-291: all requests of the listener go ahead."""
     settings = ("listeners.internal.bind=127.0.0.1:0", "listeners.internal.api_set=working")
     settings += ("listeners.internal.dispatch=pool", 'server.priority.control_listeners=["internal"]')

@@ -409,7 +409,7 @@ def test_a_junk_header_in_a_topic_that_is_not_encrypted_stops_no_consumer(conten
 
 
 @pytest.mark.parametrize(("plain", "code"), [("pass", 0), ("refuse", CORRUPT_MESSAGE)])
-def test_values_from_before(plain, code, tmp_path):
+def test_plain_values_from_before_encryption_are_passed_or_refused(plain, code, tmp_path):
     settings = encrypting(keys_file(tmp_path, "k1", "k1"), 'topics=["secret-*"]', f"plain_values={plain}")
     with served("broker", settings) as (broker, front), connect(front) as client:
         with RawClient(broker.address("plain")) as door:

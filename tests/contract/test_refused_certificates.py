@@ -58,7 +58,7 @@ def serial_number(client):
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_certificate_of_a_foreign_authority(refused, tmp_path, version):
+def test_certificate_of_a_foreign_authority_is_refused_and_recorded(refused, tmp_path, version):
     """OpenSSL refuses it, in the middle of the handshake."""
     client = TlsFiles(tmp_path / "foreign", name="foreign CA").client
     event = refused(client, version)
@@ -81,7 +81,7 @@ def test_one_that_is_revoked(refused, files, tmp_path):
     assert shown(event)[:2] == ("CN=alice,OU=tests,O=klamm", OURS)
 
 
-def test_one_that_no_rule_maps(refused, files):
+def test_certificate_that_no_rule_maps_is_refused_and_recorded(refused, files):
     """It is klamm that refuses it, once OpenSSL has taken it."""
     event = refused(files.client, principal_mapping_rules="RULE:^CN=(bob).*$/$1/")
     assert shown(event) == ("CN=alice,OU=tests,O=klamm", OURS, serial_number(files.client))

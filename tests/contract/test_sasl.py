@@ -54,7 +54,7 @@ def is_in(server, client, user):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_right_credentials(serve, connect, mechanism):
+def test_right_credentials_are_accepted(serve, connect, mechanism):
     server = serve('observers=["tell_tale"]')
     client = connect(server)
     assert log_in(client, mechanism, "alice", "sesame").error_code == 0
@@ -68,7 +68,7 @@ def test_right_credentials(serve, connect, mechanism):
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize(("user", "password"), [("alice", "opens"), ("nobody", "sesame")])
-def test_wrong_credentials(serve, connect, mechanism, user, password, caplog):
+def test_wrong_credentials_are_refused(serve, connect, mechanism, user, password, caplog):
     server = serve()
     client = connect(server)
     response = log_in(client, mechanism, user, password)
@@ -109,7 +109,7 @@ def test_no_other_frames_authenticate(serve, connect, way):
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_handshake_v0_and_tokens_without_headers(serve, connect, right):
+def test_tokens_after_handshake_v0_have_no_header(serve, connect, right):
     server = serve()
     client = connect(server)
     handshake(client, "PLAIN", version=0)

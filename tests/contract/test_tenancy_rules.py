@@ -243,7 +243,7 @@ def test_a_principal_without_a_prefix_is_refused():
         assert refusals(front) == {"topic_prefix": 2}
 
 
-def test_a_prefix_by_principal():
+def test_principal_gets_its_own_prefix():
     settings = door("a", 'topic_prefix.principals={"User:ANONYMOUS" = "anon."}')
     with served("broker", settings) as (broker, front), RawClient(front.address("a")) as client:
         create(client, "orders")

@@ -209,7 +209,7 @@ def power_cut_states(disk: Disk, chance: random.Random, draws: int) -> Iterator[
 
 
 @each_case
-def test_some_crash_states(scratch: Path, case: Case, seed: int) -> None:
+def test_broker_recovers_from_sampled_crash_states(scratch: Path, case: Case, seed: int) -> None:
     held = check_places(scratch, case, seed, PLACES_IN_CI)
     others = {OFFSETS, SHARED} if case.settings else {SYNCED_OFFSETS, SYNCED_SHARED}
     assert held >= {*case.rows} - others, "a promise that nothing was checked of"
@@ -217,7 +217,9 @@ def test_some_crash_states(scratch: Path, case: Case, seed: int) -> None:
 
 @pytest.mark.parametrize("case", FILTERED, ids=lambda case: case.name)
 @pytest.mark.parametrize("count", [FILTERED_PLACES_IN_CI, pytest.param(FILTERED_PLACES, marks=pytest.mark.slow)])
-def test_some_crash_states_behind_filters(scratch: Path, case: Case, count: int, seed: int) -> None:
+def test_broker_behind_filters_recovers_from_sampled_crash_states(
+    scratch: Path, case: Case, count: int, seed: int
+) -> None:
     """What clients of the listener were promised, they get through its filters."""
     assert check_places(scratch, case, seed, count)
 
@@ -239,7 +241,7 @@ def check_places(scratch: Path, case: Case, seed: int, count: int) -> set[str]:
 
 
 @each_case
-def test_some_crashes_of_a_recovery(scratch: Path, case: Case, seed: int) -> None:
+def test_broker_recovers_from_crashes_during_recovery(scratch: Path, case: Case, seed: int) -> None:
     work = case.recorded(scratch / "data")
     chance = random.Random(seed)
     checker = Checker(scratch, work)
@@ -254,7 +256,7 @@ def test_some_crashes_of_a_recovery(scratch: Path, case: Case, seed: int) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 @each_case
-def test_all_crash_states(scratch: Path, case: Case, part: int, seed: int) -> None:
+def test_broker_recovers_from_all_crash_states(scratch: Path, case: Case, part: int, seed: int) -> None:
     work = case.recorded(scratch / "data")
     chance = random.Random(f"{part} {seed}")
     checker = Checker(scratch, work)
@@ -299,7 +301,7 @@ each_faulty_case = pytest.mark.parametrize("case", [CASES[0], COORDINATED, SHARE
 
 @each_faulty_case
 @pytest.mark.parametrize("error", ERRORS, ids=["ENOSPC", "EIO"])
-def test_some_failing_disks(scratch: Path, case: Case, error: int, seed: int) -> None:
+def test_broker_recovers_from_failing_disks(scratch: Path, case: Case, error: int, seed: int) -> None:
     chance = random.Random(seed)
     calls = count_calls(scratch, case)
     for number in range(FAULTS_IN_CI):

@@ -115,7 +115,9 @@ class UnhurriedServer(KlammServer):
     ("request_mib", "pool_mib"),
     [(6, 32), pytest.param(50, 256, marks=pytest.mark.slow)],
 )
-def test_two_hundred_large_requests_at_once(tmp_path: Path, request_mib: int, pool_mib: int) -> None:
+def test_two_hundred_large_requests_at_once_stay_within_the_memory_limit(
+    tmp_path: Path, request_mib: int, pool_mib: int
+) -> None:
     with UnhurriedServer(tmp_path / "server", {"pool_bytes": str(pool_mib * MIB)}) as server:
         base = server.rss_bytes()
         with Highest(server) as highest:

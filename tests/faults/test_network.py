@@ -131,7 +131,7 @@ def test_an_accept_storm(tmp_path: Path) -> None:
         wait_until(lambda: open_files(server) <= before + 2, "connections stay open")
 
 
-def test_a_thousand_slow_clients(tmp_path: Path) -> None:
+def test_a_thousand_slow_clients_are_served(tmp_path: Path) -> None:
     """Each sends a byte of its request now and then. Most have declared a large one; the others are answered when their
     last byte has come."""
     request = encode_frame(MetadataRequest([], allow_auto_topic_creation=False), 12, correlation_id=7)
@@ -241,7 +241,7 @@ def blocked_handlers(*settings: str) -> Iterator[tuple[EmbeddedServer, Trying]]:
 
 
 @pytest.mark.parametrize("seconds", [3.0, pytest.param(30.0, marks=pytest.mark.slow)])
-def test_a_full_request_queue(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+def test_full_request_queue_drains(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Inline requests are served all the time, no client is disconnected, and all requests are answered in the end."""
     with (
         blocked_handlers("server.io_threads=2", "server.queued_max_requests=5") as (server, trying),

@@ -168,7 +168,7 @@ def quotas(client: WireClient) -> list[float]:
     return [value.value for entry in answer.entries or [] for value in entry.values]
 
 
-def test_a_full_disk(small_disk: Path) -> None:
+def test_broker_survives_a_full_disk(small_disk: Path) -> None:
     """As above with a file system that is full, for the store of topics, offsets and quotas too."""
     ballast = small_disk / "ballast"
     with target_server(small_disk / "server") as server, WireClient(HOST, server.port) as client:
@@ -259,7 +259,7 @@ class JumpingClock(SystemClock):
         return super().wall_ms() + self.ahead_ms
 
 
-def test_a_clock_that_jumps(tmp_path: Path) -> None:
+def test_broker_survives_a_clock_that_jumps(tmp_path: Path) -> None:
     """Back and ahead by a day: sessions live on, records are taken and found, who waits is answered when it is time,
     neither before nor after, and the server stops in good order."""
     clock = JumpingClock()

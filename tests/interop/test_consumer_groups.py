@@ -149,7 +149,7 @@ def test_a_killed_server_knows_its_members_again(server: Server, filled: str) ->
         }
 
 
-def test_java_and_the_tools(server: Server, filled: str, tmp_path: Path) -> None:
+def test_java_and_the_tools_use_consumer_groups(server: Server, filled: str, tmp_path: Path) -> None:
     arguments = ["--bootstrap-server", server.bootstrap, "--topic", filled, "--group-id", filled]
     arguments += ["--reset-policy", "earliest", "--group-protocol", "consumer", "--group-remote-assignor", "range"]
     command = java_command("org.apache.kafka.tools.VerifiableConsumer", *arguments)

@@ -89,7 +89,9 @@ def connection_of(server: EmbeddedServer, client: RawClient) -> ConnectionContex
 
 
 @pytest.mark.parametrize(("principal", "name"), [("alice", "alice"), ("backup/nightly", "NIGHTLY")])
-def test_kafka_python(server: EmbeddedServer, holding: Callable[[str], None], principal: str, name: str) -> None:
+def test_kafka_python_logs_in_with_gssapi(
+    server: EmbeddedServer, holding: Callable[[str], None], principal: str, name: str
+) -> None:
     from kafka import KafkaProducer
 
     holding(principal)
@@ -105,7 +107,7 @@ def test_kafka_python(server: EmbeddedServer, holding: Callable[[str], None], pr
     producer.close()
 
 
-def test_aiokafka(server: EmbeddedServer, holding: Callable[[str], None]) -> None:
+def test_aiokafka_logs_in_with_gssapi(server: EmbeddedServer, holding: Callable[[str], None]) -> None:
     from aiokafka import AIOKafkaProducer
 
     holding("bob")
@@ -127,7 +129,9 @@ def test_aiokafka(server: EmbeddedServer, holding: Callable[[str], None]) -> Non
     assert "bob" in asyncio.run(produce())
 
 
-def test_java(server: EmbeddedServer, kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_logs_in_with_gssapi(
+    server: EmbeddedServer, kdc: Kdc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keytab = kdc.keytab("carol")
     module = "com.sun.security.auth.module.Krb5LoginModule required"
     properties = tmp_path / "client.properties"
@@ -177,7 +181,7 @@ def test_a_request_instead_of_a_token_is_not_served(server: EmbeddedServer) -> N
         assert is_out(client)
 
 
-def test_by_hand(server: EmbeddedServer, kdc: Kdc) -> None:
+def test_handwritten_client_logs_in_with_gssapi(server: EmbeddedServer, kdc: Kdc) -> None:
     with RawClient(server.address()) as client:
         assert exchange(client, kdc, "dave", b"\x01\0\0\0dave").error_code == 0
         assert client.call(MetadataRequest(topics=None), 12).brokers

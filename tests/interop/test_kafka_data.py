@@ -76,7 +76,7 @@ def test_descriptions_of_klamm_differ_from_kafka_as_documented(kafka: KafkaServe
     assert found == explained(page)
 
 
-def test_from_kafka_to_klamm_and_back(tmp_path: Path, kafka: KafkaServer) -> None:
+def test_data_moves_from_kafka_to_klamm_and_back(tmp_path: Path, kafka: KafkaServer) -> None:
     topic = NewTopic(TOPIC, 1, 1, config={"segment.ms": "10", "compression.type": "producer"})
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.create_topics([topic])[TOPIC].result(30)

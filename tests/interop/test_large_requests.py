@@ -51,7 +51,7 @@ def test_offsets_of_5000_partitions_are_committed_and_fetched(admin: AdminClient
     assert len(fetched) == len(TOPICS) * PARTITIONS
 
 
-def test_configs_of_500_topics(admin: AdminClient) -> None:
+def test_configs_of_500_topics_are_described(admin: AdminClient) -> None:
     resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in TOPICS[:500]]
     described = admin.describe_configs(resources, request_timeout=TIMEOUT_S)
     assert all("retention.ms" in each.result(TIMEOUT_S) for each in described.values())
@@ -69,7 +69,7 @@ def test_records_of_1000_partitions_are_deleted(admin: AdminClient, server: Serv
     assert len(deleted) == 1_000
 
 
-def test_a_value_of_5_mb(admin: AdminClient, server: Server, topic: str) -> None:
+def test_value_of_5_mb_is_produced_and_consumed(admin: AdminClient, server: Server, topic: str) -> None:
     large = NewTopic(topic, 1, 1, config={"max.message.bytes": str(VALUE_BYTES + 1_000)})
     admin.create_topics([large])[topic].result(TIMEOUT_S)
     producer = Producer({"bootstrap.servers": server.bootstrap, "message.max.bytes": VALUE_BYTES + 1_000})

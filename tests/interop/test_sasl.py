@@ -149,14 +149,14 @@ CLIENTS: dict[str, Callable[[str, str, str, str], None]] = {
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("mechanism", PASSWORDS)
-def test_passwords(server: EmbeddedServer, client: str, mechanism: str) -> None:
+def test_clients_log_in_with_passwords(server: EmbeddedServer, client: str, mechanism: str) -> None:
     CLIENTS[client](server.bootstrap, mechanism, "alice", "sesame")
     with pytest.raises(Refused):
         CLIENTS[client](server.bootstrap, mechanism, "alice", "wrong")
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_bearer_tokens(server: EmbeddedServer, client: str) -> None:
+def test_clients_log_in_with_bearer_tokens(server: EmbeddedServer, client: str) -> None:
     CLIENTS[client](server.bootstrap, "OAUTHBEARER", "", bearer("alice"))
     with pytest.raises(Refused):
         CLIENTS[client](server.bootstrap, "OAUTHBEARER", "", bearer("alice", seconds=-60))

@@ -56,7 +56,7 @@ def consume(servers: str, topic: str, count: int, **options: object) -> list[byt
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_confluent_kafka(broker: EmbeddedServer, protocol: str) -> None:
+def test_confluent_kafka_sees_only_its_tenant(broker: EmbeddedServer, protocol: str) -> None:
     topic = f"confluent-{protocol}"
     for name in TENANTS:
         servers = bootstrap(broker, name)
@@ -87,7 +87,7 @@ def test_a_regular_expression_finds_own_topics(broker: EmbeddedServer) -> None:
         assert consume(bootstrap(broker, name), "^regex", 1, **options) == [name.encode()]
 
 
-def test_kafka_python(broker: EmbeddedServer) -> None:
+def test_kafka_python_sees_only_its_tenant(broker: EmbeddedServer) -> None:
     for name in TENANTS:
         servers = bootstrap(broker, name)
         producer = kafka.KafkaProducer(bootstrap_servers=servers)
@@ -109,7 +109,7 @@ def test_kafka_python(broker: EmbeddedServer) -> None:
         admin.close()
 
 
-def test_javas_tools(broker: EmbeddedServer) -> None:
+def test_javas_tools_see_only_their_tenant(broker: EmbeddedServer) -> None:
     for name in TENANTS:
         server = ["--bootstrap-server", bootstrap(broker, name)]
         run_tool(TOPIC_COMMAND, *server, "--create", "--topic", "java", "--partitions", "1")

@@ -138,7 +138,7 @@ def test_librdkafka_consumes_transforms_and_produces(server: Server, topics: tup
     assert read_committed(server, output) == [str(2 * number) for number in range(30)]
 
 
-def test_kafka_python(server: Server, topics: tuple[str, str]) -> None:
+def test_kafka_python_commits_and_aborts(server: Server, topics: tuple[str, str]) -> None:
     source, output = topics
     producer = kafka.KafkaProducer(bootstrap_servers=server.bootstrap, transactional_id=output)
     producer.init_transactions()
@@ -158,7 +158,7 @@ def test_kafka_python(server: Server, topics: tuple[str, str]) -> None:
     assert read_committed(server, output) == ["0", "2"]
 
 
-def test_aiokafka(server: Server, topics: tuple[str, str]) -> None:
+def test_aiokafka_commits_and_aborts(server: Server, topics: tuple[str, str]) -> None:
     source, output = topics
 
     async def run() -> list[bytes]:
@@ -201,7 +201,7 @@ def transactions(server: Server, *arguments: str) -> list[list[str]]:
     return [line.split() for line in lines[1:]]
 
 
-def test_kafka_transactions_tool(server: Server, topics: tuple[str, str]) -> None:
+def test_kafka_transactions_tool_lists_and_aborts(server: Server, topics: tuple[str, str]) -> None:
     _, output = topics
     producer = confluent(server, output)
     producer.begin_transaction()
@@ -227,7 +227,7 @@ def test_kafka_transactions_tool(server: Server, topics: tuple[str, str]) -> Non
     assert read_committed(server, output) == []
 
 
-def test_transactional_message_copier(server: Server, topics: tuple[str, str]) -> None:
+def test_transactional_message_copier_copies_each_message_once(server: Server, topics: tuple[str, str]) -> None:
     source, output = topics
     count = 1000
     producing = ["--bootstrap-server", server.bootstrap, "--topic", source, "--max-messages", str(count)]
@@ -244,7 +244,7 @@ def test_transactional_message_copier(server: Server, topics: tuple[str, str]) -
     assert [int(value) for value in read_committed(server, output)] == list(range(count))
 
 
-def test_kafka_features_tool(server: Server) -> None:
+def test_kafka_features_tool_changes_features(server: Server) -> None:
     def features(*arguments: str) -> str:
         return run_tool("org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", server.bootstrap, *arguments)
 
@@ -260,7 +260,7 @@ def test_kafka_features_tool(server: Server) -> None:
     assert finalized()["transaction.version"] == "2"
 
 
-def test_java_without_transaction_version_2(server: Server, topics: tuple[str, str]) -> None:
+def test_java_without_transaction_version_2_produces_in_transactions(server: Server, topics: tuple[str, str]) -> None:
     """The client then adds partitions by a request of its own, and epochs stay."""
     _, output = topics
     feature = ("--bootstrap-server", server.bootstrap)

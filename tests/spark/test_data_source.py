@@ -18,7 +18,7 @@ from tests.unit.audit.test_detections import CASES
 BOOT = "019b8ff8d000c0ffee00"
 
 
-def test_a_spool_as_a_table(spark, shipped):
+def test_spool_is_read_as_a_table(spark, shipped):
     from tests.spark.test_ship import plain
 
     spool = shipped.pipeline.spool

@@ -129,5 +129,5 @@ def test_every_event_is_there_once(spark, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_ten_kills(spark, tmp_path, seed):
+def test_ten_kills_lose_and_repeat_no_event(spark, tmp_path, seed):
     assert survives(spark, tmp_path, 10, seed=seed, segments=15) >= 5

@@ -21,7 +21,7 @@ def said():
     return []
 
 
-def test_all_commands_with_spool_and_lake_at_uris(spark, ship, far, said):
+def test_all_commands_work_with_spool_and_lake_at_uris(spark, ship, far, said):
     from klamm_spark.lake import compact, verify
     from klamm_spark.lake.layout import Lake
     from klamm_spark.report.command import build

@@ -136,7 +136,7 @@ def test_bars_are_few_enough_to_see():
         assert 1 <= span.total_seconds() / bucket_of(span.total_seconds()) <= 90
 
 
-def test_the_text(report):
+def test_text_of_the_report_has_each_table_with_rows(report):
     from rich.console import Console
 
     from klamm_spark.report import text as report_text

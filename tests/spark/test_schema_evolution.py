@@ -4,7 +4,7 @@ from tests.spark.conftest import settings_of
 from tests.spark.test_ship import V1, write_lines
 
 
-def test_one_more_field(spark, ship, tmp_path, monkeypatch):
+def test_new_field_becomes_a_column(spark, ship, tmp_path, monkeypatch):
     from pyspark.sql.types import StringType, StructField, StructType
 
     from klamm_spark.lake.layout import Lake

@@ -143,7 +143,7 @@ def test_a_changed_segment_is_named(ship, verify, tmp_path):
     assert f"broken chain: {paths[0]} was changed: its SHA-256 differs from its seal" in said
 
 
-def test_comparing_without_spark():
+def test_spool_and_lake_are_compared_without_spark():
     from klamm_spark.lake.verify import Ends, NodeBoot, ReportedGaps, compare
 
     life, other = NodeBoot("n", "b"), NodeBoot("n", "a")

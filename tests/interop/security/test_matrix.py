@@ -143,7 +143,7 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_client(setup: Setup, client: str) -> None:
+def test_client_logs_in_with_each_mechanism(setup: Setup, client: str) -> None:
     expected = {
         name: NOTHING if case.expected is REFUSED and (client, case.profile.mechanism) in CANNOT_TELL else case.expected
         for name, case in setup.cases.items()
@@ -166,7 +166,7 @@ def test_client(setup: Setup, client: str) -> None:
     assert outcomes == expected
 
 
-def test_java(setup: Setup, tmp_path: Path) -> None:
+def test_java_client_logs_in_with_each_mechanism(setup: Setup, tmp_path: Path) -> None:
     topics = {f"matrix-java-{number}": case for number, case in enumerate(setup.cases.values())}
     attempts = {topic: (setup.bootstrap(case.listener), case.profile) for topic, case in topics.items()}
     found = java.java(attempts, tmp_path)

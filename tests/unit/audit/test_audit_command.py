@@ -121,7 +121,7 @@ def test_folders_are_no_uris(location):
 
 
 @pytest.mark.parametrize("location", ["s3a://bucket", "hdfs:///lake", "viewfs://cluster/lake", "gs://bucket/a b"])
-def test_uris(location):
+def test_locations_may_be_uris(location):
     assert check_location(location) is None
     assert is_uri(location)
     assert parse_location(location, Path("/base")) == location

@@ -140,7 +140,7 @@ def detect(capsys, *arguments):
     return code, said.out, said.err
 
 
-def test_once(capsys, spool, tmp_path):
+def test_detect_reports_each_finding_once(capsys, spool, tmp_path):
     spool.write(ATTACK)
     code, out, _ = detect(capsys, spool.path)
     assert code == 0

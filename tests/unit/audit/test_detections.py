@@ -422,7 +422,7 @@ def cases(which):
 
 
 @pytest.mark.parametrize(("name", "events"), cases(0))
-def test_it_fires(findings, name, events):
+def test_rule_fires_on_its_attack(findings, name, events):
     found = findings(name, events)
     assert len(found) == 1
     finding = found[0]

@@ -287,7 +287,7 @@ def server():
     thread.join()
 
 
-def test_a_webhook(server, open_log):
+def test_webhook_delivery_is_retried(server, open_log):
     url, statuses, posted = server
     said, clock = [], count(step=100)
     log = open_log()
@@ -371,7 +371,7 @@ def smtp():
         thread.join()
 
 
-def test_a_mail(smtp, tmp_path):
+def test_finding_is_sent_as_a_mail(smtp, tmp_path):
     address, answers, came = smtp
     where = {"email_to": ("a@x", "b@x"), "email_from": "klamm@x"}
     (mail,) = outputs(smtp=address, **where)

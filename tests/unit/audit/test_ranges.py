@@ -33,7 +33,7 @@ def test_they_are_sorted_and_do_not_touch(one):
     assert all(last + 1 < first for (_, last), (first, _) in zip(pairs, pairs[1:], strict=False))
 
 
-def test_text():
+def test_ranges_are_printed_merged():
     assert str(Ranges([(0, 4), (9, 9), (5, 6)])) == "0-6, 9"
 
 

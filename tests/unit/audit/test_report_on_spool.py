@@ -100,7 +100,7 @@ def test_a_period_is_compared_with_the_one_before(spool):
     assert report.tables["new_clients"].rows == ()
 
 
-def test_new_clients(tmp_path):
+def test_report_names_new_clients(tmp_path):
     new = [{**event, "client_software_version": "9.9"} for event in EVENTS[2000:] if "client_software_version" in event]
     for seq, event in enumerate(new, 2000):
         event.update(seq=seq, event_id=f"e/{seq}")

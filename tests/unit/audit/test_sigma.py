@@ -175,7 +175,7 @@ def test_findings_that_are_not_wanted_are_left_out(tmp_path, capsys):
     assert 'no detection has the name "brut_force"; did you mean "brute_force"?' in capsys.readouterr().err
 
 
-def test_nothing_critical_on_a_day_of_honest_traffic(views_of):
+def test_honest_traffic_fires_no_critical_rule(views_of):
     day_us = 86_400_000_000
     views = views_of(sample_events(20_000, step_us=day_us // 20_000))
     found = {(one.severity, one.name) for one, _ in Rules().findings(views)}

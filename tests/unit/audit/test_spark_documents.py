@@ -19,7 +19,7 @@ def specs():
 
 
 @pytest.mark.parametrize(("table", "spec"), list(specs()))
-def test_settings(table, spec):
+def test_page_lists_each_setting_with_its_default(table, spec):
     rows = "\n".join(part.split("\n\n")[0] for part in TEXT.split(f"| key of `[audit.{table}]` |")[1:])
     found = re.findall(rf"^\| ([^|]*`{spec.name}`[^|]*) \| ([^|]*) \|", rows, re.MULTILINE)
     split = [([one.strip("` ") for one in names.split(",")], defaults.split(",")) for names, defaults in found]

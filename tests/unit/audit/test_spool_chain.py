@@ -45,7 +45,7 @@ def test_packed_segments_are_checked_by_their_lines(paths, suffix, pack):
     assert breaks(paths)[0] == f"{broken} was changed: its SHA-256 differs from its seal"
 
 
-def test_a_changed_segment(paths):
+def test_changed_segment_breaks_the_chain(paths):
     lines = paths[2].read_bytes().splitlines(keepends=True)
     paths[2].write_bytes(b"".join(lines[:-1]))
     assert breaks(paths) == [
@@ -73,7 +73,7 @@ def test_a_removed_segment(paths):
     assert breaks(paths) == [f"{paths[3].with_suffix('')}: 1 segments between it and {paths[1].stem} were removed"]
 
 
-def test_an_inserted_segment(paths):
+def test_inserted_segment_breaks_the_chain(paths):
     extra = paths[2].with_name(paths[2].name.replace("20.", "25."))
     extra.write_bytes(b"{}\n")
     assert breaks(paths) == [f"{extra} was inserted, or its seal was removed: no seal can be read"]
@@ -85,7 +85,7 @@ def test_an_inserted_segment(paths):
     assert f"{extra.with_suffix('')}: it or {paths[2].stem} was inserted: they have the indexes 2 and 2" in named
 
 
-def test_a_seal_of_another_segment_or_without_sense(paths):
+def test_seal_of_another_segment_or_without_sense_is_reported(paths):
     seal_of(paths[1]).write_bytes(seal_of(paths[2]).read_bytes())
     assert f"{paths[1].with_suffix('')}: its seal is that of {paths[2].stem}" in breaks(paths)
     for text in ('{"index": 1}', "[]", "", json.dumps(json.loads(seal_of(paths[0]).read_bytes()) | {"index": "1"})):
@@ -93,7 +93,7 @@ def test_a_seal_of_another_segment_or_without_sense(paths):
         assert breaks(paths)[0] == f"{paths[1]} was inserted, or its seal was removed: no seal can be read"
 
 
-def test_another_beginning(paths):
+def test_chain_with_another_beginning_is_reported(paths):
     seal = Seal.read(seal_of(paths[0]))
     chain = chain_of("1" * 64, seal.sha256, seal.lines_sha256)
     write_seal(paths[0], previous_chain="1" * 64, chain=chain)

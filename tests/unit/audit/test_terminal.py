@@ -167,7 +167,7 @@ def test_every_event_can_be_exported_in_every_format(spool, name):
         assert all(isinstance(json.loads(line), dict) for line in lines)
 
 
-def test_export_by_condition_and_time(spool):
+def test_export_selects_by_condition_and_time(spool):
     middle = datetime.fromtimestamp(EVENTS[200]["time_us"] / 1e6, UTC).isoformat()
     denied = [event for event in EVENTS if event["outcome"] == "denied"]
     where = ("--where", "outcome = 'denied' -- and nothing else")

@@ -69,7 +69,7 @@ def test_created_and_described(guarded: BrokerHarness, version: int) -> None:
     }
 
 
-def test_filters_by_pattern(guarded: BrokerHarness) -> None:
+def test_acls_are_filtered_by_pattern(guarded: BrokerHarness) -> None:
     create(guarded, creation(), creation("ord", PREFIXED), creation("*"), creation("else"))
     assert names(guarded.call(wanted("orders", LITERAL), 3)) == ["orders"]
     assert names(guarded.call(wanted("orders", MATCH), 3)) == ["*", "ord", "orders"]
@@ -137,7 +137,7 @@ def test_rules_outlast_the_broker(guarded: BrokerHarness) -> None:
     assert names(guarded.call(wanted(), 3)) == ["orders"]
 
 
-def test_without_an_authorizer(harness: BrokerHarness) -> None:
+def test_acls_are_disabled_without_an_authorizer(harness: BrokerHarness) -> None:
     assert harness.call(wanted(), 3).error_code == ErrorCode.SECURITY_DISABLED
     assert create(harness, creation())[0][0] == ErrorCode.SECURITY_DISABLED
 

@@ -58,7 +58,7 @@ def test_meta_properties_are_kept(harness: BrokerHarness) -> None:
     assert harness.reopen().cluster_id == cluster_id
 
 
-def test_directory_of_another_node(harness: BrokerHarness) -> None:
+def test_directory_of_another_node_is_refused(harness: BrokerHarness) -> None:
     harness.broker.close()
     with pytest.raises(MetaPropertiesError, match=r"belongs to node\.id 1, but node\.id is set to 2"):
         harness.open(node_id=2)
@@ -95,7 +95,7 @@ def test_meta_properties_as_kafka_writes_them(tmp_path: Path) -> None:
     harness.broker.close()
 
 
-def test_one_broker_per_directory(harness: BrokerHarness) -> None:
+def test_directory_is_locked_by_one_broker(harness: BrokerHarness) -> None:
     other = BrokerHarness(harness.data_dir)
     with pytest.raises(DataDirectoryLockedError):
         other.open()
@@ -132,13 +132,13 @@ def new_producer_id(harness: BrokerHarness, transactional_id: str | None = None,
 
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(7, -1), (-1, 3)])
-def test_init_producer_id_with_half_an_identity(harness: BrokerHarness, producer_id: int, epoch: int) -> None:
+def test_init_producer_id_refuses_half_an_identity(harness: BrokerHarness, producer_id: int, epoch: int) -> None:
     request = init_producer_id.InitProducerIdRequest(None, 60_000, producer_id, epoch)
     assert harness.call(request, 3).error_code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_init_producer_id(harness: BrokerHarness, version: int) -> None:
+def test_init_producer_id_returns_a_new_id_each_time(harness: BrokerHarness, version: int) -> None:
     first, second = (new_producer_id(harness, version=version) for _ in range(2))
     assert (first.error_code, first.producer_epoch) == (0, 0)
     assert (second.error_code, second.producer_epoch) == (0, 0)
@@ -157,7 +157,7 @@ def test_an_empty_transactional_id_is_refused(harness: BrokerHarness) -> None:
     assert (response.error_code, response.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
 
 
-def test_nothing_to_elect(harness: BrokerHarness) -> None:
+def test_election_of_the_present_leader_is_not_needed(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     wanted = [elect_leaders.TopicPartitions("t", [0, 1]), elect_leaders.TopicPartitions("nope", [0])]
     response = harness.call(elect_leaders.ElectLeadersRequest(0, wanted), 2)
@@ -171,7 +171,7 @@ def test_nothing_to_elect(harness: BrokerHarness) -> None:
     assert harness.call(elect_leaders.ElectLeadersRequest(2, []), 2).error_code == ErrorCode.NONE
 
 
-def test_no_reassignments(harness: BrokerHarness) -> None:
+def test_list_of_reassignments_is_empty(harness: BrokerHarness) -> None:
     response = harness.call(list_partition_reassignments.ListPartitionReassignmentsRequest(), 0)
     assert (response.error_code, response.topics) == (0, [])
 

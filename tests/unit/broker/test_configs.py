@@ -68,7 +68,7 @@ def retention_ms(harness: BrokerHarness) -> int:
 
 
 @pytest.mark.parametrize("version", range(1, 5))
-def test_all_configs_of_a_topic(harness: BrokerHarness, version: int) -> None:
+def test_topic_describes_all_its_configs(harness: BrokerHarness, version: int) -> None:
     harness.create_topic("t", retention_ms="5000")
     result = describe(harness, TOPIC, "t", version=version, include_synonyms=True, include_documentation=version >= 3)
     assert result.error_code == 0
@@ -97,7 +97,7 @@ def test_an_internal_config_is_described_for_a_topic_that_has_it(harness: Broker
     assert "internal.segment.bytes" in {config.name for config in describe(harness, TOPIC, "t").configs}
 
 
-def test_documentation_and_synonyms_only_if_asked_for(harness: BrokerHarness) -> None:
+def test_documentation_and_synonyms_are_returned_only_on_request(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     (config,) = describe(harness, TOPIC, "t", "cleanup.policy").configs
     assert (config.documentation, config.synonyms) == (None, [])
@@ -146,7 +146,7 @@ def test_an_unknown_type_refuses_the_whole_request(harness: BrokerHarness) -> No
     ]
 
 
-def test_all_configs_of_the_broker(harness: BrokerHarness) -> None:
+def test_broker_describes_all_its_configs(harness: BrokerHarness) -> None:
     configs = {config.name: config for config in describe(harness, BROKER, "1").configs}
     assert len(configs) == len(BrokerSettings.__dataclass_fields__) + len(UNUSED_CONFIGS) - len(DYNAMIC_ONLY) + 6
     described = {
@@ -173,7 +173,7 @@ def test_all_configs_of_the_broker(harness: BrokerHarness) -> None:
     }
 
 
-def test_configs_of_the_server(tmp_path: Path) -> None:
+def test_broker_describes_configs_of_the_server(tmp_path: Path) -> None:
     harness = BrokerHarness(tmp_path)
     harness.server_configs = [
         DescribedConfig("num.io.threads", 4, 8, int, "Threads."),
@@ -202,7 +202,7 @@ def test_configs_of_the_server(tmp_path: Path) -> None:
     harness.broker.close()
 
 
-def test_loggers_of_the_broker(harness: BrokerHarness) -> None:
+def test_broker_describes_its_loggers(harness: BrokerHarness) -> None:
     logging.getLogger("klamm.broker.topics").setLevel(logging.WARNING)
     described = {config.name: config for config in describe(harness, LOGGER, "1").configs}
     assert described.keys() >= {"root", "klamm.broker.topics"}
@@ -337,7 +337,7 @@ def test_values_that_do_not_fit_together(harness: BrokerHarness) -> None:
     assert one(harness, TOPIC, "t", "min.compaction.lag.ms")[0] == "0"
 
 
-def test_named_twice(harness: BrokerHarness) -> None:
+def test_config_that_is_named_twice_is_refused(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     assert alter(harness, TOPIC, "t", ("retention.ms", SET, "1"), ("retention.ms", SET, "2")) == (
         ErrorCode.INVALID_REQUEST
@@ -362,7 +362,7 @@ def test_resources_that_cannot_be_changed(harness: BrokerHarness) -> None:
     assert replace(harness, GROUP, "g", ("retention.ms", "1")) == ErrorCode.INVALID_CONFIG
 
 
-def test_validate_only(harness: BrokerHarness) -> None:
+def test_validate_only_changes_nothing(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     assert alter(harness, TOPIC, "t", ("retention.ms", SET, "1"), validate_only=True) == 0
     assert alter(harness, TOPIC, "t", ("retention.ms", SET, "x"), validate_only=True) == ErrorCode.INVALID_CONFIG

@@ -38,14 +38,14 @@ def test_at_the_end_there_is_nothing(harness: BrokerHarness) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 3])
-def test_offset_out_of_range(harness: BrokerHarness, offset: int) -> None:
+def test_offset_out_of_range_is_refused(harness: BrokerHarness, offset: int) -> None:
     harness.create_topic("t")
     harness.produce("t", b"a", b"b")
     data = harness.fetch("t", offset)
     assert (data.error_code, data.high_watermark, bytes(data.records)) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1, b"")
 
 
-def test_unknown_topics_and_partitions(harness: BrokerHarness) -> None:
+def test_unknown_topics_and_partitions_get_errors(harness: BrokerHarness) -> None:
     topic_id = harness.create_topic("t")
 
     def error(topic: str | bytes, partition: int, version: int) -> int:
@@ -64,7 +64,7 @@ def test_unknown_topics_and_partitions(harness: BrokerHarness) -> None:
     ("epoch", "error"),
     [(-1, ErrorCode.NONE), (-2, ErrorCode.NONE), (0, ErrorCode.NONE), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)],
 )
-def test_leader_epoch(harness: BrokerHarness, epoch: int, error: ErrorCode) -> None:
+def test_leader_epoch_of_a_request_is_checked(harness: BrokerHarness, epoch: int, error: ErrorCode) -> None:
     harness.create_topic("t")
     request = fetch_request("t", (0, 0), max_wait_ms=0)
     request.topics[0].partitions[0].current_leader_epoch = epoch

@@ -155,7 +155,7 @@ def test_errors_are_reported_each_time(harness: BrokerHarness) -> None:
         assert [each.error_code for each in response.responses[0].partitions] == [ErrorCode.OFFSET_OUT_OF_RANGE]
 
 
-def test_unknown_session(harness: BrokerHarness) -> None:
+def test_unknown_session_is_refused(harness: BrokerHarness) -> None:
     response = incremental(harness, 4711, 1)
     assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert response.session_id == 0
@@ -194,7 +194,7 @@ def test_session_that_went_on_meanwhile_is_an_error(harness: BrokerHarness) -> N
     assert waiting.response.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
-def test_no_slots_no_sessions(tmp_path: Any) -> None:
+def test_cache_without_slots_creates_no_session(tmp_path: Any) -> None:
     harness = BrokerHarness(tmp_path)
     harness.open(max_incremental_fetch_session_cache_slots=0)
     harness.create_topic("t")

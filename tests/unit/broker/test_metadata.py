@@ -61,7 +61,7 @@ def test_null_list_means_all(harness: BrokerHarness) -> None:
     assert [topic.name for topic in response.topics] == ["a", "b"]
 
 
-def test_by_id(harness: BrokerHarness) -> None:
+def test_topics_are_found_by_id(harness: BrokerHarness) -> None:
     topic_id = harness.create_topic("t")
     unknown = b"\7" * 16
     wanted = [metadata.MetadataRequestTopic(each, None) for each in (topic_id, unknown, topic_id)]
@@ -79,7 +79,7 @@ def test_names_beside_ids_are_not_looked_at(harness: BrokerHarness) -> None:
 @pytest.mark.parametrize(
     "topic", [metadata.MetadataRequestTopic(b"\7" * 16, "t"), metadata.MetadataRequestTopic(name=None)]
 )
-def test_ids_before_version_12(harness: BrokerHarness, topic: metadata.MetadataRequestTopic) -> None:
+def test_topic_ids_before_version_12_are_refused(harness: BrokerHarness, topic: metadata.MetadataRequestTopic) -> None:
     harness.create_topic("t")
     response = harness.call(metadata.MetadataRequest([topic]), 10)
     assert [each.error_code for each in response.topics] == [ErrorCode.INVALID_REQUEST]
@@ -89,7 +89,7 @@ def codes_of(response: metadata.MetadataResponse) -> list[tuple[str | None, int]
     return [(topic.name, topic.error_code) for topic in response.topics]
 
 
-def test_auto_creation(tmp_path: Path) -> None:
+def test_metadata_creates_missing_topics(tmp_path: Path) -> None:
     harness = BrokerHarness(tmp_path)
     harness.open(num_partitions=3)
     harness.create_topic("old")
@@ -111,7 +111,7 @@ def test_auto_creation_of_impossible_names(harness: BrokerHarness) -> None:
     assert [code for _name, code in codes_of(harness.call(request, 12))] == [impossible, missing, 0, missing, 0]
 
 
-def test_auto_creation_of_internal_topics(harness: BrokerHarness) -> None:
+def test_metadata_creates_internal_topics(harness: BrokerHarness) -> None:
     request = by_name("__consumer_offsets", "__cluster_metadata")
     assert [topic.is_internal for topic in harness.call(request, 12).topics] == [True, False]
     harness.broker.auto_creation.wait()
@@ -224,7 +224,7 @@ def test_internal_topics_are_marked_as_such(harness: BrokerHarness) -> None:
     assert harness.call(by_name("__consumer_offsets"), 12).topics[0].is_internal
 
 
-def test_authorized_operations(harness: BrokerHarness) -> None:
+def test_authorized_operations_are_returned_only_on_request(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     plain = harness.call(by_name("t"), 8)
     assert plain.cluster_authorized_operations == NOT_REQUESTED
@@ -236,7 +236,7 @@ def test_authorized_operations(harness: BrokerHarness) -> None:
     assert asked.topics[0].topic_authorized_operations == KAFKAS_TOPIC_OPERATIONS
 
 
-def test_rack(tmp_path: Path) -> None:
+def test_metadata_names_the_rack(tmp_path: Path) -> None:
     harness = BrokerHarness(tmp_path)
     harness.open(broker_rack="r1")
     assert harness.call(by_name(), 12).brokers[0].rack == "r1"

@@ -73,7 +73,7 @@ def test_ends_in_every_version(harness: BrokerHarness, version: int) -> None:
     assert find(harness, EARLIEST, version) == (0, -1, 0, epoch)
 
 
-def test_by_timestamp(harness: BrokerHarness) -> None:
+def test_offsets_are_found_by_timestamp(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     append(harness, -1000, -900)
     append(harness, -500, -700, -300)
@@ -85,7 +85,7 @@ def test_by_timestamp(harness: BrokerHarness) -> None:
     assert find(harness, NOW_MS) == (0, -1, -1, -1)
 
 
-def test_largest_timestamp(harness: BrokerHarness) -> None:
+def test_largest_timestamp_is_found(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     assert find(harness, MAX_TIMESTAMP) == (0, -1, -1, -1)
     append(harness, -1000, -100, -500)
@@ -102,7 +102,7 @@ def test_the_first_record_has_the_largest_timestamp_if_none_has_one(harness: Bro
     assert find(harness, MAX_TIMESTAMP) == (0, NOW_MS, 3, 0)
 
 
-def test_without_remote_storage(harness: BrokerHarness) -> None:
+def test_remote_offsets_are_unknown_without_remote_storage(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     append(harness, 0)
     assert find(harness, EARLIEST_LOCAL) == (0, -1, 0, 0)
@@ -147,7 +147,7 @@ def test_a_topic_that_is_listed_twice_is_answered_once(harness: BrokerHarness) -
 
 
 @pytest.mark.parametrize("version", range(2, 5))
-def test_offset_for_leader_epoch(harness: BrokerHarness, version: int) -> None:
+def test_offset_for_leader_epoch_returns_the_end_of_an_epoch(harness: BrokerHarness, version: int) -> None:
     harness.create_topic("t")
     append(harness, 0, 1)
 

@@ -33,7 +33,7 @@ METADATA = "__cluster_metadata"
         ("nope", 0, [1], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_reassignments(
+def test_reassignments_to_other_nodes_are_refused(
     harness: BrokerHarness, version: int, topic: str, index: int, replicas: list[int] | None, error: ErrorCode
 ) -> None:
     harness.create_topic("t")
@@ -107,7 +107,7 @@ def quorum(harness: BrokerHarness, version: int, topic: str, *indexes: int) -> A
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_a_quorum_of_one(harness: BrokerHarness, version: int) -> None:
+def test_quorum_has_one_voter(harness: BrokerHarness, version: int) -> None:
     response = quorum(harness, version, METADATA, 0)
     (partition,) = response.topics[0].partitions
     assert (response.topics[0].topic_name, partition.error_code, partition.leader_id) == (METADATA, 0, 1)
@@ -118,7 +118,7 @@ def test_a_quorum_of_one(harness: BrokerHarness, version: int) -> None:
 
 
 @pytest.mark.parametrize(("topic", "indexes"), [(METADATA, (1,)), (METADATA, (0, 1)), ("t", (0,))])
-def test_no_other_quorum(harness: BrokerHarness, topic: str, indexes: tuple[int, ...]) -> None:
+def test_other_partitions_have_no_quorum(harness: BrokerHarness, topic: str, indexes: tuple[int, ...]) -> None:
     (found,) = quorum(harness, 2, topic, *indexes).topics
     assert [(each.partition_index, each.error_code) for each in found.partitions] == [
         (index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for index in indexes
@@ -135,7 +135,9 @@ def test_no_other_quorum(harness: BrokerHarness, topic: str, indexes: tuple[int,
         ([16, 32], []),
     ],
 )
-def test_config_resources(harness: BrokerHarness, types: list[int], expected: list[tuple[str, int]]) -> None:
+def test_config_resources_are_listed_by_type(
+    harness: BrokerHarness, types: list[int], expected: list[tuple[str, int]]
+) -> None:
     harness.create_topic("b")
     harness.create_topic("a")
     response = harness.call(list_config_resources.ListConfigResourcesRequest(types), 1)
@@ -143,7 +145,7 @@ def test_config_resources(harness: BrokerHarness, types: list[int], expected: li
     assert [(each.resource_name, each.resource_type) for each in response.config_resources] == expected
 
 
-def test_config_resources_of_other_kinds(harness: BrokerHarness) -> None:
+def test_config_resources_of_other_kinds_are_refused(harness: BrokerHarness) -> None:
     assert harness.call(list_config_resources.ListConfigResourcesRequest(), 0).config_resources == []
     for kind in (0, 99):
         response = harness.call(list_config_resources.ListConfigResourcesRequest([kind]), 1)

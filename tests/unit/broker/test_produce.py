@@ -78,7 +78,7 @@ def test_a_second_batch_that_is_cut_off_is_ignored(harness: BrokerHarness) -> No
 
 
 @pytest.mark.parametrize("codec", [5, 6, 7])
-def test_unknown_codecs(harness: BrokerHarness, codec: int) -> None:
+def test_unknown_codecs_are_refused(harness: BrokerHarness, codec: int) -> None:
     harness.create_topic("t")
     batch = bytearray(records(b"x"))
     batch[22] |= codec
@@ -105,7 +105,7 @@ def test_no_acks_and_an_error_closes_the_connection(harness: BrokerHarness) -> N
 
 
 @pytest.mark.parametrize("acks", [2, -2])
-def test_invalid_required_acks(harness: BrokerHarness, acks: int) -> None:
+def test_invalid_required_acks_are_refused(harness: BrokerHarness, acks: int) -> None:
     harness.create_topic("t")
     wanted = request(acks, ("t", 0, records(b"x")), ("t", 7, records(b"x")), ("none", 0, records(b"x")))
     known, unknown = harness.call(wanted, 9).responses
@@ -151,20 +151,20 @@ def test_the_start_of_the_log_goes_with_errors_of_its_records(harness: BrokerHar
     assert (answer.error_code, answer.log_start_offset) == (code, 2 if is_invalid else -1)
 
 
-def test_unknown_topic_id(harness: BrokerHarness) -> None:
+def test_unknown_topic_id_is_refused(harness: BrokerHarness) -> None:
     wanted = request(-1, ("", 0, records(b"x")))
     wanted.topic_data[0].topic_id = b"\1" * 16
     response = harness.call(wanted, 13)
     assert response.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_batch_over_the_topics_limit(harness: BrokerHarness) -> None:
+def test_batch_over_the_topics_limit_is_refused(harness: BrokerHarness) -> None:
     harness.create_topic("t", max_message_bytes="1000")
     assert harness.produce("t", b"x" * 2000).error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert harness.produce("t", b"x" * 500).error_code == 0
 
 
-def test_a_record_over_the_topics_limit(harness: BrokerHarness) -> None:
+def test_compressed_record_over_the_topics_limit_is_refused(harness: BrokerHarness) -> None:
     harness.create_topic("t", max_decompressed_message_bytes="1000")
     for size, codec, code in (
         (2000, Codec.GZIP, ErrorCode.INVALID_RECORD),
@@ -187,7 +187,7 @@ def test_records_that_are_not_exactly_one_batch_are_refused(harness: BrokerHarne
 
 
 @pytest.mark.parametrize("low_byte", [0, 4, 0x10])
-def test_old_message_format(harness: BrokerHarness, low_byte: int) -> None:
+def test_old_message_format_is_refused(harness: BrokerHarness, low_byte: int) -> None:
     """Where batches have their attributes, older messages have any byte."""
     harness.create_topic("t")
     batch = bytearray(records(b"x"))
@@ -234,7 +234,7 @@ def test_log_append_time(harness: BrokerHarness) -> None:
     assert harness.produce("t", b"a").log_append_time_ms == harness.clock.wall_ms()
 
 
-def test_timestamp_too_far_ahead(harness: BrokerHarness) -> None:
+def test_timestamp_too_far_ahead_is_refused(harness: BrokerHarness) -> None:
     harness.create_topic("t", message_timestamp_after_max_ms="1000")
     harness.clock.advance_ms(-10_000_000)
     result = harness.produce("t", b"a")

@@ -109,7 +109,7 @@ def test_configs_are_kept_listed_and_described(harness: BrokerHarness) -> None:
         (("match", SET, "client_id=("), ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_bad_configs(harness: BrokerHarness, change: Any, error: ErrorCode) -> None:
+def test_bad_configs_are_refused(harness: BrokerHarness, change: Any, error: ErrorCode) -> None:
     assert alter(harness, CLIENT_METRICS, "a", change) == error
     assert alter(harness, CLIENT_METRICS, "", *SUBSCRIBE) == ErrorCode.INVALID_REQUEST
 
@@ -169,7 +169,7 @@ def test_silent_clients_are_forgotten(harness: BrokerHarness) -> None:
     assert values(harness) == {}
 
 
-def test_reading_metrics() -> None:
+def test_pushed_metrics_are_read_or_refused_as_a_whole() -> None:
     assert list(read_metrics(pushed("m", 2.5))) == [MetricPoint("m", (("topic", "t"),), 2.5, False)]
     assert list(read_metrics(pushed("m", 2.5, delta=True))) == [MetricPoint("m", (("topic", "t"),), 2.5, True)]
     whole = pushed("m", 2.5)

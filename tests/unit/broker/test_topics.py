@@ -47,7 +47,7 @@ def test_create_in_every_version(harness: BrokerHarness, version: int) -> None:
         assert (harness.data_dir / f"t-{index}").is_dir()
 
 
-def test_defaults(tmp_path: Path) -> None:
+def test_topic_gets_default_partitions_and_replicas(tmp_path: Path) -> None:
     harness = BrokerHarness(tmp_path)
     harness.open(num_partitions=4)
     (result,) = create(harness, creatable("t", -1, -1))
@@ -91,7 +91,7 @@ def test_refused(harness: BrokerHarness, topic: Any, error: ErrorCode, validate_
     assert [each.name for each in harness.broker.topics.all()] == ["here.1"]
 
 
-def test_manual_assignment(harness: BrokerHarness) -> None:
+def test_manual_assignment_sets_the_number_of_partitions(harness: BrokerHarness) -> None:
     (result,) = create(harness, creatable("t", -1, -1, assignments=assigned((1, [1]), (0, [1]))))
     assert (result.error_code, result.num_partitions) == (0, 2)
 
@@ -135,7 +135,7 @@ def test_configs_are_described_with_their_source(harness: BrokerHarness) -> None
         [creatable("t", -1, -1, assignments=assigned(*[(index, [1]) for index in range(10_001)]))],
     ],
 )
-def test_too_many_partitions_in_one_request(harness: BrokerHarness, topics: list[Any]) -> None:
+def test_too_many_partitions_in_one_request_are_refused(harness: BrokerHarness, topics: list[Any]) -> None:
     for version, validate_only in ((2, False), (7, True)):
         results = create(harness, *topics, version=version, validate_only=validate_only)
         assert [result.error_code for result in results] == [ErrorCode.POLICY_VIOLATION] * len(topics)
@@ -333,7 +333,7 @@ def test_topics_survive_a_restart(harness: BrokerHarness) -> None:
     assert "1 topic, 2 partitions" in harness.broker.describe()
 
 
-def test_crash_between_store_and_directories_of_a_new_topic(harness: BrokerHarness) -> None:
+def test_missing_directory_of_a_new_topic_is_created_at_the_start(harness: BrokerHarness) -> None:
     harness.create_topic("t", 2)
     harness.advance_ms(60)
     harness.broker.close()

@@ -101,7 +101,7 @@ def test_configs_without_effect_are_changed(harness: BrokerHarness, resource: st
         ("remote.log.manager.copy.max.bytes.per.second", "0"),
     ],
 )
-def test_bounds_of_configs_without_effect(harness: BrokerHarness, name: str, value: str) -> None:
+def test_configs_without_effect_keep_kafkas_bounds(harness: BrokerHarness, name: str, value: str) -> None:
     assert alter(harness, BROKER, "1", (name, SET, value)) == ErrorCode.INVALID_REQUEST
 
 

@@ -41,7 +41,7 @@ class Torn(ConnectionGate):
         pass
 
 
-def test_version(klamm):
+def test_version_is_printed(klamm):
     assert klamm("--version") == (0, [VERSION], [])
 
 
@@ -489,7 +489,7 @@ def test_plugins_as_json_has_settings_and_who_uses_what(klamm):
     assert (rows["api set", "echo"]["listeners"], rows["api set", "broker"]["listeners"]) == (["a"], [])
 
 
-def test_plugins_with_settings(klamm):
+def test_plugins_command_lists_settings(klamm):
     code, out, _ = klamm("plugins", "--settings")
     assert code == 0
     assert any(

@@ -136,7 +136,7 @@ def test_a_controllers_orders_survive_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", leader_and_isr.VERSIONS)
-def test_every_version_of_leader_and_isr(server: EmbeddedServer, topic: str, version: int) -> None:
+def test_every_version_of_leader_and_isr_changes_the_leader(server: EmbeddedServer, topic: str, version: int) -> None:
     epoch = seen(server, topic, 1).leader_epoch + 1
     state = LeaderAndIsrPartitionState(leader=3, leader_epoch=epoch, replicas=[*NODES])
     request = LeaderAndIsrRequest(controller_epoch=1)

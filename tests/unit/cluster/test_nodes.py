@@ -290,7 +290,7 @@ def test_a_waiting_fetch_ends_when_its_leader_moves(
     assert answer.responses[0].partitions[0].error_code == ErrorCode[error]
 
 
-def test_a_partition_without_a_leader(server: EmbeddedServer, replicated: str) -> None:
+def test_partition_without_a_leader_is_not_available(server: EmbeddedServer, replicated: str) -> None:
     before = leader_of(server, replicated)
     server.nodes.make_leaderless(replicated, 0)
     found = partition_metadata(server, replicated)
@@ -305,7 +305,9 @@ def test_a_partition_without_a_leader(server: EmbeddedServer, replicated: str) -
 # Nodes
 
 
-def test_a_stopped_node(server: EmbeddedServer, single: str, replicated: str) -> None:
+def test_stopped_node_closes_its_connections_and_loses_its_partitions(
+    server: EmbeddedServer, single: str, replicated: str
+) -> None:
     node = leader_of(server, replicated)
     server.nodes.move_leader(single, 0, node)
     with node_client(server, node) as client:
@@ -454,7 +456,7 @@ def elected(server: EmbeddedServer, topic: str, kind: int) -> int:
     return code
 
 
-def test_elections(server: EmbeddedServer, replicated: str) -> None:
+def test_election_returns_the_preferred_leader(server: EmbeddedServer, replicated: str) -> None:
     preferred = leader_of(server, replicated)
     assert elected(server, replicated, 0) == ErrorCode.ELECTION_NOT_NEEDED
     server.nodes.move_leader(replicated, 0, other_than(preferred))
@@ -475,7 +477,7 @@ def test_the_preferred_leader_does_not_run(server: EmbeddedServer) -> None:
     assert elected(server, name, 1) == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
-def test_elections_of_all_partitions(server: EmbeddedServer, replicated: str) -> None:
+def test_election_without_a_list_covers_all_partitions(server: EmbeddedServer, replicated: str) -> None:
     server.nodes.move_leader(replicated, 0, other_than(leader_of(server, replicated)))
     answer = ask(server, 2, elect_leaders.ElectLeadersRequest(0, None, 1000), 1)
     assert replicated in {each.topic for each in answer.replica_election_results}
@@ -487,7 +489,9 @@ def test_elections_of_all_partitions(server: EmbeddedServer, replicated: str) ->
     ("replicas", "error"),
     [([2], 0), ([3, 1], 0), ([4], "INVALID_REPLICA_ASSIGNMENT"), ([1, 1], "INVALID_REPLICA_ASSIGNMENT")],
 )
-def test_reassignments(server: EmbeddedServer, replicated: str, replicas: list[int], error: Any) -> None:
+def test_reassignment_is_refused_with_its_reason(
+    server: EmbeddedServer, replicated: str, replicas: list[int], error: Any
+) -> None:
     wanted = [alter_partition_reassignments.ReassignablePartition(0, replicas)]
     request = alter_partition_reassignments.AlterPartitionReassignmentsRequest(
         topics=[alter_partition_reassignments.ReassignableTopic(replicated, wanted)]
@@ -511,7 +515,7 @@ def test_a_topic_has_as_many_replicas_as_nodes_run(server: EmbeddedServer, facto
     assert error or result.replication_factor == factor
 
 
-def test_assigned_replicas(server: EmbeddedServer) -> None:
+def test_topic_keeps_its_assigned_replicas(server: EmbeddedServer) -> None:
     assignments = [
         create_topics.CreatableReplicaAssignment(1, [3, 2]),
         create_topics.CreatableReplicaAssignment(0, [2, 1]),

@@ -7,7 +7,7 @@ from klamm.config import parse_host_port
 
 
 @pytest.mark.parametrize("text", ["[::1]:9092", "localhost:9092"])
-def test_an_address_to_connect_to(text):
+def test_address_to_connect_to_has_host_and_port(text):
     host = "::1" if text[0] == "[" else "localhost"
     assert parse_host_port(text, to_connect=True) == (host, 9092)
 

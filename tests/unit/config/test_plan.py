@@ -118,7 +118,7 @@ def test_tables_below_a_provider_are_handler_sets_of_their_own(load):
         ('broker.rack = "r1"', "rack", "r1"),
     ],
 )
-def test_every_type_of_setting(load, problems, line, attribute, value):
+def test_every_type_of_setting_is_read(load, problems, line, attribute, value):
     text = f'[listeners.a]\napi_set = "topics"\n[topics]\n{line}\n'
     if value is None:
         assert problems(text) == ['klamm.toml:4:1  topics.limits: "b": must be an integer, not a table']
@@ -203,7 +203,7 @@ def test_two_ports_of_zero_do_not_clash(load):
     ("text", "endpoint"),
     [("localhost:1", ("localhost", 1)), ("[::]:65535", ("::", 65535)), (":9092", ("", 9092)), ("[::1]:0", ("::1", 0))],
 )
-def test_endpoints(text, endpoint):
+def test_endpoints_are_parsed(text, endpoint):
     assert parse_endpoint(text) == endpoint
 
 

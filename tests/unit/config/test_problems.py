@@ -264,7 +264,7 @@ codec = "zip"
         ("127.0.0.1:9092", "127.0.0.1:9093", False),
     ],
 )
-def test_two_listeners_on_one_port(load, problems, one, other, clash):
+def test_two_listeners_on_one_port_are_refused(load, problems, one, other, clash):
     text = f'[listeners.a]\nbind = "{one}"\napi_set = "echo"\n[listeners.b]\nbind = "{other}"\napi_set = "echo"\n'
     if clash:
         assert problems(text) == ["klamm.toml:5:1  listeners.b.bind: port 9092 is taken by listener a"]
@@ -340,7 +340,7 @@ def test_text_in_place_of_a_number_is_wrong_in_a_file_whatever_the_command_line_
         (("other",), None),
     ],
 )
-def test_positions_of_keys(path, position):
+def test_positions_of_keys_are_found(path, position):
     text = """\
 # [topics]
 [ listeners . "a.b" ]
@@ -414,7 +414,7 @@ def test_an_api_set_that_follows_the_nodes_of_another_needs_it(problems, load, p
         ("unix:/tmp/klamm.sock", "[9500, 9600]", "does not work on a Unix domain socket: it has no ports"),
     ],
 )
-def test_ports_of_nodes(problems, plugins, bind, ports, problem):
+def test_ports_of_nodes_are_checked_for_clashes(problems, plugins, bind, ports, problem):
     plugins.add(klamm_broker, "klamm_broker")
     text = f"[broker]\nnodes = 3\n[listeners.one]\nbind = '{bind}'\nnode_ports = {ports}\n"
     if problem is None:

@@ -37,7 +37,7 @@ def ring(**keys):
         ({"current": "a", "keys": {"a": KEY}, "key": 1}, "unknown key key"),
     ],
 )
-def test_wrong_keys(content, message):
+def test_wrong_keys_are_refused_without_printing_them(content, message):
     with pytest.raises(ValueError, match=message) as raised:
         checked_keys(content)
     assert KEY not in str(raised.value)

@@ -56,7 +56,7 @@ def test_prefixes_of_principals_do_not_overlap(prefixes, right):
     assert (_check_prefixes(prefixes) is None) == right
 
 
-def test_problems_of_settings(tmp_path):
+def test_problems_of_settings_are_reported(tmp_path):
     def problems(**settings):
         return [key for key, _ in TopicPrefixSettings(**settings).problems()]
 
@@ -83,7 +83,7 @@ def test_problems_of_settings(tmp_path):
         (ANONYMOUS, None),
     ],
 )
-def test_the_prefix_of_a_principal(principal, prefix):
+def test_prefix_contains_the_principal(principal, prefix):
     settings = TopicPrefixSettings(prefix="t-{principal}.", principals={"User:alice": "team."})
     assert prefix_of(settings, principal) == prefix
 

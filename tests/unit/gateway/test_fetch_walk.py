@@ -35,7 +35,7 @@ def test_all_versions_that_are_forwarded_are_known():
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_responses_cut_at_every_byte(version, seed):
+def test_responses_cut_at_every_byte_are_read_the_same(version, seed):
     choose = random.Random(seed)
     for _ in range(4):
         body = fetch_response(choose, version, small(choose)).encode(version)
@@ -139,7 +139,7 @@ def waiting(version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_streamed_response_cut_anywhere(version, seed):
+def test_streamed_response_cut_anywhere_is_read_the_same(version, seed):
     choose = random.Random(seed)
     records = bytes(70_000)
     body = fetch_response(choose, version, lambda: records, topics=[2], partitions=[2]).encode(version)

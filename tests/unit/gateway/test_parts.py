@@ -45,7 +45,7 @@ def test_an_invalid_pattern_of_hosts_is_refused(pattern):
 
 
 @pytest.mark.parametrize("pattern", ["{node}", "broker-{node}.{host}", "b{node}.other.example"])
-def test_patterns_of_hosts(pattern):
+def test_host_patterns_are_filled_in(pattern):
     assert check_pattern(pattern) is None
     address = NodeHosts(pattern).address_of(7, Address("front", 9092))
     assert address == (pattern.replace("{node}", "7").replace("{host}", "front"), 9092)

@@ -222,7 +222,7 @@ def authenticate(protocol, error_code=0, auth_bytes=b""):
     return request.auth_bytes
 
 
-def test_plain():
+def test_plain_sends_user_and_password_before_requests():
     protocol, calls = ready(Account("PLAIN", "gate", "pass", bytes))
     protocol.send([b"x"], Expected(1))
     assert shake(protocol) == "PLAIN"

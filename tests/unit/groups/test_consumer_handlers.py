@@ -38,7 +38,7 @@ def joining(member_id: str = "m", **fields: Any) -> ConsumerGroupHeartbeatReques
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_heartbeat(desk: Desk, version: int) -> None:
+def test_heartbeat_returns_an_assignment(desk: Desk, version: int) -> None:
     response = through_the_wire(desk.ask(joining(), version), version)
     assert (response.error_code, response.member_id, response.member_epoch) == (0, "m", FIRST)
     assert response.heartbeat_interval_ms == 5_000
@@ -63,7 +63,7 @@ def test_expressions_come_with_version_1(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_describe(desk: Desk, version: int) -> None:
+def test_describe_returns_state_and_members(desk: Desk, version: int) -> None:
     desk.ask(joining(instance_id="i", rack_id="r", subscribed_topic_names=["t", "u"]), version)
     request = ConsumerGroupDescribeRequest([GROUP, "other", ""], include_authorized_operations=True)
     found, unknown, empty = through_the_wire(desk.ask(request, version), version).groups

@@ -201,7 +201,7 @@ def test_join_group_v0_rebalances_within_the_session_timeout(desk: Desk) -> None
 
 
 @pytest.mark.parametrize("version", versions(sync_group))
-def test_sync_group(desk: Desk, version: int) -> None:
+def test_sync_group_returns_the_assignment(desk: Desk, version: int) -> None:
     member_id = desk.member(9)
     request = sync_group.SyncGroupRequest(
         GROUP, 1, member_id, assignments=[sync_group.SyncGroupRequestAssignment(member_id, b"mine")]
@@ -217,7 +217,7 @@ def test_sync_group(desk: Desk, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(heartbeat))
-def test_heartbeat(desk: Desk, version: int) -> None:
+def test_heartbeat_accepts_only_members(desk: Desk, version: int) -> None:
     member_id = desk.stable_member()
     assert desk.ask(heartbeat.HeartbeatRequest(GROUP, 1, member_id), version).error_code == 0
     unknown = heartbeat.HeartbeatRequest(GROUP, 1, "nobody")
@@ -260,7 +260,7 @@ def commit_request(version: int, **fields: Any) -> offset_commit.OffsetCommitReq
 
 
 @pytest.mark.parametrize("version", versions(offset_commit))
-def test_offset_commit(desk: Desk, version: int) -> None:
+def test_offset_commit_returns_an_error_for_each_partition(desk: Desk, version: int) -> None:
     response = desk.ask(commit_request(version), version)
     missing = ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert [[(each.partition_index, each.error_code) for each in topic.partitions] for topic in response.topics] == [
@@ -277,7 +277,7 @@ def test_offset_commit(desk: Desk, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(offset_commit))
-def test_offset_commit_of_a_generation_of_no_group(desk: Desk, version: int) -> None:
+def test_offset_commit_without_a_group_accepts_no_generation(desk: Desk, version: int) -> None:
     response = desk.ask(commit_request(version, generation_id_or_member_epoch=4, member_id="m"), version)
     expected = ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
     assert response.topics[0].partitions[0].error_code == expected
@@ -296,7 +296,7 @@ def test_offset_commit_of_nothing_that_exists_is_answered(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("version", [version for version in versions(offset_fetch) if version < 8])
-def test_offset_fetch_of_one_group(desk: Desk, version: int) -> None:
+def test_offset_fetch_returns_offsets_of_one_group(desk: Desk, version: int) -> None:
     desk.ask(commit_request(8), 8)
     wanted = [offset_fetch.OffsetFetchRequestTopic("t", [0, 1]), offset_fetch.OffsetFetchRequestTopic("u", [5])]
     response = desk.ask(offset_fetch.OffsetFetchRequest(GROUP, wanted, require_stable=version >= 7), version)
@@ -314,7 +314,7 @@ def test_offset_fetch_of_one_group(desk: Desk, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [version for version in versions(offset_fetch) if version >= 8])
-def test_offset_fetch_of_many_groups(desk: Desk, version: int) -> None:
+def test_offset_fetch_returns_offsets_of_many_groups(desk: Desk, version: int) -> None:
     desk.ask(commit_request(8), 8)
     by_id = version >= 10
     named = [
@@ -399,7 +399,7 @@ def test_find_coordinator_refuses_share_keys_that_are_none(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("version", versions(describe_groups))
-def test_describe_groups(desk: Desk, version: int) -> None:
+def test_describe_groups_returns_state_and_members(desk: Desk, version: int) -> None:
     member_id = desk.stable_member()
     request = describe_groups.DescribeGroupsRequest([GROUP, "none"], include_authorized_operations=version >= 3)
     found, missing = desk.ask(request, version).groups

@@ -81,7 +81,7 @@ def test_a_static_members_commit_is_fenced(play: Playbook) -> None:
     assert outcome == [ErrorCode.FENCED_INSTANCE_ID]
 
 
-def test_commits_during_a_rebalance(play: Playbook) -> None:
+def test_commits_during_a_rebalance_are_accepted_or_refused_by_state(play: Playbook) -> None:
     leader, follower = play.stable_group(2)
     rejoin = play.ask_join(leader)
     assert play.commit(at(1), member_id=follower, generation_id=1) == [ErrorCode.NONE], "the join phase allows it"
@@ -101,7 +101,9 @@ def test_a_commit_counts_as_a_heartbeat(play: Playbook) -> None:
     ("knows_member_epochs", "error_code"),
     [(True, ErrorCode.GROUP_ID_NOT_FOUND), (False, ErrorCode.ILLEGAL_GENERATION)],
 )
-def test_a_generation_of_an_unknown_group(play: Playbook, knows_member_epochs: bool, error_code: ErrorCode) -> None:
+def test_generation_of_an_unknown_group_is_refused(
+    play: Playbook, knows_member_epochs: bool, error_code: ErrorCode
+) -> None:
     outcome = play.commit(at(1), member_id="m", generation_id=3, knows_member_epochs=knows_member_epochs)
     assert outcome == [error_code]
     assert play.state() is None

@@ -319,7 +319,7 @@ def test_a_member_that_leaves_gets_its_waiting_requests_answered(play: Playbook)
     assert sync.result.error_code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_leaving_an_unknown_group(play: Playbook) -> None:
+def test_unknown_members_may_not_leave(play: Playbook) -> None:
     result = play.leave("nobody", "else")
     assert result.error_code is ErrorCode.NONE
     assert list(result.members) == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
@@ -489,7 +489,7 @@ def test_a_full_group_takes_no_more(make_playbook: Callable[..., Playbook]) -> N
     assert play.ask_join(ids[0]).answers, "members are let in again"
 
 
-def test_wrong_members_generations_and_groups(play: Playbook) -> None:
+def test_wrong_members_generations_and_groups_are_refused(play: Playbook) -> None:
     (member_id,) = play.stable_group(1)
     assert play.heartbeat("nobody", 1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert play.heartbeat(member_id, 2) is ErrorCode.ILLEGAL_GENERATION

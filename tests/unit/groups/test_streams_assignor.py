@@ -89,5 +89,5 @@ def test_a_copy_is_activated_where_it_is() -> None:
     assert target == {"m1": Tasks(frozenset({(STATEFUL, 0)})), "m2": Tasks(standby=frozenset({(STATEFUL, 0)}))}
 
 
-def test_no_members_no_tasks() -> None:
+def test_group_without_members_gets_no_tasks() -> None:
     assert assign_sticky(StreamsSpec({}, {"0": 3}, frozenset())) == {}

@@ -152,7 +152,7 @@ def test_closed_region_gives_its_descriptor_back(open_log: OpenLog, tmp_path: Pa
         records.fileno()
 
 
-def test_few_descriptors_for_many_segments(open_log: OpenLog, tmp_path: Path) -> None:
+def test_many_segments_need_few_descriptors(open_log: OpenLog, tmp_path: Path) -> None:
     playbook = open_log(segment_bytes=100)
     before = open_below(tmp_path)
     for index in range(50):
@@ -253,7 +253,7 @@ def test_bad_batches_change_nothing(open_log: OpenLog, batch: bytes, code: Error
     assert playbook.values() == [b"a"]
 
 
-def test_batch_larger_than_a_segment(open_log: OpenLog) -> None:
+def test_batch_larger_than_a_segment_is_refused(open_log: OpenLog) -> None:
     playbook = open_log(segment_bytes=100)
 
     with pytest.raises(KafkaError) as error:
@@ -394,7 +394,7 @@ def test_codecs_pass_through(open_log: OpenLog, codec: Codec) -> None:
     assert playbook.values() == [b"v" * 50] * 20
 
 
-def test_topic_with_a_codec_of_its_own(open_log: OpenLog) -> None:
+def test_topic_with_its_own_codec_recompresses_batches(open_log: OpenLog) -> None:
     playbook = open_log(compression_type="zstd")
     batch = encode_batch(
         [Record(timestamp_ms=START_MS + n, key=b"%d" % n, value=b"v" * 50) for n in range(20)],

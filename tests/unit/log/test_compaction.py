@@ -163,7 +163,7 @@ def test_nothing_is_looked_at_twice(open_log: OpenLog) -> None:
     assert not dirty_range(playbook.log, end_offset, START_MS).is_due(playbook.config)
 
 
-def test_ratio_decides(open_log: OpenLog) -> None:
+def test_compaction_waits_for_the_dirty_ratio(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact", min_cleanable_dirty_ratio=0.6, segment_bytes=200)
     for number in range(4):
         playbook.append_keyed((b"%d" % number, b"v" * 100))
@@ -266,7 +266,7 @@ def control_types(playbook: LogPlaybook) -> list[ControlRecordType]:
     ]
 
 
-def test_records_whose_abort_marker_lies_in_the_active_segment(open_log: OpenLog) -> None:
+def test_records_whose_abort_marker_is_in_the_active_segment_are_removed(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact")
     playbook.append_keyed((b"a", b"committed"))
     producer = Producer(playbook, 7)
@@ -347,7 +347,7 @@ def test_failure_leaves_the_log_as_it_was(open_log: OpenLog) -> None:
     assert clean(playbook) == 5
 
 
-def test_segments_that_went_meanwhile(open_log: OpenLog) -> None:
+def test_compaction_leaves_segments_that_were_deleted_meanwhile(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact,delete", retention_ms=1000)
     for number in range(5):
         playbook.append_keyed((b"a", b"%d" % number))
@@ -365,7 +365,7 @@ def test_segments_that_went_meanwhile(open_log: OpenLog) -> None:
     assert not [name for name in playbook.files() if name.endswith((".swap", ".cleaned"))]
 
 
-def test_crash_at_every_step_of_the_swap(open_log: OpenLog, tmp_path: Path) -> None:
+def test_crash_at_every_step_of_the_swap_keeps_the_latest_values(open_log: OpenLog, tmp_path: Path) -> None:
     playbook = open_log(cleanup_policy="compact", segment_bytes=300)
     for number in range(20):
         playbook.append_keyed((b"%d" % (number % 3), b"%d" % number))
@@ -400,7 +400,7 @@ BATCHES = st.lists(
 
 @settings(max_examples=60)
 @given(batches=BATCHES, rolls=st.sets(st.integers(0, 25)), passes=st.sets(st.integers(0, 25)))
-def test_against_a_dictionary(
+def test_compacted_log_equals_a_dictionary(
     tmp_path_factory: pytest.TempPathFactory,
     batches: list[list[tuple[bytes, bytes | None]]],
     rolls: set[int],

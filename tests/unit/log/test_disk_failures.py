@@ -24,7 +24,7 @@ def refused(playbook: LogPlaybook) -> None:
 
 
 @pytest.mark.parametrize("free_bytes", [0, 1, 61, BATCH_BYTES - 1])
-def test_full_disk(open_log: OpenLog, free_bytes: int) -> None:
+def test_full_disk_refuses_batches_and_keeps_the_log(open_log: OpenLog, free_bytes: int) -> None:
     playbook = open_log()
     playbook.append(b"before")
     path = playbook.directory / "00000000000000000000.log"
@@ -70,7 +70,7 @@ def test_tail_that_cannot_be_cut_at_once_is_cut_before_the_next_write(open_log: 
     assert (playbook.directory / "00000000000000000000.log").stat().st_size == playbook.log.size_bytes
 
 
-def test_full_disk_at_a_roll(open_log: OpenLog) -> None:
+def test_full_disk_at_a_roll_keeps_the_log(open_log: OpenLog) -> None:
     playbook = open_log(segment_bytes=BATCH_BYTES, index_interval_bytes=0)
     playbook.append(b"x" * 50)
     for free_bytes in (0, 5, 13):
@@ -84,7 +84,7 @@ def test_full_disk_at_a_roll(open_log: OpenLog) -> None:
     assert playbook.values() == [b"x" * 50] * 2
 
 
-def test_full_disk_with_a_new_leader_epoch(open_log: OpenLog) -> None:
+def test_batch_refused_by_a_full_disk_starts_no_leader_epoch(open_log: OpenLog) -> None:
     playbook = open_log()
     playbook.disk.free_bytes = 3
     with pytest.raises(KafkaError):
@@ -187,7 +187,7 @@ def test_flush_messages_syncs_the_log_and_its_indexes(open_log: OpenLog) -> None
     assert playbook.log.recovery_point == 3
 
 
-def test_flush_ms(open_log: OpenLog) -> None:
+def test_log_is_flushed_after_flush_ms(open_log: OpenLog) -> None:
     playbook = open_log(flush_ms=1000)
     playbook.log.flush_due(START_MS)
     playbook.append(b"a")

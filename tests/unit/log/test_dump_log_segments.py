@@ -86,7 +86,7 @@ def test_every_file_is_read_and_found_right(busy_log: LogPlaybook) -> None:
     assert re.search(r"version: 0 producerId: 1 firstOffset: \d+ lastOffset: \d+ lastStableOffset: \d+", printed)
 
 
-def test_index_sanity_check(busy_log: LogPlaybook) -> None:
+def test_index_sanity_check_passes(busy_log: LogPlaybook) -> None:
     indexes = [path for kind in ("index", "timeindex") for path in sorted(busy_log.directory.glob(f"*.{kind}"))]
 
     printed = dump(indexes, "--index-sanity-check")

@@ -71,7 +71,7 @@ def append(log: PartitionLog, *values: bytes) -> None:
     log.append(produced(*values), now_ms=START_MS)
 
 
-def test_new_partition(managed: Managed) -> None:
+def test_new_partition_gets_a_directory_with_its_topic_id(managed: Managed) -> None:
     log = managed.log(3)
 
     assert managed.manager.get("topic", 3) is log
@@ -130,7 +130,7 @@ def test_manager_of_another_process_is_refused(managed: Managed) -> None:
     assert "is in use by another broker" in done.stdout
 
 
-def test_clean_restart(managed: Managed) -> None:
+def test_clean_restart_opens_the_logs_without_recovery(managed: Managed) -> None:
     for partition in range(5):
         append(managed.log(partition), b"%d" % partition)
     managed.manager.close()
@@ -210,7 +210,7 @@ def test_checkpoint_keeps_those_not_yet_open(managed: Managed) -> None:
 
 
 @pytest.mark.parametrize("content", ["0", "0\n5\ntopic 0 1\n", "7\n0\n", "0\n1\ntopic zero 1\n", "0\n1\ntopic 1\n"])
-def test_damaged_checkpoints(managed: Managed, content: str) -> None:
+def test_damaged_checkpoints_lead_to_recovery(managed: Managed, content: str) -> None:
     append(managed.log(), b"a")
     managed.manager.close()
     path = managed.data_dir / "recovery-point-offset-checkpoint"
@@ -433,7 +433,7 @@ def test_log_that_failed_is_not_clean(managed: Managed) -> None:
     assert managed.log().end_offset == 2
 
 
-def test_few_descriptors_for_many_partitions(managed: Managed, tmp_path: Path) -> None:
+def test_many_partitions_need_few_descriptors(managed: Managed, tmp_path: Path) -> None:
     before = open_below(tmp_path)
     for partition in range(40):
         append(managed.log(partition), b"a")

@@ -177,7 +177,7 @@ def test_repeat_is_known_after_a_failed_write(open_log: OpenLog) -> None:
     assert send(playbook, 1) == (1, 1, -1, 0, False, False)
 
 
-def test_snapshot_without_producers() -> None:
+def test_snapshot_may_have_no_producers() -> None:
     producers = ProducerStateManager()
     producers.load(ProducerStateManager().snapshot())
 
@@ -194,7 +194,7 @@ def test_snapshot_without_producers() -> None:
         lambda data: data[:20] + b"\xff" + data[21:],
     ],
 )
-def test_damaged_snapshots(open_log: OpenLog, damage: Callable[[bytes], bytes]) -> None:
+def test_damaged_snapshots_are_refused(open_log: OpenLog, damage: Callable[[bytes], bytes]) -> None:
     playbook = open_log()
     send(playbook, 0)
     playbook.log.roll(START_MS)
@@ -215,7 +215,7 @@ def test_ids_below_minus_one_are_no_producers(open_log: OpenLog, producer_id: in
     assert playbook.log.active_producers() == []
 
 
-def test_the_highest_producer_id(open_log: OpenLog) -> None:
+def test_highest_producer_id_is_known(open_log: OpenLog) -> None:
     playbook = open_log()
     assert playbook.log.with_producers(lambda producers: producers.highest_id) == -1
     for producer_id in (5, 7, 2**63 - 1):

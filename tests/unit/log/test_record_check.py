@@ -172,7 +172,7 @@ def test_garbage_in_place_of_what_was_compressed(codec: Codec) -> None:
         check(batch, 1000)
 
 
-def test_a_bomb() -> None:
+def test_compression_bomb_is_refused() -> None:
     bomb = compress(Codec.ZSTD, bytes(130 * 1024 * 1024))
     assert len(bomb) < 20_000
     assert check(with_body(encode_batch([Record(value=b"x")], codec=Codec.ZSTD), bomb)) is ErrorCode.CORRUPT_MESSAGE

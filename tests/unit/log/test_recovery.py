@@ -180,7 +180,7 @@ def test_empty_directory_starts_at_the_given_offset(open_log: OpenLog) -> None:
     assert playbook.append(b"x") == 5
 
 
-def test_killed_right_after_a_roll(open_log: OpenLog) -> None:
+def test_log_killed_right_after_a_roll_recovers(open_log: OpenLog) -> None:
     playbook = open_log()
     fill(playbook, 3)
     playbook.log.roll(START_MS)
@@ -204,7 +204,7 @@ def test_damaged_leader_epochs_are_done_without(open_log: OpenLog) -> None:
     assert playbook.log.end_offset_for_epoch(0) == (0, 4)
 
 
-def test_killed_with_an_epoch_but_no_record_of_it(open_log: OpenLog) -> None:
+def test_leader_epoch_without_a_record_is_forgotten_after_a_crash(open_log: OpenLog) -> None:
     playbook = open_log()
     fill(playbook, 3)
     playbook.disk.free_bytes = 60

@@ -179,7 +179,7 @@ def test_end_offsets_of_epochs(open_log: OpenLog) -> None:
 
 
 @pytest.mark.parametrize("offset", range(7))
-def test_truncation(open_log: OpenLog, offset: int) -> None:
+def test_truncation_removes_later_records_and_appends_continue(open_log: OpenLog, offset: int) -> None:
     playbook = open_log(segment_bytes=2 * BATCH_BYTES, index_interval_bytes=0)
     fill(playbook)
 
@@ -205,7 +205,7 @@ def test_truncation_takes_a_batch_as_a_whole(open_log: OpenLog) -> None:
     assert playbook.values() == [b"a"]
 
 
-def test_truncation_before_the_first_segment(open_log: OpenLog) -> None:
+def test_truncation_before_the_first_segment_empties_the_log(open_log: OpenLog) -> None:
     playbook = open_log(segment_bytes=BATCH_BYTES, retention_bytes=0)
     fill(playbook)
     playbook.log.delete_old_segments(START_MS)

@@ -145,7 +145,7 @@ def _threads_take_turns_often() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("cleanup_policy", ["delete", "compact"])
-def test_readers_meanwhile(open_log: OpenLog, cleanup_policy: str) -> None:
+def test_readers_see_whole_records_while_other_threads_write(open_log: OpenLog, cleanup_policy: str) -> None:
     playbook = open_log(
         cleanup_policy=cleanup_policy,
         segment_bytes=4000,

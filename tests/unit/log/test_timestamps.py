@@ -21,7 +21,9 @@ def append_at(playbook: LogPlaybook, *timestamps_ms: int, codec: Codec = Codec.N
 
 @pytest.mark.parametrize("index_interval_bytes", [0, 4096])
 @pytest.mark.parametrize("reopened", [False, True])
-def test_first_record_at_or_after_a_timestamp(open_log: OpenLog, index_interval_bytes: int, reopened: bool) -> None:
+def test_first_record_at_or_after_a_timestamp_is_found(
+    open_log: OpenLog, index_interval_bytes: int, reopened: bool
+) -> None:
     playbook = open_log(segment_bytes=400, index_interval_bytes=index_interval_bytes)
     timestamps_ms = [5, 3, 8, 8, 2, 20, 15, 30, 25, 40, 41, 42]
     for first, second in zip(timestamps_ms[::2], timestamps_ms[1::2], strict=True):
@@ -65,7 +67,7 @@ def test_largest_timestamp_of_a_record_before_the_start(open_log: OpenLog) -> No
     assert playbook.log.max_timestamp() == (START_MS + 9, 1, 0)
 
 
-def test_largest_timestamp_in_an_old_segment(open_log: OpenLog) -> None:
+def test_largest_timestamp_in_an_old_segment_is_found(open_log: OpenLog) -> None:
     playbook = open_log()
     append_at(playbook, 9)
     playbook.log.roll(START_MS)
@@ -82,7 +84,7 @@ def test_empty_log(open_log: OpenLog) -> None:
     assert log.offset_for_timestamp(0) is None
 
 
-def test_records_without_timestamps(open_log: OpenLog) -> None:
+def test_records_without_timestamps_are_not_found_by_time(open_log: OpenLog) -> None:
     playbook = open_log()
     playbook.log.append(encode_batch([Record(value=b"v")]), now_ms=START_MS)
 

@@ -31,7 +31,7 @@ from tests.peers.kafka_jars import classpath
         ("leader.replication.throttled.replicas", "*", ("*",)),
     ],
 )
-def test_good_values(name: str, text: str, value: Any) -> None:
+def test_good_values_are_parsed(name: str, text: str, value: Any) -> None:
     assert parse(name, text) == value
 
 
@@ -56,7 +56,7 @@ def test_good_values(name: str, text: str, value: Any) -> None:
         ("follower.replication.throttled.replicas", "0-1"),
     ],
 )
-def test_bad_values(name: str, text: str) -> None:
+def test_bad_values_are_refused(name: str, text: str) -> None:
     with pytest.raises(KafkaError) as error:
         parse(name, text)
     assert error.value.error_code is ErrorCode.INVALID_CONFIG

@@ -231,7 +231,7 @@ def test_marker_without_a_transaction_changes_no_offset_but_the_end(open_log: Op
     assert ".txnindex" not in "".join(playbook.files())
 
 
-def test_marker_of_an_old_epoch(open_log: OpenLog) -> None:
+def test_marker_of_an_old_epoch_is_refused(open_log: OpenLog) -> None:
     playbook = open_log()
     Producer(playbook, 1, epoch=5).send(b"a")
 
@@ -240,7 +240,7 @@ def test_marker_of_an_old_epoch(open_log: OpenLog) -> None:
     assert error.value.error_code is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_marker_of_an_old_coordinator(open_log: OpenLog) -> None:
+def test_marker_of_an_old_coordinator_is_refused(open_log: OpenLog) -> None:
     producer = Producer(open_log(), 1)
     producer.send(b"a")
     producer.end(ControlRecordType.COMMIT, coordinator_epoch=3)

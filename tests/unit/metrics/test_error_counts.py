@@ -8,7 +8,7 @@ from klamm.wire.messages import api_versions, fetch, heartbeat, metadata, produc
 from klamm.wire.response_errors import first_error
 
 
-def test_a_code_of_the_response_itself():
+def test_code_of_the_response_itself_is_counted():
     count = error_counter(heartbeat.HeartbeatResponse)
     assert has_only_own_code(heartbeat.HeartbeatResponse)
     assert count(heartbeat.HeartbeatResponse(error_code=25)) == {25: 1}
@@ -21,7 +21,7 @@ def test_codes_of_partitions_are_counted_one_by_one():
     assert error_counter(produce.ProduceResponse)(response) == {3: 2, 6: 1}
 
 
-def test_codes_on_all_levels():
+def test_codes_on_all_levels_are_counted():
     topic = metadata.MetadataResponseTopic(error_code=3, partitions=[metadata.MetadataResponsePartition(error_code=5)])
     response = metadata.MetadataResponse(topics=[topic, metadata.MetadataResponseTopic(error_code=3)])
     assert error_counter(metadata.MetadataResponse)(response) == {3: 2, 5: 1}

@@ -118,7 +118,7 @@ def rendered(registry, render=generate_latest, **options):
     return render(collectors).decode()
 
 
-def test_the_text_format(registry):
+def test_text_format_is_readable_by_prometheus(registry):
     exposed = {}
     for family in text_string_to_metric_families(rendered(registry)):
         exposed[family.name] = family
@@ -131,13 +131,13 @@ def test_the_text_format(registry):
     assert buckets == {"4": 0, "8": 1, "16": 1, "32": 1, "+Inf": 2}
 
 
-def test_openmetrics(registry):
+def test_openmetrics_has_totals_and_an_end(registry):
     text = rendered(registry, generate_openmetrics)
     assert text.endswith("# EOF\n")
     assert 'klamm_test_events_total{who="a"} 3' in text
 
 
-def test_patterns_and_labels(registry):
+def test_patterns_select_and_labels_are_added(registry):
     text = rendered(registry, include=["klamm_test_*"], exclude=["*_timems", "*level"], labels={"cluster": "a"})
     samples = [line for line in text.splitlines() if not line.startswith("#")]
     assert samples == ['klamm_test_events_total{cluster="a",who="a"} 3.0']

@@ -57,7 +57,7 @@ def count(server):
     return len(server._open)
 
 
-def test_a_page(server):
+def test_page_is_served_and_others_are_not_found(server):
     head, _, body = get(server).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.0 200")
     assert body == b"x/y"

@@ -59,7 +59,7 @@ def of_importlib(path):
 
 
 @given(first=DISTRIBUTIONS, second=DISTRIBUTIONS)
-def test_the_same_as_importlib_metadata(tmp_path_factory, first, second):
+def test_entry_points_equal_those_of_importlib_metadata(tmp_path_factory, first, second):
     folder = tmp_path_factory.mktemp("path")
     path = [str(folder / "a"), str(folder / "gone"), str(folder / "b")]
     for part, distributions in (("a", first), ("b", second)):
@@ -68,7 +68,7 @@ def test_the_same_as_importlib_metadata(tmp_path_factory, first, second):
     assert facts(find_entry_points("klamm", path)) == of_importlib(path)
 
 
-def test_klamm_itself():
+def test_klamms_own_entry_points_are_found():
     assert facts(installed_entry_points("klamm")) == facts(importlib.metadata.entry_points(group="klamm"))
 
 

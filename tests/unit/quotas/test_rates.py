@@ -80,7 +80,7 @@ def test_a_bucket_whose_rate_falls_holds_no_more_than_the_new_burst():
     assert bucket.tokens(1, 1) == 10
 
 
-def test_kafkas_example_of_a_burst():
+def test_kafkas_example_of_a_burst_owes_twelve_seconds():
     """From KIP-599: quota 5, 100 samples of a second, a burst of 560: twelve seconds are owed."""
     bucket = TokenBucket(samples=100, window_ms=1000)
     bucket.take(560, 5, 0)

@@ -113,7 +113,7 @@ def test_an_address_with_a_rate_of_its_own_is_counted_for_itself(server):
         ("", ""),
     ],
 )
-def test_sources(host, source):
+def test_addresses_are_grouped_by_source(host, source):
     assert source_of(host) == source
 
 
@@ -122,7 +122,7 @@ def test_a_prefix_of_128_gives_the_address():
     assert source_of("2001:db8:1:2:3::4", 48) == "2001:db8:1::/48"
 
 
-def test_networks():
+def test_addresses_are_found_in_networks():
     networks = IpNetworks(["192.0.2.0/24", "2001:db8::1"])
     assert "::ffff:192.0.2.9" in networks
     assert "2001:db8::1%eth0" in networks

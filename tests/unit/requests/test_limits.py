@@ -198,7 +198,7 @@ def test_a_handler_may_find_early_that_its_answer_gets_too_large():
     assert made[-1] == 600
 
 
-def test_limits_by_api_over_those_of_klamm():
+def test_limits_differ_by_api():
     own = request_limits(socket_max_bytes=50 << 20, token_max_bytes=300_000)
     assert own.bytes_of(ApiKey.PRODUCE) == 50 << 20
     assert own.bytes_of(ApiKey.SASL_AUTHENTICATE) == 300_000

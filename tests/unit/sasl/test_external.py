@@ -27,7 +27,7 @@ def proving(principal):
 
 
 @pytest.mark.parametrize("token", [b"", b"CN=alice"])
-def test_the_principal_of_the_transport(token):
+def test_principal_of_the_transport_is_accepted(token):
     playbook = proving(CERTIFIED)
     assert playbook.token(token)[0].complete
     assert playbook.authenticator.principal == CERTIFIED

@@ -103,7 +103,7 @@ def refused(playbook, token, answer=INVALID_TOKEN):
 @pytest.mark.parametrize(("key", "algorithm"), [(RSA, "RS256"), (RSA, "PS512"), (EC, "ES256")])
 @pytest.mark.parametrize("authzid", ["", "alice"])
 @pytest.mark.parametrize("extra", ["", "host=example.com\x01port=9092\x01", "traceId=1 2\x01"])
-def test_a_good_token(listen, key, algorithm, authzid, extra):
+def test_good_token_is_accepted(listen, key, algorithm, authzid, extra):
     playbook = listen()
     step, response = playbook.token(bearer_message(signed(key, algorithm), authzid, extra))
     assert step.complete
@@ -146,7 +146,7 @@ def test_a_good_token(listen, key, algorithm, authzid, extra):
         by_hand({"alg": "RS256", "kid": "rsa", "crit": ["b64"]}, b"x"),
     ],
 )
-def test_a_bad_token(listen, token):
+def test_bad_token_is_refused(listen, token):
     assert refused(listen(), token)
 
 
@@ -164,7 +164,7 @@ def test_clock_skew_can_be_set(listen):
     ("audience", "good"),
     [("kafka", True), (["x", "kafka"], True), ("x", False), ([], False), (None, False), (7, False)],
 )
-def test_the_audience(listen, audience, good):
+def test_audience_is_checked(listen, audience, good):
     playbook = listen(expected_audience=("other", "kafka"))
     assert (
         playbook.token(bearer_message(signed(aud=audience)))[0].complete
@@ -174,7 +174,7 @@ def test_the_audience(listen, audience, good):
 
 
 @pytest.mark.parametrize(("issuer", "good"), [("https://idp", True), ("https://idp/", False), (None, False)])
-def test_the_issuer(listen, issuer, good):
+def test_issuer_is_checked(listen, issuer, good):
     playbook = listen(expected_issuer="https://idp")
     assert (
         playbook.token(bearer_message(signed(iss=issuer)))[0].complete
@@ -186,7 +186,7 @@ def test_the_issuer(listen, issuer, good):
 @pytest.mark.parametrize(
     ("scope", "good"), [("read write", True), (["write", "read"], True), ("read", False), (None, False)]
 )
-def test_the_scope(listen, scope, good):
+def test_scope_is_checked(listen, scope, good):
     playbook = listen(required_scope=("read", "write"))
     if good:
         assert playbook.token(bearer_message(signed(scope=scope)))[0].complete
@@ -241,7 +241,7 @@ def test_only_the_end_follows_a_refusal(listen):
     assert "invalid credentials" in response.error_message
 
 
-def test_an_authorization_id_of_another_user(listen):
+def test_authorization_id_of_another_user_is_refused(listen):
     step, response = listen().token(bearer_message(signed(), "bob"))
     assert step.failed
     assert "different from the token's principal name" in response.error_message
@@ -378,7 +378,7 @@ def test_keys_that_are_not_for_signatures_are_left_out():
     assert set(found) == {"rsa", ""}
 
 
-def test_keys_over_http():
+def test_keys_are_read_over_http():
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):  # noqa: N802
             body = jwks(RSA) if self.path == "/keys" else b"x" * (1024 * 1024 + 1)
@@ -448,7 +448,7 @@ def test_an_endpoint_with_https_does_not_send_anywhere_else():
     )
 
 
-def test_keys_from_a_file_url(tmp_path):
+def test_keys_are_read_from_a_file_url(tmp_path):
     (tmp_path / "a b.json").write_bytes(jwks(RSA))
     url = (tmp_path / "a b.json").as_uri()
     assert set(parse_jwks(fetcher(OAuthBearerSettings(jwks_endpoint_url=url))())) == {"rsa"}

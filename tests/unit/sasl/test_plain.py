@@ -22,7 +22,7 @@ def plain_message(user, password, authzid=""):
 @pytest.mark.parametrize("mechanism", list(ScramMechanism))
 @pytest.mark.parametrize("blocking", [False, True])
 @pytest.mark.parametrize("authzid", ["", "alice"])
-def test_a_right_password(mechanism, blocking, authzid):
+def test_right_password_is_accepted(mechanism, blocking, authzid):
     playbook = open_plain(("alice", credential("sesame", mechanism)), blocking=blocking)
     step, response = playbook.token(plain_message("alice", "sesame", authzid))
     assert step.complete

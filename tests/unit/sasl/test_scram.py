@@ -42,7 +42,7 @@ def log_in(playbook, user, password, mechanism=ScramMechanism.SCRAM_SHA_256, ext
 @pytest.mark.parametrize("blocking", [False, True])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("iterations", [4096, 8192])
-def test_a_right_password(mechanism, iterations, blocking):
+def test_right_password_is_accepted(mechanism, iterations, blocking):
     playbook = open_scram(
         ("alice", credential("sesame", mechanism, iterations=iterations)), mechanism=mechanism, blocking=blocking
     )
@@ -176,7 +176,7 @@ def test_a_first_message_that_is_none(message):
 
 
 @pytest.mark.parametrize("user", ["alice", "nobody"])
-def test_an_authorization_id_of_another_user(user):
+def test_authorization_id_of_another_user_is_refused(user):
     step, response = open_scram(("alice", credential("sesame"))).token(f"n,a=root,n={user},r=x".encode())
     assert step.failed
     assert "authorization id that is different from username" in response.error_message

@@ -71,7 +71,7 @@ def test_a_session_is_renewed():
     assert playbook.authenticator.session_expires_ns == first + 1000 * 1_000_000
 
 
-def test_at_most_once_a_second():
+def test_client_reauthenticates_at_most_once_a_second():
     playbook, _ = in_session(max_reauth_ms=HOUR_MS)
     again(playbook)
     playbook.token(b"user alice")
@@ -103,7 +103,7 @@ def test_the_mechanism_must_not_change():
     assert playbook.connection.sasl_mechanism == "SCRIPTED"
 
 
-def test_an_unknown_mechanism():
+def test_unknown_mechanism_is_refused_in_a_session():
     playbook, _ = in_session(max_reauth_ms=HOUR_MS)
     step, response = again(playbook, "NONSENSE")
     assert response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM

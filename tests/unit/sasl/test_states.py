@@ -24,7 +24,7 @@ def refused(playbook, step):
     return True
 
 
-def test_the_usual_way():
+def test_authentication_follows_the_usual_order():
     playbook = Playbook()
     assert playbook.versions()[1].error_code == 0
     assert playbook.state is SaslState.HANDSHAKE_REQUEST
@@ -44,7 +44,7 @@ def test_the_usual_way():
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_every_version_of_sasl_authenticate(version):
+def test_every_version_of_sasl_authenticate_is_accepted(version):
     playbook = Playbook()
     playbook.handshake()
     step, response = playbook.token(b"user alice", version)
@@ -53,7 +53,7 @@ def test_every_version_of_sasl_authenticate(version):
     assert playbook.cannot_reauthenticate.value == (version == 0)
 
 
-def test_without_api_versions():
+def test_handshake_may_come_without_api_versions():
     playbook = Playbook()
     playbook.handshake()
     assert playbook.state is SaslState.AUTHENTICATE
@@ -83,7 +83,7 @@ def test_a_token_without_headers_that_fails_gets_no_answer(token):
     ("token", "message"),
     [(b"no", INVALID), (b"tell", "wrong on purpose"), (b"crash", INVALID), (b"", INVALID)],
 )
-def test_wrong_credentials(token, message, later, caplog):
+def test_wrong_credentials_are_refused(token, message, later, caplog):
     playbook = Playbook()
     playbook.handshake()
     step, response = playbook.token(later + token)
@@ -113,7 +113,7 @@ def test_nothing_is_taken_while_something_is_pending():
         playbook.authenticator.receive(b"user alice")
 
 
-def test_an_unknown_mechanism():
+def test_unknown_mechanism_is_refused():
     playbook = Playbook()
     playbook.versions()
     step, response = playbook.handshake("NONSENSE")

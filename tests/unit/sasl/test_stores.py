@@ -165,7 +165,7 @@ def test_a_closed_store_does_not_check_its_file(file, listener, caplog):
     assert not caplog.records
 
 
-def test_the_text_of_a_file(file):
+def test_text_of_a_users_file_is_parsed(file):
     assert [(user, one.mechanism) for user, one in parse_users(file.read_text())] == [
         ("alice", SHA_256),
         ("alice", SHA_512),
@@ -173,7 +173,7 @@ def test_the_text_of_a_file(file):
     ]
 
 
-def test_the_table_of_the_broker(listener):
+def test_broker_store_reads_the_table_of_the_broker(listener):
     table = listener.services.shared.table(SCRAM_CREDENTIALS)
     store = BrokerStore()
     store.open(listener)
@@ -210,7 +210,7 @@ def test_a_row_of_the_broker_is_decoded_once(listener, monkeypatch, caplog):
     assert store.scram_credential("alice", SHA_256) == changed
 
 
-def test_users_in_the_configuration():
+def test_inline_store_knows_users_of_the_configuration():
     both = f"{SESAME.to_text()} {credential('sesame', SHA_512).to_text()}"
     store = InlineStore({"alice": both})
     assert knows(store, "alice")

@@ -80,7 +80,7 @@ def test_the_file_is_for_its_owner_unless_it_was_wider(file, type_in):
     assert list(file.parent.iterdir()) == [file], "nothing is left beside it"
 
 
-def test_a_password_from_a_file(file, tmp_path):
+def test_password_is_read_from_a_file(file, tmp_path):
     (tmp_path / "password").write_text("sesame\nnot this\n")
     assert main(["users", "add", str(file), "alice", "--password-file", str(tmp_path / "password")]) == 0
     assert users(file)["alice", "SCRAM-SHA-256"].verifies("sesame")
@@ -119,7 +119,7 @@ def test_hash_prints_what_a_configuration_takes(type_in, capsys):
         (["add", "BROKEN", "alice"], "x", "line 1: is not USER:VERIFIER"),
     ],
 )
-def test_complaints(tmp_path, type_in, capsys, arguments, typed, complaint):
+def test_wrong_input_is_reported(tmp_path, type_in, capsys, arguments, typed, complaint):
     (tmp_path / "FILE").write_text("")
     (tmp_path / "BROKEN").write_text("secret")
     type_in(typed)

@@ -160,7 +160,7 @@ def test_an_empty_partition_has_nothing_to_acknowledge() -> None:
     assert caught.value.error_code == ErrorCode.INVALID_RECORD_STATE
 
 
-def test_whole_batches_up_to_the_limit_or_never_more_than_it() -> None:
+def test_acquisition_rounds_up_to_whole_batches_unless_strict() -> None:
     assert acquire(SharePartition(0), "a", (0, 9), (10, 19), (20, 29), max_records=12) == [(0, 19, 1)]
     partition = SharePartition(0)
     assert acquire(partition, "a", (0, 9), (10, 19), max_records=12, is_strict=True) == [(0, 11, 1)]

@@ -57,7 +57,7 @@ def control(server):
     return control
 
 
-def test_topics_and_records(server, control):
+def test_topics_and_records_are_created_and_read_over_http(server, control):
     about = {"version": __version__, "bootstrap": server.bootstrap, "listeners": {"default": server.bootstrap}}
     assert control("GET", "/") == (200, about)
     assert control("POST", "/topics", {"name": "orders", "partitions": 2}) == (200, {"name": "orders"})
@@ -86,7 +86,7 @@ def test_an_argument_that_is_wrong_is_named(control, path, body, said):
     assert control("POST", path, body) == (400, {"error": said})
 
 
-def test_faults(server, control):
+def test_faults_are_added_over_http(server, control):
     assert control("GET", "/faults") == (200, [])
     rule = {"kind": "error", "api": "FindCoordinator", "error": "COORDINATOR_NOT_AVAILABLE", "count": 1, "name": "mine"}
     assert control("POST", "/faults", rule) == (200, {"name": "mine", "kind": "error", "fired": 0})
@@ -108,7 +108,7 @@ def test_faults(server, control):
     assert control("DELETE", "/faults") == (200, {})
 
 
-def test_requests(server, control):
+def test_requests_are_listed_over_http(server, control):
     with RawClient(server.address(), client_id="mine") as client:
         client.call(FindCoordinatorRequest("g"), 1)
     server.wait_until(server.requests)
@@ -119,7 +119,7 @@ def test_requests(server, control):
     assert control("GET", "/requests") == (200, [])
 
 
-def test_time(control):
+def test_time_is_advanced_over_http(control):
     before = time.time_ns() // 1_000_000
     status, answer = control("POST", "/time", {"advance_ms": 3_600_000})
     assert status == 200
@@ -171,7 +171,7 @@ def test_a_server_without_the_parts_says_so():
         assert control("POST", "/reset") == (200, {})
 
 
-def test_a_server_for_tests_in_any_language(tmp_path):
+def test_server_starts_for_tests_in_any_language(tmp_path):
     ready = tmp_path / "ready.json"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-m", "klamm", "serve", "--ephemeral", "--ready-file", str(ready)]
@@ -229,7 +229,7 @@ def test_a_listener_with_users_is_for_tests(capsys):
     assert capsys.readouterr().err == "--secure: goes with --ephemeral, and without a file\n"
 
 
-def test_records_of_any_bytes(control):
+def test_records_may_have_any_bytes(control):
     control("POST", "/topics", {"name": "bytes"})
     body = {"values": ["/w=="], "key": "", "headers": [["h", "AA=="], ["none", None]], "encoding": "base64"}
     assert control("POST", "/topics/bytes/records", {**body, "timestamp_ms": 7}) == (200, {"offset": 0})
@@ -241,7 +241,7 @@ def test_records_of_any_bytes(control):
     assert control("POST", "/topics/bytes/records", {"values": ["x"], "headers": [["h"]]})[0] == 400
 
 
-def test_groups(server, control):
+def test_groups_are_listed_over_http(server, control):
     control("POST", "/topics", {"name": "read"})
     control("POST", "/topics/read/records", {"values": ["one", "two"]})
     partition = OffsetCommitRequestPartition(0, committed_offset=1)
@@ -278,7 +278,7 @@ def three_nodes(tmp_path_factory):
         yield server, Control(extension.url, "sesame"), ready_file
 
 
-def test_nodes_over_http(three_nodes):
+def test_nodes_are_stopped_over_http(three_nodes):
     server, control, _ = three_nodes
     assert control("GET", "/")[1]["bootstrap"] == server.bootstrap
     server.create_topic("orders", 3)
@@ -295,7 +295,7 @@ def test_nodes_over_http(three_nodes):
     assert control("POST", "/nodes/7", {"running": False})[0] == 404
 
 
-def test_nodes_from_the_command_line(three_nodes, capsys):
+def test_nodes_are_stopped_from_the_command_line(three_nodes, capsys):
     server, _, ready_file = three_nodes
     server.create_topic("lines")
 

@@ -90,7 +90,7 @@ def partitions_of(response):
     }
 
 
-def test_an_error_of_one_partition_of_a_produce(server, client, topic):
+def test_one_partition_of_a_produce_gets_an_error(server, client, topic):
     rule = {"topic": topic, "partition": 1, "error": "NOT_LEADER_OR_FOLLOWER"}
     fault = server.faults.add("partition_error", api="Produce", count=2, **rule)
     assert partitions_of(client.call(both(topic), 9)) == {(topic, 0): 0, (topic, 1): ErrorCode.NOT_LEADER_OR_FOLLOWER}
@@ -100,7 +100,7 @@ def test_an_error_of_one_partition_of_a_produce(server, client, topic):
     assert fault.fired == 2
 
 
-def test_an_error_of_one_partition_by_topic_id(server, client, topic):
+def test_one_partition_gets_an_error_by_topic_id(server, client, topic):
     (found,) = client.call(named(topic), 12).topics
     request = both("")
     request.topic_data[0].topic_id = found.topic_id
@@ -111,7 +111,7 @@ def test_an_error_of_one_partition_by_topic_id(server, client, topic):
     assert {one.topic_id for one in answered} == {found.topic_id}
 
 
-def test_an_error_of_one_partition_of_a_fetch_and_of_metadata(server, client, topic):
+def test_one_partition_of_a_fetch_and_of_metadata_gets_an_error(server, client, topic):
     server.produce(topic, "a", partition=0)
     server.produce(topic, "b", partition=1)
     request = fetched(topic)
@@ -157,7 +157,7 @@ def test_a_rule_for_a_node_is_for_the_one_that_metadata_names(server, client, to
 
 
 @pytest.mark.parametrize(("kind", "appended"), [("error", 0), ("error_after", 1)])
-def test_errors(server, client, topic, kind, appended):
+def test_fault_returns_an_error_before_or_after_the_append(server, client, topic, kind, appended):
     fault = server.faults.add(kind, api="Produce", error="NOT_LEADER_OR_FOLLOWER", count=1)
     assert put(client, topic) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert count(server, topic) == appended
@@ -220,7 +220,7 @@ def test_an_answer_that_is_corrupt(server, client):
     assert bytes(255 - byte for byte in bad[4:]) == good[4:]
 
 
-def test_metadata_of_before_an_election(server, client, topic):
+def test_stale_metadata_is_returned_as_before_an_election(server, client, topic):
     server.faults.add("stale_metadata", count=1)
     (found,) = client.call(named(topic), 9).topics
     assert {(one.leader_id, one.error_code) for one in found.partitions} == {(-1, ErrorCode.LEADER_NOT_AVAILABLE)}
@@ -242,7 +242,7 @@ def test_members_of_other_kinds_of_groups_see_it_too(server, client, module):
     assert client.call(request, 1).error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_throttling(server, client, topic):
+def test_fault_throttles_a_client(server, client, topic):
     server.faults.add("throttle", api="Produce", delay_ms=60_000, count=1)
     assert client.call(produced(topic), 9).throttle_time_ms == 60_000
     correlation_id = client.send(produced(topic), 9)
@@ -414,7 +414,7 @@ def test_produce_without_an_answer(server, client, topic):
         ("disconnect", {"probability": 2.0}, "probability: must be at most 1"),
     ],
 )
-def test_a_wrong_rule(server, kind, options, problem):
+def test_wrong_rule_is_refused(server, kind, options, problem):
     with pytest.raises(ValueError, match=problem):
         server.faults.add(kind, **options)
 
@@ -425,7 +425,7 @@ def test_every_kind_has_a_place_in_this_file(server):
     assert all(kind in str(caught.value) for kind in KINDS)
 
 
-def test_rules_of_a_file(tmp_path, capsys):
+def test_rules_are_read_from_a_file(tmp_path, capsys):
     file = tmp_path / "klamm.toml"
     text = """\
 [listeners.default]

@@ -230,7 +230,7 @@ def test_time_that_a_test_moves_ends_sessions_and_stamps_records():
         server.advance_ms(-1)
 
 
-def test_asyncio():
+def test_server_works_within_asyncio():
     async def main():
         async with EmbeddedServer() as server:
             return await asyncio.to_thread(server.create_topic, "within")
@@ -238,7 +238,7 @@ def test_asyncio():
     assert asyncio.run(main()) == "within"
 
 
-def test_unittest():
+def test_server_works_within_unittest():
     class Case(unittest.TestCase):
         @classmethod
         def setUpClass(cls):

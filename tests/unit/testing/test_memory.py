@@ -77,7 +77,7 @@ def test_a_filter_that_holds():
     assert channel.answer().cluster_id == "ANONYMOUS"
 
 
-def test_a_request_answered_by_hand():
+def test_request_is_answered_by_hand_once():
     context = MemoryListener().request(metadata.MetadataRequest(None), 12)
     context.respond("an answer")
     assert context.responder.responses == ["an answer"]
@@ -85,7 +85,7 @@ def test_a_request_answered_by_hand():
         context.respond("another")
 
 
-def test_a_raw_client_over_any_socket():
+def test_raw_client_works_over_any_socket():
     ours, theirs = socket.socketpair()
     ours.settimeout(5)
 
@@ -102,7 +102,7 @@ def test_a_raw_client_over_any_socket():
         thread.join(60)
 
 
-def test_certificates(tmp_path):
+def test_certificate_files_are_accepted_by_both_sides(tmp_path):
     files = CertificateFiles(tmp_path / "certs")
     alice = files.client("alice")
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

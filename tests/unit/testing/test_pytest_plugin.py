@@ -33,7 +33,7 @@ def run(tmp_path):
     return run_suite
 
 
-def test_fixtures(run):
+def test_fixtures_share_a_server_and_name_topics_after_tests(run):
     code, output = run(
         """
         import pytest

@@ -53,7 +53,7 @@ def write_some(producer):
     assert producer.commit_offset("u", 5) == 0
 
 
-def test_empty(harness, producer, killed):
+def test_empty_transaction_is_usable_after_a_kill(harness, producer, killed):
     harness.settle()
     after = killed()
     assert after.state() == "Empty"
@@ -62,7 +62,7 @@ def test_empty(harness, producer, killed):
     assert after.values("t") == [b"a"]
 
 
-def test_ongoing(harness, producer, killed):
+def test_ongoing_transaction_continues_after_a_kill(harness, producer, killed):
     write_some(producer)
     after = killed()
     assert (after.state(), after.latest("t")) == ("Ongoing", 0)
@@ -97,7 +97,7 @@ def test_ongoing_and_its_producer_is_gone(harness, producer, killed):
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_prepared(harness, producer, killed, committed):
+def test_prepared_transaction_is_completed_after_a_kill(harness, producer, killed, committed):
     write_some(producer)
     harness.stick_markers()
     request = producer.end_request(committed=committed)
@@ -113,7 +113,7 @@ def test_prepared(harness, producer, killed, committed):
     assert after.ask(request, 5).error_code == 0
 
 
-def test_prepared_with_some_markers(harness, producer, killed):
+def test_prepared_transaction_with_some_markers_is_completed_after_a_kill(harness, producer, killed):
     write_some(producer)
     harness.stick_markers()
     ending = harness.send(producer.end_request(committed=True), 5)
@@ -136,7 +136,7 @@ def _marker_of(harness):
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_complete(harness, producer, killed, committed):
+def test_complete_transaction_stays_complete_after_a_kill(harness, producer, killed, committed):
     write_some(producer)
     request = producer.end_request(committed=committed)
     assert producer.end(committed=committed) == 0
@@ -181,7 +181,7 @@ def pending_in(harness):
     return harness.broker.transactions.registry.get(ID).pending
 
 
-def test_prepare_epoch_fence(held, tmp_path):
+def test_epoch_fence_and_abort_are_one_write(held, tmp_path):
     """The fence and the abort are one write; before it the transaction is open, and its producer goes on."""
     producer = Producer(held)
     producer.init()
@@ -201,7 +201,7 @@ def test_prepare_epoch_fence(held, tmp_path):
     after.broker.close()
 
 
-def test_dead(held, tmp_path):
+def test_expired_transaction_stays_until_its_removal_is_durable(held, tmp_path):
     """An id that expires is there until its removal is durable."""
     producer = Producer(held)
     producer.init()

@@ -151,7 +151,7 @@ def test_exhausted_epochs_lead_to_another_producer_id(harness, producer):
     assert harness.values("t") == [b"a"]
 
 
-def test_only_one_request_at_a_time(harness, producer):
+def test_only_one_request_at_a_time_is_accepted(harness, producer):
     producer.produce("t", b"a")
     harness.stick_markers()
     ending = harness.send(producer.end_request(committed=True), 5)
@@ -377,7 +377,7 @@ def test_no_offset_stays_of_a_topic_that_is_deleted_while_its_commit_waits(
 
 
 @pytest.mark.parametrize("version", [4, 5, 6])
-def test_offsets_of_others(producer, version):
+def test_offsets_of_other_topics_groups_and_epochs_are_refused(producer, version):
     unknown = E.UNKNOWN_TOPIC_OR_PARTITION if version < 6 else E.UNKNOWN_TOPIC_ID
     assert producer.commit_offset("nope", 5, version) == unknown
     assert producer.commit_offset("u", 5, version, group="") == E.INVALID_GROUP_ID
@@ -549,7 +549,7 @@ def test_a_marker_of_no_producer_is_not_written(harness, producer):
     assert harness.broker.topics.get("t").partition(0).log.end_offset == 1
 
 
-def test_a_marker_for_offsets(harness, producer):
+def test_marker_commits_offsets(harness, producer):
     producer.commit_offset("u", 5)
     assert marker(harness, producer, *offsets_partition("g"), committed=True) == 0
     assert harness.committed_offset("u") == (0, 5)

@@ -51,7 +51,7 @@ def attempt(transaction, target):
 
 
 @pytest.mark.parametrize(("source", "target"), list(itertools.product(TransactionState, TransactionState)))
-def test_only_the_transitions_of_the_table(source, target):
+def test_only_the_transitions_of_the_table_are_allowed(source, target):
     transaction = in_state(source)
     if source is PREPARE_EPOCH_FENCE:
         # It is only ever pending.
@@ -192,7 +192,7 @@ def test_a_pending_transition_comes_first():
 
 
 @pytest.mark.parametrize(("state", "expected"), [(COMPLETE_COMMIT, False), (COMPLETE_ABORT, WRONG), (ONGOING, FENCED)])
-def test_a_retry_with_the_producer_id_before(state, expected):
+def test_retry_with_the_previous_producer_id_is_recognized(state, expected):
     transaction = in_state(state, 0, previous_producer_id=6)
     assert outcome(transaction, 6, MAX_EPOCH - 1, 2, True) == expected
 

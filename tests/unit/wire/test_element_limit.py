@@ -6,7 +6,13 @@ import threading
 import pytest
 
 from klamm.wire.messages import api_versions, fetch, find_coordinator, metadata, offset_fetch, produce
-from klamm.wire.primitives import TooManyElementsError, WireError, decode_limited
+from klamm.wire.primitives import (
+    TooManyElementsError,
+    WireError,
+    decode_limited,
+    read_array_length,
+    read_compact_array_length,
+)
 
 
 def limited(message, version, most):
@@ -32,6 +38,15 @@ def test_elements_of_elements_count_too():
         assert limited(request, version, 120) == request
         with pytest.raises(TooManyElementsError):
             limited(request, version, 119)
+
+
+@pytest.mark.parametrize(
+    ("read", "two"), [(read_array_length, b"\0\0\0\2"), (read_compact_array_length, b"\3")], ids=["fixed", "compact"]
+)
+def test_an_array_has_at_most_one_element_for_each_byte_that_follows(read, two):
+    assert read(two + b"xy", 0) == (2, len(two))
+    with pytest.raises(WireError):
+        read(two + b"x", 0)
 
 
 @pytest.mark.parametrize("version", [4, 12])

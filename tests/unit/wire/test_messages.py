@@ -154,7 +154,7 @@ def test_file_regions_stay_whole_between_the_bytes(version):
     )
 
 
-def test_versions_flexibility_and_headers():
+def test_specs_have_versions_and_header_versions():
     assert spec_of(ApiKey.PRODUCE).name == "Produce"
     assert find_spec(9999) is None
     assert {4, 5, 6, 7} <= {spec.api_key for spec in SPECS}

@@ -63,7 +63,7 @@ def code_of(work: Callable[[], object]) -> ErrorCode:
 # Bytes
 
 
-def test_known_bytes() -> None:
+def test_batch_is_encoded_to_known_bytes() -> None:
     batch = encode_batch([KNOWN_BATCH])
 
     assert bytes(batch[HEADER_BYTES:]) == KNOWN_RECORD
@@ -102,7 +102,7 @@ def record_lists(draw: st.DrawFn) -> list[Record]:
 
 
 @given(record_lists(), st.sampled_from(Codec))
-def test_records_there_and_back(records: list[Record], codec: Codec) -> None:
+def test_records_are_decoded_as_encoded(records: list[Record], codec: Codec) -> None:
     batch = encode_batch(records, codec=codec, base_offset=records[0].offset)
 
     header = read_header(batch)
@@ -115,7 +115,7 @@ def test_records_there_and_back(records: list[Record], codec: Codec) -> None:
 
 
 @given(st.sampled_from(Codec), st.binary(max_size=200_000) | st.integers(0, 200_000).map(lambda n: b"a" * n))
-def test_codecs_there_and_back(codec: Codec, data: bytes) -> None:
+def test_data_is_decompressed_as_compressed(codec: Codec, data: bytes) -> None:
     assert bytes(decompress(codec, compress(codec, data))) == data
 
 
@@ -153,7 +153,7 @@ def test_xerial_block_that_is_longer_than_the_rest() -> None:
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
-def test_small_batch_that_unpacks_to_very_much(codec: Codec) -> None:
+def test_small_batch_that_unpacks_to_very_much_is_refused(codec: Codec) -> None:
     bomb = compress(codec, bytes(2_000_000))
 
     assert len(decompress(codec, bomb, max_bytes=2_000_000)) == 2_000_000
@@ -242,7 +242,7 @@ def test_control_batches_of_other_types_are_no_marker() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_good_batches(codec: Codec) -> None:
+def test_good_batches_are_accepted(codec: Codec) -> None:
     batch = sample(codec=codec, producer_id=5, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL)
 
     assert validate_produced(batch, MAX_BYTES) == read_header(batch)
@@ -281,7 +281,7 @@ def old_batch(magic: int) -> bytes:
         (sample(producer_id=5, producer_epoch=0), ErrorCode.INVALID_RECORD),
     ],
 )
-def test_bad_batches(batch: bytes, code: ErrorCode) -> None:
+def test_bad_batches_are_refused(batch: bytes, code: ErrorCode) -> None:
     assert code_of(lambda: validate_produced(batch, MAX_BYTES)) is code
 
 
@@ -291,7 +291,7 @@ def test_a_second_batch_that_is_cut_off_is_left_out(tail: bytes) -> None:
     assert validate_produced(bytes(batch) + tail, len(batch)) == read_header(batch)
 
 
-def test_largest_batch() -> None:
+def test_batch_of_the_largest_size_is_accepted() -> None:
     batch = sample()
 
     validate_produced(batch, len(batch))
@@ -331,13 +331,13 @@ EXPECTED = {
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_as_records(body: bytes) -> None:
+def test_any_bytes_as_records_raise_only_known_errors(body: bytes) -> None:
     batch = changed(8, (HEADER_BYTES - 12 + len(body)).to_bytes(4, "big"), sample()[:HEADER_BYTES] + body)
     assert outcome(batch) in EXPECTED
 
 
 @given(record_lists(), st.sampled_from(Codec), st.data())
-def test_damaged_records(records: list[Record], codec: Codec, data: st.DataObject) -> None:
+def test_damaged_records_are_refused(records: list[Record], codec: Codec, data: st.DataObject) -> None:
     batch = encode_batch(records, codec=codec, base_offset=records[0].offset)
     position = data.draw(st.integers(HEADER_BYTES, len(batch) - 1))
     batch[position] ^= data.draw(st.integers(1, 255))
@@ -352,7 +352,7 @@ def test_records_that_claim_too_much_are_refused_before_any_is_held() -> None:
     assert code_of(lambda: list(decode_records(batch))) is ErrorCode.INVALID_RECORD
 
 
-def test_number_longer_than_64_bits() -> None:
+def test_number_longer_than_64_bits_is_refused() -> None:
     body = b"\x1e" + b"\x00" + b"\xff" * 11 + b"\x01"
     batch = changed(8, (HEADER_BYTES - 12 + len(body)).to_bytes(4, "big"), sample()[:HEADER_BYTES] + body)
 
@@ -381,7 +381,7 @@ def test_iteration_refuses_what_is_no_batch() -> None:
     assert code_of(lambda: list(iterate_batches(changed(8, b"\x00\x00\x00\x20")))) is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_header_of_too_few_bytes() -> None:
+def test_header_of_too_few_bytes_is_refused() -> None:
     assert code_of(lambda: read_header(sample()[:60])) is ErrorCode.CORRUPT_MESSAGE
 
 

@@ -139,7 +139,7 @@ def test_members_of_gzip_that_follow_each_other() -> None:
     assert outcome(Codec.GZIP, packed, Scratch()) == TEXT * 2
 
 
-def test_threads_with_a_scratch_each() -> None:
+def test_threads_decompress_with_their_own_scratch() -> None:
     found: list[bool] = []
 
     def work() -> None:
