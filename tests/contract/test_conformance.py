@@ -217,6 +217,11 @@ def control(folder):
     check_extension(*part(K.EXTENSION, "control", bind="127.0.0.1:0", token="secret"))
 
 
+@case(K.EXTENSION, "schema_registry")
+def schema_registry(folder):
+    check_extension(*part(K.EXTENSION, "schema_registry", bind="127.0.0.1:0"))
+
+
 @case(K.API_SET, "echo")
 def echo(folder):
     check_api_set(*part(K.API_SET, "echo"))

@@ -31,6 +31,7 @@ from klamm.testing.groups import Group, GroupMember
 from klamm.testing.memory import MemoryChannel, MemoryListener
 from klamm.testing.raw_client import RawClient
 from klamm.testing.secure import SecureServer, Users
+from klamm.testing.service_admin import admin_of
 from klamm.testing.timelines import read_timeline
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "SecureServer",
     "SilentTransport",
     "Users",
+    "admin_of",
     "check_api_set",
     "check_assigner",
     "check_authenticator",

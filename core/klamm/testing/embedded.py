@@ -83,7 +83,8 @@ class EmbeddedServer(_StartedInBlock):
     installed ones, e.g. a module with hooks; it may be installed as well. Without `data_dir` the server uses a
     temporary directory. `clock` is the server's time, e.g. a `MovingClock`. With `faults` every listener has the filter
     of that name, with `recording` the observer. With `nodes` the broker consists of that many nodes, each with its own
-    ports; `server.nodes` stops and starts them. An instance starts only once; `restart` stops it and starts it again.
+    ports; `server.nodes` stops and starts them. With `schema_registry` there is a Schema Registry beside the server, at
+    `server.schema_registry_url`. An instance starts only once; `restart` stops it and starts it again.
 
     The process does not belong to the server, so klamm does not change its switch interval and its garbage collector.
     With `tune_interpreter` it changes both while large requests run, as `klamm serve` does, and restores them at the
@@ -94,7 +95,7 @@ class EmbeddedServer(_StartedInBlock):
     to every client.
     """
 
-    # 9 parameters: a test names those that it needs.
+    # 10 parameters: a test names those that it needs.
     def __init__(
         self,
         settings: Sequence[str] = (),
@@ -106,6 +107,7 @@ class EmbeddedServer(_StartedInBlock):
         faults: bool = False,
         recording: bool = False,
         nodes: int = 1,
+        schema_registry: bool = False,
         tune_interpreter: bool = False,
     ) -> None:
         if isinstance(settings, str):
@@ -124,7 +126,11 @@ class EmbeddedServer(_StartedInBlock):
             bind=bind,
             data_dir=None if data_dir is None else str(data_dir),
             defaults=TEST_DEFAULTS,
-            more_parts={"filters": ["faults"] * faults, "observers": ["recording"] * recording},
+            more_parts={
+                "filters": ["faults"] * faults,
+                "observers": ["recording"] * recording,
+                "extensions": ["schema_registry"] * schema_registry,
+            },
         )
         self.clock = clock
         self._tune_interpreter = tune_interpreter
@@ -273,6 +279,18 @@ class EmbeddedServer(_StartedInBlock):
         """
         return self._shared("recording", "observers")
 
+    @property
+    def schema_registry_url(self) -> str:
+        """Return the URL of the Schema Registry, for `schema.registry.url`. Raises LookupError if there is none."""
+        url: str = self._schema_registry().url
+        return url
+
+    def _schema_registry(self) -> Any:
+        def missing() -> Any:
+            raise LookupError("there is no Schema Registry: make the server with schema_registry=True, and start it")
+
+        return self.server.services.shared.once("klamm.schema_registry", missing)
+
     def timeline(self, title: str = "", *, failure: str = "") -> Timeline:
         """Return the timeline of all events so far: `print(server.timeline().text())`, or `.html()` for a file.
 
@@ -378,6 +396,8 @@ class EmbeddedServer(_StartedInBlock):
         self.admin.delete_groups(*(name for name, state in self.admin.groups().items() if state in ("Empty", "Dead")))
         with contextlib.suppress(LookupError):
             self.faults.clear()
+        with contextlib.suppress(LookupError):
+            self._schema_registry().clear()
         self.forget()
 
     def advance_ms(self, ms: float) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Any, Final
 
 from klamm import ListenerContext, ServerServices
-from klamm.testing import HELPER_CLIENT_ID, Acls, Admin, ClusterAdmin, RawClient, Users
+from klamm.testing import Acls, Users, admin_of
 
 _MAX_WAIT_S: Final = 60.0
 
@@ -19,9 +18,7 @@ class Controlled:
         """`ca_file` is the authority of a listener with TLS and SCRAM, whose users the API manages."""
         self.services = services
         self.forgotten_ns = 0
-        several = any(one.node for one in services.listeners.values())
-        clock = services.clock
-        self.admin = ClusterAdmin(self._connect, _connect_to, clock) if several else Admin(self._connect, clock)
+        self.admin = admin_of(services)
         self._users = None if ca_file is None else Users(self.admin, ca_file)
 
     def ready(self) -> None:
@@ -32,18 +29,6 @@ class Controlled:
     def close(self) -> None:
         """Close the client connection to the server."""
         self.admin.close()
-
-    def _connect(self) -> RawClient:
-        listeners = [one for one in self.services.listeners.values() if one.security_protocol == "PLAINTEXT"]
-        if not listeners:
-            raise LookupError(
-                "no listener is open to every client; add one with transport plaintext and without authenticator"
-            )
-        # A node may be stopped.
-        for listener in listeners[:-1]:
-            with contextlib.suppress(ConnectionError):
-                return _connect_to(listener.bound)
-        return _connect_to(listeners[-1].bound)
 
     @property
     def bootstraps(self) -> dict[str, str]:
@@ -95,6 +80,11 @@ class Controlled:
         return self._shared("recording", 'no listener has the part "recording" in observers')
 
     @property
+    def schema_registry(self) -> Any:
+        """The extension `schema_registry`."""
+        return self._shared("schema_registry", 'the server has no extension "schema_registry"')
+
+    @property
     def nodes(self) -> Any:
         """The nodes of the broker."""
         return self._shared("nodes", "this server has no broker, and so no nodes")
@@ -119,7 +109,3 @@ class Actions:
 def limited(timeout_s: float) -> float:
     """The seconds that a request may wait."""
     return min(timeout_s, _MAX_WAIT_S)
-
-
-def _connect_to(address: tuple[str, int]) -> RawClient:
-    return RawClient(address, client_id=HELPER_CLIENT_ID)

@@ -68,5 +68,7 @@ class ServerActions(Actions):
         with contextlib.suppress(LookupError):
             self._server.faults.clear()
         with contextlib.suppress(LookupError):
+            self._server.schema_registry.clear()
+        with contextlib.suppress(LookupError):
             self.forget_requests()
         return {}

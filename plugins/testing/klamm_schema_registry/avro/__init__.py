@@ -1,0 +1,1 @@
+"""Avro: schemas as Avro's Java library reads and writes them, and its rules of schema resolution."""

@@ -1,0 +1,131 @@
+"""The texts of Avro schemas: as Java's `Schema.toString` writes them, and the normal form of Confluent's registry."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Set
+from typing import Any
+
+from klamm_schema_registry.avro.types import NO_DEFAULT, AvroField, AvroType
+
+
+def canonical_text(root: AvroType, referenced: Set[str]) -> str:
+    """Return the schema as Java writes it; types in `referenced` are names."""
+    return _compact(_Canonical(set(referenced)).value(root, ""))
+
+
+def normalized_text(root: AvroType, referenced: Set[str]) -> str:
+    """Return the schema with full names, and with the attributes that have no fixed place in order."""
+    return _compact(_Normalized(set(referenced)).value(root))
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+class _Canonical:
+    """Makes JSON values of types; a named type is defined where it comes first."""
+
+    def __init__(self, seen: set[str]) -> None:
+        self._seen = seen
+
+    def value(self, each: AvroType, space: str) -> Any:
+        """Return the JSON value of a type within a namespace."""
+        if each.kind == "union":
+            return [self.value(branch, space) for branch in each.types]
+        if each.kind in ("array", "map"):
+            key = "items" if each.kind == "array" else "values"
+            return {"type": each.kind, key: self.value(each.types[0], space), **each.attributes}
+        if not each.name:
+            return {"type": each.kind, **each.attributes} if each.attributes else each.kind
+        if each.name in self._seen:
+            return each.short_name if each.space == space else each.name
+        self._seen.add(each.name)
+        return self._definition(each, space)
+
+    def _definition(self, each: AvroType, space: str) -> dict[str, Any]:
+        found: dict[str, Any] = {"type": each.kind, "name": each.short_name}
+        if each.space != space:
+            found["namespace"] = each.space
+        if each.doc is not None:
+            found["doc"] = each.doc
+        if each.kind == "enum":
+            found["symbols"] = list(each.symbols)
+            if each.default is not None:
+                found["default"] = each.default
+        elif each.kind == "fixed":
+            found["size"] = each.size
+        else:
+            found["fields"] = [self._field(one, each.space) for one in each.fields]
+        found.update(each.attributes)
+        if each.aliases:
+            found["aliases"] = [_relative(alias, each.space) for alias in each.aliases]
+        return found
+
+    def _field(self, one: AvroField, space: str) -> dict[str, Any]:
+        found: dict[str, Any] = {"name": one.name, "type": self.value(one.type, space)}
+        if one.doc is not None:
+            found["doc"] = one.doc
+        if one.default is not NO_DEFAULT:
+            found["default"] = one.default
+        if one.order != "ascending":
+            found["order"] = one.order
+        if one.aliases:
+            found["aliases"] = list(one.aliases)
+        return {**found, **one.attributes}
+
+
+class _Normalized:
+    """Makes JSON values of types, with full names."""
+
+    def __init__(self, seen: set[str]) -> None:
+        self._seen = seen
+
+    def value(self, each: AvroType) -> Any:
+        """Return the JSON value of a type."""
+        others = _ordered(each.attributes)
+        if each.kind == "union":
+            return [self.value(branch) for branch in each.types]
+        if each.kind in ("array", "map"):
+            key = "items" if each.kind == "array" else "values"
+            return {"type": each.kind, key: self.value(each.types[0]), **others}
+        if not each.name:
+            return {"type": each.kind, **others} if others else each.kind
+        if each.name in self._seen:
+            return each.name
+        self._seen.add(each.name)
+        found: dict[str, Any] = {"name": each.name, "type": each.kind}
+        if each.kind == "enum":
+            found["symbols"] = list(each.symbols)
+        elif each.kind == "fixed":
+            found["size"] = each.size
+        else:
+            found["fields"] = [self._field(one) for one in each.fields]
+        if each.aliases:
+            found["aliases"] = sorted(each.aliases)
+        if each.default is not None:
+            found["default"] = each.default
+        if each.doc is not None:
+            found["doc"] = each.doc
+        return {**found, **others}
+
+    def _field(self, one: AvroField) -> dict[str, Any]:
+        found: dict[str, Any] = {"name": one.name, "type": self.value(one.type)}
+        if one.aliases:
+            found["aliases"] = sorted(one.aliases)
+        if one.default is not NO_DEFAULT:
+            found["default"] = one.default
+        if one.doc is not None:
+            found["doc"] = one.doc
+        if one.order != "ascending":
+            found["order"] = one.order
+        return {**found, **_ordered(one.attributes)}
+
+
+def _ordered(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {key: attributes[key] for key in sorted(attributes)}
+
+
+def _relative(name: str, space: str) -> str:
+    before, _, short = name.rpartition(".")
+    return short if before == space else name

@@ -1,0 +1,96 @@
+"""`SchemaRegistry`: the extension, its settings, and its address."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from klamm import ServerExtension, ServerServices, setting
+from klamm.config import format_host_port, parse_host_port
+from klamm.testing import admin_of
+from klamm_schema_registry.api import Api
+from klamm_schema_registry.formats import LEVELS
+from klamm_schema_registry.http import RegistryServer
+from klamm_schema_registry.registry import Limits, Registry
+from klamm_schema_registry.topic import SchemasTopic
+
+_STOPS_WITHIN_S: Final = 0.1
+
+
+def _bind_problem(text: str) -> str | None:
+    try:
+        parse_host_port(text)
+    except ValueError:
+        return f'must be an address and a port, e.g. 127.0.0.1:8081, not "{text}"'
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRegistrySettings:
+    """`[schema_registry]`."""
+
+    bind: str = setting(
+        "127.0.0.1:0",
+        doc="Address to listen on; port 0 is any free port. Every client that reaches it may read and write.",
+        check=_bind_problem,
+    )
+    topic: str = setting("_schemas", doc="Topic that keeps the schemas; it is made if there is none.")
+    compatibility: str = setting(
+        "BACKWARD", doc="Compatibility level of subjects until a request sets another one.", choices=LEVELS
+    )
+    max_schema_bytes: int = setting(
+        1 << 20, doc="Largest body of a request, i.e. roughly the largest schema.", minimum=1024, maximum=16 << 20
+    )
+    max_schemas: int = setting(
+        10_000, doc="Schemas that the registry holds, each counted for each subject and version.", minimum=1
+    )
+    max_subjects: int = setting(10_000, doc="Subjects that the registry holds, and that have settings.", minimum=1)
+
+
+class SchemaRegistry(ServerExtension):
+    """Serves from when all listeners are ready until the server stops."""
+
+    def open(self, server: ServerServices) -> None:
+        """Bind the address. Raises OSError."""
+        settings: SchemaRegistrySettings = self.settings
+        self._services = server
+        self._admin = admin_of(server)
+        topic = SchemasTopic(self._admin, settings.topic)
+        limits = Limits(settings.max_schemas, settings.max_subjects, settings.compatibility)
+        self._registry = Registry(topic, limits)
+        self._http = RegistryServer(parse_host_port(settings.bind), Api(self._registry), settings.max_schema_bytes)
+        self._thread = threading.Thread(
+            target=self._http.serve_forever, args=(_STOPS_WITHIN_S,), name="klamm-schema-registry", daemon=True
+        )
+        server.shared.once("klamm.schema_registry", lambda: self)
+
+    def ready(self) -> None:
+        self._thread.start()
+
+    def stopping(self) -> None:
+        if self._thread.is_alive():
+            self._http.shutdown()
+            self._thread.join()
+
+    def close(self) -> None:
+        self.stopping()
+        self._http.server_close()
+        self._admin.close()
+
+    def clear(self) -> None:
+        """Read the topic again, because it has been deleted or written by others; from any thread."""
+        self._registry.clear()
+
+    @property
+    def url(self) -> str:
+        """The base URL, for `schema.registry.url` of clients."""
+        host, port = self._http.server_address[:2]
+        return f"http://{format_host_port(str(host), port)}"
+
+    def describe(self) -> str:
+        return self.url
+
+    def ready_file_entries(self) -> Mapping[str, object]:
+        return {"schema_registry": self.url}

@@ -1,0 +1,134 @@
+"""`ParsedSchema`, what each format of schemas implements, and the compatibility of a schema with earlier ones."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from klamm_schema_registry.errors import InvalidSchemaError
+
+AVRO: Final = "AVRO"
+
+# Imported once a schema of that type is registered.
+_PARSERS: Final = {
+    AVRO: "klamm_schema_registry.avro.schema",
+}
+
+TYPES: Final = tuple(_PARSERS)
+LEVELS: Final = (
+    "NONE",
+    "BACKWARD",
+    "BACKWARD_TRANSITIVE",
+    "FORWARD",
+    "FORWARD_TRANSITIVE",
+    "FULL",
+    "FULL_TRANSITIVE",
+)
+_MAX_OLD_CHARACTERS: Final = 10 * 1024
+_MAX_STEPS: Final = 200_000
+
+
+class Steps:
+    """Counts the steps of one comparison, so that schemas made to take long do not."""
+
+    def __init__(self, left: int = _MAX_STEPS) -> None:
+        self._left = left
+
+    def take(self) -> None:
+        """Count a step. Raises InvalidSchemaError if there were too many."""
+        self._left -= 1
+        if self._left < 0:
+            raise InvalidSchemaError("The schemas are too complex to be compared")
+
+
+class ParsedSchema(ABC):
+    """A valid schema of any format."""
+
+    has_references = False
+
+    @abstractmethod
+    def canonical(self) -> str:
+        """Return the text that the registry stores."""
+
+    @abstractmethod
+    def normalized(self) -> str:
+        """Return the text that equal schemas share, for `normalize=true`."""
+
+    def resolved(self) -> str:
+        """Return the text with its references in place."""
+        return self.canonical()
+
+    def formatted(self, form: str) -> str:
+        """Return the text in a form of the query parameter `format`; an unknown form is ignored."""
+        return self.resolved() if form == "resolved" else self.canonical()
+
+    @abstractmethod
+    def unreadable(self, written: ParsedSchema, steps: Steps) -> list[str]:
+        """Return why data of the schema `written`, of the same format, cannot be read with this one.
+
+        `{reader}` and `{writer}` stand for which of the two is the new one.
+        """
+
+
+def parse(schema_type: str, text: str, references: Mapping[str, str]) -> ParsedSchema:
+    """Return a schema; `references` are the texts of the schemas that it names, the depended-on first.
+
+    Raises InvalidSchemaError.
+    """
+    if schema_type not in _PARSERS:
+        raise InvalidSchemaError(f"Invalid schema type {schema_type}")
+    try:
+        module = importlib.import_module(_PARSERS[schema_type])
+    except ImportError as error:
+        raise InvalidSchemaError(
+            f"Schemas of type {schema_type} need the package {error.name}: pip install 'klamm[registry]'"
+        ) from error
+    try:
+        parsed: ParsedSchema = module.parse(text, references)
+    except (ValueError, RecursionError) as error:
+        said = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise InvalidSchemaError(f"Invalid schema of type {schema_type}, details: {said}") from error
+    return parsed
+
+
+def problems(level: str, new: tuple[str, ParsedSchema], earlier: Iterable[tuple[str, int, ParsedSchema]]) -> list[str]:
+    """Return why a schema may not follow the earlier ones, the latest first; each is a type (and version) and a schema.
+
+    As in Confluent's registry, the messages are those of the first schema that does not fit.
+    """
+    direction, _, transitive = level.partition("_")
+    if direction == "NONE":
+        return []
+    steps = Steps()
+    for schema_type, version, old in earlier if transitive else itertools.islice(earlier, 1):
+        if schema_type != new[0]:
+            return ["Incompatible because of different schema type"]
+        try:
+            found = _between(direction, new[1], old, steps)
+        except RecursionError as error:
+            raise InvalidSchemaError("The schemas are nested too deeply to be compared") from error
+        if found:
+            return [*found, f"{{oldSchemaVersion: {version}}}", _shown(old.canonical())]
+    return []
+
+
+def _between(direction: str, new: ParsedSchema, old: ParsedSchema, steps: Steps) -> list[str]:
+    found = []
+    if direction in ("FORWARD", "FULL"):
+        found += [_filled(each, "old", "new") for each in old.unreadable(new, steps)]
+    if direction in ("BACKWARD", "FULL"):
+        found += [_filled(each, "new", "old") for each in new.unreadable(old, steps)]
+    return found
+
+
+def _filled(text: str, reader: str, writer: str) -> str:
+    return text.replace("{reader}", reader).replace("{writer}", writer)
+
+
+def _shown(text: str) -> str:
+    if len(text) <= _MAX_OLD_CHARACTERS:
+        return f"{{oldSchema: '{text}'}}"
+    return f"{{oldSchema: <truncated> '{text[:_MAX_OLD_CHARACTERS]}...'}}"

@@ -1,0 +1,91 @@
+"""Unmodified serializers of client libraries with the registry: what one writes, a deserializer reads."""
+
+import json
+
+import pytest
+
+from klamm.testing import EmbeddedServer
+
+pytest.importorskip("confluent_kafka.schema_registry.avro", reason="needs confluent-kafka[avro]", exc_type=ImportError)
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient, SchemaRegistryError
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+pytestmark = pytest.mark.interop
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [{"name": "id", "type": "string"}, {"name": "total", "type": "double"}],
+}
+
+
+@pytest.fixture(scope="module")
+def server():
+    with EmbeddedServer(schema_registry=True) as server:
+        yield server
+
+
+@pytest.fixture
+def registry(server):
+    server.reset()
+    with SchemaRegistryClient({"url": server.schema_registry_url}) as client:
+        yield client
+
+
+def sent(server, topic, value):
+    """What a consumer gets of a value that a producer has sent."""
+    producer = Producer({"bootstrap.servers": server.bootstrap})
+    producer.produce(topic, value)
+    assert producer.flush(30) == 0
+    consumer = Consumer({"bootstrap.servers": server.bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    message = consumer.poll(30)
+    consumer.close()
+    assert message.error() is None
+    return message.value()
+
+
+def test_avro(server, registry):
+    topic = server.create_topic()
+    context = SerializationContext(topic, MessageField.VALUE)
+    order = {"id": "7", "total": 9.5}
+    written = sent(server, topic, AvroSerializer(registry, json.dumps(ORDER))(order, context))
+    assert AvroDeserializer(registry)(written, context) == order
+    found = registry.get_latest_version(f"{topic}-value")
+    assert (found.version, json.loads(found.schema.schema_str)) == (1, ORDER)
+
+
+def test_an_incompatible_schema_is_refused(server, registry):
+    registry.register_schema("orders", Schema(json.dumps(ORDER), "AVRO"))
+    more = {**ORDER, "fields": [*ORDER["fields"], {"name": "place", "type": "string"}]}
+    assert not registry.test_compatibility("orders", Schema(json.dumps(more), "AVRO"))
+    with pytest.raises(SchemaRegistryError, match="READER_FIELD_MISSING_DEFAULT_VALUE") as refused:
+        registry.register_schema("orders", Schema(json.dumps(more), "AVRO"))
+    assert refused.value.http_status_code == 409
+    registry.set_compatibility("orders", "FORWARD")
+    registry.register_schema("orders", Schema(json.dumps(more), "AVRO"))
+    assert registry.get_versions("orders") == [1, 2]
+
+
+def test_references(server, registry):
+    registry.register_schema("order", Schema(json.dumps(ORDER), "AVRO"))
+    both = {"type": "record", "name": "Both", "fields": [{"name": "one", "type": "shop.Order"}]}
+    named = [SchemaReference("shop.Order", "order", 1)]
+    topic = server.create_topic()
+    context = SerializationContext(topic, MessageField.VALUE)
+    serialize = AvroSerializer(registry, Schema(json.dumps(both), "AVRO", named))
+    value = {"one": {"id": "7", "total": 9.5}}
+    assert AvroDeserializer(registry)(sent(server, topic, serialize(value, context)), context) == value
+    with pytest.raises(SchemaRegistryError, match="One or more references exist"):
+        registry.delete_version("order", 1)
+
+
+def test_deletes(registry):
+    registry.register_schema("orders", Schema(json.dumps(ORDER), "AVRO"))
+    assert registry.delete_subject("orders") == [1]
+    assert registry.get_subjects() == []
+    assert registry.delete_subject("orders", permanent=True) == [1]

@@ -1,0 +1,34 @@
+"""`Rest`: a client of the Schema Registry, as tests use it."""
+
+import http.client
+import json
+from urllib.parse import quote
+
+
+class Rest:
+    """`rest("GET", "/subjects")` returns status and answer."""
+
+    def __init__(self, url):
+        self.host = url.removeprefix("http://")
+
+    def __call__(self, method, path, body=None):
+        status, content, _ = self.raw(method, path, None if body is None else json.dumps(body).encode())
+        return status, json.loads(content)
+
+    def raw(self, method, path, body=None, headers=None):
+        """Status, body and headers of an answer."""
+        connection = http.client.HTTPConnection(self.host, timeout=60)
+        connection.request(method, path, body, headers or {})
+        answer = connection.getresponse()
+        found = answer.status, answer.read(), dict(answer.getheaders())
+        connection.close()
+        return found
+
+    def register(self, subject, schema, query="", **more):
+        """The answer to a new schema, which is text or a JSON value."""
+        text = schema if isinstance(schema, str) else json.dumps(schema)
+        return self("POST", f"/subjects/{quote(subject, safe='')}/versions{query}", {"schema": text, **more})
+
+    def codes(self, *requests):
+        """The error codes of requests, None for those that are answered."""
+        return [self(*request)[1].get("error_code") for request in requests]

@@ -1,0 +1,409 @@
+"""The extension `schema_registry`: its paths, its errors, and what it keeps in the topic."""
+
+import http.client
+import json
+import threading
+
+import pytest
+
+from klamm.config.problems import ConfigError
+from klamm.testing import EmbeddedServer
+from tests.registry_client import Rest
+
+LONG = '"long"'
+TWO = {"type": "record", "name": "Two", "fields": [{"name": "a", "type": "int"}]}
+MORE = {**TWO, "fields": [*TWO["fields"], {"name": "b", "type": "int"}]}
+SPARE = {**TWO, "fields": [*TWO["fields"], {"name": "b", "type": "int", "default": 0}]}
+
+
+@pytest.fixture(scope="module")
+def server():
+    with EmbeddedServer(schema_registry=True) as server:
+        yield server
+
+
+@pytest.fixture
+def rest(server):
+    server.reset()
+    return Rest(server.schema_registry_url)
+
+
+def test_what_is_registered_can_be_read(rest):
+    assert rest("GET", "/") == (200, {})
+    text = json.dumps(TWO, separators=(",", ":"))
+    assert rest.register("s", TWO) == (200, {"id": 1, "version": 1, "schema": text})
+    assert rest.register("s", json.dumps(TWO, indent=2)) == (200, {"id": 1, "version": 1, "schema": text})
+    assert rest.register("other/one", TWO)[1]["id"] == 1
+    assert rest.register("s", SPARE)[1]["id"] == 2
+    assert rest("GET", "/subjects") == (200, ["other/one", "s"])
+    assert rest("GET", "/subjects?subjectPrefix=o&offset=0&limit=5") == (200, ["other/one"])
+    assert rest("GET", "/subjects/s/versions") == (200, [1, 2])
+    assert rest("GET", "/subjects/other%2Fone/versions/latest")[1]["subject"] == "other/one"
+    assert rest("GET", "/subjects/s/versions/1") == (200, {"subject": "s", "version": 1, "id": 1, "schema": text})
+    assert rest.raw("GET", "/subjects/s/versions/1/schema")[1] == text.encode()
+    assert rest("GET", "/schemas/ids/1") == (200, {"schema": text})
+    assert rest("GET", "/schemas/ids/1?fetchMaxId=true")[1]["maxId"] == 2
+    assert rest.raw("GET", "/schemas/ids/1/schema")[1] == text.encode()
+    assert rest("GET", "/schemas/ids/1/subjects") == (200, ["other/one", "s"])
+    assert rest("GET", "/schemas/ids/1/versions")[1][1] == {"subject": "s", "version": 1}
+    assert [each["id"] for each in rest("GET", "/schemas")[1]] == [1, 1, 2]
+    assert [each["id"] for each in rest("GET", "/schemas?latestOnly=true&subjectPrefix=s")[1]] == [2]
+    assert rest("POST", "/subjects/s", {"schema": json.dumps(SPARE)})[1]["version"] == 2
+    assert "AVRO" in rest("GET", "/schemas/types")[1]
+    assert rest("GET", "/contexts") == (200, ["."])
+
+
+def test_answers_have_the_content_type(rest):
+    for path in ("/subjects", "/subjects/none/versions"):
+        assert rest.raw("GET", path)[2]["Content-Type"] == "application/vnd.schemaregistry.v1+json"
+
+
+def test_what_is_not_there(rest):
+    rest.register("s", TWO)
+    assert rest("GET", "/subjects/none/versions") == (
+        404,
+        {"error_code": 40401, "message": "Subject 'none' not found."},
+    )
+    assert rest("GET", "/subjects/s/versions/7") == (404, {"error_code": 40402, "message": "Version 7 not found."})
+    assert rest("GET", "/schemas/ids/7") == (404, {"error_code": 40403, "message": "Schema 7 not found"})
+    body = {"schema": LONG}
+    assert rest.codes(
+        ("GET", "/subjects/s/versions/0"),
+        ("GET", "/subjects/s/versions/first"),
+        ("POST", "/subjects/s", body),
+        ("POST", "/subjects/none", body),
+        ("DELETE", "/subjects/none"),
+        ("DELETE", "/subjects/s/versions/2"),
+        ("GET", "/config/s"),
+        ("DELETE", "/config/s"),
+        ("GET", "/mode/s"),
+        ("DELETE", "/mode/s"),
+        ("GET", "/schemas/ids/7/subjects"),
+        ("POST", "/compatibility/subjects/s/versions/9", body),
+        ("GET", "/nothing"),
+        ("PUT", "/subjects", {}),
+    ) == [42202, 42202, 40403, 40401, 40401, 40402, 40408, 40401, 40409, 40401, 40403, 40402, 404, 405]
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("", "Empty schema"),
+        ("{", "Invalid schema of type AVRO, details: "),
+        ('"\\ud800"', "is not a defined name"),
+        ('{"type":"record","name":"R","doc":"\\ud800","fields":[]}', "half of one"),
+        ("NaN", "NaN is not JSON"),
+        ("[" * 100 + "]" * 100, "nested more than 64 levels deep"),
+        ("[" * 200_000, "nested too deeply"),
+        ('{"type":"fixed","name":"F","size":1' + "0" * 5000 + "}", "details"),
+    ],
+)
+def test_what_is_no_schema(rest, schema, said):
+    status, answer = rest.register("s", schema)
+    assert (status, answer["error_code"]) == (422, 42201)
+    assert said in answer["message"]
+
+
+def test_unknown_types_and_wrong_bodies(rest):
+    assert rest.register("s", LONG, schemaType="XML")[1]["message"] == "Invalid schema type XML"
+    for body in (b"{", b"[]", b"[" * 100_000):
+        assert rest.raw("POST", "/subjects/s/versions", body)[0] == 400
+    for wrong in ({"schema": 1}, {"schema": LONG, "references": [1]}, {"schema": LONG, "id": 1 << 31}):
+        assert rest("POST", "/subjects/s/versions", wrong)[0] == 422
+    assert rest.raw("POST", "/subjects/s/versions", b"x" * (2 << 20))[0] == 422
+    assert rest.raw("POST", "/subjects", b"", {"Transfer-Encoding": "chunked"})[0] == 411
+
+
+def test_soft_and_permanent_deletes(rest):
+    rest.register("s", TWO)
+    rest.register("s", SPARE)
+    assert rest("DELETE", "/subjects/s/versions/1?permanent=true")[1]["error_code"] == 40407
+    assert rest("DELETE", "/subjects/s/versions/1") == (200, 1)
+    assert rest("DELETE", "/subjects/s/versions/1")[1]["error_code"] == 40406
+    assert rest("GET", "/subjects/s/versions") == (200, [2])
+    assert rest("GET", "/subjects/s/versions?deleted=true") == (200, [1, 2])
+    assert rest("GET", "/subjects/s/versions?deletedOnly=true") == (200, [1])
+    assert rest("GET", "/subjects/s/versions/1")[0] == 404
+    assert rest("GET", "/subjects/s/versions/1?deleted=true")[1]["id"] == 1
+    assert rest("GET", "/schemas/ids/1")[0] == 200
+    assert rest("DELETE", "/subjects/s/versions/1?permanent=true") == (200, 1)
+    assert rest("GET", "/schemas/ids/1")[0] == 404
+    assert rest("DELETE", "/subjects/s?permanent=true")[1]["error_code"] == 40405
+    assert rest("DELETE", "/subjects/s") == (200, [2])
+    assert rest("DELETE", "/subjects/s")[1]["error_code"] == 40404
+    assert rest("GET", "/subjects") == (200, [])
+    assert rest("GET", "/subjects?deleted=true") == rest("GET", "/subjects?deletedOnly=true") == (200, ["s"])
+    assert rest("DELETE", "/subjects/s?permanent=true") == (200, [2])
+    assert rest("GET", "/subjects?deleted=true") == (200, [])
+
+
+def test_a_deleted_schema_comes_back_as_a_new_version_with_its_id(rest):
+    rest.register("s", TWO)
+    rest.register("s", SPARE)
+    rest("DELETE", "/subjects/s/versions/1")
+    rest("PUT", "/config/s", {"compatibility": "NONE"})
+    assert rest.register("s", TWO)[1]["version"] == 3
+    assert rest("GET", "/subjects/s/versions/3")[1]["id"] == 1
+    assert rest("GET", "/subjects/s/versions?deleted=true") == (200, [2, 3])
+
+
+def test_levels(rest):
+    assert rest("GET", "/config") == (200, {"compatibilityLevel": "BACKWARD"})
+    assert rest("PUT", "/config", {"compatibility": "full"}) == (200, {"compatibility": "FULL"})
+    assert rest("PUT", "/config/s", {"compatibility": "NONE"}) == (200, {"compatibility": "NONE"})
+    assert rest("GET", "/config/s") == (200, {"compatibilityLevel": "NONE"})
+    assert rest("GET", "/config/t?defaultToGlobal=true") == (200, {"compatibilityLevel": "FULL"})
+    assert rest("DELETE", "/config/s") == (200, {"compatibilityLevel": "NONE"})
+    assert rest("DELETE", "/config") == (200, {"compatibilityLevel": "FULL"})
+    assert rest("GET", "/config") == (200, {"compatibilityLevel": "BACKWARD"})
+    status, answer = rest("PUT", "/config", {"compatibility": "SIDEWAYS"})
+    assert (status, answer["error_code"]) == (422, 42203)
+
+
+@pytest.mark.parametrize(
+    ("level", "allowed"),
+    [("NONE", True), ("BACKWARD", False), ("FORWARD", True), ("FULL", False), ("FORWARD_TRANSITIVE", True)],
+)
+def test_a_level_decides_what_may_follow(rest, level, allowed):
+    rest("PUT", "/config/s", {"compatibility": level})
+    rest.register("s", TWO)
+    path = "/compatibility/subjects/s/versions"
+    body = {"schema": json.dumps(MORE)}
+    assert rest("POST", path, body) == rest("POST", f"{path}/latest", body) == (200, {"is_compatible": allowed})
+    status, answer = rest.register("s", MORE)
+    assert status == (200 if allowed else 409)
+    if not allowed:
+        assert answer["error_code"] == 40901
+        start = 'Schema being registered is incompatible with an earlier schema for subject "s", details: [{errorType:'
+        assert answer["message"].startswith(start)
+        assert answer["message"].endswith(f"{{validateFields: 'false', compatibility: '{level}'}}]")
+        (one, *_) = rest("POST", f"{path}/1?verbose=true", body)[1]["messages"]
+        assert one in answer["message"]
+
+
+def test_transitive_levels_look_at_all_versions(rest):
+    dropped = {**TWO, "fields": []}
+    rest("PUT", "/config/s", {"compatibility": "NONE"})
+    rest.register("s", dropped)
+    rest.register("s", TWO)
+    path, body = "/compatibility/subjects/s/versions", {"schema": json.dumps({**TWO, "doc": "same"})}
+    for level, allowed in (("BACKWARD", True), ("BACKWARD_TRANSITIVE", False), ("FULL_TRANSITIVE", False)):
+        rest("PUT", "/config/s", {"compatibility": level})
+        assert rest("POST", path, body)[1] == {"is_compatible": allowed}
+
+
+def test_a_subject_without_versions_allows_everything(rest):
+    body = {"schema": json.dumps(MORE)}
+    assert rest("POST", "/compatibility/subjects/new/versions/latest", body) == (200, {"is_compatible": True})
+    assert rest("POST", "/compatibility/subjects/new/versions?verbose=true", {"schema": "{"})[1]["messages"]
+
+
+def test_modes(rest):
+    rest.register("s", TWO)
+    assert rest("GET", "/mode") == (200, {"mode": "READWRITE"})
+    assert rest("PUT", "/mode/s", {"mode": "READONLY"}) == (200, {"mode": "READONLY"})
+    assert rest.register("s", TWO)[0] == 200
+    status, answer = rest.register("s", SPARE)
+    assert (status, answer["error_code"]) == (422, 42205)
+    assert rest.codes(("DELETE", "/subjects/s"), ("DELETE", "/subjects/s/versions/1")) == [42205, 42205]
+    assert rest("DELETE", "/mode/s") == (200, {"mode": "READONLY"})
+    assert rest("PUT", "/mode", {"mode": "READONLY_OVERRIDE"})[0] == 200
+    rest("PUT", "/mode/s", {"mode": "READWRITE"})
+    assert rest("GET", "/mode/s?defaultToGlobal=true") == (200, {"mode": "READONLY_OVERRIDE"})
+    assert rest.register("s", SPARE)[1]["error_code"] == 42205
+    assert rest("DELETE", "/mode")[0] == 200
+    assert rest.codes(("PUT", "/mode", {"mode": "FAST"}), ("PUT", "/mode", {"mode": "IMPORT"})) == [42204, 42205]
+
+
+def test_schemas_are_imported_with_their_ids_and_versions(rest):
+    assert rest.register("s", TWO, id=77, version=5)[1]["error_code"] == 42205
+    rest("PUT", "/mode/s", {"mode": "IMPORT"})
+    assert rest.register("s", TWO, id=77, version=5)[1]["id"] == 77
+    assert rest.register("s", SPARE)[1]["error_code"] == 42205
+    assert rest.register("s", MORE, id=77, version=6)[1]["error_code"] == 42205
+    rest("PUT", "/mode/s", {"mode": "READWRITE"})
+    assert rest.register("s", SPARE, version=9)[1]["error_code"] == 42201
+    made = rest.register("s", SPARE, version=6)[1]
+    assert (made["id"], made["version"]) == (78, 6)
+
+
+def test_references(rest):
+    rest.register("two", TWO)
+    one = {"type": "record", "name": "One", "fields": [{"name": "two", "type": "Two"}]}
+    named = [{"name": "Two", "subject": "two", "version": 1}]
+    assert rest.register("one", one)[1]["error_code"] == 42201
+    missing = rest.register("one", one, references=[{**named[0], "version": 2}])[1]
+    assert 'No schema reference found for subject "two" and version 2' in missing["message"]
+    assert rest.register("one", one, references=named)[1]["references"] == named
+    assert rest("GET", "/schemas/ids/2")[1]["references"] == named
+    assert rest("GET", "/subjects/two/versions/1/referencedby") == (200, [2])
+    assert rest.codes(("DELETE", "/subjects/two"), ("DELETE", "/subjects/two/versions/1")) == [42206, 42206]
+    whole = {**one, "fields": [{"name": "two", "type": TWO}]}
+    assert json.loads(rest.raw("GET", "/schemas/ids/2/schema?format=resolved")[1]) == whole
+    assert rest("POST", "/subjects/one", {"schema": json.dumps(whole)})[1]["version"] == 1
+    rest("DELETE", "/subjects/one")
+    assert rest("GET", "/subjects/two/versions/1/referencedby") == (200, [])
+    assert rest("GET", "/subjects/two/versions/1/referencedby?deleted=true") == (200, [2])
+    assert rest("DELETE", "/subjects/two") == (200, [1])
+
+
+def test_normalized_schemas_are_one(rest):
+    first = {"type": "record", "name": "n.R", "fields": [], "z": 1, "a": 2}
+    second = {"a": 2, "fields": [], "z": 1, "namespace": "n", "name": "R", "type": "record"}
+    assert rest.register("s", first, "?normalize=true")[1]["id"] == 1
+    assert rest.register("s", second, "?normalize=true")[1]["id"] == 1
+    assert rest.register("s", second)[1]["id"] == 2
+    rest("PUT", "/config/s", {"normalize": True})
+    assert rest.register("s", second)[1]["version"] == 1
+
+
+def test_metadata_and_rules_are_kept(rest):
+    metadata = {"properties": {"owner": "shop"}}
+    assert rest.register("s", TWO, metadata=metadata)[1]["metadata"] == metadata
+    assert rest("GET", "/subjects/s/versions/1")[1]["metadata"] == metadata
+
+
+def test_records_have_the_format_of_the_real_registry(server, rest):
+    rest.register("s", TWO)
+    rest("PUT", "/config", {"compatibility": "NONE"})
+    rest("PUT", "/mode/s", {"mode": "READONLY"})
+    rest("DELETE", "/mode/s")
+    rest("DELETE", "/subjects/s")
+    rest("DELETE", "/subjects/s?permanent=true")
+    records = [(record.key.decode(), record.value) for record in server.consume("_schemas")]
+    text = json.dumps(json.dumps(TWO, separators=(",", ":"))).encode()
+    assert records == [
+        (
+            '{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}',
+            b'{"subject":"s","version":1,"id":1,"schema":' + text + b',"deleted":false}',
+        ),
+        ('{"keytype":"CONFIG","magic":0}', b'{"compatibilityLevel":"NONE"}'),
+        ('{"keytype":"MODE","subject":"s","magic":0}', b'{"subject":"s","mode":"READONLY"}'),
+        ('{"keytype":"MODE","subject":"s","magic":0}', None),
+        ('{"keytype":"DELETE_SUBJECT","subject":"s","magic":0}', b'{"subject":"s","version":1}'),
+        ('{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}', None),
+    ]
+
+
+def test_a_restart_keeps_everything():
+    with EmbeddedServer(schema_registry=True) as server:
+        rest = Rest(server.schema_registry_url)
+        rest.register("s", TWO)
+        rest.register("s", SPARE)
+        rest.register("gone", LONG)
+        rest("DELETE", "/subjects/gone")
+        rest("PUT", "/config/s", {"compatibility": "FULL"})
+        rest("PUT", "/mode", {"mode": "READONLY"})
+        paths = ("/schemas?deleted=true", "/subjects", "/config/s", "/mode", "/schemas/ids/2")
+        before = [rest("GET", path) for path in paths]
+        server.restart()
+        rest = Rest(server.schema_registry_url)
+        assert [rest("GET", path) for path in paths] == before
+        rest("PUT", "/mode", {"mode": "READWRITE"})
+        assert rest.register("new", '"int"')[1]["id"] == 4
+
+
+def test_records_of_a_real_registry_are_read_and_others_left_alone(server, rest):
+    topic = "_schemas"
+    rest("GET", "/subjects")
+    server.produce(topic, None, key='{"keytype":"NOOP","magic":0}')
+    value = {"subject": "s", "version": 3, "id": 9, "md5": "x", "schema": LONG, "deleted": False, "ts": 1}
+    server.produce(topic, json.dumps(value), key='{"keytype":"SCHEMA","subject":"s","version":3,"magic":1}')
+    for key, other in (("x", "y"), ("[]", "1"), ('{"keytype":"SCHEMA"}', "{}"), ('{"keytype":"MODE"}', "[]")):
+        server.produce(topic, other, key=key)
+    (extension,) = server.server.extensions
+    extension.clear()
+    assert rest("GET", "/subjects/s/versions/3")[1]["id"] == 9
+    assert rest.register("t", '"int"')[1]["id"] == 10
+
+
+def test_what_the_topic_does_not_take_is_an_error(server, rest):
+    rest.register("s", TWO)
+    server.admin.delete_topics("_schemas")
+    assert rest.register("s", SPARE)[1]["error_code"] == 50001
+    assert rest("GET", "/subjects") == (200, [])
+
+
+def test_limits():
+    settings = [f"schema_registry.{each}" for each in ("max_schemas=3", "max_subjects=2", "max_schema_bytes=1024")]
+    with EmbeddedServer(['server.extensions=["schema_registry"]', *settings]) as server:
+        rest = Rest(server.schema_registry_url)
+        assert rest.register("a", TWO)[0] == rest.register("b", TWO)[0] == 200
+        assert "2 subjects at most" in rest.register("c", TWO)[1]["message"]
+        assert rest.register("a", SPARE)[0] == 200
+        assert "3 schemas at most" in rest.register("b", SPARE)[1]["message"]
+        assert rest.register("a", TWO)[0] == 200
+        assert rest.register("a", json.dumps({**TWO, "doc": "x" * 1024}))[1]["error_code"] == 42209
+        for subject in "abc":
+            last = rest("PUT", f"/config/{subject}", {"compatibility": "NONE"})
+        assert "settings of 2 subjects at most" in last[1]["message"]
+
+
+def test_wrong_settings_are_refused():
+    for wrong in ("bind=nowhere", "compatibility=SIDEWAYS", "max_schemas=0"):
+        with pytest.raises(ConfigError, match=wrong.partition("=")[0]):
+            EmbeddedServer(['server.extensions=["schema_registry"]', f"schema_registry.{wrong}"])
+
+
+def test_a_server_without_it_has_no_url():
+    with EmbeddedServer() as server, pytest.raises(LookupError, match="schema_registry=True"):
+        server.schema_registry_url  # noqa: B018
+
+
+def test_the_control_api_resets_it():
+    with EmbeddedServer(['server.extensions=["control"]', "control.token=t"], schema_registry=True) as server:
+        rest = Rest(server.schema_registry_url)
+        rest.register("s", TWO)
+        control = next(each for each in server.server.extensions if "klamm_control" in type(each).__module__)
+        assert Rest(control.url).raw("POST", "/reset", b"", {"Authorization": "Bearer t"})[0] == 200
+        assert rest("GET", "/subjects") == (200, [])
+
+
+def test_many_clients_register_at_once(rest):
+    answers = []
+
+    def register(number):
+        answers.extend(rest.register(f"s{each}", LONG)[1]["id"] for each in (number, "shared"))
+
+    threads = [threading.Thread(target=register, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [1] * 16
+    assert len(rest("GET", "/subjects")[1]) == 9
+
+
+def test_clients_that_send_nothing_hold_up_no_others(rest):
+    silent = [http.client.HTTPConnection(rest.host, timeout=60) for _ in range(20)]
+    try:
+        for each in silent:
+            each.connect()
+        assert rest("GET", "/subjects") == (200, [])
+    finally:
+        for each in silent:
+            each.close()
+
+
+def test_the_ready_file_names_it(server):
+    (extension,) = server.server.extensions
+    assert extension.ready_file_entries() == {"schema_registry": server.schema_registry_url}
+    assert extension.describe() == server.schema_registry_url
+
+
+def test_references_that_nest_deeply_are_refused(server, rest):
+    rest("GET", "/subjects")
+    for number in range(401):
+        named, fields = [], []
+        if number:
+            named = [{"name": f"R{number - 1}", "subject": f"r{number - 1}", "version": 1}]
+            fields = [{"name": "f", "type": f"R{number - 1}"}]
+        text = json.dumps({"type": "record", "name": f"R{number}", "fields": fields})
+        value = {"subject": f"r{number}", "version": 1, "id": number, "references": named, "schema": text}
+        key = {"keytype": "SCHEMA", "subject": f"r{number}", "version": 1, "magic": 1}
+        server.produce("_schemas", json.dumps(value), key=json.dumps(key))
+    (extension,) = server.server.extensions
+    extension.clear()
+    status, answer = rest("GET", "/subjects/r400/versions/1?format=resolved")
+    assert (status, answer["error_code"]) == (422, 42201)
+    assert rest("GET", "/subjects/r400/versions") == (200, [1])
