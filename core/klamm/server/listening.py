@@ -125,6 +125,12 @@ def _listen_unix(host: str, settings: ListenerSettings) -> ListeningSocket:
     return listening
 
 
+def prepare(sock: socket.socket, settings: ListenerSettings) -> None:
+    """Give a bound socket the options of a listener, and listen. Raises OSError if it is not a socket that can."""
+    _set_buffers(sock, settings)
+    sock.listen(settings.backlog)
+
+
 def _set_buffers(sock: socket.socket, settings: ListenerSettings) -> None:
     if settings.socket_receive_buffer_bytes > 0:
         # TCP negotiates the window scale in the handshake, so the listening socket must have it.

@@ -65,7 +65,8 @@ class SocketServer:
     Start, after Kafka's two phases: bind every listener, open the handler sets, start the processors, accept.
     `temporary` is an existing data directory for a plan that names none; it is deleted with the server. `inherited` is
     set in a worker process, which binds nothing. With `tune_interpreter`, for a process that belongs to the server, the
-    switch interval and the thresholds of the garbage collector change while large requests run.
+    switch interval and the thresholds of the garbage collector change while large requests run. `sockets` are those
+    that a service manager has bound, by listener.
     """
 
     def __init__(
@@ -76,13 +77,14 @@ class SocketServer:
         temporary: Path | None = None,
         inherited: Inherited | None = None,
         tune_interpreter: bool = False,
+        sockets: Mapping[str, tuple[ListeningSocket, ...]] | None = None,
     ) -> None:
         self.plan = plan
         self.clock = clock or SystemClock()
         self.scheduler = Scheduler(self.clock)
         self.services = ServerServices(self.clock, self.scheduler)
         self._tune_interpreter = tune_interpreter
-        self._sockets: Mapping[str, tuple[ListeningSocket, ...]] = {}
+        self._sockets = sockets or {}
         self._turns: AcceptTurns | None = None
         if inherited is not None:
             self.services.worker = inherited.share
@@ -353,6 +355,12 @@ class SocketServer:
         problems += self._parts.reload()
         self.services.emit_admin_event("config_reloaded", "; ".join(problems), failed=bool(problems))
         return problems
+
+    def longest_turn_ms(self) -> float:
+        """Return for how long the slowest processor has not looked for something to do; 0 while the server stops."""
+        now_ns = self.clock.monotonic_ns()
+        turns_ns = [processor.turn_ns for listener in self.listeners for processor in listener.all_processors]
+        return 0.0 if self._stopped or not turns_ns else (now_ns - min(turns_ns)) / 1e6
 
     def addresses(self) -> dict[str, str]:
         """The bound address of each listener."""

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Final, Protocol, TypedDict
 
 from klamm.runtime.files import check_replaceable, replace_file
 from klamm.runtime.platform.processes import raise_descriptor_limit, wait_for_signal
+from klamm.server.activation import passed_sockets
 from klamm.server.server import SocketServer, StartError
+from klamm.server.service_manager import ServiceManager
 from klamm.shared.version import __version__
 
 if TYPE_CHECKING:
@@ -67,8 +69,9 @@ def run(
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), note)
-    server = SocketServer(plan, clock=clock, tune_interpreter=True)
+    manager = ServiceManager()
     try:
+        server = SocketServer(plan, clock=clock, tune_interpreter=True, sockets=passed_sockets(plan))
         with no_collections():
             server.start()
     except StartError as error:
@@ -77,21 +80,40 @@ def run(
     print(banner(server, (time.monotonic_ns() - started_ns) / 1e6), flush=True)
     if ready_file is not None:
         write_ready_file(ready_file, server.addresses(), ready_file_entries(server))
+    report_to(manager, server)
     while True:
         wait_for_signal(wanted)
         wanted.clear()
         while signals:
             received = signals.pop(0)
             if received.name == "SIGHUP":
+                manager.reloading()
                 for line in reload(server, reload_plan):
                     print(f"klamm: {line}", flush=True)
+                manager.ready("serving")
                 continue
             print(f"klamm: {received.name}: stopping", flush=True)
+            manager.stopping()
             if ready_file is not None:
                 with contextlib.suppress(OSError):
                     ready_file.unlink()
             server.stop()
             return 0
+
+
+def report_to(manager: ServiceManager, server: SocketServer) -> None:
+    """Notify the service manager that the server is ready, and from now on that its processors do their work."""
+    manager.ready("serving")
+    watchdog_ms = manager.watchdog_ms
+    if watchdog_ms is None:
+        return
+
+    def look() -> None:
+        if server.longest_turn_ms() < watchdog_ms:
+            manager.alive()
+
+    look()
+    server.scheduler.every(watchdog_ms / 2, look)
 
 
 @contextlib.contextmanager

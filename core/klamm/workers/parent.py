@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm.logs.output import log_file_descriptors
 from klamm.runtime.clock import SystemClock
 from klamm.runtime.platform.processes import raise_descriptor_limit
+from klamm.server.activation import passed_sockets
 from klamm.server.listening import BindError, ListeningSocket, bind_all
 from klamm.server.parts import StartError
+from klamm.server.service_manager import ServiceManager
 from klamm.server.serving import (
     RELOAD_DONE,
     at_next_start,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.workers")
 
 _EXIT_USAGE: Final = 2
+_SERVING: Final = "serving"
 _SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGHUP", "SIGCHLD")
 
 
@@ -83,6 +86,8 @@ class Parent:
         self._started_ns = time.monotonic_ns()
         self._clock = SystemClock()
         self._selector = selectors.DefaultSelector()
+        self._manager = ServiceManager()
+        self._alive_due_ns: int | None = None if self._manager.watchdog_ms is None else 0
         self._count = plan.server.worker_count
         self._supervisor = Supervisor(self._count, self, self._clock, plan.server.shutdown_deadline_ms)
         self._once = OnceParts(plan, self._clock, self._supervisor, lambda: self._processes.refresh())
@@ -105,8 +110,10 @@ class Parent:
         """Bind every listener, and open the extensions that run once. Raises BindError, StartError."""
         opened.callback(self._selector.close)
         opened.callback(self._close_sockets)
+        self._sockets.update(passed_sockets(self.plan))
         for listener in self.plan.listeners:
-            self._sockets[listener.name] = bind_all(listener, self.plan.more_ports(listener.api_set))
+            if listener.name not in self._sockets:
+                self._sockets[listener.name] = bind_all(listener, self.plan.more_ports(listener.api_set))
         if self.plan.server.data_dir is None:
             self._temporary = Path(tempfile.mkdtemp(prefix="klamm-"))
             opened.callback(shutil.rmtree, self._temporary, ignore_errors=True)
@@ -139,11 +146,19 @@ class Parent:
                 self._processes.reap()
                 self._supervisor.due()
                 self._reloading.due()
+                self._report_alive()
             signal.set_wakeup_fd(-1)
         return self._supervisor.exit_code
 
+    def _report_alive(self) -> None:
+        """Keep the watchdog from acting; the supervisor itself replaces workers that end."""
+        now_ns = self._clock.monotonic_ns()
+        if self._manager.watchdog_ms is not None and self._alive_due_ns is not None and now_ns >= self._alive_due_ns:
+            self._manager.alive()
+            self._alive_due_ns = now_ns + self._manager.watchdog_ms * 500_000
+
     def _timeout_s(self) -> float | None:
-        moments = self._supervisor.next_due_ns(), self._reloading.next_due_ns()
+        moments = self._supervisor.next_due_ns(), self._reloading.next_due_ns(), self._alive_due_ns
         due_ns = min((moment for moment in moments if moment is not None), default=None)
         return None if due_ns is None else max(0.0, (due_ns - self._clock.monotonic_ns()) / 1e9)
 
@@ -152,6 +167,7 @@ class Parent:
             self._reload()
         elif received in (signal.SIGTERM, signal.SIGINT) and not self._supervisor.stopping:
             self.say(f"{received.name}: stopping")
+            self._manager.stopping()
             self._remove_ready_file()
             self._once.stopping()
             self._close_sockets()
@@ -227,6 +243,7 @@ class Parent:
         print(start_message(self.plan, details, milliseconds), flush=True)  # type: ignore[arg-type]
         if self._ready_file is not None:
             write_ready_file(self._ready_file, self._details["addresses"], ready_file_entries(self._once))
+        self._manager.ready(_SERVING)
         if self._reload_again:
             self._reload_again = False
             self._reload()
@@ -249,11 +266,13 @@ class Parent:
         if self._reloading.under_way or not self._supervisor.served or self._supervisor.stopping:
             self._reload_again = True
             return
+        self._manager.reloading()
         if self._reload_plan is not None:
             try:
                 self._new_plan = self._reload_plan()
             except Exception as error:
                 self.say(nothing_changed(error))
+                self._manager.ready(_SERVING)
                 return
             for line in self._once.reconfigure(self._new_plan):
                 self.say(line)
@@ -291,6 +310,7 @@ class Parent:
             self._plan_is_older = False
         self._new_plan = None
         self.say(RELOAD_DONE)
+        self._manager.ready(_SERVING)
         if self._reload_again:
             self._reload_again = False
             self._reload()

@@ -57,6 +57,9 @@ COMMANDS = {
     "spark=": "needs a cluster of Spark: tests/spark/test_cluster.py",
     '"$spark': "the same",
     "aws": "needs an account",
+    "python3 -m venv": "needs root",
+    "useradd": "the same",
+    "systemctl": "the same; tests/contract/test_service_manager.py does what systemd does",
     "podman": "needs an engine: tests/unit/packaging/test_container.py reads its files",
 }
 """What runs the commands of the documents, or why nothing does, by their beginnings."""

@@ -1,0 +1,58 @@
+"""Listening sockets that a service manager has bound, as systemd passes them: `man sd_listen_fds`.
+
+They stay open while the server restarts, so the system queues connections, and no client is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, Final
+
+from klamm.api.context import Address
+from klamm.server.listening import ListeningSocket, prepare
+from klamm.server.parts import StartError
+from klamm.shared.addresses import UNIX_PREFIX
+
+if TYPE_CHECKING:
+    from klamm.config.plan import ServerPlan
+
+_FIRST_DESCRIPTOR: Final = 3
+_VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
+
+
+def passed_sockets(
+    plan: ServerPlan, environment: MutableMapping[str, str] = os.environ
+) -> Mapping[str, tuple[ListeningSocket, ...]]:
+    """Return the sockets that were passed to this process, by listener; the variables are removed.
+
+    The name of a socket (`FileDescriptorName=`) is that of its listener. Raises StartError if a name is no listener,
+    or a listener gets too few or too many sockets.
+    """
+    pid, count, names = (environment.pop(name, "") for name in _VARIABLES)
+    if pid != str(os.getpid()):
+        return {}
+    passed: dict[str, list[socket.socket]] = {}
+    for number, name in zip(range(int(count)), names.split(":"), strict=True):
+        passed.setdefault(name, []).append(socket.socket(fileno=_FIRST_DESCRIPTOR + number))
+    listeners = {listener.name: listener for listener in plan.listeners}
+    found = {}
+    for name, sockets in passed.items():
+        listener = listeners.get(name)
+        if listener is None:
+            raise StartError(f'a passed socket is named "{name}", but the listeners are {", ".join(listeners)}')
+        ports = 1 + len(plan.more_ports(listener.api_set))
+        if len(sockets) != ports:
+            raise StartError(f"listener {name}: {len(sockets)} sockets were passed, but it has {ports} ports")
+        for each in sockets:
+            # The service manager may have made them inheritable.
+            each.set_inheritable(False)
+            prepare(each, listener.settings)
+        found[name] = tuple(ListeningSocket(each, _bound(each)) for each in sockets)
+    return found
+
+
+def _bound(sock: socket.socket) -> Address:
+    name = sock.getsockname()
+    return Address(f"{UNIX_PREFIX}{name}", 0) if isinstance(name, str) else Address(name[0], name[1])
