@@ -7,7 +7,8 @@ import contextlib
 import importlib
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from klamm.api.contracts import command_problem
 from klamm.api.provider import ProviderKind
@@ -20,11 +21,10 @@ from klamm.shared.version import __version__
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 128 + signal.SIGINT
-OWN_COMMANDS = ("serve", "check", "doctor", "init", "plugins", "verify-history")
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser for klamm's own subcommands."""
+def parser(only: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser for klamm's own subcommands, or for one alone: a server starts sooner without the others."""
     top = CommandParser(
         prog="klamm",
         description="A server framework for the Kafka wire protocol.",
@@ -47,37 +47,13 @@ def parser() -> argparse.ArgumentParser:
     settings.add_argument(
         "--log-level", metavar="LEVEL", type=str.upper, choices=LOG_LEVELS, help="DEBUG, INFO, WARNING or ERROR"
     )
-
-    _add_serve(commands.add_parser("serve", parents=[common, settings], help="start a server"))
-    check = commands.add_parser(
-        "check", parents=[common, settings], help="report all problems of a file, without binding"
-    )
-    check.add_argument("--strict", action="store_true", help="end with exit code 1 if there is a warning")
-    commands.add_parser(
-        "doctor",
-        parents=[common, settings],
-        help="show the address that each listener gives to clients, and check what it depends on; does not listen",
-    )
-    init = commands.add_parser("init", parents=[common], help="write a commented starter file")
-    init.add_argument("file", metavar="FILE", nargs="?", default="klamm.toml", help="default: klamm.toml")
-    plugins = commands.add_parser(
-        "plugins",
-        parents=[common, settings],
-        help="list the parts of all plugins; `plugins new NAME` writes a package to start from",
-    )
-    plugins.add_argument("--json", action="store_true", help="as JSON")
-    plugins.add_argument("--settings", action="store_true", help="with their settings and defaults")
-    _add_verify_history(
-        commands.add_parser(
-            "verify-history",
-            parents=[common],
-            help="what a recorded history of clients shows that a broker must not do",
-        )
-    )
+    for name in OWN_COMMANDS if only is None else (only,):
+        _ADDED_BY[name](commands, common, settings)
     return top
 
 
-def _add_serve(serve: argparse.ArgumentParser) -> None:
+def _add_serve(commands: Any, *parents: argparse.ArgumentParser) -> None:
+    serve = commands.add_parser("serve", parents=parents, help="start a server")
     serve.add_argument(
         "--as-version",
         metavar="RELEASE",
@@ -98,7 +74,38 @@ def _add_serve(serve: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_verify_history(verify: argparse.ArgumentParser) -> None:
+def _add_check(commands: Any, *parents: argparse.ArgumentParser) -> None:
+    check = commands.add_parser("check", parents=parents, help="report all problems of a file, without binding")
+    check.add_argument("--strict", action="store_true", help="end with exit code 1 if there is a warning")
+
+
+def _add_doctor(commands: Any, *parents: argparse.ArgumentParser) -> None:
+    commands.add_parser(
+        "doctor",
+        parents=parents,
+        help="show the address that each listener gives to clients, and check what it depends on; does not listen",
+    )
+
+
+def _add_init(commands: Any, common: argparse.ArgumentParser, _settings: argparse.ArgumentParser) -> None:
+    init = commands.add_parser("init", parents=[common], help="write a commented starter file")
+    init.add_argument("file", metavar="FILE", nargs="?", default="klamm.toml", help="default: klamm.toml")
+
+
+def _add_plugins(commands: Any, *parents: argparse.ArgumentParser) -> None:
+    plugins = commands.add_parser(
+        "plugins",
+        parents=parents,
+        help="list the parts of all plugins; `plugins new NAME` writes a package to start from",
+    )
+    plugins.add_argument("--json", action="store_true", help="as JSON")
+    plugins.add_argument("--settings", action="store_true", help="with their settings and defaults")
+
+
+def _add_verify_history(commands: Any, common: argparse.ArgumentParser, _settings: argparse.ArgumentParser) -> None:
+    verify = commands.add_parser(
+        "verify-history", parents=[common], help="what a recorded history of clients shows that a broker must not do"
+    )
     verify.add_argument(
         "history", metavar="FILE", help="JSON lines, as klamm.testing.histories writes them; - for stdin"
     )
@@ -111,6 +118,17 @@ def _add_verify_history(verify: argparse.ArgumentParser) -> None:
     )
 
 
+_ADDED_BY: Final[dict[str, Callable[[Any, argparse.ArgumentParser, argparse.ArgumentParser], None]]] = {
+    "serve": _add_serve,
+    "check": _add_check,
+    "doctor": _add_doctor,
+    "init": _add_init,
+    "plugins": _add_plugins,
+    "verify-history": _add_verify_history,
+}
+OWN_COMMANDS: Final = tuple(_ADDED_BY)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `klamm`; returns the exit code.
 
@@ -118,9 +136,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        top = parser()
         if given and not given[0].startswith("-") and given[0] not in OWN_COMMANDS:
             return _plugin_command(given)
+        top = parser(given[0] if given and given[0] in OWN_COMMANDS else None)
         if given[:2] == ["plugins", "new"]:
             from klamm.cli.new_plugin import run as write_package
 

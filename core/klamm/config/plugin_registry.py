@@ -48,6 +48,12 @@ class PluginError(Exception):
     """A provider cannot be used: it is unknown, ambiguous, blocked or broken."""
 
 
+class _PluginManager(pluggy.PluginManager):
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
+        # Most names of a plugin's module are not those of hooks.
+        return super().parse_hookimpl_opts(plugin, name) if name.startswith("klamm_") else None
+
+
 class PluginRegistry:
     """All providers of all installed plugins.
 
@@ -65,7 +71,7 @@ class PluginRegistry:
         entry_points: Iterable[EntryPoint] | None = None,
     ) -> None:
         self._environment = os.environ if environment is None else environment
-        self._manager = pluggy.PluginManager("klamm")
+        self._manager = _PluginManager("klamm")
         self._manager.add_hookspecs(hookspecs)
         self._sources: dict[str, Source] = {}
         self._found: dict[ProviderKind, list[Found]] = {}

@@ -90,9 +90,10 @@ def listen(host: str, port: int, settings: ListenerSettings) -> ListeningSocket:
     """Bind and listen. Raises OSError."""
     if host.startswith(UNIX_PREFIX):
         return _listen_unix(host, settings)
-    family, _, _, _, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
-        0
-    ]
+    # For a str, Python loads the tables of international names.
+    name = host.encode("ascii") if host.isascii() else host
+    found = socket.getaddrinfo(name or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, address = found[0]
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         forbid_sharing(sock)

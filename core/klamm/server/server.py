@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import tempfile
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -221,6 +220,9 @@ class SocketServer:
     def _prepare_data_dir(self) -> None:
         if self.plan.server.data_dir is None:
             if self._temporary is None:
+                # Servers with data of their own start faster without.
+                import tempfile
+
                 self._temporary = Path(tempfile.mkdtemp(prefix="klamm-"))
             self.data_dir = self._temporary
             return

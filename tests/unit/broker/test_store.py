@@ -368,3 +368,48 @@ def test_a_submitted_write_is_synced_on_request(path: Path, by_default: bool, sy
     store.commit_pending()
     store.close()
     assert store.synced == [by_default if sync is None else sync]
+
+
+def test_a_new_file_is_what_the_steps_of_the_schema_make(tmp_path):
+    """SQLite makes the file that is there already, and empty, step by step."""
+    (tmp_path / "steps").touch()
+    found = []
+    for name in ("new", "steps"):
+        store = Store(tmp_path / name)
+        store.open()
+        (mode,) = {each.stat().st_mode & 0o777 for each in tmp_path.glob(f"{name}*") if name == "new"} or {0o600}
+        found.append(
+            {
+                "mode": mode,
+                "schema": store.read("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name"),
+                "rows": sum(
+                    store.read(f'SELECT count(*) FROM "{table}"')[0][0]
+                    for (table,) in store.read("SELECT name FROM sqlite_master WHERE type = 'table'")
+                ),
+            }
+            | {pragma: store.read(f"PRAGMA {pragma}") for pragma in PRAGMAS}
+        )
+        store.close()
+    assert found[0] == found[1]
+    assert found[0]["journal_mode"] == [("wal",)]
+    assert found[0]["integrity_check"] == [("ok",)]
+
+
+PRAGMAS = ("user_version", "auto_vacuum", "journal_mode", "page_size", "encoding", "integrity_check", "synchronous")
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-journal"])
+def test_what_is_left_of_an_older_file_never_gets_into_a_new_one(tmp_path, suffix):
+    """The file is gone, and what SQLite had beside it is not."""
+    store = Store(tmp_path / "store")
+    store.open()
+    store.exclusively(lambda connection: connection.execute("INSERT INTO internal_topics (name) VALUES ('old')"))
+    kept = (tmp_path / "store-wal").read_bytes()
+    store.close()
+    (tmp_path / "store").unlink()
+    (tmp_path / f"store{suffix}").write_bytes(kept)
+    store = Store(tmp_path / "store")
+    store.open()
+    assert store.read("SELECT * FROM internal_topics") == []
+    assert store.read("PRAGMA integrity_check") == [("ok",)]
+    store.close()

@@ -7,9 +7,9 @@ import klamm.dispatch
 import klamm.sasl
 from klamm import ApiSet, ConnectionGate, Provider, RequestFilter, RequestObserver, bind_handlers, handles, hookimpl
 from klamm.acl import Authorizer
-from klamm.api.contracts import contract_of, contract_problem
+from klamm.api.contracts import command_problem, contract_of, contract_problem
 from klamm.api.provider import ProviderKind
-from klamm.config.plugin_registry import PluginError
+from klamm.config.plugin_registry import PluginError, PluginRegistry, load_factory
 from klamm.testing import EmbeddedServer
 from klamm.wire.messages import metadata
 
@@ -230,6 +230,29 @@ def test_every_kind_of_part_has_a_contract_that_is_public(kind):
     namespaces = (klamm, klamm.acl, klamm.dispatch, klamm.sasl)
     assert any(vars(namespace).get(contract.__name__) is contract for namespace in namespaces)
     assert contract_problem(contract, contract) is None or contract.__abstractmethods__
+
+
+OWN = [
+    (kind, one)
+    for kind in ProviderKind
+    for one in PluginRegistry(environment={"KLAMM_LOAD_PLUGINS": ""}).providers(kind)
+]
+
+
+@pytest.mark.parametrize(("kind", "found"), OWN, ids=lambda one: getattr(one, "name", None) or one.provider.name)
+def test_klamms_own_parts_fit_their_contracts(kind, found):
+    """A start does not check these."""
+    assert found.source.distribution == "klamm"
+    if found.provider.name == "GSSAPI":
+        pytest.importorskip("gssapi", reason="of an extra")
+    factory = load_factory(found)
+    contract = contract_of(kind)
+    if contract is None:
+        assert command_problem(factory) is None
+    elif isinstance(factory, type):
+        assert contract_problem(factory, contract) is None
+    else:
+        assert callable(factory)
 
 
 class Plugin:

@@ -24,7 +24,9 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from klamm import ErrorCode, KafkaError
+from klamm.runtime import replace_file
 from klamm_broker.storage.migrations import MIGRATIONS
+from klamm_broker.storage.new_database import INCREMENTAL, new_database
 
 log = logging.getLogger("klamm.broker.store")
 
@@ -42,7 +44,7 @@ _MAX_FREE_PAGES = 1024
 """Number of free pages that the file keeps for later writes; others are returned to the file system."""
 _PAGES_PER_STEP = 256
 _MAX_IDLE_WAL_BYTES = 16 * 1_048_576
-_INCREMENTAL = 2
+_SUFFIXES = ("", "-wal", "-journal")
 
 
 class StoreError(KafkaError):
@@ -100,7 +102,10 @@ class Store:
         """
         # It contains credentials; SQLite gives its further files the same mode. SQLite reports errors.
         with contextlib.suppress(OSError):
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            if any(os.path.lexists(f"{self.path}{suffix}") for suffix in _SUFFIXES):
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            else:
+                replace_file(self.path, new_database(), 0o600, sync=not self.is_temporary)
         try:
             connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
@@ -338,9 +343,9 @@ def _nothing() -> None:
 def _keep_small(connection: sqlite3.Connection) -> None:
     """Make the file return free space. The file of an older klamm is rewritten once for that."""
     (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
-    if mode == _INCREMENTAL:
+    if mode == INCREMENTAL:
         return
-    connection.execute(f"PRAGMA auto_vacuum={_INCREMENTAL}")
+    connection.execute(f"PRAGMA auto_vacuum={INCREMENTAL}")
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     if pages:
         try:
