@@ -279,10 +279,51 @@ def test_only_so_many_clients_are_named(start):
     for number, client in enumerate(clients):
         for _ in range(number + 1):
             client.call(MetadataRequest(topics=None), 12)
-    seen = [key for key in scrape(server) if key[0] == "klamm_client_requests_total"]
-    assert [key[1] for key in seen] == ["client_id=client-3", "client_id=client-2"]
+    for name in ("requests_total", "processorseconds_total", "heldbytes"):
+        assert len([key for key in scrape(server) if key[0] == f"klamm_client_{name}"]) == 2
     for client in clients:
         client.close()
+
+
+def test_the_client_that_uses_most_time_is_named_though_another_sends_more(start):
+    server = start("server.metrics_max_clients=1")
+    handlers = server.api_set("trying")
+    with (
+        RawClient(server.address(), client_id="heavy") as heavy,
+        RawClient(server.address(), client_id="light") as light,
+    ):
+        heavy.send(HeartbeatRequest(group_id="block"), 4)
+        assert handlers.arrived.acquire(timeout=60)
+        for _ in range(50):
+            light.call(MetadataRequest(topics=None), 12)
+        busy_s = metric(server, "klamm:type=RequestHandlerPool,name=BusySeconds")[()]
+        handlers.release.set()
+        heavy.receive_frame()
+        (key, handler_s) = only(scrape(server), "klamm_client_handlerseconds_total")
+        assert key[1] == "client_id=heavy"
+        assert handler_s >= busy_s > 0
+    # The time stays in the sums when the connection is closed.
+    closed = "kafka.server:type=socket-server-metrics,name=connection-close-total"
+    assert eventually(lambda: metric(server, closed) == {(("listener", "default"),): 2})
+    (key, still_s) = only(scrape(server), "klamm_client_handlerseconds_total")
+    assert key[1] == "client_id=heavy"
+    assert still_s == handler_s
+
+
+def only(seen, name):
+    """The one sample of a name."""
+    (found,) = [(key, value) for key, value in seen.items() if key[0] == name]
+    return found
+
+
+def test_the_time_of_a_processor_is_that_of_its_clients(start):
+    server = start()
+    with RawClient(server.address()) as client:
+        for _ in range(200):
+            client.call(MetadataRequest(topics=None), 12)
+        clients_s = only(scrape(server), "klamm_client_processorseconds_total")[1]
+        processors_s = sum(metric(server, "klamm:type=Processor,name=BusySeconds").values())
+    assert 0 < clients_s < processors_s
 
 
 def test_refused_connections_are_counted_by_reason(start):

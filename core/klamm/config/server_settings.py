@@ -112,7 +112,9 @@ class ServerSettings:
         True,
         doc="Count requests and time their stages. Metrics that cost nothing until they are read are always available.",
     )
-    metrics_max_clients: int = setting(20, doc="Number of clients in metrics: those with the most requests.", minimum=0)
+    metrics_max_clients: int = setting(
+        20, doc="Number of clients in metrics: those that used the most time.", minimum=0
+    )
     as_version: str | None = setting(
         None,
         doc="Serve only the APIs and versions of this release of Apache Kafka, and report its features: for tests "

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from klamm.api.context import ConnectionContext
+from klamm.metrics.client_usage import ClosedConnectionUsage
 from klamm.metrics.metrics_registry import Counter, Labels
 
 NAME: Final = "klamm:type=Listener,name=ConnectionFailures"
@@ -27,6 +28,7 @@ class ConnectionCounts:
         self.reauthenticated = Counter()
         self.failed_reauthentication = Counter()
         self.expired = Counter()
+        self.usage = ClosedConnectionUsage()
         self._ended: dict[str, Counter] = {}
 
     def note_closed(self, connection: ConnectionContext) -> None:

@@ -51,7 +51,8 @@ class Acceptor:
     With one processor that loop is the processor's reactor, with several it is an `AcceptorThread`, because passing the
     interpreter between threads costs more than accepting. Where Kafka's acceptor waits, this one pauses: for a gate's
     Delay, a lack of descriptors, or full queues of new connections at the processors (KIP-402). Until `paused_until_ns`
-    it accepts nothing, and peers wait in the system's backlog. `blocked_ns_until` counts the pauses.
+    it accepts nothing, and peers wait in the system's backlog. `blocked_ns_until` counts the pauses, `busy_ns` the time
+    of accepting.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Acceptor:
         self.paused_until_ns = 0
         self._paused_since_ns = 0
         self._blocked_ns = 0
+        self.busy_ns = 0
         self._resume_requested = False
         self._turns = runtime.turns
         self._gave_way = False
@@ -132,16 +134,22 @@ class Acceptor:
         with self._accepting:
             if not self._may_go_on():
                 return
+            start_ns = self._clock.monotonic_ns()
             for _ in range(limit):
-                if self.stopping:
-                    return
-                held, self._held = self._held, None
-                if held is None:
-                    if self._turns is not None and self._gives_way(self._turns):
-                        return
-                    held = self._accept()
-                if held is None or not self._admit_or_close(held):
-                    return
+                if self.stopping or not self._accept_one():
+                    break
+            self.busy_ns += self._clock.monotonic_ns() - start_ns
+
+    def _accept_one(self) -> bool:
+        """Accept a connection, or try again for the one that is held; return False if no further one can be accepted
+        now.
+        """
+        held, self._held = self._held, None
+        if held is None:
+            if self._turns is not None and self._gives_way(self._turns):
+                return False
+            held = self._accept()
+        return held is not None and self._admit_or_close(held)
 
     def _may_go_on(self) -> bool:
         if not self.paused_until_ns:

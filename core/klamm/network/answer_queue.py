@@ -53,6 +53,12 @@ class AnswerQueue:
         return len(self.pending) >= MAX_PENDING or self._bytes >= MAX_PENDING_BYTES
 
     @property
+    def held_bytes(self) -> int:
+        """Return the bytes of requests that wait for their answers, and of answers that wait for their turn."""
+        results = [request.result for request in tuple(self.delivered)]
+        return self._bytes + sum(total_bytes(result) for result in results if isinstance(result, list))
+
+    @property
     def holds_back(self) -> bool:
         """Return True if no further answer may be read, because a streamed answer or many bytes wait for their turn.
 

@@ -35,8 +35,6 @@ class BalancedProcessor(Protocol):
 
     def turn_age_ns(self, now_ns: int) -> int: ...
 
-    def measure(self) -> None: ...
-
     def migrate(self, channel: KafkaChannel, target: Any) -> None: ...
 
 
@@ -113,8 +111,6 @@ class LoadBalancer:
                 source.migrate(channel, target)
 
     def _begin(self, processors: Sequence[BalancedProcessor], now_ns: int) -> None:
-        for processor in processors:
-            processor.measure()
         self._measured, self._measured_ns = processors, now_ns
         self._idle_ns = {processor: processor.idle_ns_until(now_ns) for processor in processors}
         self._seen = {channel: _counters(channel) for processor in processors for channel in processor.channels}

@@ -123,8 +123,9 @@ class KafkaChannel:
     `send` holds. `accepted_from` is the peer as the gates saw it; until `admitted`, only the header of a proxy is read.
     Requests are taken from `receive.frames` only while `can_process`, so answers keep their order. `migrating` is True
     if the channel moves to another processor at its next quiet point. `last_bytes` are sent at the end of FINISHING.
-    `requests` counts started requests. `busy_ns` and `network_ns` are the processor time that it has used, and the part
-    of it spent on reading and writing since the last request; both are counted only if they are needed.
+    `requests` counts started requests. `busy_ns` is the time of its processor's thread that it has used, `network_ns`
+    the part of it spent on reading and writing since the last request, counted only for throttles. `handler_ns` is the
+    time of handler threads that its answered requests have used.
     """
 
     __slots__ = (
@@ -138,6 +139,7 @@ class KafkaChannel:
         "connection",
         "descriptor",
         "gates",
+        "handler_ns",
         "in_flight",
         "interest",
         "last_active_ns",
@@ -190,7 +192,7 @@ class KafkaChannel:
         self.last_bytes = b""
         self.waiting_for_turn = False
         self.migrating = False
-        self.busy_ns = 0
+        self.busy_ns = self.handler_ns = 0
 
     @property
     def can_process(self) -> bool:
@@ -229,6 +231,15 @@ class KafkaChannel:
             or self.mute_state is MuteState.MUTED
             or (self.answers is not None and bool(self.answers.pending))
         )
+
+    @property
+    def held_bytes(self) -> int:
+        """Return the bytes of requests and answers that it holds in memory. May be called from any thread."""
+        send, answers, request = self.send, self.answers, self.in_flight
+        held_bytes = self.receive.held_bytes + (send.held_bytes if send is not None else 0)
+        if answers is not None:
+            return held_bytes + answers.held_bytes
+        return held_bytes + (request.size_bytes if request is not None else 0)
 
     def admit(self, transport: TransportLayer) -> None:
         """Use this transport from here on: the gates have admitted the client."""

@@ -27,7 +27,7 @@ class ConnectionSetup:
     """Set-up of connections on their processor's thread; other threads call only `listen` and `stop_listening`.
 
     A processor accepts connections itself only if it is the only one of its listener. `wake` wakes the thread,
-    `process_completed` serves channels that became ready.
+    `process_completed` serves channels that became ready. `setup_ns` is the time that the thread has spent on set-up.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class ConnectionSetup:
         self._process_completed = process_completed
         self._connection_index = itertools.count()
         self._configured_last = False
+        self.setup_ns = 0
         self._acceptor: Acceptor | None = None
         self._stopped_listening = threading.Event()
         self._stopped_listening.set()
@@ -105,6 +106,7 @@ class ConnectionSetup:
         self._selector.has_connections = False
         # A few a turn: connected clients must not wait. A channel without a handshake is ready in this turn.
         acceptor.accept_some(_ACCEPTS_A_TURN)
+        self._selector.charge_none()
         self._process_completed()
         self._selector.watch_listening(not acceptor.paused_until_ns)
 
@@ -114,13 +116,17 @@ class ConnectionSetup:
 
     def _set_up_one(self) -> None:
         # One per turn, because a step takes as long as many requests, and connected clients must not wait for new ones.
-        setup = self._selector.setup
+        selector, setup = self._selector, self._selector.setup
+        selector.charge_none()
+        start_ns = selector.charged_until_ns
         self._configured_last = bool(self._inbox.connections) and not (self._configured_last and setup)
         if self._configured_last:
             self._configure(self._inbox.take_connection())
+            selector.charge_none()
         else:
-            setup.next_step()
+            selector.charge(setup.next_step())
             self._process_completed()
+        self.setup_ns += selector.charged_until_ns - start_ns
 
     def _configure(self, new: NewConnection) -> None:
         try:

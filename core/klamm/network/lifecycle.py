@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from klamm.api.observer import RequestOutcome
 from klamm.api.pending import LATER, NO_RESPONSE
+from klamm.metrics.client_usage import client_key
 from klamm.network.admission import release_gates
 from klamm.network.authentication import SESSION_EXPIRED, ChannelAuthentication
 from klamm.network.channel import ChannelState, KafkaChannel, MuteEvent, MuteState, describe
@@ -115,6 +116,7 @@ class ChannelLifecycle:
     def answered(self, request: PendingRequest) -> None:
         """Process the answer of a request that has come back from a handler, a delayed operation or a timer."""
         channel: KafkaChannel = request.channel
+        self._count_handler_time(channel, request)
         if channel.state is _CLOSED or channel.in_flight is not request:
             self._pipeline.drop(request)
             return
@@ -125,6 +127,14 @@ class ChannelLifecycle:
                 self._answer(channel, request)
         except Exception as error:
             self.fail(channel, error)
+
+    def _count_handler_time(self, channel: KafkaChannel, request: PendingRequest) -> None:
+        if request.inline or not request.local_end_ns:
+            return
+        handler_ns = request.local_end_ns - request.handler_start_ns
+        channel.handler_ns += handler_ns
+        if channel.state is _CLOSED:
+            self._counts.usage.add(client_key(channel.connection), 0, handler_ns)
 
     def sent(self, channel: KafkaChannel) -> None:
         """Process the end of a send that had to wait: it is complete, or was lost with its connection."""
@@ -146,6 +156,7 @@ class ChannelLifecycle:
             channel = self.unfinished.popleft()
             channel.waiting_for_turn = False
             self.proceed(channel)
+            self._selector.charge(channel)
 
     # ---- requests
 
@@ -311,6 +322,8 @@ class ChannelLifecycle:
             reason = SESSION_EXPIRED
         if channel.authenticator is not None:
             self._authentication.end_abandoned(channel)
+        # A client that closes after each request counts too.
+        self._selector.charge(channel)
         self._selector.close(channel)
         self._end_sending(channel, RequestOutcome.LOST_AFTER)
         if channel.in_flight is not None:
@@ -319,6 +332,7 @@ class ChannelLifecycle:
             channel.in_flight = None
         release_gates(self._listener, channel.gates, channel.accepted_from)
         self._counts.note_closed(channel.connection)
+        self._counts.usage.add(client_key(channel.connection), channel.busy_ns, channel.handler_ns)
         if channel.transport.session_end:
             self._counts.note_ended(channel.transport.session_end)
         log.debug("%s: closed: %s", describe(channel), reason)

@@ -16,16 +16,18 @@ _VACANT_NS: Final = 50_000_000
 class Claim:
     """The memory that one connection holds for an incomplete request, and its place among the waiting claims.
 
-    `evicted` is True if the pool wants the memory back: the connection must be closed.
+    `evicted` is True if the pool wants the memory back: the connection must be closed. `refused_ns` is the time since
+    which it waits for memory; 0 if it does not.
     """
 
-    __slots__ = ("asked_ns", "evicted", "held_bytes", "lapses")
+    __slots__ = ("asked_ns", "evicted", "held_bytes", "lapses", "refused_ns")
 
     def __init__(self) -> None:
         self.held_bytes = 0
         self.lapses = 0
         self.evicted = False
         self.asked_ns = 0
+        self.refused_ns = 0
 
 
 class MemoryPool:
@@ -68,6 +70,7 @@ class MemoryPool:
         self._vacant_since_ns = 0
         self._lapsed: set[Claim] = set()
         self._evicted: set[Claim] = set()
+        self._refused: set[Claim] = set()
         self._depleted_since_ns: int | None = None
         self._depleted_ns = 0
         self.depletions = 0
@@ -96,6 +99,12 @@ class MemoryPool:
         return self._depleted_ns + (self._clock.monotonic_ns() - since_ns if since_ns is not None else 0)
 
     @property
+    def waiting_since_ns(self) -> list[int]:
+        """Return the times since which requests wait for memory."""
+        with self._lock:
+            return [claim.refused_ns for claim in self._refused]
+
+    @property
     def is_low(self) -> bool:
         """Return True if less than a tenth is free, or partial requests use all that they may: then reads are served in
         random order, and little is read before the size of a request is known.
@@ -116,8 +125,9 @@ class MemoryPool:
             now_ns = self._clock.monotonic_ns()
             fits = size_bytes <= self._available and not self._first_lacks
             if not fits and not self._goes_first(claim, size_bytes, now_ns):
-                self._refuse(now_ns)
+                self._refuse(claim, now_ns)
                 return False
+            self._granted(claim)
             self._available -= size_bytes
             if self._first is claim:
                 self._forget(claim)
@@ -134,9 +144,10 @@ class MemoryPool:
                 granted = min(wanted_bytes, self._partial_limit - self._partial, self._available)
             if granted < at_least:
                 if not self._goes_first(claim, at_least, now_ns):
-                    self._refuse(now_ns)
+                    self._refuse(claim, now_ns)
                     return 0
                 granted = max(at_least, min(wanted_bytes, self._available))
+            self._granted(claim)
             self._available -= granted
             self._partial += granted
             claim.held_bytes += granted
@@ -149,6 +160,7 @@ class MemoryPool:
         with self._lock:
             if self._first_lacks or lacking_bytes > self._available:
                 return 0
+            self._granted(claim)
             self._available -= lacking_bytes
             self._partial += lacking_bytes
             claim.held_bytes += lacking_bytes
@@ -187,6 +199,7 @@ class MemoryPool:
             self._available += claim.held_bytes
             self._partial -= claim.held_bytes
             claim.held_bytes = 0
+            self._granted(claim)
             self._forget(claim)
             if self._depleted_since_ns is not None:
                 self._end_depletion()
@@ -228,8 +241,17 @@ class MemoryPool:
         self.evictions += 1
         return False
 
-    def _refuse(self, now_ns: int) -> None:
-        self.depletions += 1
+    def _granted(self, claim: Claim) -> None:
+        if claim.refused_ns:
+            claim.refused_ns = 0
+            self._refused.discard(claim)
+
+    def _refuse(self, claim: Claim, now_ns: int) -> None:
+        # Once for each request, which asks again and again.
+        if not claim.refused_ns:
+            claim.refused_ns = now_ns
+            self._refused.add(claim)
+            self.depletions += 1
         if self._depleted_since_ns is None:
             self._depleted_since_ns = now_ns
 

@@ -91,6 +91,7 @@ class PipelinedLifecycle(ChannelLifecycle):
     def answered(self, request: PendingRequest) -> None:
         """Process the answer of a request: it is sent after the answers to earlier ones."""
         channel: KafkaChannel = request.channel
+        self._count_handler_time(channel, request)
         answers = channel.answers
         if channel.state is ChannelState.CLOSED or answers is None:
             self._pipeline.drop(request)

@@ -34,6 +34,7 @@ class Processor:
 
     def start(self) -> None:
         """Start the thread."""
+        self.created_ns = self._runtime.clock.monotonic_ns()
         self._thread.start()
 
     @property
@@ -55,6 +56,20 @@ class Processor:
         """The time spent waiting, with the wait it may be in."""
         start_ns = self._reactor.poll_start_ns
         return self._reactor.idle_ns + (max(0, now_ns - start_ns) if start_ns else 0)
+
+    def busy_ns_until(self, now_ns: int) -> int:
+        """Return the time since its start that it has not spent waiting."""
+        return max(0, now_ns - self.created_ns - self.idle_ns_until(now_ns))
+
+    @property
+    def setup_ns(self) -> int:
+        """Return the time spent on setting up connections: handshakes and authentication."""
+        return self._reactor.setup.setup_ns
+
+    @property
+    def connections_in_setup(self) -> int:
+        """Return the number of connections that are new, or in their handshake or authentication."""
+        return len(self.inbox.connections) + len(self._reactor.selector.setup.setting_up)
 
     @property
     def turn_ns(self) -> int:
@@ -102,10 +117,6 @@ class Processor:
     def stop_listening(self) -> None:
         """Stop accepting; the listening socket may be closed afterwards."""
         self._reactor.setup.stop_listening()
-
-    def measure(self) -> None:
-        """Count `busy_ns` of each channel from now on."""
-        self._reactor.balanced = True
 
     def migrate(self, channel: KafkaChannel, target: Processor) -> None:
         """Ask for a channel to be moved to another processor when it is quiet; has no effect if it closes before."""

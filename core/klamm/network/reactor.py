@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from klamm.network.admission import release_gates
@@ -36,8 +35,8 @@ _OFFLINE: Final = "the listener goes offline"
 class Reactor:
     """Runs only on its processor's thread. `inbox` holds items from other threads.
 
-    While `balanced`, the time that each channel uses is measured for the `LoadBalancer`. Requests that had arrived by
-    `served_until_ns` are served; that time does not advance while a channel has more requests than one turn may run.
+    Requests that had arrived by `served_until_ns` are served; that time does not advance while a channel has more
+    requests than one turn may run.
     """
 
     def __init__(self, index: int, runtime: ListenerRuntime) -> None:
@@ -60,7 +59,6 @@ class Reactor:
         )
         self._proxied = self._proxy_admission()
         self._next_look_ns = 0
-        self.balanced = False
         self._draining = False
         self._drain_deadline_ns = self._grace_end_ns = 0
         self.idle_ns = 0
@@ -117,7 +115,6 @@ class Reactor:
     def run_once(self) -> None:
         """Run one turn, in the order of Kafka's `Processor.run`, except that new connections come last."""
         inbox = self.inbox
-        self.selector.timed = self.balanced or bool(self._runtime.context.throttles)
         while inbox.adopted:
             self._adopt(inbox.adopted.popleft())
         if inbox.is_closing_connections:
@@ -136,18 +133,18 @@ class Reactor:
             self._next_look_ns = self.selector.now_ns + _LOOK_EVERY_NS
             self._close_excess_connections()
         if self.lifecycle.unfinished:
+            self.selector.charge_none()
             self.lifecycle.take_turns()
 
     def _process_calls(self) -> None:
+        self.selector.charge_none()
         for _ in range(len(calls := self.inbox.calls)):
             channel, callback, argument = calls.popleft()
-            start_ns = self._clock.monotonic_ns() if self.balanced else 0
             try:
                 callback(argument)
             except Exception as error:
                 self.lifecycle.fail(channel, error)
-            if start_ns:
-                channel.busy_ns += self._clock.monotonic_ns() - start_ns
+            self.selector.charge(channel)
 
     def _poll(self) -> None:
         timeout_s = _POLL_S
@@ -185,11 +182,14 @@ class Reactor:
         selector, lifecycle = self.selector, self.lifecycle
         if selector.completed_receives:
             channels, selector.completed_receives = selector.completed_receives, []
-            if self.balanced:
-                self._advance_measured(channels)
-            else:
-                for channel in channels:
-                    lifecycle.advance(channel)
+            monotonic_ns, start_ns = self._clock.monotonic_ns, selector.charged_until_ns
+            for channel in channels:
+                lifecycle.advance(channel)
+                # `Selector.charge`, inlined: this runs for every request.
+                ended_ns = monotonic_ns()
+                channel.busy_ns += ended_ns - start_ns
+                start_ns = ended_ns
+            selector.charged_until_ns = start_ns
         if selector.completed_sends:
             channels, selector.completed_sends = selector.completed_sends, []
             for channel in channels:
@@ -197,6 +197,7 @@ class Reactor:
                     lifecycle.sent(channel)
                 except Exception as error:
                     lifecycle.fail(channel, error)
+                selector.charge(channel)
         if selector.proxied and self._proxied is not None:
             self._proxied.process()
         if selector.failed_handshakes:
@@ -207,12 +208,6 @@ class Reactor:
             channels, selector.disconnected = selector.disconnected, []
             for channel in channels:
                 lifecycle.close(channel, channel.close_reason)
-
-    def _advance_measured(self, channels: Sequence[KafkaChannel]) -> None:
-        for channel in channels:
-            start_ns = self._clock.monotonic_ns()
-            self.lifecycle.advance(channel)
-            channel.busy_ns += self._clock.monotonic_ns() - start_ns
 
     # ---- connections
 
@@ -225,6 +220,7 @@ class Reactor:
 
     def _close_excess_connections(self) -> None:
         now_ns, expiry, lifecycle = self.selector.now_ns, self.expiry, self.lifecycle
+        self.selector.charge_none()
         lifecycle.close_due(now_ns)
         if self.inbox.evictions:
             for channel in expiry.least_recently_used(self.inbox.take_evictions()):

@@ -103,6 +103,12 @@ class NetworkReceive:
         return not self._head and self.target is None and not self._stash
 
     @property
+    def held_bytes(self) -> int:
+        """Return the bytes that have arrived and are still here. May be called from any thread."""
+        held_bytes = sum(map(len, tuple(self.frames))) + len(self._head) + len(self._stash)
+        return held_bytes + (self._filled if self.target is not None else 0)
+
+    @property
     def evicted(self) -> bool:
         """Return True if the pool wants back the memory of a frame that does not arrive."""
         return self._claim is not None and self._claim.evicted
@@ -230,7 +236,7 @@ class NetworkReceive:
         assert pool is not None
         assert claim is not None
         if size_bytes <= arrived_bytes:
-            return pool.try_allocate(size_bytes) or pool.allocate_whole(claim, size_bytes)
+            return (not claim.refused_ns and pool.try_allocate(size_bytes)) or pool.allocate_whole(claim, size_bytes)
         if pool.largest_bytes is not None and size_bytes > pool.largest_bytes:
             raise InvalidReceiveError(
                 f"declared size {size_bytes} bytes; no request may take more than half of queued.max.request.bytes "

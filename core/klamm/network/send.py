@@ -8,7 +8,7 @@ from typing import Final
 
 from klamm.api.transport import TransportLayer
 from klamm.network.pipes import PipedBytes
-from klamm.wire.chunks import Buffer, Chunk, FileRegion, close_chunks
+from klamm.wire.chunks import Buffer, Chunk, FileRegion, close_chunks, total_bytes
 
 # A peer that reads as fast as it is sent to would keep one sendfile going, at the expense of all other channels.
 _TURN_BYTES: Final = 256 * 1024
@@ -107,6 +107,16 @@ class NetworkSend:
     def extend(self, chunks: Sequence[Chunk]) -> None:
         """Send these chunks after the remaining ones."""
         self._chunks.extend(chunks)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Return the bytes that are still to be sent, those of files included. May be called from any thread."""
+        return total_bytes(tuple(self._chunks))
+
+    @property
+    def held_bytes(self) -> int:
+        """Return the bytes in memory that are still to be sent. May be called from any thread."""
+        return sum(len(chunk) for chunk in tuple(self._chunks) if isinstance(chunk, (bytes, bytearray, memoryview)))
 
     def close(self) -> None:
         """Close the files that were not sent."""

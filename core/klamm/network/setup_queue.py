@@ -93,8 +93,8 @@ class SetupQueue:
             for channel in self._handshakes.take_back():
                 self._ready[channel] = None
 
-    def next_step(self) -> None:
-        """Take the next step of the channel that has waited longest."""
+    def next_step(self) -> KafkaChannel:
+        """Take the next step of the channel that has waited longest; return that channel."""
         channel = next(iter(self._ready))
         del self._ready[channel]
         try:
@@ -112,6 +112,7 @@ class SetupQueue:
             self._io.failed(channel, error)
         finally:
             self._current = None
+        return channel
 
     def _handshake(self, channel: KafkaChannel) -> None:
         self._go_on(channel, channel.transport.handshake)

@@ -1,4 +1,4 @@
-"""Metrics of connections and of the clients on them; after Kafka's `SocketServer`, `Acceptor` and `Selector`."""
+"""Metrics of connections; after Kafka's `SocketServer`, `Acceptor` and `Selector`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from klamm.metrics.metrics_registry import Labels, MetricsRegistry
 from klamm.server.metric_tables import (
-    LABEL_CHARACTERS,
     SOCKET_SERVER,
     MetricTable,
     Samples,
@@ -26,11 +25,10 @@ _SOFTWARE_LABELS: Final = 50
 
 
 class ConnectionMetrics:
-    """Reads listeners, acceptors and open connections. `max_clients` is the number of clients that are named."""
+    """Reads listeners, acceptors and open connections."""
 
-    def __init__(self, listeners: Sequence[Listener], max_clients: int) -> None:
+    def __init__(self, listeners: Sequence[Listener]) -> None:
         self._listeners = listeners
-        self._max_clients = max_clients
         self._highest: dict[tuple[str, str], int] = {}
 
     def register(self, registry: MetricsRegistry) -> None:
@@ -38,7 +36,6 @@ class ConnectionMetrics:
         register_all(registry, "gauge", self._gauges())
         register_all(registry, "counter", self._of_listeners())
         register_all(registry, "counter", self._of_acceptors())
-        register_all(registry, "counter", self._of_clients())
 
     def _gauges(self) -> MetricTable:
         return {
@@ -126,22 +123,6 @@ class ConnectionMetrics:
             ),
         }
 
-    def _of_clients(self) -> MetricTable:
-        return {
-            "klamm:type=Client,name=Requests": (
-                "Requests of open connections, by client: the clients with the most requests.",
-                lambda: self._clients("requests"),
-            ),
-            "klamm:type=Client,name=ReceivedBytes": (
-                "Bytes read from open connections, by client: the clients with the most requests.",
-                lambda: self._clients("received_bytes"),
-            ),
-            "klamm:type=Client,name=SentBytes": (
-                "Bytes written to open connections, by client: the clients with the most requests.",
-                lambda: self._clients("sent_bytes"),
-            ),
-        }
-
     def _by_reason(self, counts: Callable[[Acceptor], Mapping[str, int]]) -> list[tuple[Labels, float]]:
         return [
             ({"listener": name, "reason": reason}, count)
@@ -188,17 +169,3 @@ class ConnectionMetrics:
             _SOFTWARE_LABELS, counts.items(), key=lambda one: one[1]
         ):
             yield {"listener": name, "clientSoftwareName": software, "clientSoftwareVersion": version}, count
-
-    def _clients(self, attribute: str) -> Samples:
-        sums: dict[tuple[str, str, str, str], list[int]] = {}
-        for listener in list(self._listeners):
-            for channel in self._channels(listener):
-                connection = channel.connection
-                host = connection.client_address.host
-                key = (listener.name, str(connection.principal), host, (connection.client_id or "")[:LABEL_CHARACTERS])
-                both = sums.setdefault(key, [0, 0])
-                both[0] += channel.requests
-                both[1] += channel.requests if attribute == "requests" else getattr(connection, attribute)
-        most = heapq.nlargest(self._max_clients, sums.items(), key=lambda one: one[1][0])
-        for (name, principal, host, client_id), (_, value) in most:
-            yield {"listener": name, "principal": principal, "host": host, "client_id": client_id}, value

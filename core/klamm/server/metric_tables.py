@@ -20,8 +20,6 @@ MetricTable: TypeAlias = Mapping[str, tuple[str, Callable[[], Samples]]]
 """Maps a metric name to its documentation and the function that reads it."""
 
 SOCKET_SERVER: Final = "kafka.server:type=socket-server-metrics,name="
-LABEL_CHARACTERS: Final = 100
-"""Longest label that a client chooses."""
 
 
 def register_all(registry: MetricsRegistry, kind: Kind, table: MetricTable) -> None:

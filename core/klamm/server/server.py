@@ -161,6 +161,7 @@ class SocketServer:
             max_clients=settings.metrics_max_clients,
             clock=self.clock,
             worker=self.services.worker,
+            queue_capacity=settings.queued_max_requests,
         )
         self.services.served_until_ns = ServedUntil(self.clock, self.listeners, self.request_channel)
         for part in self.plan.extensions:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from klamm.metrics.metrics_registry import MetricsRegistry
 from klamm.network.listening_sockets import ListenOverflows
 from klamm.network.memory_pool import MemoryPool
+from klamm.server.client_metrics import ClientMetrics
 from klamm.server.connection_metrics import ConnectionMetrics
 from klamm.server.metric_tables import SOCKET_SERVER, TimeShares, single
 from klamm.server.thread_metrics import ThreadMetrics
@@ -34,13 +35,15 @@ def register_server_metrics(
     max_clients: int,
     clock: Clock,
     worker: WorkerShare,
+    queue_capacity: int,
 ) -> None:
     """Register the metrics of one server. `max_clients` is the number of clients that they name."""
     shares = TimeShares(clock)
     overflows = ListenOverflows() if worker.number == 1 else None
-    ThreadMetrics(listeners, request_channel, handler_pool, shares, overflows).register(registry)
-    ConnectionMetrics(listeners, max_clients).register(registry)
-    _register_pool(registry, pool or MemoryPool(_UNLIMITED_BYTES, clock=clock), shares)
+    ThreadMetrics(listeners, request_channel, handler_pool, shares, overflows, queue_capacity).register(registry)
+    ConnectionMetrics(listeners).register(registry)
+    ClientMetrics(listeners, max_clients, clock).register(registry)
+    _register_pool(registry, clock, pool or MemoryPool(_UNLIMITED_BYTES, clock=clock), shares)
     started_ms = clock.wall_ms()
     registry.gauge(
         "kafka.server:type=app-info,name=start-time-ms",
@@ -50,7 +53,7 @@ def register_server_metrics(
     )
 
 
-def _register_pool(registry: MetricsRegistry, pool: MemoryPool, shares: TimeShares) -> None:
+def _register_pool(registry: MetricsRegistry, clock: Clock, pool: MemoryPool, shares: TimeShares) -> None:
     group = "kafka.network:type=SocketServer,name="
     registry.gauge(
         group + "MemoryPoolAvailable",
@@ -58,6 +61,16 @@ def _register_pool(registry: MetricsRegistry, pool: MemoryPool, shares: TimeShar
         lambda: pool.available_bytes,
     )
     registry.gauge(group + "MemoryPoolUsed", "Bytes that requests hold.", lambda: pool.used_bytes)
+    registry.gauge(
+        "klamm:type=MemoryPool,name=WaitingRequests",
+        "Requests that wait for memory.",
+        lambda: len(pool.waiting_since_ns),
+    )
+    registry.gauge(
+        "klamm:type=MemoryPool,name=OldestWaitMs",
+        "Milliseconds for which the oldest of them has waited.",
+        lambda: max(0, clock.monotonic_ns() - min(pool.waiting_since_ns, default=clock.monotonic_ns())) / 1e6,
+    )
     registry.gauge(
         SOCKET_SERVER + "MemoryPoolAvgDepletedPercent",
         "Share of time, 0 to 1, in which requests waited for memory.",
@@ -69,7 +82,7 @@ def _register_pool(registry: MetricsRegistry, pool: MemoryPool, shares: TimeShar
             lambda: pool.depleted_ns,
         ),
         "klamm:type=MemoryPool,name=Depletions": (
-            "Requests that found too little memory left.",
+            "Requests that found too little memory left, each counted once.",
             lambda: pool.depletions,
         ),
         "klamm:type=MemoryPool,name=Evictions": (

@@ -9,10 +9,10 @@ import heapq
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from klamm.metrics.client_usage import LABEL_CHARACTERS
 from klamm.metrics.metrics_registry import Labels, MetricsRegistry
 from klamm.network.listening_sockets import AcceptQueue, ListenOverflows
 from klamm.server.metric_tables import (
-    LABEL_CHARACTERS,
     MetricTable,
     Samples,
     TimeShares,
@@ -42,6 +42,7 @@ class ThreadMetrics:
         handler_pool: KafkaRequestHandlerPool,
         shares: TimeShares,
         overflows: ListenOverflows | None,
+        queue_capacity: int,
     ) -> None:
         """`overflows` is of one of several worker processes only."""
         self._listeners = listeners
@@ -49,6 +50,7 @@ class ThreadMetrics:
         self._handler_pool = handler_pool
         self._shares = shares
         self._overflows = overflows
+        self._queue_capacity = queue_capacity
 
     def register(self, registry: MetricsRegistry) -> None:
         """Register everything that is read here."""
@@ -86,6 +88,18 @@ class ThreadMetrics:
             "klamm:type=RequestChannel,name=LaneSize": (
                 "Requests that wait for a handler, by the largest 50 of the scheduler's lanes and others.",
                 lambda: _largest_lanes(self._channel.lane_sizes()),
+            ),
+            "klamm:type=RequestChannel,name=QueueCapacity": (
+                "Maximum number of requests that wait for a handler.",
+                lambda: [({}, self._queue_capacity)],
+            ),
+            "klamm:type=RequestChannel,name=OldestRequestAgeMs": (
+                "Milliseconds for which the oldest request has waited for a handler, in the queue or at a processor.",
+                lambda: [({}, self._oldest_ms())],
+            ),
+            "klamm:type=Processor,name=ConnectionsInSetup": (
+                "Connections that are new, or in their handshake or authentication.",
+                lambda: [(labels, one.connections_in_setup) for labels, one in processors_of(self._listeners)],
             ),
             "klamm:type=RequestHandlerPool,name=Size": (
                 "Request handler threads.",
@@ -125,21 +139,58 @@ class ThreadMetrics:
                 "Connections that found a full queue since the start, at all sockets of the host or container (Linux).",
                 self._listen_overflows,
             ),
+            "klamm:type=Acceptor,name=BlockedSeconds": (
+                "Seconds in which an acceptor waited for a processor, a gate or a file descriptor.",
+                lambda: self._acceptor_seconds(lambda one, now_ns: one.blocked_ns_until(now_ns)),
+            ),
+            "klamm:type=Acceptor,name=BusySeconds": (
+                "Seconds in which an acceptor accepted connections.",
+                lambda: self._acceptor_seconds(lambda one, _: one.busy_ns),
+            ),
+            "klamm:type=Processor,name=BusySeconds": (
+                "Seconds in which a processor did not wait for something to happen.",
+                lambda: self._processor_seconds(lambda one, now_ns: one.busy_ns_until(now_ns)),
+            ),
+            "klamm:type=Processor,name=SetupSeconds": (
+                "Seconds of these for new connections: registration, handshakes and authentication.",
+                lambda: self._processor_seconds(lambda one, _: one.setup_ns),
+            ),
+            "klamm:type=RequestHandlerPool,name=BusySeconds": (
+                "Seconds that all request handlers together have spent on requests.",
+                lambda: [({}, self._handler_pool.busy_ns_until(self._now_ns()) / 1e9)],
+            ),
             "klamm:type=RequestChannel,name=QueueFull": (
                 "Requests that found the request queue full.",
                 lambda: [({}, self._channel.full_count)],
             ),
         }
 
+    def _now_ns(self) -> int:
+        return self._shares.clock.monotonic_ns()
+
+    def _acceptor_seconds(self, read_ns: Callable[[Acceptor, int], int]) -> Samples:
+        now_ns = self._now_ns()
+        return [
+            ({"listener": name}, read_ns(acceptor, now_ns) / 1e9) for name, acceptor in acceptors_of(self._listeners)
+        ]
+
+    def _processor_seconds(self, read_ns: Callable[[Processor, int], int]) -> Samples:
+        now_ns = self._now_ns()
+        return [(labels, read_ns(one, now_ns) / 1e9) for labels, one in processors_of(self._listeners)]
+
+    def _oldest_ms(self) -> float:
+        oldest = [since_ns for _, one in processors_of(self._listeners) if (since_ns := one.queued_since_ns())]
+        return max(0, self._now_ns() - min(oldest)) / 1e6 if oldest else 0.0
+
     def _handlers_busy(self) -> float:
         pool = self._handler_pool
-        return self._shares.read(pool, pool.busy_ns_until(self._shares.clock.monotonic_ns()), max(1, pool.size))
+        return self._shares.read(pool, pool.busy_ns_until(self._now_ns()), max(1, pool.size))
 
     def _blocked(self, acceptor: Acceptor) -> float:
-        return self._shares.read(acceptor, acceptor.blocked_ns_until(self._shares.clock.monotonic_ns()))
+        return self._shares.read(acceptor, acceptor.blocked_ns_until(self._now_ns()))
 
     def _idle(self, processor: Processor) -> float:
-        return self._shares.read(processor, processor.idle_ns_until(self._shares.clock.monotonic_ns()))
+        return self._shares.read(processor, processor.idle_ns_until(self._now_ns()))
 
     def _average_idle(self) -> Samples:
         shares = [self._idle(processor) for _, processor in processors_of(self._listeners)]
@@ -160,7 +211,7 @@ class ThreadMetrics:
         ]
 
     def _turn_ages(self) -> Samples:
-        now_ns = self._shares.clock.monotonic_ns()
+        now_ns = self._now_ns()
         return [
             (labels, max(0, now_ns - processor.turn_ns) / 1e6) for labels, processor in processors_of(self._listeners)
         ]

@@ -1,0 +1,77 @@
+"""`ClosedConnectionUsage`: the time that clients used on connections which are closed, in a fixed amount of memory."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final, NamedTuple
+
+from klamm.api.context import ConnectionContext
+
+CLIENTS: Final = 128
+LABEL_CHARACTERS: Final = 100
+"""Longest label that a client chooses."""
+
+
+class ClientKey(NamedTuple):
+    """A client of one listener, as metrics name it."""
+
+    principal: str
+    host: str
+    client_id: str
+
+
+class Usage:
+    """Nanoseconds of processors and of handlers. At most `error_ns` of their sum may belong to other clients."""
+
+    __slots__ = ("error_ns", "handler_ns", "processor_ns")
+
+    def __init__(self) -> None:
+        self.processor_ns = self.handler_ns = self.error_ns = 0
+
+    @property
+    def time_ns(self) -> int:
+        """Return the time of all threads."""
+        return self.processor_ns + self.handler_ns
+
+
+def client_key(connection: ConnectionContext) -> ClientKey:
+    """Return the client of a connection."""
+    client_id = (connection.client_id or "")[:LABEL_CHARACTERS]
+    return ClientKey(str(connection.principal), connection.client_address.host, client_id)
+
+
+class ClosedConnectionUsage:
+    """The algorithm Space-Saving (Metwally and others, 2005) with `clients` counters, of one listener.
+
+    Every client that has used more than the `clients`-th part of all time is there, and no count is too large by more
+    than that part. A client without a counter takes the smallest one, with its count as the error. Open connections
+    are counted exactly, by themselves.
+    """
+
+    def __init__(self, clients: int = CLIENTS) -> None:
+        self._clients = clients
+        # Protects the counters: connections close on several threads.
+        self._lock = threading.Lock()
+        self._counters: dict[ClientKey, Usage] = {}
+
+    def add(self, client: ClientKey, processor_ns: int, handler_ns: int) -> None:
+        """Add what a connection has used; from any thread."""
+        with self._lock:
+            usage = self._counters.get(client)
+            if usage is None:
+                usage = self._counters[client] = self._new_counter()
+            usage.processor_ns += processor_ns
+            usage.handler_ns += handler_ns
+
+    def _new_counter(self) -> Usage:
+        if len(self._counters) < self._clients:
+            return Usage()
+        smallest = min(self._counters, key=lambda one: self._counters[one].time_ns)
+        usage = self._counters.pop(smallest)
+        usage.error_ns = usage.time_ns
+        return usage
+
+    def read(self) -> list[tuple[ClientKey, int, int, int]]:
+        """Return each client with its nanoseconds of processors and of handlers, and the largest error of their sum."""
+        with self._lock:
+            return [(client, one.processor_ns, one.handler_ns, one.error_ns) for client, one in self._counters.items()]

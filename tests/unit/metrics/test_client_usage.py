@@ -1,0 +1,37 @@
+"""The use of closed connections, by client, with a fixed number of counters."""
+
+import random
+
+from klamm.metrics.client_usage import ClientKey, ClosedConnectionUsage
+
+COUNTERS = 20
+
+
+def client(number):
+    return ClientKey("User:ANONYMOUS", "10.0.0.1", f"client-{number}")
+
+
+def test_few_clients_are_counted_exactly():
+    usage = ClosedConnectionUsage(COUNTERS)
+    for _ in range(3):
+        for number in range(COUNTERS):
+            usage.add(client(number), number, 10)
+    assert usage.read() == [(client(number), 3 * number, 30, 0) for number in range(COUNTERS)]
+
+
+def test_of_many_clients_those_with_more_than_a_share_are_there_with_a_bounded_error():
+    chance = random.Random(7)
+    usage, true_ns = ClosedConnectionUsage(COUNTERS), {}
+    for _ in range(20_000):
+        # Three clients use half of the time, 5,000 others the rest.
+        one = client(chance.randrange(3) if chance.random() < 0.5 else chance.randrange(3, 5_000))
+        used_ns = chance.randrange(1, 2_000)
+        true_ns[one] = true_ns.get(one, 0) + used_ns
+        usage.add(one, used_ns, used_ns // 2)
+    total_ns = sum(processor_ns + handler_ns for _, processor_ns, handler_ns, _ in usage.read())
+    found = {one: (processor_ns + handler_ns, error_ns) for one, processor_ns, handler_ns, error_ns in usage.read()}
+    assert len(found) == COUNTERS
+    assert {client(number) for number in range(3)} <= set(found)
+    for one, (counted_ns, error_ns) in found.items():
+        assert error_ns <= total_ns / COUNTERS
+        assert counted_ns - error_ns <= 1.5 * true_ns[one] <= counted_ns + total_ns / COUNTERS
