@@ -37,11 +37,13 @@ class NotingPlugin:
 def test_time_of_the_network_thread_is_charged(on_channel, client_options):
     CHARGES.clear()
     settings = ["listeners.default.throttles=noting", *on_channel()]
-    with EmbeddedServer(settings, plugins=[NotingPlugin()]) as server:
-        with RawClient(server.address(), **client_options) as client:
-            data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, bytes(8_000_000))])]
-            client.call(ProduceRequest(None, 1, 1000, data), 9)
-            client.call(MetadataRequest([]), 12)
+    with (
+        EmbeddedServer(settings, plugins=[NotingPlugin()]) as server,
+        RawClient(server.address(), **client_options) as client,
+    ):
+        data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, bytes(8_000_000))])]
+        client.call(ProduceRequest(None, 1, 1000, data), 9)
+        client.call(MetadataRequest([]), 12)
     (produce, metadata) = CHARGES
     assert produce[:2] > (0, 8_000_000)
     assert produce[3] > 0, "eight megabytes are not read in no time"

@@ -18,6 +18,7 @@ from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.metadata import MetadataRequest
+from klamm_metrics.running_server import UnreachableError, find
 from tests.audit_spool import read_segment
 from tests.contract.gateway_nodes import free_ports
 from tests.tls_files import TlsFiles
@@ -68,12 +69,15 @@ class Serving:
         pid = self.process.pid
         return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
-    def page(self, path):
-        """Status and text of a page of the exporter."""
+    def exporter(self):
+        """The address of the exporter."""
         self.wait_for_line("prometheus ")
         (line,) = (line for line in self.lines if "prometheus " in line)
-        address = next(word for word in line.replace(",", " ").split("prometheus ")[1].split())
-        connection = http.client.HTTPConnection(address, timeout=60)
+        return next(word for word in line.replace(",", " ").split("prometheus ")[1].split())
+
+    def page(self, path):
+        """Status and text of a page of the exporter."""
+        connection = http.client.HTTPConnection(self.exporter(), timeout=60)
         connection.request("GET", path)
         response = connection.getresponse()
         return response.status, response.read().decode()
@@ -190,6 +194,27 @@ class Storm:
         self._ending.set()
         for thread in self._threads:
             thread.join(60)
+
+
+def test_connections_of_all_workers_are_shown_and_closed(serve, tmp_path):
+    (tmp_path / "token").write_text("a secret")
+    text = ECHO.replace(
+        'bind = "127.0.0.1:0"\n\n[listeners', f'bind = "127.0.0.1:0"\ntoken_file = "{tmp_path}/token"\n\n[listeners'
+    )
+    serving = serve(text)
+    server = find(serving.exporter(), tmp_path / "token")
+    clients = [serving.connect() for _ in range(CLIENTS)]
+    assert not lost(clients)
+    wait_until(lambda: len(server.connections()["connections"]) == CLIENTS)
+    seen = server.connections()
+    assert seen["unanswered"] == []
+    assert {row["worker"] for row in seen["connections"]} == {1, 2, 3}
+    for row in seen["connections"][:5]:
+        server.act("close", id=row["id"])
+    wait_until(lambda: len(server.connections()["connections"]) == CLIENTS - 5)
+    assert len(lost(clients)) == 5
+    with pytest.raises(UnreachableError, match="there is no connection"):
+        server.act("close", id=seen["connections"][0]["id"])
 
 
 def test_a_rolling_reload_refuses_no_connection(serve):

@@ -65,7 +65,8 @@ class ServerServices:
     register metrics in `metrics`. `scheduler` runs timers on its own thread. Observers subscribe to administrative
     events in `admin_events`. `served_until_ns()` is a moment, in monotonic nanoseconds: all requests that had arrived
     by then have been read and handed to their handlers. A timer that removes a silent client compares its deadline with
-    this moment, not with the clock. `worker` identifies this worker process among several (`[server] workers`); a part
+    this moment, not with the clock. `connections` are the open connections, to look at, to close and to move, from the
+    start of the extensions on. `worker` identifies this worker process among several (`[server] workers`); a part
     that enforces a limit enforces its share of it. `batch_limits` are the limits of one produced batch, taken from the
     broker if there is one.
     """
@@ -83,6 +84,7 @@ class ServerServices:
         self.metrics = MetricsRegistry()
         self.admin_events = AdminEvents(self.clock)
         self.listeners: dict[str, ListenerContext] = {}
+        self.connections: LooksAtConnections | None = None
         self.served_until_ns: Callable[[], int] = self.clock.monotonic_ns
         self.worker = WorkerShare()
         self.batch_limits = DEFAULT_LIMITS
@@ -98,6 +100,20 @@ class ServerServices:
         """
         labels = {"part": part, "reason": reason}
         return self.metrics.register(_OBSTACLES, "gauge", _OBSTACLES_DOC, lambda: [(labels, float(holds()))])
+
+
+class LooksAtConnections(Protocol):
+    """The open connections of a server, for extensions. Any thread but a processor's may call it.
+
+    `look` returns a JSON object with `connections` and `unanswered`, the processors that did not describe theirs in
+    time. `close` and `move` return a problem, or an empty text; they take effect soon.
+    """
+
+    def look(self, timeout_s: float) -> dict[str, Any]: ...
+
+    def close(self, connection_id: str) -> str: ...
+
+    def move(self, connection_id: str, index: int) -> str: ...
 
 
 class AuthorizesRequests(Protocol):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from klamm.api.context import Address
 from klamm.api.gates import ConnectionGate
 from klamm.network.channel import KafkaChannel
+from klamm.network.connection_looks import ConnectionLook
 from klamm.network.poller import Waker
 
 
@@ -30,7 +31,7 @@ class Inbox:
     def __init__(self, waker: Waker, max_incoming: int) -> None:
         self._waker = waker
         self._max_incoming = max_incoming
-        # Protects everything except `calls`, whose deque is thread safe, and `_sleeping`.
+        # Protects everything except `calls` and `looks`, whose deques are thread safe, and `_sleeping`.
         self._lock = threading.Lock()
         self.connections: deque[NewConnection] = deque()
         self.adopted: deque[KafkaChannel] = deque()
@@ -39,6 +40,7 @@ class Inbox:
         self._accepting = True
         self._ended = False
         self.calls: deque[tuple[KafkaChannel, Callable[[Any], None], Any]] = deque()
+        self.looks: deque[ConnectionLook] = deque()
         self._sleeping = False
 
     def accept(self, connection: NewConnection) -> bool:
@@ -80,6 +82,11 @@ class Inbox:
         self.calls.append((channel, callback, argument))
         self.wakeup()
 
+    def look(self, look: ConnectionLook) -> None:
+        """Describe the channels in the next turns."""
+        self.looks.append(look)
+        self.wakeup()
+
     def stop_accepting(self) -> None:
         """Refuse further connections."""
         with self._lock:
@@ -103,7 +110,14 @@ class Inbox:
     @property
     def has_work(self) -> bool:
         """Return True if an item waits."""
-        return bool(self.calls or self.connections or self.adopted or self.evictions or self.is_closing_connections)
+        return bool(
+            self.calls
+            or self.connections
+            or self.adopted
+            or self.evictions
+            or self.is_closing_connections
+            or self.looks
+        )
 
     def take_connection(self) -> NewConnection:
         """Return the new connection that has waited longest."""

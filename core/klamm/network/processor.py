@@ -10,6 +10,7 @@ from typing import Final
 from klamm.logs.rate_limited import RateLimitedLog
 from klamm.network.acceptor import Acceptor
 from klamm.network.channel import KafkaChannel
+from klamm.network.connection_looks import ConnectionLook
 from klamm.network.reactor import Reactor
 from klamm.network.runtime import ListenerRuntime
 from klamm.requests.pending import RequestStage
@@ -139,6 +140,16 @@ class Processor:
         Kafka's processors do so while there are more connections than `max.connections` (KIP-612).
         """
         return self.inbox.evict_one(len(self._reactor.selector.channels))
+
+    def look(self) -> ConnectionLook:
+        """Return a description of its connections that its thread makes in its next turns."""
+        look = ConnectionLook(self.index, self._runtime.clock)
+        self.inbox.look(look)
+        return look
+
+    def close_connection(self, channel: KafkaChannel, reason: str) -> None:
+        """Close a connection in the next turn, if it is still here."""
+        self.inbox.call_soon(channel, lambda one: self._reactor.close_if_here(one, reason), channel)
 
     def close_connections(self) -> None:
         """Close all connections in the next turn, because the listener goes offline."""

@@ -132,6 +132,10 @@ class Reactor:
         if inbox.evictions or self._delayed_closes or self.selector.now_ns >= self._next_look_ns:
             self._next_look_ns = self.selector.now_ns + _LOOK_EVERY_NS
             self._close_excess_connections()
+        if inbox.looks:
+            look = inbox.looks.popleft()
+            if not look.step(self.selector):
+                inbox.looks.append(look)
         if self.lifecycle.unfinished:
             self.selector.charge_none()
             self.lifecycle.take_turns()
@@ -210,6 +214,11 @@ class Reactor:
                 lifecycle.close(channel, channel.close_reason)
 
     # ---- connections
+
+    def close_if_here(self, channel: KafkaChannel, reason: str) -> None:
+        """Close a channel, unless it has moved to another processor."""
+        if self.selector.channels.get(channel.descriptor) is channel:
+            self.lifecycle.close(channel, reason)
 
     def _adopt(self, channel: KafkaChannel) -> None:
         try:

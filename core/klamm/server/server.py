@@ -29,6 +29,7 @@ from klamm.server.dynamic_configs import DynamicConfigs
 from klamm.server.listener import Listener
 from klamm.server.listener_parts import PartError
 from klamm.server.listening import BindError, ListeningSocket
+from klamm.server.open_connections import OpenConnections
 from klamm.server.parts import ServerParts, StartError
 from klamm.server.served_until import ServedUntil
 from klamm.server.server_metrics import register_server_metrics
@@ -163,6 +164,7 @@ class SocketServer:
             worker=self.services.worker,
             queue_capacity=settings.queued_max_requests,
         )
+        self.services.connections = OpenConnections(self.listeners, self.clock)
         self.services.served_until_ns = ServedUntil(self.clock, self.listeners, self.request_channel)
         for part in self.plan.extensions:
             self._open_extension(part)

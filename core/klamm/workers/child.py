@@ -91,7 +91,7 @@ def _of_worker(plan: ServerPlan) -> ServerPlan:
 
 
 class ParentLink:
-    """Reads the parent's messages on a separate thread, so that metrics are reported during a reload or a stop."""
+    """Reads the parent's messages on a separate thread, so that it is answered during a reload or a stop."""
 
     def __init__(self, channel: socket.socket, server: SocketServer, wanted: queue.SimpleQueue[str]) -> None:
         self._channel = channel
@@ -122,6 +122,9 @@ class ParentLink:
             for message in reader.feed(data):
                 if message["type"] == "metrics":
                     self.report_metrics()
+                elif message["type"] == "connections":
+                    act = getattr(self._server.services.connections, message["action"])
+                    self.send(encode("connections", ask=message["ask"], answer=act(*message["arguments"])))
                 else:
                     self._wanted.put(message["type"])
         self._wanted.put(_PARENT_ENDED)

@@ -1,7 +1,8 @@
 """Messages between the parent and its workers: a JSON object a line, over a socket pair.
 
-From the parent: `stop`, `reload`, `metrics`. From a worker: `ready` with the content of the start message, `failed`
-with the reason why it cannot start, `reloaded` with lines for the terminal, `metrics` with all families.
+From the parent: `stop`, `reload`, `metrics`, `connections` with an action and its arguments. From a worker: `ready`
+with the content of the start message, `failed` with the reason why it cannot start, `reloaded` with lines for the
+terminal, `metrics` with all families, `connections` with the answer.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from klamm.api.extension import ServerExtension
 from klamm.runtime.clock import Clock
 from klamm.server.parts import ServerParts
 from klamm.server.serving import at_next_start, describe
+from klamm.workers.connections import Ask, WorkerConnections
 from klamm.workers.joined_metrics import JoinedMetrics, JoinedRegistry, register_supervision
 
 if TYPE_CHECKING:
@@ -23,12 +24,15 @@ log = logging.getLogger("klamm.workers")
 class OnceParts:
     """Opened before the first worker is started, closed when all have ended."""
 
-    def __init__(self, plan: ServerPlan, clock: Clock, supervisor: Supervisor, refresh: Callable[[], None]) -> None:
+    def __init__(
+        self, plan: ServerPlan, clock: Clock, supervisor: Supervisor, refresh: Callable[[], None], ask: Ask
+    ) -> None:
         self._plans = [part for part in plan.extensions if part.found.provider.workers == "parent"]
         self.extensions: list[ServerExtension] = []
         self.joined = JoinedMetrics()
         self._services = ServerServices(clock)
         self._services.metrics = JoinedRegistry(self.joined, refresh)
+        self._services.connections = WorkerConnections(ask)
         self._parts = ServerParts(self._services)
         register_supervision(self._services.metrics, supervisor)
 

@@ -90,7 +90,13 @@ class Parent:
         self._alive_due_ns: int | None = None if self._manager.watchdog_ms is None else 0
         self._count = plan.server.worker_count
         self._supervisor = Supervisor(self._count, self, self._clock, plan.server.shutdown_deadline_ms)
-        self._once = OnceParts(plan, self._clock, self._supervisor, lambda: self._processes.refresh())
+        self._once = OnceParts(
+            plan,
+            self._clock,
+            self._supervisor,
+            lambda: self._processes.refresh(),
+            lambda action, arguments, timeout_s: self._processes.ask(action, arguments, timeout_s),
+        )
         self._processes = Processes(self, self._selector, self._once.joined)
         self._reloading = Reloading(self, self._clock)
         self._sockets: dict[str, tuple[ListeningSocket, ...]] = {}

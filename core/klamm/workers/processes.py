@@ -10,8 +10,8 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from klamm.workers.joined_metrics import JoinedMetrics
 from klamm.workers.messages import Message, MessageReader, encode, families_from_json
@@ -100,7 +100,7 @@ class Receiver(Protocol):
     """Notified of events of workers, on the parent's thread."""
 
     def received(self, number: int, message: Message) -> None:
-        """Handle a worker's message other than `metrics`."""
+        """Handle a worker's message other than `metrics` and `connections`."""
 
     def exited(self, number: int, status: int) -> None:
         """Handle the end of a worker's process; `status` as from `os.waitstatus_to_exitcode`."""
@@ -113,8 +113,9 @@ class _Open:
 
 
 class Processes:
-    """At most one process for each worker. `refresh` is called by exporters on their threads, the rest by the parent's
-    loop."""
+    """At most one process for each worker. Exporters call `refresh` and `ask` on their threads, the parent's loop the
+    rest.
+    """
 
     def __init__(self, receiver: Receiver, selector: selectors.BaseSelector, joined: JoinedMetrics) -> None:
         self._receiver = receiver
@@ -122,7 +123,9 @@ class Processes:
         self._joined = joined
         self._open: dict[int, _Open] = {}
         self._serving: set[int] = set()
-        # Protects the processes, and wakes exporters that wait for reports.
+        self._asked = 0
+        self._answers: dict[int, dict[int, Any]] = {}
+        # Protects the processes and the answers, and wakes exporters that wait for reports or answers.
         self._changed = threading.Condition()
 
     def fork(self, number: int, run: Callable[[socket.socket], int], keep: Collection[int]) -> int:
@@ -149,6 +152,11 @@ class Processes:
         if one is None:
             return
         for message in self._messages(one):
+            if message["type"] == "connections":
+                with self._changed:
+                    self._answers.get(message["ask"], {})[number] = message["answer"]
+                    self._changed.notify_all()
+                continue
             if message["type"] != "metrics":
                 if message["type"] == "ready":
                     self._serving.add(number)
@@ -191,6 +199,20 @@ class Processes:
                 one.process.reporting = False
                 self._changed.notify_all()
             self._receiver.exited(number, os.waitstatus_to_exitcode(status))
+
+    def ask(self, action: str, arguments: Sequence[Any], timeout_s: float) -> dict[int, Any]:
+        """Ask the workers about their connections; return the answers, None for a worker that has not answered in
+        time. From any thread but the loop's.
+        """
+        with self._changed:
+            self._asked += 1
+            ask = self._asked
+            message = encode("connections", ask=ask, action=action, arguments=arguments)
+            answers = self._answers[ask] = {}
+            asked = {number for number in self._serving if self._open[number].process.send(message)}
+            self._changed.wait_for(lambda: not (asked & self._serving) - answers.keys(), timeout_s)
+            del self._answers[ask]
+            return {number: answers.get(number) for number in sorted(asked)}
 
     def refresh(self) -> None:
         """Request metrics from the workers, and wait up to a second for them. From any thread but the loop's.

@@ -23,4 +23,7 @@ def klamm_extensions() -> Iterator[Provider]:
 def klamm_commands() -> Iterator[Provider]:
     """Yield commands that look at a server from outside."""
     yield Provider("top", "klamm_metrics.top:main", summary="a live view of a running server")
+    yield Provider(
+        "connections", "klamm_metrics.connections:main", summary="what each connection of a running server does now"
+    )
     yield Provider("metrics", "klamm_metrics.files:main", summary="print the Grafana dashboard or the alert rules")

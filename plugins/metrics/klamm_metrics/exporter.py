@@ -11,7 +11,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from klamm import ServerExtension, ServerServices
 from klamm.config import format_host_port, parse_host_port
 from klamm_metrics.collector import RegistryCollector
-from klamm_metrics.http import HttpServer, Page, render
+from klamm_metrics.connection_pages import ConnectionPages
+from klamm_metrics.http import HttpServer, Page, Request, render
 from klamm_metrics.metrics_settings import PrometheusSettings
 
 _TURN_AGE: Final = "klamm:type=Processor,name=TurnAgeMs"
@@ -43,7 +44,7 @@ class PrometheusExporter(ServerExtension):
         self._http: HttpServer
 
     def open(self, server: ServerServices) -> None:
-        """Bind and answer. Raises OSError if the address cannot be bound."""
+        """Bind and answer. Raises OSError if the address cannot be bound or the token cannot be read."""
         settings: PrometheusSettings = self.settings
         self._services = server
         registry = CollectorRegistry()
@@ -51,19 +52,21 @@ class PrometheusExporter(ServerExtension):
         if settings.process:
             ProcessCollector(registry=registry)
         self._registry = registry
+        connections = ConnectionPages(server, settings.token_file)
         pages = {
             "/metrics": self._metrics,
+            **connections.pages,
             "/live": lambda _: Page(200, b"alive\n"),
             "/ready": lambda _: _page("ready", self.obstacles()),
             "/started": lambda _: _page("started", self._obstacles_of_start()),
         }
-        self._http = HttpServer(parse_host_port(settings.bind), pages, server.clock)
+        self._http = HttpServer(parse_host_port(settings.bind), pages, server.clock, connections.actions)
         self._http.start("klamm-prometheus")
 
-    def _metrics(self, accept: str) -> Page:
+    def _metrics(self, request: Request) -> Page:
         # The whole text exists before any of it is sent: a slow reader holds no lock.
         with self._rendering:
-            return render(self._registry, accept)
+            return render(self._registry, request.accept)
 
     def _obstacles_of_start(self) -> list[str]:
         return ["the server is starting"] if self._state is ServerState.STARTING else []

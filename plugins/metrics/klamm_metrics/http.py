@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -42,8 +43,20 @@ class Page:
     content_type: str = _TEXT
 
 
-PageSource = Callable[[str], Page]
-"""Creates a page; gets the request's header `Accept`."""
+class Request(NamedTuple):
+    """The part of an HTTP request that pages use. `token` is that of the header `Authorization: Bearer TOKEN`."""
+
+    accept: str
+    token: str
+    query: Mapping[str, str]
+
+
+PageSource = Callable[[Request], Page]
+"""Creates a page. Raises BadRequestError for a query that is wrong."""
+
+
+class BadRequestError(Exception):
+    """A query that is wrong; the message says why."""
 
 
 def render(registry: CollectorRegistry, accept: str) -> Page:
@@ -66,12 +79,20 @@ class HttpServer(ThreadingHTTPServer):
     allow_reuse_address = True
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], pages: Mapping[str, PageSource], clock: Clock) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        pages: Mapping[str, PageSource],
+        clock: Clock,
+        actions: Mapping[str, PageSource] | None = None,
+    ) -> None:
+        """`pages` are read with GET, `actions` are done with POST; both have their arguments in the query."""
         family, _, _, _, resolved = socket.getaddrinfo(
             address[0] or None, address[1], type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         self.address_family = family
         self.pages = pages
+        self.actions = actions or {}
         self._clock = clock
         self._lock = threading.Lock()
         # The oldest first. A connection that was closed to make room is not in it; its thread ends soon.
@@ -184,13 +205,23 @@ class _Handler(BaseHTTPRequestHandler):
         return head
 
     def do_GET(self) -> None:
-        source = self.server.pages.get(self.path.partition("?")[0])
+        self._answer_from(self.server.pages)
+
+    def do_POST(self) -> None:
+        self._answer_from(self.server.actions)
+
+    def _answer_from(self, sources: Mapping[str, PageSource]) -> None:
+        path, _, query = self.path.partition("?")
+        source = sources.get(path)
         if source is None:
-            known = ", ".join(self.server.pages)
+            known = ", ".join(sources)
             self._answer(Page(404, f"the pages are {known}\n".encode()))
             return
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         try:
-            page = source(self.headers.get("Accept", ""))
+            page = source(Request(self.headers.get("Accept", ""), token, dict(parse_qsl(query))))
+        except BadRequestError as error:
+            page = Page(400, f"{error}\n".encode())
         except Exception:
             log.exception("page %s cannot be made", self.path[:256])
             page = Page(500, b"this page cannot be made; the log says why\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from klamm import setting
@@ -35,6 +36,11 @@ class PrometheusSettings:
         "127.0.0.1:9404",
         doc="HOST:PORT of /metrics, /live, /ready and /started. Every client that can connect can read them.",
         check=_check_endpoint,
+    )
+    token_file: Path | None = setting(
+        None,
+        doc="File with the token that lets a client close and move connections, and is then needed to look at them "
+        "too; metrics need none.",
     )
     include: tuple[str, ...] = setting(
         ("*",), doc="Patterns of Prometheus names, with * and ?; only these are exported, e.g. `kafka_network_*`."

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from typing import Final
 
@@ -15,18 +13,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from klamm_metrics.running_server import RunningServer, UnreachableError, add_server_arguments, find
 from klamm_metrics.snapshot import Difference, Snapshot
+from klamm_metrics.words import plain, short_bytes, short_number
 
-DEFAULT_URL: Final = "http://127.0.0.1:9404/metrics"
-_TIMEOUT_S: Final = 5.0
 _ROWS: Final = 12
 _BAR: Final = 10
 # A pool without a limit reports 2^63 - 1.
 _NO_LIMIT: Final = 1 << 62
-
-
-class UnreachableError(Exception):
-    """Raised if the metrics of the server cannot be read; the message contains the reason."""
 
 
 def main(arguments: list[str]) -> int:
@@ -34,7 +28,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="klamm top", description="Show a running server live, from the metrics of its extension prometheus."
     )
-    parser.add_argument("url", metavar="URL", nargs="?", default=DEFAULT_URL, help=f"default: {DEFAULT_URL}")
+    add_server_arguments(parser)
     parser.add_argument(
         "--interval", metavar="SECONDS", type=float, default=2.0, help="time between two samples; default: 2"
     )
@@ -42,11 +36,11 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.interval <= 0:
         parser.error("--interval must be more than 0")
-    url = complete_url(options.url)
     try:
+        server = find(options.server)
         if options.once:
-            return _once(url, options.interval)
-        return _live(url, options.interval)
+            return _once(server, options.interval)
+        return _live(server, options.interval)
     except UnreachableError as error:
         print(f"klamm top: {error}", file=sys.stderr)
         return 1
@@ -54,45 +48,28 @@ def main(arguments: list[str]) -> int:
         return 0
 
 
-def complete_url(text: str) -> str:
-    """`HOST:PORT` is enough."""
-    url = text if "://" in text else f"http://{text}"
-    return url if url.count("/") > 2 else f"{url}/metrics"
-
-
-def fetch(url: str, clock: Callable[[], float] = time.monotonic) -> Snapshot:
+def fetch(server: RunningServer, clock: Callable[[], float] = time.monotonic) -> Snapshot:
     """Read the metrics once. Raises UnreachableError."""
-    if not url.startswith(("http://", "https://")):
-        raise UnreachableError(f"{url} is not an http or https URL")
+    text = server.read(server.metrics_url)
     try:
-        with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
-            text = answer.read().decode("utf-8")
         return Snapshot.parse(text, clock())
-    except (OSError, ValueError) as error:
-        raise UnreachableError(
-            f'{url}: {_cause(error)}; the server needs [server] extensions = ["prometheus"]'
-        ) from error
+    except ValueError as error:
+        raise UnreachableError(f"{server.metrics_url}: {error}") from error
 
 
-def _cause(error: OSError | ValueError) -> str:
-    """The system's words; urllib wraps its errors."""
-    inner = error.reason if isinstance(error, urllib.error.URLError) else error
-    return (inner.strerror if isinstance(inner, OSError) else "") or str(inner) or repr(inner)
-
-
-def _once(url: str, interval_s: float) -> int:
-    first = fetch(url)
+def _once(server: RunningServer, interval_s: float) -> int:
+    first = fetch(server)
     time.sleep(interval_s)
-    Console().print(frame(Difference(fetch(url), first), url))
+    Console().print(frame(Difference(fetch(server), first), server.metrics_url))
     return 0
 
 
-def _live(url: str, interval_s: float) -> int:
+def _live(server: RunningServer, interval_s: float) -> int:
     before = None
     with Live(screen=True, auto_refresh=False) as live:
         while True:
-            now = fetch(url)
-            live.update(frame(Difference(now, before), url), refresh=True)
+            now = fetch(server)
+            live.update(frame(Difference(now, before), server.metrics_url), refresh=True)
             before = now
             time.sleep(interval_s)
 
@@ -119,24 +96,24 @@ def _summary(seen: Difference, url: str) -> Text:
     lines = [
         f"klamm top  {url}  "
         + (f"over {seen.seconds:.1f} s" if seen.before is not None else "first sample: no rates yet"),
-        f"requests {_number(seen.rate('kafka_network_requestmetrics_requests_total'))}/s   "
-        f"errors {_number(errors)}/s   "
-        f"in {_bytes(seen.rate('kafka_server_socket_server_metrics_incoming_byte_total'))}/s   "
-        f"out {_bytes(seen.rate('kafka_server_socket_server_metrics_outgoing_byte_total'))}/s   "
-        f"connections {_number(now.value('kafka_server_socket_server_metrics_connection_count') or 0)}   "
-        f"accepted {_number(seen.rate('klamm_acceptor_connectionsaccepted_total'))}/s   "
+        f"requests {short_number(seen.rate('kafka_network_requestmetrics_requests_total'))}/s   "
+        f"errors {short_number(errors)}/s   "
+        f"in {short_bytes(seen.rate('kafka_server_socket_server_metrics_incoming_byte_total'))}/s   "
+        f"out {short_bytes(seen.rate('kafka_server_socket_server_metrics_outgoing_byte_total'))}/s   "
+        f"connections {short_number(now.value('kafka_server_socket_server_metrics_connection_count') or 0)}   "
+        f"accepted {short_number(seen.rate('klamm_acceptor_connectionsaccepted_total'))}/s   "
         + "   ".join(
-            f"{outcome} {_number(seen.rate(f'klamm_acceptor_connections{outcome}_total'))}/s"
+            f"{outcome} {short_number(seen.rate(f'klamm_acceptor_connections{outcome}_total'))}/s"
             for outcome in ("refused", "delayed", "paused")
         ),
     ]
-    memory = [f"resident {_bytes(resident)}"] if resident is not None else []
+    memory = [f"resident {short_bytes(resident)}"] if resident is not None else []
     if of_workers is not None:
         ready, count = now.value("klamm_workers_ready") or 0, now.value("klamm_workers_count") or 0
-        memory.append(f"of workers {_bytes(of_workers)}   workers {_number(ready)} of {_number(count)}")
+        memory.append(f"of workers {short_bytes(of_workers)}   workers {short_number(ready)} of {short_number(count)}")
     if pool_used is not None and pool_free is not None and pool_free < _NO_LIMIT:
         depleted = _mean(now, "kafka_server_socket_server_metrics_memorypoolavgdepleted_percent") or 0.0
-        memory.append(f"pool {_bytes(pool_used)} of {_bytes(pool_used + pool_free)}, depleted {depleted:.0%}")
+        memory.append(f"pool {short_bytes(pool_used)} of {short_bytes(pool_used + pool_free)}, depleted {depleted:.0%}")
     if memory:
         lines.append("memory " + "   ".join(memory))
     return Text("\n".join(lines) + "\n")
@@ -157,9 +134,9 @@ def _processors(seen: Difference) -> Table:
             processor,
             f"{1 - idle:.0%}",
             _bar(1 - idle),
-            _number(connections.get(key, 0)),
-            _number(responses.get(key, 0)),
-            f"{_number(ages.get(key, 0))} ms ago",
+            short_number(connections.get(key, 0)),
+            short_number(responses.get(key, 0)),
+            f"{short_number(ages.get(key, 0))} ms ago",
         )
     return table
 
@@ -169,14 +146,14 @@ def _lanes(seen: Difference) -> Table:
     now = seen.now
     idle = _mean(now, "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent")
     busy = 1 - idle if idle is not None else 0.0
-    handlers = _number(now.value("klamm_requesthandlerpool_size") or 0)
-    full = f"{_number(seen.rate('klamm_requestchannel_queuefull_total'))}/s"
+    handlers = short_number(now.value("klamm_requesthandlerpool_size") or 0)
+    full = f"{short_number(seen.rate('klamm_requestchannel_queuefull_total'))}/s"
     sizes: dict[str, float] = {}
     for labels, size in now.rows("klamm_requestchannel_lanesize"):
         sizes[labels.get("lane", "")] = sizes.get(labels.get("lane", ""), 0.0) + size
     for number, (lane, size) in enumerate(sizes.items()):
         rest = (handlers, f"{busy:.0%}", _bar(busy), full) if number == 0 else ("", "", "", "")
-        table.add_row(lane, _number(size), *rest)
+        table.add_row(lane, short_number(size), *rest)
     return table
 
 
@@ -184,10 +161,10 @@ def _accept_queues(seen: Difference) -> Table:
     """Show the system's queues of new connections, and how often they were full: on the whole host."""
     table = _table("Queues of new connections", "listener", "waiting", "at most", "queue full, of this host")
     overflows = "klamm_acceptor_listenoverflows_total"
-    full = f"{_number(seen.rate(overflows))}/s, {_number(seen.now.value(overflows) or 0)} in all"
+    full = f"{short_number(seen.rate(overflows))}/s, {short_number(seen.now.value(overflows) or 0)} in all"
     limits = _by_listener(seen.now, "klamm_acceptor_acceptqueuelimit")
     for number, (listener, size) in enumerate(_by_listener(seen.now, "klamm_acceptor_acceptqueuesize").items()):
-        table.add_row(listener, _number(size), _number(limits.get(listener, 0)), full if number == 0 else "")
+        table.add_row(listener, short_number(size), short_number(limits.get(listener, 0)), full if number == 0 else "")
     return table
 
 
@@ -207,8 +184,8 @@ def _apis(seen: Difference) -> Table:
     ]
     for (api,), rate in sorted(rates.items(), key=lambda one: -one[1])[:_ROWS]:
         if rate or seen.before is None:
-            means = [_number(stage[api]) if api in stage else "–" for stage in stages]
-            table.add_row(api, _number(rate), _number(errors.get(api, 0.0)), *means)
+            means = [short_number(stage[api]) if api in stage else "–" for stage in stages]
+            table.add_row(api, short_number(rate), short_number(errors.get(api, 0.0)), *means)
     return table
 
 
@@ -222,10 +199,10 @@ def _clients(seen: Difference) -> Table:
     sent = seen.rates("klamm_client_sentbytes_total", *labels)
     for key, rate in sorted(requests.items(), key=lambda one: -one[1])[:_ROWS]:
         table.add_row(
-            *map(_plain, key),
-            _number(rate),
-            f"{_bytes(received.get(key, 0.0))}/s",
-            f"{_bytes(sent.get(key, 0.0))}/s",
+            *map(plain, key),
+            short_number(rate),
+            f"{short_bytes(received.get(key, 0.0))}/s",
+            f"{short_bytes(sent.get(key, 0.0))}/s",
         )
     return table
 
@@ -244,11 +221,11 @@ def _throttles(seen: Difference) -> Table | None:
             time_ms = times_ms.get(quota, 0.0)
             table.add_row(
                 quota,
-                _number(rates.get((quota,), 0.0)),
-                _number(time_rates.get((quota,), 0.0)),
-                _number(total),
-                _number(time_ms / 1000),
-                _number(time_ms / total),
+                short_number(rates.get((quota,), 0.0)),
+                short_number(time_rates.get((quota,), 0.0)),
+                short_number(total),
+                short_number(time_ms / 1000),
+                short_number(time_ms / total),
             )
     return table
 
@@ -259,7 +236,7 @@ def _throttled(seen: Difference) -> Table | None:
         return None
     table = _table("Most used quotas", "quota", "user", "client id", "used")
     for labels, value in sorted(rows, key=lambda row: -row[1])[:_ROWS]:
-        names = (_plain(labels.get(name, "")) for name in ("quota", "user", "client_id"))
+        names = (plain(labels.get(name, "")) for name in ("quota", "user", "client_id"))
         table.add_row(*names, f"{value:.0%}")
     return table
 
@@ -278,11 +255,6 @@ def _table(title: str, *columns: str) -> Table:
         )
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     return table
-
-
-def _plain(text: str) -> str:
-    # A name that a client chose must neither move the cursor nor be interpreted as markup.
-    return "".join(character if character.isprintable() else "?" for character in text).replace("[", "\\[")
 
 
 def _by_processor(now: Snapshot, name: str, label: str) -> dict[tuple[str, str], float]:
@@ -312,17 +284,3 @@ def _mean(now: Snapshot, name: str) -> float | None:
 def _bar(share: float) -> str:
     filled = round(min(1.0, max(0.0, share)) * _BAR)
     return "█" * filled + "░" * (_BAR - filled)
-
-
-def _number(value: float) -> str:
-    if value and abs(value) < 10:
-        return f"{value:.2f}".rstrip("0").rstrip(".")
-    return f"{value:,.0f}"
-
-
-def _bytes(value: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if abs(value) < 1024:
-            return f"{value:.0f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GiB"

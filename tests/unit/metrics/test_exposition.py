@@ -19,6 +19,7 @@ from klamm.server.server import ServerServices
 from klamm.testing import EmbeddedServer
 from klamm_metrics import files, top
 from klamm_metrics.collector import RegistryCollector, exposed_name
+from klamm_metrics.running_server import find
 from klamm_metrics.snapshot import Difference, Snapshot
 from tests.unit.metrics.all_metrics import exposed_names, registered
 
@@ -272,7 +273,7 @@ def test_top_shows_a_server():
     ],
 )
 def test_an_address_is_enough(given, url):
-    assert top.complete_url(given) == url
+    assert find(given).metrics_url == url
 
 
 def test_top_reports_a_server_that_does_not_answer(capsys):

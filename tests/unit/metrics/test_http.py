@@ -20,10 +20,10 @@ def clock():
 
 @pytest.fixture
 def server(clock):
-    def fail(_accept):
+    def fail(_request):
         raise ZeroDivisionError
 
-    pages = {"/ok": lambda accept: Page(200, accept.encode() or b"fine"), "/bad": fail}
+    pages = {"/ok": lambda request: Page(200, request.accept.encode() or b"fine"), "/bad": fail}
     server = HttpServer(("127.0.0.1", 0), pages, clock)
     server.start("test-http")
     yield server

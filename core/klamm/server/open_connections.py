@@ -1,0 +1,86 @@
+"""`OpenConnections`: the open connections of a server, to look at, to close and to move."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from klamm.network.connection_looks import find_channel
+
+if TYPE_CHECKING:
+    from klamm.network.channel import KafkaChannel
+    from klamm.network.processor import Processor
+    from klamm.runtime.clock import Clock
+    from klamm.server.listener import Listener
+
+log = logging.getLogger("klamm.server")
+
+CLOSED_BY_OPERATOR = "closed by an operator"
+
+
+class OpenConnections:
+    """`ServerServices.connections`. Any thread but a processor's may call it."""
+
+    def __init__(self, listeners: Sequence[Listener], clock: Clock) -> None:
+        self._listeners = listeners
+        self._clock = clock
+
+    def look(self, timeout_s: float) -> dict[str, Any]:
+        """Return `connections`, as each processor described its own; and `unanswered`, the processors that have not
+        done so within the time, each with the duration of the turn that keeps it.
+        """
+        until_s = time.monotonic() + timeout_s
+        looks = [(listener, one, one.look()) for listener, one in self._processors()]
+        connections: list[dict[str, Any]] = []
+        unanswered = []
+        for listener, processor, look in looks:
+            rows = look.wait(until_s)
+            if rows is None:
+                turn_ms = processor.turn_age_ns(self._clock.monotonic_ns()) / 1e6
+                unanswered.append({"listener": listener.name, "processor": processor.index, "turn_ms": turn_ms})
+            else:
+                connections += rows
+        return {"connections": connections, "unanswered": unanswered}
+
+    def close(self, connection_id: str) -> str:
+        """Close a connection soon; return a problem, or an empty text."""
+        found = self._find(connection_id)
+        if found is None:
+            return f"there is no connection {connection_id}"
+        _, processor, channel = found
+        log.warning("connection_id=%s: %s", connection_id, CLOSED_BY_OPERATOR)
+        processor.close_connection(channel, CLOSED_BY_OPERATOR)
+        return ""
+
+    def move(self, connection_id: str, index: int) -> str:
+        """Move a connection to another processor of its listener when it is quiet; return a problem, or an empty
+        text.
+        """
+        found = self._find(connection_id)
+        if found is None:
+            return f"there is no connection {connection_id}"
+        listener, source, channel = found
+        target = next((one for one in listener.processors if one.index == index), None)
+        if target is None:
+            indexes = ", ".join(str(one.index) for one in listener.processors)
+            return f"listener {listener.name} has no processor {index}, only {indexes}"
+        if channel.answers is not None:
+            return f"connection {connection_id} is bound to its processor, because its requests are forwarded"
+        if target is not source:
+            log.warning("connection_id=%s: moved to processor %d by an operator", connection_id, index)
+            source.migrate(channel, target)
+        return ""
+
+    def _processors(self) -> Iterator[tuple[Listener, Processor]]:
+        for listener in list(self._listeners):
+            for processor in listener.all_processors:
+                yield listener, processor
+
+    def _find(self, connection_id: str) -> tuple[Listener, Processor, KafkaChannel] | None:
+        for listener, processor in self._processors():
+            channel = find_channel(processor.channels, connection_id)
+            if channel is not None:
+                return listener, processor, channel
+        return None

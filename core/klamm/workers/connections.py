@@ -1,0 +1,45 @@
+"""`WorkerConnections`: the open connections of all workers, asked of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+Ask: TypeAlias = Callable[[str, Sequence[Any], float], "dict[int, Any]"]
+"""`(action, arguments, timeout_s)`: the answers of workers by number; None for one that has not answered in time."""
+
+_ANSWER_WITHIN_S: Final = 2.0
+
+
+class WorkerConnections:
+    """`ServerServices.connections` of the parent. Each connection has the number of its `worker`."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def look(self, timeout_s: float) -> dict[str, Any]:
+        """Return the connections of all workers, and the processors and workers that have not answered in time."""
+        joined: dict[str, Any] = {"connections": [], "unanswered": []}
+        for number, answer in self._ask("look", [timeout_s], timeout_s + _ANSWER_WITHIN_S).items():
+            if answer is None:
+                joined["unanswered"].append({"worker": number})
+                continue
+            for name, rows in joined.items():
+                rows += [{**row, "worker": number} for row in answer[name]]
+        return joined
+
+    def close(self, connection_id: str) -> str:
+        """Close a connection soon, whichever worker has it; return a problem, or an empty text."""
+        return _one(self._ask("close", [connection_id], _ANSWER_WITHIN_S))
+
+    def move(self, connection_id: str, index: int) -> str:
+        """Move a connection to another processor of its worker; return a problem, or an empty text."""
+        return _one(self._ask("move", [connection_id, index], _ANSWER_WITHIN_S))
+
+
+def _one(answers: dict[int, Any]) -> str:
+    """Return the answer of the worker that has the connection: the others do not know it."""
+    if "" in answers.values():
+        return ""
+    problems: list[str] = [answer for answer in answers.values() if answer is not None]
+    return next((one for one in problems if "there is no connection" not in one), (*problems, "no worker answers")[0])

@@ -1,0 +1,119 @@
+"""`RunningServer`: the extension `prometheus` of a server, as commands ask it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import tomli
+
+DEFAULT_BIND: Final = "127.0.0.1:9404"
+_TIMEOUT_S: Final = 5.0
+_ANY_HOSTS: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}
+
+
+class UnreachableError(Exception):
+    """Raised if a server cannot be asked, or refuses; the message contains the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """The address of a server's exporter, e.g. `http://127.0.0.1:9404`, and its token, which may be empty."""
+
+    base: str
+    token: str = ""
+
+    @property
+    def metrics_url(self) -> str:
+        """Return the address of its metrics."""
+        return self.base if self.base.count("/") > 2 else f"{self.base}/metrics"
+
+    def read(self, url: str) -> str:
+        """Return the text of a page. Raises UnreachableError."""
+        return self._ask(urllib.request.Request(url))
+
+    def connections(self) -> dict[str, Any]:
+        """Return what the server says of its connections. Raises UnreachableError."""
+        content: dict[str, Any] = json.loads(self._ask(self._request("/connections")))
+        return content
+
+    def act(self, action: str, **arguments: str) -> None:
+        """Do `close` or `move`. Raises UnreachableError."""
+        self._ask(self._request(f"/connections/{action}?{urlencode(arguments)}", "POST"))
+
+    def _request(self, path: str, method: str = "GET") -> urllib.request.Request:
+        root = "/".join(self.base.split("/")[:3])
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        return urllib.request.Request(root + path, method=method, headers=headers)
+
+    def _ask(self, request: urllib.request.Request) -> str:
+        if request.type not in ("http", "https"):
+            raise UnreachableError(f"{request.full_url} is not an http or https URL")
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
+                text: str = answer.read().decode("utf-8")
+                return text
+        except urllib.error.HTTPError as error:
+            raise UnreachableError(_refusal(error)) from error
+        except (OSError, ValueError) as error:
+            raise UnreachableError(
+                f'{request.full_url}: {_cause(error)}; the server needs [server] extensions = ["prometheus"]'
+            ) from error
+
+
+def add_server_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that `find` reads."""
+    parser.add_argument(
+        "server",
+        metavar="SERVER",
+        nargs="?",
+        default=DEFAULT_BIND,
+        help=f"HOST:PORT or URL of its extension prometheus, or its TOML file; default: {DEFAULT_BIND}",
+    )
+
+
+def find(text: str, token_file: Path | None = None) -> RunningServer:
+    """Return the server that an argument names. Raises UnreachableError for a file that cannot be read."""
+    if text.endswith(".toml"):
+        table = _table(Path(text))
+        text = str(table.get("bind", DEFAULT_BIND))
+        host, _, port = text.rpartition(":")
+        text = f"{_ANY_HOSTS.get(host, host)}:{port}"
+        token_file = token_file or (Path(table["token_file"]) if "token_file" in table else None)
+    try:
+        token = token_file.read_text(encoding="utf-8").strip() if token_file is not None else ""
+    except OSError as error:
+        raise UnreachableError(f"{token_file}: {error.strerror}") from error
+    base = text if "://" in text else f"http://{text}"
+    return RunningServer(base.rstrip("/"), token)
+
+
+def _table(file: Path) -> dict[str, Any]:
+    try:
+        content = tomli.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UnreachableError(f"{file}: {error.strerror}") from error
+    except ValueError as error:
+        raise UnreachableError(f"{file}: {error}") from error
+    table = content.get("prometheus", {})
+    return table if isinstance(table, dict) else {}
+
+
+def _refusal(error: urllib.error.HTTPError) -> str:
+    text = error.read().decode("utf-8", "replace").strip()
+    try:
+        return str(json.loads(text)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"{error.url}: {error.code} {text}"
+
+
+def _cause(error: OSError | ValueError) -> str:
+    """The system's words; urllib wraps its errors."""
+    inner = error.reason if isinstance(error, urllib.error.URLError) else error
+    return (inner.strerror if isinstance(inner, OSError) else "") or str(inner) or repr(inner)

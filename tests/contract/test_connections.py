@@ -1,0 +1,198 @@
+"""`klamm connections` of a real server: what it shows, and that it closes and moves them."""
+
+import json
+import threading
+
+import pytest
+
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm.wire.messages.heartbeat import HeartbeatRequest
+from klamm.wire.messages.metadata import MetadataRequest
+from klamm_metrics.connections import main
+from tests.contract.api_sets import Plugin
+from tests.waiting import wait_until
+
+TOKEN = "let me in"
+
+
+@pytest.fixture
+def start(tmp_path):
+    servers = []
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+
+    def start_one(*settings, token=True):
+        exporter = ["server.extensions=prometheus", "prometheus.bind=127.0.0.1:0"]
+        if token:
+            exporter.append(f"prometheus.token_file={tmp_path / 'token'}")
+        server = EmbeddedServer(["listeners.default.api_set=trying", *exporter, *settings], plugins=[Plugin()])
+        servers.append(server)
+        return server.start()
+
+    yield start_one
+    for server in servers:
+        server.stop()
+
+
+@pytest.fixture
+def run(tmp_path, capsys):
+    """`run(server, "--json")` → the exit code, and what is printed to both streams."""
+
+    def run_it(server, *arguments, token="token"):
+        host, port = server.server.extensions[0].address
+        arguments = (*arguments, "--token-file", str(tmp_path / token)) if token else arguments
+        code = main([f"{host}:{port}", "--interval", "0.01", *arguments])
+        return code, *capsys.readouterr()
+
+    return run_it
+
+
+def rows_of(run, server, *arguments):
+    code, out, err = run(server, "--json", *arguments)
+    assert (code, err) == (0, "")
+    return json.loads(out)["connections"]
+
+
+def test_a_connection_is_shown_with_its_client_and_what_it_waits_for(start, run):
+    server = start()
+    trying = server.api_set("trying")
+    with RawClient(server.address(), client_id="app") as client, RawClient(server.address(), client_id="idle") as idle:
+        client.call(ApiVersionsRequest("librdkafka", "2.5"), 3)
+        idle.call(MetadataRequest(topics=None), 12)
+        client.send(HeartbeatRequest(group_id="block"), 4)
+        assert trying.arrived.acquire(timeout=60)
+        by_client = {row["client_id"]: row for row in rows_of(run, server)}
+        app = by_client["app"]
+        assert app["software"] == "librdkafka 2.5"
+        assert app["principal"] == "User:ANONYMOUS"
+        assert app["listener"] == "default"
+        assert app["processor"] == 0
+        assert app["state"] == "READY"
+        assert app["mute_state"] == "MUTED_AND_RESPONSE_PENDING"
+        assert app["waits_for"] == "handler"
+        assert app["api"] == "Heartbeat"
+        assert app["in_flight"] == 1
+        assert app["in_flight_ms"] > 0
+        assert app["held_bytes"] > 0
+        assert app["requests"] == 2
+        assert app["client_address"] == "{}:{}".format(*client.socket.getsockname())
+        assert by_client["idle"]["waits_for"] == ""
+        assert by_client["idle"]["processor_ms"] > 0
+        trying.release.set()
+        client.receive_frame()
+        wait_until(lambda: rows_of(run, server, "--filter", "client_id=app")[0]["handler_ms"] > 0)
+
+
+def test_connections_are_sorted_and_filtered_and_only_so_many(start, run):
+    server = start()
+    clients = [RawClient(server.address(), client_id=f"client-{number}") for number in range(5)]
+    for number, client in enumerate(clients):
+        for _ in range(1 + 3 * number):
+            client.call(MetadataRequest(topics=None), 12)
+    rows = rows_of(run, server, "--sort", "age", "--filter", "client_id=client-", "--limit", "3")
+    assert len(rows) == 3
+    assert [row["age_ms"] for row in rows] == sorted((row["age_ms"] for row in rows), reverse=True)
+    assert [row["client_id"] for row in rows_of(run, server, "--filter", "client_id=client-4")] == ["client-4"]
+    code, out, _ = run(server)
+    assert code == 0
+    assert "client-4" in out
+    with pytest.raises(SystemExit):
+        run(server, "--filter", "unknown=4")
+
+
+def test_a_look_at_many_connections_takes_several_turns(start, run):
+    server = start()
+    clients = [RawClient(server.address(), client_id="many") for _ in range(230)]
+    wait_until(lambda: len(rows_of(run, server, "--limit", "1000")) == len(clients))
+    for client in clients:
+        client.close()
+
+
+def test_a_connection_is_closed_by_its_id(start, run):
+    server = start()
+    with RawClient(server.address(), client_id="a") as one, RawClient(server.address(), client_id="b") as other:
+        for client in (one, other):
+            client.call(MetadataRequest(topics=None), 12)
+        (row,) = rows_of(run, server, "--filter", "client_id=a")
+        assert run(server, "--close", row["id"])[0] == 0
+        assert one.at_end()
+        other.call(MetadataRequest(topics=None), 12)
+        code, _, err = run(server, "--close", "unknown")
+        assert code == 1
+        assert "there is no connection unknown" in err
+
+
+def test_a_connection_is_moved_to_another_processor_of_its_listener(start, run):
+    server = start("listeners.default.processors=2")
+    with RawClient(server.address(), client_id="a") as client:
+        client.call(MetadataRequest(topics=None), 12)
+        (row,) = rows_of(run, server)
+        target = 1 - row["processor"]
+        assert run(server, "--move", row["id"], str(target))[0] == 0
+        wait_until(lambda: [one["processor"] for one in rows_of(run, server)] == [target])
+        client.call(MetadataRequest(topics=None), 12)
+        code, _, err = run(server, "--move", row["id"], "7")
+        assert code == 1
+        assert "listener default has no processor 7, only 0, 1" in err
+
+
+def test_a_processor_that_is_kept_by_a_turn_is_named_and_the_others_answer(start, run):
+    server = start("listeners.default.processors=2")
+    with RawClient(server.address()) as one, RawClient(server.address()) as other:
+        for client in (one, other):
+            client.call(MetadataRequest(topics=None), 12)
+        kept = server.server.listeners[0].processors[0]
+        started, go_on = threading.Event(), threading.Event()
+
+        def keep(_):
+            started.set()
+            assert go_on.wait(60)
+
+        kept.inbox.call_soon(kept.channels[0], keep, None)
+        assert started.wait(60)
+        try:
+            code, out, _ = run(server, "--json")
+            assert code == 0
+            seen = json.loads(out)
+            assert [row["processor"] for row in seen["connections"]] == [1]
+            (unanswered,) = seen["unanswered"]
+            assert unanswered["processor"] == 0
+            assert unanswered["turn_ms"] > 1000
+        finally:
+            go_on.set()
+
+
+def test_without_the_token_nothing_is_shown_or_closed(start, run, tmp_path):
+    server = start()
+    (tmp_path / "wrong").write_text("let me out")
+    with RawClient(server.address()) as client:
+        client.call(MetadataRequest(topics=None), 12)
+        (row,) = rows_of(run, server)
+        for token in ("wrong", None):
+            for arguments in ((), ("--close", row["id"]), ("--move", row["id"], "0")):
+                code, out, err = run(server, *arguments, token=token)
+                assert (code, out) == (1, "")
+                assert "the token is missing or wrong" in err
+        client.call(MetadataRequest(topics=None), 12)
+
+
+def test_a_server_without_a_token_shows_its_connections_and_closes_none(start, run):
+    server = start(token=False)
+    with RawClient(server.address()) as client:
+        client.call(MetadataRequest(topics=None), 12)
+        (row,) = rows_of(run, server)
+        code, _, err = run(server, "--close", row["id"])
+        assert code == 1
+        assert "needs [prometheus] token_file" in err
+        client.call(MetadataRequest(topics=None), 12)
+
+
+def test_the_address_and_the_token_come_from_the_file_of_the_server(start, tmp_path, capsys):
+    server = start()
+    _, port = server.server.extensions[0].address
+    file = tmp_path / "klamm.toml"
+    file.write_text(f'[prometheus]\nbind = "0.0.0.0:{port}"\ntoken_file = "{(tmp_path / "token").as_posix()}"\n')
+    with RawClient(server.address(), client_id="app") as client:
+        client.call(MetadataRequest(topics=None), 12)
+        assert main([str(file), "--interval", "0.01"]) == 0
+    assert "app" in capsys.readouterr().out
