@@ -1,10 +1,11 @@
 """Everything that klamm and the plugins it comes with register, found by starting a server that uses them."""
 
+import tempfile
 from functools import cache
 
 from bench.frames import record_batch
 from klamm import ConnectionGate, Delay, Provider, Refuse, hookimpl
-from klamm.testing import EmbeddedServer, RawClient
+from klamm.testing import EmbeddedServer, RawClient, SecureServer
 from klamm.wire.messages import share_fetch
 from klamm.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -115,6 +116,15 @@ def families():
             return list(server.server.services.metrics.collect())
 
 
+@cache
+def secure_families():
+    """The families of TLS, SASL and the audit, which docs/tls.md, docs/sasl.md and docs/audit/ describe."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = ["observers=audit", "filters=audit", f"audit.spool={folder}", "audit.on_full=refuse"]
+        with SecureServer([f"listeners.secure.{one}" for one in settings]) as server:
+            return list(server.server.services.metrics.collect())
+
+
 def registered():
     """Kinds by MBean."""
     return {family.name: family.kind for family in families()}
@@ -126,5 +136,5 @@ def labels():
 
 
 def exposed_names():
-    """Kinds by the name that Prometheus has."""
-    return {exposed_name(name, kind): kind for name, kind in registered().items()}
+    """Kinds by the name that Prometheus has, also of TLS, SASL and the audit."""
+    return {exposed_name(one.name, one.kind): one.kind for one in (*families(), *secure_families())}

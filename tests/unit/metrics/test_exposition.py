@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -21,7 +22,7 @@ from klamm_metrics import files, top
 from klamm_metrics.collector import RegistryCollector, exposed_name
 from klamm_metrics.running_server import find
 from klamm_metrics.snapshot import Difference, Snapshot
-from tests.unit.metrics.all_metrics import exposed_names, registered
+from tests.unit.metrics.all_metrics import exposed_names, registered, secure_families
 
 
 @pytest.mark.parametrize(
@@ -163,6 +164,9 @@ def test_wrong_settings_are_reported(tmp_path, line, complaint):
 
 
 NAME = re.compile(r"\b((?:kafka|klamm|process)_[a-z0-9_]+)")
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+OF_FILES = {f"klamm:type=sasl,name={name}-failures-total" for name in ("jwks", "credential-file")}
+"""Metrics of files of users and of token keys, which no server has here: tests/unit/sasl reads them."""
 PROCESS = {"process_resident_memory_bytes", "process_open_fds", "process_max_fds", "process_cpu_seconds_total"}
 
 
@@ -199,6 +203,17 @@ def test_the_alerts_use_only_metrics_that_exist():
     assert rules.count("- alert:") == len(expressions) > 10
     assert used
     assert used <= known_names()
+
+
+def test_the_documents_name_only_metrics_that_exist():
+    known = known_names() | exposed_names().keys()
+    beans = registered().keys() | {family.name for family in secure_families()} | OF_FILES
+    pages = sorted(DOCS.rglob("*.md"))
+    assert len(pages) > 30
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert set(re.findall(r"`((?:kafka|klamm)_[a-z]+_[a-z0-9_]+)`", text)) <= known, page
+        assert set(re.findall(r"`(klamm:type=\w+,name=[\w-]+)`", text)) <= beans, page
 
 
 def test_the_files_can_be_printed(capsys):
