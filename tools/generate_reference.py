@@ -91,6 +91,8 @@ def table_of(found: Found) -> str:
         ProviderKind.API_SET: name,
         ProviderKind.EXTENSION: name,
         ProviderKind.REQUEST_SCHEDULER: f"server.{name}",
+        ProviderKind.SASL_MECHANISM: f"listeners.NAME.sasl.{name}",
+        ProviderKind.CREDENTIAL_STORE: f"listeners.NAME.sasl.{name}",
     }
     return places.get(found.kind, f"listeners.NAME.{name}")
 

@@ -183,3 +183,35 @@ def test_a_wrong_file_is_reported_as_by_check(tmp_path, capsys):
         "klamm.toml:2:1  listeners.front.api_set: there is no table [gateway.est]; did you mean"
         in capsys.readouterr().err
     )
+
+
+def test_a_host_that_stands_for_all_needs_an_address_for_clients(doctor):
+    port = free_ports(1)
+    text = f'[listeners.a]\nbind = "0.0.0.0:{port}"\napi_set = "echo"\n'
+    code, lines = doctor(text)
+    assert code == 1
+    assert "set listeners.a.advertise" in one(lines, "listener a")
+    code, lines = doctor(text + f'advertise = "localhost:{port}"\n')
+    assert one(lines, "listener a").startswith("ok ")
+
+
+def test_a_port_that_is_taken_is_reported(doctor):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, lines = doctor(f'[listeners.a]\nbind = "127.0.0.1:{port}"\napi_set = "echo"\n')
+    assert code == 1
+    assert any(
+        f"cannot bind 127.0.0.1:{port} now: Address already in use; stop what listens there" in each for each in lines
+    )
+
+
+def test_folders_that_cannot_be_made_are_reported(doctor, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    server = '[server]\ndata_dir = "file/data"\nlog_file = "logs/klamm.log"\n'
+    text = f'{server}[listeners.a]\nbind = "127.0.0.1:0"\napi_set = "echo"\n'
+    code, lines = doctor(text)
+    assert code == 1
+    assert one(lines, "server.data_dir").startswith(f"wrong  server.data_dir: {tmp_path / 'file'} is not a directory; ")
+    assert one(lines, "server.log_file") == f"ok     server.log_file: {tmp_path / 'logs'} can be used"
+    assert main(["check", "--strict", str(tmp_path / "klamm.toml")]) == 1
+    assert capsys.readouterr().err == f"warning: server.data_dir: {tmp_path / 'file'} is not a directory\n"

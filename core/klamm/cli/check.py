@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from klamm.cli.doctor import folder_problem, folders_of
 from klamm.cli.serve import plan_of
 from klamm.config.plugin_registry import PluginRegistry
 
@@ -22,7 +23,9 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
     for part in parts:
         part.load()
     names = ", ".join(listener.name for listener in plan.listeners)
-    for warning in plan.warnings:
+    warnings = [str(warning) for warning in plan.warnings]
+    warnings += [f"server.{key}: {problem}" for key, folder in folders_of(plan) if (problem := folder_problem(folder))]
+    for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
     print(f"{options.file or 'built-in settings'}: ok ({names})")
-    return 1 if plan.warnings and options.strict else 0
+    return 1 if warnings and options.strict else 0

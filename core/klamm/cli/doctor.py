@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import socket
 from collections.abc import Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from klamm.api.api_set import ApiSet, Finding
 from klamm.api.context import Address, ListenerContext
@@ -15,8 +17,30 @@ from klamm.config.planner import ANY_HOST
 from klamm.config.plugin_registry import PluginRegistry, load_factory
 from klamm.logs.causes import failure
 from klamm.logs.escaping import escape_control_characters
+from klamm.runtime.platform.sockets import forbid_sharing
 from klamm.server.listening import advertised
 from klamm.shared.addresses import UNIX_PREFIX
+
+_TAKEN: Final = "stop what listens there, unless it is this server, or set another port"
+
+
+def folders_of(plan: ServerPlan) -> Iterator[tuple[str, Path]]:
+    """Return the folders in which the server itself writes, by the setting that names them."""
+    settings = plan.server
+    if settings.data_dir is not None:
+        yield "data_dir", settings.data_dir
+    if settings.log_file is not None:
+        yield "log_file", settings.log_file.parent
+
+
+def folder_problem(folder: Path) -> str:
+    """Return the reason why this user cannot write in a folder, or make it; empty if it can."""
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        return f"{existing} is not a directory"
+    return "" if os.access(existing, os.W_OK | os.X_OK) else f"{existing} cannot be written by this user"
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
@@ -40,10 +64,15 @@ def _line(finding: Finding) -> str:
 def _findings(plan: ServerPlan) -> Iterator[Finding]:
     for warning in plan.warnings:
         yield Finding("configuration", str(warning))
+    for key, folder in folders_of(plan):
+        problem = folder_problem(folder)
+        remedy = "make it for the user of the server, or name another one"
+        yield Finding(f"server.{key}", problem or f"{folder} can be used", remedy if problem else "")
     contexts = {listener.name: _context_of(listener) for listener in plan.listeners}
-    for context in contexts.values():
-        yield _address_of(context)
+    for listener in plan.listeners:
+        yield _address_of(contexts[listener.name], is_chosen=listener.advertise is not None)
     yield from _ports_that_meet(plan)
+    yield from _ports_that_are_taken(plan)
     for name, part in plan.api_sets.items():
         api_set: ApiSet = part.build()
         users = [contexts[listener.name] for listener in plan.listeners if listener.api_set == name]
@@ -62,7 +91,7 @@ def _context_of(listener: ListenerPlan) -> ListenerContext:
     )
 
 
-def _address_of(context: ListenerContext) -> Finding:
+def _address_of(context: ListenerContext, *, is_chosen: bool) -> Finding:
     """Return a finding about the address that clients of a listener get, and its resolution on this machine."""
     subject, address = f"listener {context.name}", context.advertised
     text = f"binds {context.bound}, clients are sent to {address} and use {context.security_protocol}"
@@ -72,6 +101,9 @@ def _address_of(context: ListenerContext) -> Finding:
     if problem:
         remedy = f"add {address.host} to the DNS that clients use, or set listeners.{context.name}.advertise"
         return Finding(subject, f"{text}, but {problem}", remedy)
+    if context.bound.host in ANY_HOST and not is_chosen:
+        text += f", but {address.host} is only the name that this machine has for itself"
+        return Finding(subject, text, f"set listeners.{context.name}.advertise to what clients can connect to")
     return Finding(subject, text)
 
 
@@ -107,6 +139,32 @@ def _ports_that_meet(plan: ServerPlan) -> Iterator[Finding]:
                     "listener",
                 )
         seen.append((listener, ports))
+
+
+def _ports_that_are_taken(plan: ServerPlan) -> Iterator[Finding]:
+    """Yield ports at which this server could not listen now."""
+    for listener in plan.listeners:
+        host, port = listener.bind
+        if host.startswith(UNIX_PREFIX):
+            continue
+        for each in {port, *_more_ports(plan.api_sets[listener.api_set].settings)} - {0}:
+            problem = port_problem(host, each)
+            if problem:
+                yield Finding(f"listener {listener.name}", f"cannot bind {Address(host, each)} now: {problem}", _TAKEN)
+
+
+def port_problem(host: str, port: int) -> str:
+    """Return the reason why a port cannot be bound; empty if it can."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, socket.SOCK_STREAM) as sock:
+            forbid_sharing(sock)
+            sock.bind(address)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def _more_ports(settings: Any) -> Sequence[int]:

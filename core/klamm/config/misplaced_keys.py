@@ -19,8 +19,11 @@ PART_KEYS: Final = {
     ProviderKind.THROTTLE: 'throttles = ["{}"]',
     ProviderKind.REQUEST_OBSERVER: 'observers = ["{}"]',
     ProviderKind.PROCESSOR_ASSIGNER: 'assigner = "{}"',
+    ProviderKind.SASL_MECHANISM: 'mechanisms = ["{}"]',
+    ProviderKind.CREDENTIAL_STORE: 'credential_stores = ["{}"]',
 }
-"""The TOML that names a part of each kind in a listener."""
+"""The TOML that names a part of each kind in a listener, or in its table `sasl`."""
+OF_SASL: Final = (ProviderKind.SASL_MECHANISM, ProviderKind.CREDENTIAL_STORE)
 
 _OTHER_NAMES: Final = {
     "log.dir": ("data_dir", "server"),
@@ -59,6 +62,8 @@ def place_of_part(name: str, plugins: PluginRegistry) -> str | None:
     kind = kind_of_part(name, plugins)
     if kind is None:
         return None
+    if kind in OF_SASL:
+        return f"it belongs into [listeners.NAME.sasl.{name}], beside {PART_KEYS[kind].format(name)}"
     return f"it belongs below a listener: [listeners.NAME.{name}], beside {PART_KEYS[kind].format(name)}"
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from klamm.api.provider import ProviderKind
 from klamm.config.checks import MAX_PORT, parse_host_port
 from klamm.config.config_tables import ConfigTables, Put
-from klamm.config.misplaced_keys import PART_KEYS, kind_of_part, place_of, place_of_part
+from klamm.config.misplaced_keys import OF_SASL, PART_KEYS, kind_of_part, place_of, place_of_part
 from klamm.config.overrides import apply_overrides
 from klamm.config.part_resolver import PartResolver, default_parts, name_defaults, provider_of, table_of
 from klamm.config.plan import Endpoint, ListenerPlan, PartPlan, ServerPlan
@@ -203,7 +203,7 @@ class _Planner:
         observers = many(ProviderKind.REQUEST_OBSERVER, "observers")
         assigner = one(ProviderKind.PROCESSOR_ASSIGNER, "assigner", settings.assigner)
         for key in sorted(parts - used):
-            self.config.report((*path, key), self.unused_table(key, used))
+            self.config.report((*path, key), self.unused_table(name, key, used))
         if settings.api_set is None:
             self.parts.default(ProviderKind.API_SET, path, "api_set")
         if len(self.config.problems) > before or transport is None or assigner is None or bind is None:
@@ -225,9 +225,12 @@ class _Planner:
             settings.api_set,
         )
 
-    def unused_table(self, name: str, used: Collection[str]) -> str:
+    def unused_table(self, listener: str, name: str, used: Collection[str]) -> str:
         """Return the problem with a table below a listener that no part uses."""
-        if kind := kind_of_part(name, self.plugins):
+        kind = kind_of_part(name, self.plugins)
+        if kind in OF_SASL:
+            return f"belongs to a {kind.label}: write [listeners.{listener}.sasl.{name}]"
+        if kind is not None:
             return f"belongs to a {kind.label} that this listener does not name; add {PART_KEYS[kind].format(name)}"
         return f"no part of this listener has that name{did_you_mean(name, used)}"
 

@@ -29,7 +29,9 @@ def start_logging(level: str, log_format: str, file: Path | None) -> None:
     if file is not None:
         # Imported here: a server that logs to standard error does not need it.
         from klamm.logs.log_file import LogFile
+        from klamm.runtime.files import make_folder
 
+        make_folder(file.parent)
         handler = LogFile(file)
     handler.setFormatter(log_formatter(log_format))
     logging.basicConfig(level=level, handlers=[handler])
