@@ -33,6 +33,7 @@ LINK = re.compile(r"(?<=\]\()(?![a-z]+:)([^)#\s]+)((?:#[^)]*)?)(?=\))")
 LANGUAGES = {"py": "python", "go": "go", "java": "java", "json": "json", "ipynb": "json", "toml": "toml", "js": "js"}
 SHIM = "https://unpkg.com/iframe-worker/shim"
 """What Zensical's pages load where they are files; the site has it."""
+ALTERNATE = '<link rel="alternate" type="text/markdown" href="{}"></head>'
 UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
 """Code of the repository would bury the pages."""
 
@@ -64,7 +65,9 @@ def build(site: Path) -> None:
             raise RuntimeError(done.stdout)
         for page in (work / "site").rglob("*.html"):
             shim = os.path.relpath(work / "site" / "site" / "iframe-worker.js", page.parent)
-            page.write_text(page.read_text(encoding="utf-8").replace(SHIM, shim), encoding="utf-8")
+            markdown = "README.md" if page.stem == "index" else f"{page.stem}.md"
+            text = page.read_text(encoding="utf-8").replace(SHIM, shim)
+            page.write_text(text.replace("</head>", ALTERNATE.format(markdown), 1), encoding="utf-8")
         for place, text in pages.items():
             (work / "site" / place).write_text(text, encoding="utf-8")
         (work / "site" / "llms.txt").write_text(llms_text(pages), encoding="utf-8")

@@ -48,6 +48,8 @@ class Page(HTMLParser):
             self.links.append(values["href"])
         elif tag == "link" and values.get("rel") in ("stylesheet", "preconnect", "icon", "modulepreload"):
             self.loaded.append(values["href"])
+        elif tag == "link" and values.get("type") == "text/markdown":
+            self.markdown = values["href"]
         elif values.get("src"):
             self.loaded.append(values["src"])
 
@@ -99,7 +101,7 @@ def test_each_page_has_its_markdown_beside_it(site, pages):
         for link in re.findall(r"\]\((?![a-z]+:)([^)#\s]+)", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)):
             assert (site / place).parent.joinpath(link).exists(), (place, link)
         html = site / place.replace("README.md", "index.md").replace(".md", ".html")
-        assert html in pages, place
+        assert pages[html].markdown == Path(place).name
 
 
 def test_llms_txt_lists_every_page_with_its_first_sentence(site):
