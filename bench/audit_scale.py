@@ -8,11 +8,12 @@
     python -m bench.audit_scale --events 100000000 --keep /mnt/fleet --only verify report
 
 The segments repeat eight samples with other names of nodes and boots: of each boot there is one segment. `--many` is
-the number of small segments for the last table, which shows whether the time per batch stays the same. Needs the extra
-`spark` and Java. Memory is the resident size of the JVM. Plain PySpark runs in a process of its own, with Spark's own
-settings and as many cores and as much memory as `ship`. With `--keep` the spool and the lake stay, and a spool that is
-there already is used: give the same `--events` and `--segment-events`. Steps of `--only`: write, codecs, duckdb, spool
-(`report` on the spool), plain, ship, verify, report, many; `ship` again needs a folder without `lake`.
+the number of small segments for the last table, which shows whether the time per batch stays the same. The steps
+`plain` and `spark`, which is `ship` by PySpark, need the extra `spark` and Java. Plain PySpark runs in a process of its
+own, with Spark's own settings and as many cores and as much memory as `ship`. Processor time is that of all processes.
+With `--keep` the spool and the lake stay, and a spool that is there already is used: give the same `--events` and
+`--segment-events`. Steps of `--only`: write, codecs, duckdb, spool (`report` on the spool), plain, ship, spark, verify,
+report, many; `ship` again needs a folder without `lake`.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ import hashlib
 import json
 import multiprocessing
 import os
+import resource
 import shutil
 import statistics
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -59,7 +60,7 @@ SAMPLES = 8
 SAMPLE_NODE, SAMPLE_BOOT = "node-1", "019b8ff8d000c0ffee00"
 MANY_BATCHES = 80
 PIECE_BYTES = 1 << 20
-STEPS = ("write", "codecs", "duckdb", "spool", "plain", "ship", "verify", "report", "many")
+STEPS = ("write", "codecs", "duckdb", "spool", "plain", "ship", "spark", "verify", "report", "many")
 """In this order."""
 
 
@@ -104,15 +105,10 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
         row("`klamm audit report SPOOL`", events, lambda: report_on_spool(spool))
     if "plain" in wanted:
         run_plain(folder, events)
-    if not wanted & {"ship", "verify", "report", "many"}:
-        return
-    spark = open_session(settings, "klamm bench")
-    try:
-        measure_spark(spark, folder, settings, events, wanted)
-        if "many" in wanted and options.many:
-            measure_batches(spark, folder, settings, options.many)
-    finally:
-        spark.stop()
+    if wanted & {"ship", "spark", "verify", "report"}:
+        measure_lake(folder, settings, events, wanted)
+    if "many" in wanted and options.many:
+        measure_batches(folder, settings, options.many)
 
 
 def row(name: str, events: int, run: Callable[[], Any], spark: SparkSession | None = None) -> None:
@@ -124,12 +120,24 @@ def row(name: str, events: int, run: Callable[[], Any], spark: SparkSession | No
 
 
 def processor_seconds(spark: SparkSession | None) -> float:
-    """Return the processor time of this process, and of its session's JVM."""
-    if spark is None:
-        return time.process_time()
+    """Return the processor time of this process, of those that have ended, and of a session's JVM and Python."""
+    own = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = sum(each.ru_utime + each.ru_stime for each in own)
+    if spark is not None:
+        seconds += sum(map(_spent, _family(spark.sparkContext._gateway.proc.pid)))
+    return seconds
+
+
+def _family(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task").glob("*/children")
+    return [pid, *(one for path in children for child in path.read_text().split() for one in _family(int(child)))]
+
+
+def _spent(pid: int) -> float:
+    """Return the processor time of a process and of its children that have ended."""
     # The name of the program, which stands in brackets, may have blanks.
-    numbers = Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/stat").read_text().rpartition(")")[2].split()
-    return time.process_time() + (int(numbers[11]) + int(numbers[12])) / os.sysconf("SC_CLK_TCK")
+    numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, numbers[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def measure_codecs(segment_events: int) -> None:
@@ -230,46 +238,52 @@ def run_plain(folder: Path, events: int) -> None:
 def measure_plain(folder: Path, events: int) -> None:
     """Measure PySpark with Spark's settings as they are."""
     from pyspark.sql import SparkSession
+    from pyspark.sql.pandas.types import from_arrow_schema
 
-    from klamm_spark.spark.schema import EVENT_SCHEMA
+    from klamm_spark.spool.event_lines import EVENT
 
     ours = SparkSettings()
     builder = SparkSession.builder.master(ours.master).config("spark.driver.memory", ours.driver_memory)
     spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    reader = spark.read.schema(EVENT_SCHEMA).option("recursiveFileLookup", "true")
+    reader = spark.read.schema(from_arrow_schema(EVENT)).option("recursiveFileLookup", "true")
     plain = reader.option("pathGlobFilter", "*.jsonl*").json(str(folder / "spool"))
     row("PySpark: JSON to Parquet", events, lambda: plain.write.parquet(str(folder / "plain")), spark)
     spark.stop()
 
 
-def measure_spark(spark: SparkSession, folder: Path, settings: SparkSettings, events: int, wanted: set[str]) -> None:
-    """`ship` over the same files, then what reads the lake."""
+def measure_lake(folder: Path, settings: SparkSettings, events: int, wanted: set[str]) -> None:
+    """Measure `ship` over the same files, then what reads the lake."""
     from klamm_spark.lake import ship, verify
     from klamm_spark.lake.layout import Lake
     from klamm_spark.report.command import build
 
-    pipeline, lake = Pipeline(folder / "spool", settings), Lake.of(settings, spark)
-    memory = Memory(spark)
+    pipeline, lake = Pipeline(folder / "spool", settings), Lake.of(settings)
     if "ship" in wanted:
-        with memory:
-            row("`klamm audit ship --once`", events, lambda: ship.run(spark, pipeline, once=True, say=ignore), spark)
+        row("`klamm audit ship --once --master none`", events, lambda: ship.run(None, pipeline, once=True, say=ignore))
+    if "spark" in wanted:
+        by_spark = Pipeline(folder / "spool", replace(settings, lake=folder / "lake-by-spark"))
+        spark = open_session(settings, "klamm bench")
+        row("`klamm audit ship --once`", events, lambda: ship.run(spark, by_spark, once=True, say=ignore), spark)
+        spark.stop()
     if "verify" in wanted:
-        row("`klamm audit verify`", events, lambda: verify.run(spark, pipeline, say=ignore), spark)
+        row("`klamm audit verify`", events, lambda: verify.run(None, pipeline, say=ignore))
     if "report" in wanted:
-        row("`klamm audit report LAKE`", events, lambda: build(spark, lake), spark)
+        row("`klamm audit report LAKE`", events, lambda: build(lake))
     size = sum(path.stat().st_size for path in Path(str(lake.events)).rglob("*.parquet"))
-    print(f"\n{size / events:,.0f} bytes an event in the lake")
-    if "ship" in wanted:
-        print(f"memory while shipping, by quarters: {memory}")
-    print()
+    print(f"\n{size / events:,.0f} bytes an event in the lake; at most {peak_mib():,} MiB of memory\n")
+
+
+def peak_mib() -> int:
+    """Return the most memory that this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 
 
 def ignore(line: str) -> None:
     """Discard what commands print: it is not measured."""
 
 
-def measure_batches(spark: SparkSession, folder: Path, settings: SparkSettings, many: int) -> None:
+def measure_batches(folder: Path, settings: SparkSettings, many: int) -> None:
     """The time of a batch over many small segments: as long at the end as at the beginning."""
     from klamm_spark.lake import ship
 
@@ -282,45 +296,12 @@ def measure_batches(spark: SparkSession, folder: Path, settings: SparkSettings, 
         if line.startswith("batch "):
             ends.append(time.monotonic())
 
-    ship.run(spark, Pipeline(folder / "many", batch), once=True, say=note)
+    ship.run(None, Pipeline(folder / "many", batch), once=True, say=note)
     took_ms = [(end - start) * 1000 for start, end in pairwise(ends)]
     quarter = max(1, len(took_ms) // 4)
     first, last = statistics.median(took_ms[:quarter]), statistics.median(took_ms[-quarter:])
     print(f"{many:,} segments, {in_batch} in a batch; milliseconds of a batch, median:\n")
     print(f"| first quarter | last quarter |\n| ---: | ---: |\n| {first:.0f} | {last:.0f} |")
-
-
-class Memory:
-    """The most that the JVM held in each quarter of the time."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        # spark-submit runs the JVM in its own process by `exec`.
-        self._status = Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/status")
-        self._ended = threading.Event()
-        self._sizes: list[int] = []
-        self._thread = threading.Thread(target=self._sample)
-
-    def __enter__(self) -> Memory:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _sample(self) -> None:
-        while not self._ended.wait(0.25):
-            self._sizes.extend(self._resident())
-
-    def _resident(self) -> Iterator[int]:
-        for line in self._status.read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                yield int(line.split()[1]) >> 10
-
-    def __str__(self) -> str:
-        step = max(1, len(self._sizes) // 4)
-        quarters = [self._sizes[at : at + step] for at in range(0, len(self._sizes), step)][:4]
-        return ", ".join(f"{max(part):,} MiB" for part in quarters)
 
 
 if __name__ == "__main__":

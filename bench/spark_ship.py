@@ -3,8 +3,9 @@
     python -m bench.spark_ship                         1 M and 4 M events
     python -m bench.spark_ship --events 200000
 
-Needs the extra `spark` and Java. Sample events of about 900 bytes, in segments of 50,000. A first
-batch that warms the JVM up is not counted.
+    python -m bench.spark_ship --master local[2]       by PySpark; needs the extra `spark` and Java
+
+Sample events of about 900 bytes, in segments of 50,000. A first batch that warms a JVM up is not counted.
 """
 
 from __future__ import annotations
@@ -43,11 +44,12 @@ def main() -> None:
     """Print a Markdown table per measurement."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, nargs="*", default=[1_000_000, 4_000_000])
-    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--master", default="none")
     parser.add_argument("--no-latency", action="store_true")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="klamm-spark-ship-"))
-    spark = open_session(SparkSettings(lake=folder / "lake", master=options.master), "klamm bench")
+    settings = SparkSettings(lake=folder / "lake", master=options.master)
+    spark = None if options.master == "none" else open_session(settings, "klamm bench")
     try:
         write_sample_spool(folder / "warm", sample_events(2_000))
         throughput(spark, folder, folder / "warm", 2_000)
@@ -64,11 +66,12 @@ def main() -> None:
             waits = sorted(latency(spark, folder))
             print(f"median {statistics.median(waits):.2f} s, longest {waits[-1]:.2f} s")
     finally:
-        spark.stop()
+        if spark is not None:
+            spark.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def throughput(spark: SparkSession, folder: Path, spool: Path, events: int) -> Throughput:
+def throughput(spark: SparkSession | None, folder: Path, spool: Path, events: int) -> Throughput:
     """Ship a whole spool into a fresh lake."""
     from klamm_spark.lake import ship
     from klamm_spark.lake.layout import Lake
@@ -78,7 +81,7 @@ def throughput(spark: SparkSession, folder: Path, spool: Path, events: int) -> T
     began = time.monotonic()
     ship.run(spark, Pipeline(spool, SparkSettings(lake=root)), once=True, say=said.append)
     seconds = time.monotonic() - began
-    written = lake.read_events(spark).count()
+    written = lake.table().to_pyarrow_dataset().count_rows()
     assert written == events, f"{written} of {events}"
     batches = sum(line.startswith("batch ") for line in said)
     size = sum(path.stat().st_size for path in lake.events.rglob("*.parquet")) / (1 << 20)
@@ -86,7 +89,7 @@ def throughput(spark: SparkSession, folder: Path, spool: Path, events: int) -> T
     return Throughput(events, seconds, batches, size)
 
 
-def latency(spark: SparkSession, folder: Path) -> list[float]:
+def latency(spark: SparkSession | None, folder: Path) -> list[float]:
     """Seconds from each segment's seal until it is marked as shipped, with a new segment every second."""
     from klamm_spark.lake import ship
 

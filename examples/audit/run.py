@@ -327,16 +327,11 @@ def main() -> int:
     from klamm_spark.report import text as report_text
     from klamm_spark.report.command import build
     from klamm_spark.settings.spark import read_pipeline
-    from klamm_spark.spark.session import open_session
 
     pipeline = read_pipeline(folder / "klamm.toml", {})
-    spark = open_session(pipeline.settings, "klamm audit demo")
-    try:
-        ship.run(spark, pipeline, once=True, say=say)
-        sound = verify.run(spark, pipeline, say=print) == 0
-        report = build(spark, Lake.of(pipeline.settings, spark))
-    finally:
-        spark.stop()
+    ship.run(None, pipeline, once=True, say=say)
+    sound = verify.run(None, pipeline, say=print) == 0
+    report = build(Lake.of(pipeline.settings))
     report_text.show(report)
     page = folder / "report.html"
     page.write_text(report_html.render(report), encoding="utf-8")

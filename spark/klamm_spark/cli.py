@@ -1,4 +1,4 @@
-"""`klamm audit …`: parses the arguments and calls the module of the command. Only those modules import PySpark."""
+"""`klamm audit …`: parses the arguments and calls the module of the command. `ship` alone starts a JVM."""
 
 from __future__ import annotations
 
@@ -7,39 +7,34 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klamm import escape_control_characters
 from klamm.config import CommandParser, check_table
 from klamm_spark.errors import LakeError
 from klamm_spark.events.event import FORGETTABLE
 from klamm_spark.findings import command as detect
-from klamm_spark.lake.layout import MIN_KEEP_HOURS
+from klamm_spark.lake.layout import MIN_KEEP_HOURS, Lake, require_packages
 from klamm_spark.report.queries import ORDER
 from klamm_spark.settings.moments import parse_since
 from klamm_spark.settings.spark import Pipeline, SparkSettings, read_pipeline
-from klamm_spark.spark.session import SparkUnavailableError, close_session, open_session, require_pyspark
+from klamm_spark.spark.session import SparkUnavailableError, close_session
 from klamm_spark.spool.reader import require_spool, spool_of
 from klamm_spark.spool.signatures import KeyFileError
-from klamm_spark.storage.filesystems import check_location, parse_location, path_of
-from klamm_spark.storage.hadoop_errors import FileSystemError, translated_errors
+from klamm_spark.storage.filesystems import FileSystemError, check_location, parse_location, path_of
 from klamm_spark.terminal import commands as terminal
 from klamm_spark.terminal import evidence, rights
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 EXIT_USAGE: Final = 2
+NO_SPARK: Final = "none"
 _TAKE_A_FOLDER: Final = ("report", "detect", "verify", "forget", "prove")
 _SETTINGS: Final = (
     "spool",
     "lake",
     "master",
-    "remote",
     "driver_memory",
     "trigger_interval_ms",
     "max_bytes_per_trigger",
@@ -60,8 +55,6 @@ def parser() -> argparse.ArgumentParser:
     file.add_argument("file", metavar="FILE", nargs="?", type=Path, help="TOML file with [audit] and [audit.spark]")
     common = argparse.ArgumentParser(add_help=False, parents=[file])
     common.add_argument("--lake", metavar="DIR", type=_location, help="where the lake is: a folder or a URI")
-    common.add_argument("--master", metavar="URL", help="Spark's master; default: local[2]")
-    common.add_argument("--driver-memory", metavar="SIZE", help="memory of the driver, e.g. 2g")
     spool = argparse.ArgumentParser(add_help=False)
     spool.add_argument("--spool", metavar="DIR", type=_location, help="where the spool is: a folder or a URI")
 
@@ -93,7 +86,6 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help=f"how long to keep files that were merged: at least {MIN_KEEP_HOURS}, the default",
     )
-    compact.add_argument("--alone", action="store_true", help="klamm audit ship does not run: required in S3")
     _add_evidence(commands, common, spool)
     key = commands.add_parser("key", help="write a key that signs the seals of the spool, for [audit] signing_key")
     key.add_argument("path", metavar="FILE", type=Path, help="a file that does not exist yet")
@@ -120,7 +112,6 @@ def _add_report(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
         default="",
         help="with --question: a condition on its columns: \"principal = 'User:a'\"",
     )
-    report.add_argument("--remote", metavar="URL", help="a Spark Connect server, sc://HOST:PORT, that sees the lake")
 
 
 def _add_evidence(commands: Any, common: argparse.ArgumentParser, spool: argparse.ArgumentParser) -> None:
@@ -161,7 +152,6 @@ def _add_evidence(commands: Any, common: argparse.ArgumentParser, spool: argpars
     )
     forget.add_argument("--kind", choices=FORGETTABLE, action="append", default=[], help="only these; may be repeated")
     forget.add_argument("--key", metavar="FILE", type=Path, help="a key of klamm audit key, to sign the record")
-    forget.add_argument("--alone", action="store_true", help="klamm audit ship does not run: required in S3")
 
 
 def _location(text: str) -> str | Path:
@@ -187,6 +177,8 @@ def _keep_hours(text: str) -> float:
 
 def add_ship_arguments(ship: argparse.ArgumentParser) -> None:
     """The arguments of `ship`, which `submit` takes too."""
+    ship.add_argument("--master", metavar="URL", help="Spark's master, or none; default: local[2]")
+    ship.add_argument("--driver-memory", metavar="SIZE", help="memory of the driver, e.g. 2g")
     ship.add_argument("--once", action="store_true", help="end when all segments that are sealed now are shipped")
     ship.add_argument(
         "--trigger-interval-ms", type=int, metavar="N", help="pause before it looks again when nothing waits"
@@ -286,29 +278,11 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
             execute=options.run,
             say=say,
         )
-    settings = pipeline.settings
-    if options.command != "report":
-        # The other commands need the files themselves.
-        settings = replace(settings, remote="")
     _check(options, pipeline)
-    if options.command == "detect" and (
-        _follows_spool(options, pipeline) or _spool_to_report(options, pipeline) is not None
-    ):
-        return detect.run_on_spool(options, pipeline, say)
-    spool = _spool_to_report(options, pipeline) if options.command == "report" else None
-    if spool is not None:
-        from klamm_spark.report import command as report
-
-        asked = report.Asked(options.question, options.where)
-        return report.run_on_spool(spool, since=options.since, html=options.html, asked=asked, print_line=say)
-    require_pyspark()
-    spark = open_session(settings, f"klamm audit {options.command}")
-    uris = [location for location in (settings.lake, pipeline.spool) if isinstance(location, str)]
-    try:
-        with translated_errors(uris[0]) if uris else nullcontext():
-            return _run_with(spark, options, pipeline)
-    finally:
-        close_session(spark)
+    if options.command in ("report", "detect"):
+        return _run_on_events(options, pipeline)
+    require_packages()
+    return _ship(options, pipeline) if options.command == "ship" else _run_on_lake(options, pipeline)
 
 
 def _place_folder(options: argparse.Namespace) -> None:
@@ -319,19 +293,17 @@ def _place_folder(options: argparse.Namespace) -> None:
         options.file = None
 
 
-def _spool_to_report(options: argparse.Namespace, pipeline: Pipeline) -> Path | None:
-    """The spool to report on: one that is given, or the configured one while there is no lake."""
-    lake = pipeline.settings.lake
-    if options.lake is not None or pipeline.settings.remote or isinstance(lake, str):
-        return None
-    if options.spool is None and (lake / "events").is_dir():
-        return None
-    return pipeline.spool if isinstance(pipeline.spool, Path) else None
-
-
-def _follows_spool(options: argparse.Namespace, pipeline: Pipeline) -> bool:
-    """Findings come sooner from the spool, even if a lake is configured too."""
-    return options.follow and options.lake is None and isinstance(pipeline.spool, Path)
+def _place_of_events(options: argparse.Namespace, pipeline: Pipeline) -> Path | Lake:
+    """The spool, if it is given, or if there is no lake yet; else the lake. Findings that are followed come sooner from
+    the spool."""
+    lake = Lake.of(pipeline.settings)
+    follows = options.command == "detect" and options.follow
+    if options.lake is None and isinstance(pipeline.spool, Path):
+        no_lake = isinstance(lake.root, Path) and not lake.events.is_dir()
+        if options.spool is not None or follows or no_lake:
+            return pipeline.spool
+    require_packages()
+    return lake
 
 
 def _check(options: argparse.Namespace, pipeline: Pipeline) -> None:
@@ -351,43 +323,49 @@ def _check(options: argparse.Namespace, pipeline: Pipeline) -> None:
         raise LakeError(f"--html {html} cannot be written: " + ("is a folder" if html.is_dir() else "no such folder"))
 
 
-def _run_with(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeline) -> int:
-    if options.command == "ship":
-        from klamm_spark.lake import ship
+def _ship(options: argparse.Namespace, pipeline: Pipeline) -> int:
+    from klamm_spark.lake import ship
+    from klamm_spark.spark.session import open_session
 
+    settings = pipeline.settings
+    if settings.master == NO_SPARK:
+        return ship.run(None, pipeline, once=options.once, say=say)
+    spark = open_session(settings, "klamm audit ship")
+    try:
         return ship.run(spark, pipeline, once=options.once, say=say)
+    finally:
+        close_session(spark)
+
+
+def _run_on_events(options: argparse.Namespace, pipeline: Pipeline) -> int:
+    place = _place_of_events(options, pipeline)
+    if options.command == "detect":
+        return detect.run(options, place, say)
+    from klamm_spark.report import command as report
+
+    asked = report.Asked(options.question, options.where)
+    return report.run(place, since=options.since, html=options.html, asked=asked, print_line=say)
+
+
+def _run_on_lake(options: argparse.Namespace, pipeline: Pipeline) -> int:
     if options.command == "compact":
         from klamm_spark.lake import compact
 
-        return compact.run(spark, pipeline, keep_hours=options.keep_hours, say=say, alone=options.alone)
-    if options.command == "report":
-        from klamm_spark.report import command as report
-
-        asked = report.Asked(options.question, options.where)
-        return report.run(spark, pipeline, since=options.since, html=options.html, asked=asked, print_line=say)
-    if options.command == "detect":
-        return detect.run_on_lake(spark, options, pipeline, say)
+        return compact.run(pipeline, keep_hours=options.keep_hours, say=say)
     if options.command == "forget":
-        return _forget(spark, options, pipeline)
+        return _forget(options, pipeline)
     from klamm_spark.lake import verify
 
-    anchors = None if options.anchors is None else path_of(options.anchors, spark)
-    return verify.run(spark, pipeline, say=_print, anchors=anchors, checkpoints=options.checkpoint)
+    anchors = None if options.anchors is None else path_of(options.anchors)
+    return verify.run(None, pipeline, say=_print, anchors=anchors, checkpoints=options.checkpoint)
 
 
-def _forget(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeline) -> int:
+def _forget(options: argparse.Namespace, pipeline: Pipeline) -> int:
     from klamm_spark.lake import forget
 
     for before, kinds in _ages(options, pipeline.settings).items():
-        forget.run(
-            spark,
-            pipeline,
-            before_us=int(before.timestamp() * 1_000_000),
-            kinds=kinds,
-            key=options.key,
-            alone=options.alone,
-            say=say,
-        )
+        before_us = int(before.timestamp() * 1_000_000)
+        forget.run(pipeline, before_us=before_us, kinds=kinds, key=options.key, say=say)
     return 0
 
 

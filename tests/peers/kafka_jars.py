@@ -113,13 +113,6 @@ def flink() -> str:
     return str(target / "*")
 
 
-def hadoop_aws(version: str) -> str:
-    """Hadoop's file system for S3 with AWS's SDK, of the version of Spark's Hadoop: 690 MB."""
-    target = _cache() / f"klamm-test-jars-hadoop-aws-{version}"
-    _fetch(target, [("org.apache.hadoop", "hadoop-aws", version)])
-    return str(target / "*")
-
-
 def file_connectors() -> str:
     """Kafka Connect's file connectors alone, for beside `classpath()`, which has Connect itself."""
     target = _cache() / f"klamm-test-jars-{PUBLISHED_TESTS}-connect-file"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +13,12 @@ import pytest
 
 from klamm_spark.spool.layout import NO_CHAIN, SEAL_SUFFIX, Seal, chain_of, digests_of, lines_sha256
 from tests.audit_samples import sample_events, write_sample_spool
+from tests.spark.sessions import delta_session
 
 if importlib.util.find_spec("pyspark") is None:
     # `scripts/test` without `--all` leaves the extra out.
     collect_ignore_glob = ["test_*.py"]
 
-FAR = "viewfs://klamm/far"
-MOUNT = "spark.hadoop.fs.viewfs.mounttable.klamm.link./far"
 EVENTS = 6_000
 BAD_LINES = ("no JSON", '{"schema_version":1,"kind":"request"}', '{"schema_version":"one"}', "")
 
@@ -44,7 +42,7 @@ def settings_of(lake: Path | str, **changes: Any) -> Any:
     """Settings for a small machine."""
     from klamm_spark.settings.spark import SparkSettings
 
-    given = {"lake": lake, "master": "local[2]", "driver_memory": "1g", "shuffle_partitions": 2}
+    given = {"lake": lake, "master": "local[2]", "driver_memory": "1g"}
     return SparkSettings(**(given | changes))
 
 
@@ -76,50 +74,30 @@ def quick_jvms() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def far_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the session has mounted as `viewfs://klamm/far`."""
-    return tmp_path_factory.mktemp("far")
-
-
-@pytest.fixture
-def far(far_folder: Path, request: pytest.FixtureRequest) -> tuple[Path, str]:
-    """A folder, and the URI that only Hadoop finds it by."""
-    name = re.sub(r"\W", "-", request.node.name)
-    (far_folder / name).mkdir()
-    return far_folder / name, f"{FAR}/{name}"
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory, far_folder: Path) -> Iterator[Any]:
-    """A session as the commands have it."""
-    from klamm_spark.spark.session import open_session
-
-    conf = {
-        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-        MOUNT: far_folder.as_uri(),
-    }
-    session = open_session(settings_of(Path("unused"), conf=conf), "klamm tests")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A session that reads lakes."""
+    session = delta_session(tmp_path_factory.mktemp("warehouse"))
     yield session
     session.stop()
 
 
 @pytest.fixture
-def ship(spark: Any) -> Callable[..., list[str]]:
-    """`ship(spool, settings)`: what `klamm audit ship --once` says, which ends with a code."""
+def ship() -> Callable[..., list[str]]:
+    """`ship(spool, settings)`: what `klamm audit ship --once --master none` says, which ends with a code."""
 
     def run(spool: Path | str, settings: Any, code: int = 0) -> list[str]:
         from klamm_spark.lake import ship
         from klamm_spark.settings.spark import Pipeline
 
         said: list[str] = []
-        assert ship.run(spark, Pipeline(spool, settings), once=True, say=said.append) == code, said
+        assert ship.run(None, Pipeline(spool, settings), once=True, say=said.append) == code, said
         return said
 
     return run
 
 
 @pytest.fixture(scope="session")
-def shipped(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Shipped:
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Shipped:
     """`EVENTS` sample events over ten minutes, with `BAD_LINES` among them and one segment there twice."""
     from klamm_spark.lake import ship
     from klamm_spark.lake.layout import Lake
@@ -138,5 +116,5 @@ def shipped(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Shipped:
     settings = settings_of(folder / "lake", max_files_per_trigger=4)
     pipeline = Pipeline(folder / "spool", settings)
     said: list[str] = []
-    assert ship.run(spark, pipeline, once=True, say=said.append) == 0
+    assert ship.run(None, pipeline, once=True, say=said.append) == 0
     return Shipped(pipeline, Lake(settings.lake), events, said)

@@ -11,11 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.types import ArrayType, BooleanType, DataType, DoubleType, StringType, StructType, TimestampType
 
 from klamm_spark.lake.layout import COMMITS, PARTITIONS, Lake
 from klamm_spark.lake.seals import SealRow, read_seal_files, write_rows
-from klamm_spark.spark.schema import LAKE_SCHEMA
+from klamm_spark.lake.written import TABLE
 from klamm_spark.spool.layout import Seal, chain_of, lines_sha256
 from klamm_spark.spool.signatures import SealSigner
 
@@ -100,25 +99,25 @@ class LakeAttack:
 
         def change(rows: Rows) -> Rows:
             row = self.one(rows)
-            row[name] = self.other(row[name], LAKE_SCHEMA[name].dataType)
+            row[name] = self.other(row[name], TABLE.field(name).type)
             return rows
 
         self.rows(change)
 
-    def other(self, value: Any, kind: DataType) -> Any:
-        if isinstance(kind, ArrayType):
-            assert isinstance(kind.elementType, StructType)
-            items = value or [dict.fromkeys(kind.elementType.names)]
-            item, field = self.choose.choice(items), self.choose.choice(kind.elementType.fields)
-            item[field.name] = self.other(item[field.name], field.dataType)
+    def other(self, value: Any, kind: pa.DataType) -> Any:
+        if pa.types.is_list(kind):
+            fields = list(kind.value_type)
+            items = value or [dict.fromkeys(field.name for field in fields)]
+            item, field = self.choose.choice(items), self.choose.choice(fields)
+            item[field.name] = self.other(item[field.name], field.type)
             return items
-        if isinstance(kind, BooleanType):
+        if pa.types.is_boolean(kind):
             return not value
-        if isinstance(kind, TimestampType):
+        if pa.types.is_timestamp(kind):
             return value + timedelta(microseconds=self.choose.choice((-1, 1, 3_600_000_000)))
-        if isinstance(kind, StringType):
+        if pa.types.is_string(kind):
             return f"{value or ''}{self.choose.choice(('x', ' ', 'é'))}"
-        return (value or 0) + (0.001 if isinstance(kind, DoubleType) else 1)
+        return (value or 0) + (0.001 if pa.types.is_floating(kind) else 1)
 
     def move_a_file_to_another_hour(self) -> None:
         """By its commit, which says the hour of all of its rows."""
@@ -273,4 +272,4 @@ WAYS = (
 )
 UNPROVEN = ("shipped_time", "source_file")
 """Columns of which nothing is proven, but for the segment's name: see docs/audit/operations.md."""
-COLUMNS = tuple(name for name in LAKE_SCHEMA.names if name not in (*UNPROVEN, *PARTITIONS))
+COLUMNS = tuple(name for name in TABLE.names if name not in (*UNPROVEN, *PARTITIONS))

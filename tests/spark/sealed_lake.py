@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.log_check import check_log
+from klamm_spark.lake.proof import Kept, prove
+from klamm_spark.lake.rows import LakeRows
+from klamm_spark.lake.tasks import Tasks
 from klamm_spark.settings.spark import Pipeline
 from klamm_spark.spool.layout import SEAL_SUFFIX, Seal
 from klamm_spark.spool.signatures import SealSigner, write_key
@@ -37,8 +40,7 @@ class Sealed(NamedTuple):
     log_signer: Any
     kept: Any
 
-    def restore(self, spark: Any) -> None:
-        spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    def restore(self) -> None:
         for name in FOLDERS:
             shutil.rmtree(self.lake.root / name, ignore_errors=True)
         copy_folders(self.copy, self.lake.root)
@@ -61,7 +63,7 @@ def sign_all(paths: list[Path], signer: SealSigner) -> None:
     (paths[0].parents[1] / f"{signer.key_id}.pub").write_bytes(signer.public_pem)
 
 
-def sealed_lake(spark: Any, signer: SealSigner, folder: Path) -> Sealed:
+def sealed_lake(signer: SealSigner, folder: Path) -> Sealed:
     from klamm_spark.lake import ship
 
     log_signer = NoteSigner(signer_in(folder, "log"), ORIGIN, LOG_KEY)
@@ -74,37 +76,28 @@ def sealed_lake(spark: Any, signer: SealSigner, folder: Path) -> Sealed:
         for boot, start_us, copy in ((FIRST, START_US, "older"), (LATER, START_US + HOUR_US, "copy")):
             events = sample_events(36, boot=boot, start_us=start_us)
             sign_all(write_sample_spool(folder / "spool", events, events_per_segment=12, final=boot == FIRST), signer)
-            assert ship.run(spark, Pipeline(folder / "spool", settings), once=True, say=lambda line: None) == 0
+            assert ship.run(None, Pipeline(folder / "spool", settings), once=True, say=lambda line: None) == 0
             copy_folders(lake.root, folder / copy)
     witness.close()
     kept = shutil.copy(lake.root / "tlog" / "checkpoint", folder / "kept")
     return Sealed(Pipeline(None, settings), lake, folder / "copy", folder / "older", log_signer, kept)
 
 
-def verified(spark: Any, pipeline: Any, **more: Any) -> tuple[int, list[str]]:
+def verified(pipeline: Any, **more: Any) -> tuple[int, list[str]]:
     from klamm_spark.lake import verify
 
     said: list[str] = []
-    return verify.run(spark, pipeline, say=said.append, **more), said
+    return verify.run(None, pipeline, say=said.append, **more), said
 
 
-def broken(spark: Any, lake: Any, sealed: Any = None) -> Any:
+def broken(lake: Any, sealed: Any = None) -> Any:
     """The breaks; with what was kept of the log of `sealed`, if it is given."""
-    from klamm_spark.lake.proof import Kept, prove
-    from klamm_spark.lake.rows import reading_what_is_there
-
-    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     kept = Kept(None, check_log(lake, sealed.pipeline.settings, [sealed.kept])) if sealed else None
-    with reading_what_is_there(spark):
-        return prove(spark, lake, kept).breaks
+    return prove(LakeRows.read(lake, Tasks()), kept).breaks
 
 
-def digests_now(spark: Any, lake: Any) -> dict[str, list[str]]:
-    from klamm_spark.lake.rows import reading_what_is_there, row_digests
-
-    found = defaultdict(list)
-    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-    with reading_what_is_there(spark):
-        for row in row_digests(lake, spark).collect():
-            found[row["segment"]].append(row["digest"])
+def digests_now(lake: Any) -> dict[str, list[str]]:
+    found, rows = defaultdict(list), LakeRows.read(lake, Tasks())
+    for stem, digest in rows.of_segments("segment, digest", list(rows.segments)):
+        found[stem].append(digest)
     return found

@@ -1,5 +1,4 @@
-"""A standalone cluster on loopback: a master and two workers of pip's PySpark, shipped from with `spark-submit`; and a
-report over Spark Connect. One process after the other, for each takes a JVM."""
+"""A standalone cluster on loopback: a master and two workers of pip's PySpark, shipped from with `spark-submit`."""
 
 from __future__ import annotations
 
@@ -17,9 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from klamm_spark.spark.session import spark_conf
 from tests.audit_samples import sample_events, write_sample_spool
-from tests.spark.conftest import settings_of
+from tests.spark.sessions import events_of
 
 EVENTS = 2_000
 HOST = "127.0.0.1"
@@ -111,7 +109,6 @@ spool = "spool"
 [audit.spark]
 lake = "lake of all"
 driver_memory = "1g"
-shuffle_partitions = 2
 
 [audit.spark.conf]
 "spark.executor.memory" = "512m"
@@ -121,7 +118,7 @@ shuffle_partitions = 2
 
 
 def python_of_a_cluster(folder: Path) -> Path:
-    """A Python that has PySpark, pandas, PyArrow and protobuf, and no klamm: what a cluster's machines need."""
+    """A Python that has PySpark, PyArrow, DuckDB and Delta, and no klamm: what a cluster's machines need."""
     import pyspark
 
     packages = Path(pyspark.__file__).parents[1]
@@ -130,7 +127,7 @@ def python_of_a_cluster(folder: Path) -> Path:
     program.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec {sys.executable} -S "$@"\n')
     program.chmod(0o755)
     subprocess.run(
-        [program, "-c", "import pyspark, pandas, pyarrow, google.protobuf"], env=bare(), timeout=60, check=True
+        [program, "-c", "import pyspark, pyarrow, duckdb, cramjam, deltalake"], env=bare(), timeout=60, check=True
     )
     alone = subprocess.run([program, "-c", "import klamm"], env=bare(), timeout=60, check=False, capture_output=True)
     assert b"No module named 'klamm'" in alone.stderr
@@ -164,42 +161,16 @@ def test_a_cluster_ships_by_the_printed_line(spark, master, tmp_path):
     assert f"shipped {EVENTS:,} events" in done.stdout + done.stderr
     settings = read_pipeline(tmp_path / "klamm.toml", {}).settings
     lake = Lake(settings.lake)
-    rows = lake.read_events(spark).select("seq").collect()
+    rows = events_of(spark, lake).select("seq").collect()
     assert sorted(row.seq for row in rows) == list(range(EVENTS))
     ran = [path for number in (1, 2) for path in (tmp_path / f"worker-{number}").glob("app-*/*")]
     assert len({path.parent.parent for path in ran}) == 2, "both workers had an executor"
-
-
-@pytest.mark.timeout(1200)
-def test_a_report_over_spark_connect(shipped, tmp_path):
-    port = free_port()
-    command = ["org.apache.spark.deploy.SparkSubmit", "--master", "local[2]", "--driver-memory", "1g"]
-    of_delta = ("spark.jars.", "spark.sql.extensions", "spark.sql.catalog.", "spark.databricks.delta.")
-    for key, value in {
-        **{key: value for key, value in spark_conf(settings_of(tmp_path)).items() if key.startswith(of_delta)},
-        "spark.connect.grpc.binding.address": HOST,
-        "spark.connect.grpc.binding.port": str(port),
-        "spark.ui.enabled": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
-    }.items():
-        command += ["--conf", f"{key}={value}"]
-    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
-    with spark_class(tmp_path / "connect.log", *command, port=port, memory="1g"):
-        arguments = ["report", "--remote", f"sc://{HOST}:{port}", "--lake", str(shipped.lake.root)]
-        done = klamm(*arguments, folder=tmp_path, deadline_s=1000)
-    assert done.returncode == 0, done.stderr
-    requests = sum(event.get("repeat_count", 1) for event in shipped.events if event["kind"] == "request")
-    assert re.search(rf"requests\s+{requests:,}", done.stdout)
-    assert "What needs attention?" in done.stdout
-    assert "Which accounts failed to log in?" in done.stdout
 
 
 def test_submit_prints_a_line_that_packs_what_executors_need(tmp_path):
     done = klamm("submit", "--master", "yarn", "--spool", "s", "--lake", "l", "--once", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r"/spark-submit --master yarn .*--py-files \S+klamm-audit\.zip", done.stdout)
-    assert "spark.jars.packages=io.delta:delta-spark_" in done.stdout
     assert f" ship --spool {tmp_path / 's'} --lake {tmp_path / 'l'} --once --master yarn" in done.stdout
     # All that Python needs of klamm is in the archive.
     program = "import sys; sys.path.insert(0, 'klamm-audit.zip'); import klamm_spark.cli as c; print(c.__file__)"

@@ -18,6 +18,7 @@ import pytest
 
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import settings_of
+from tests.spark.sessions import events_of
 
 EVENTS = 3_000
 SEGMENTS = 6
@@ -115,10 +116,10 @@ def survives(spark, tmp_path, kills, seed, segments=SEGMENTS):
             driver.kill()
         killed += 1
     Driver(spool, lake.root).run_to_the_end()
-    rows = lake.read_events(spark).select("node", "boot", "seq").collect()
+    rows = events_of(spark, lake).select("node", "boot", "seq").collect()
     assert sorted(row.seq for row in rows) == list(range(EVENTS))
     said: list[str] = []
-    assert verify.run(spark, Pipeline(spool, settings_of(lake.root)), say=said.append) == 0, said
+    assert verify.run(None, Pipeline(spool, settings_of(lake.root)), say=said.append) == 0, said
     return killed
 
 

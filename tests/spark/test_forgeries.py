@@ -14,13 +14,17 @@ import pytest
 from klamm_spark.events.event import WAS_SHIPPED
 from klamm_spark.lake.forgotten import Record, digests_sha256, write_records
 from klamm_spark.lake.layout import Lake
+from klamm_spark.lake.proof import prove
+from klamm_spark.lake.rows import LakeRows
 from klamm_spark.lake.seals import read_seal_files, write_rows
+from klamm_spark.lake.tasks import Tasks
 from klamm_spark.settings.spark import Pipeline
 from klamm_spark.spool.layout import SEAL_SUFFIX, Seal, segment_files
 from klamm_spark.spool.signatures import SealSigner, write_key
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import settings_of
 from tests.spark.lake_attacks import LakeAttack
+from tests.spark.sessions import table_of
 
 BOOT, LATER = "019b8ff8d000c0ffee00", "019b8ff8d001c0ffee00"
 
@@ -44,7 +48,7 @@ def deleted_gap(seq, first, last, **more):
 
 
 @pytest.fixture
-def place(spark, ship, tmp_path):
+def place(ship, tmp_path):
     """A spool of node-1, two boots in four segments and what retention says, signed and shipped."""
     own = signer_in(tmp_path, "own")
     spool = tmp_path / "spool"
@@ -61,13 +65,13 @@ def place(spark, ship, tmp_path):
 
 
 @pytest.fixture
-def verify(spark, place):
+def verify(place):
     def run(*, spool=False, key_ids=(), **more):
         from klamm_spark.lake import verify
 
         said = []
         settings = replace(place.settings, key_ids=tuple(key_ids))
-        code = verify.run(spark, Pipeline(place.spool if spool else None, settings), say=said.append, **more)
+        code = verify.run(None, Pipeline(place.spool if spool else None, settings), say=said.append, **more)
         return code, "\n".join(said)
 
     return run
@@ -177,9 +181,7 @@ def test_a_gap_that_nothing_has_sealed_excuses_nothing_silently(place, verify, n
     assert (code, "reported by audit_gap: 0-9" in said) == (1, False), said
 
 
-def test_columns_that_were_put_into_a_row_of_the_quarantine_are_found(spark, place, ship):
-    from klamm_spark.lake.proof import prove
-
+def test_columns_that_were_put_into_a_row_of_the_quarantine_are_found(place, ship):
     lacking = [
         {name: value for name, value in event.items() if name != "outcome"}
         for event in sample_events(3, boot=LATER, first_seq=10)
@@ -187,8 +189,8 @@ def test_columns_that_were_put_into_a_row_of_the_quarantine_are_found(spark, pla
     write_sample_spool(place.spool, lacking)
     sign(place.folder, place.own)
     ship(place.spool, place.settings)
-    assert place.lake.read_quarantine(spark).count() == 3
-    assert prove(spark, place.lake).breaks == []
+    assert table_of(place.lake).column("date").null_count == 3
+    assert prove(LakeRows.read(place.lake, Tasks())).breaks == []
     for column, value in (("principal", "User:x"), ("kind", "request"), ("seq", 1), ("kept_line", "{}")):
         copy = shutil.copytree(place.lake.events, place.lake.root / "copy")
         attack = LakeAttack(place.lake, random.Random(1))
@@ -199,7 +201,7 @@ def test_columns_that_were_put_into_a_row_of_the_quarantine_are_found(spark, pla
             return rows
 
         attack.rows(change)
-        breaks = prove(spark, place.lake).breaks
+        breaks = prove(LakeRows.read(place.lake, Tasks())).breaks
         assert any("a line of the quarantine was" in line for line in breaks), (column, breaks)
         shutil.rmtree(place.lake.events)
         copy.rename(place.lake.events)

@@ -3,6 +3,7 @@
 from klamm_spark.settings.spark import Pipeline
 from tests.peers.interrupted_changes import leave_interrupted
 from tests.spark.conftest import settings_of
+from tests.spark.sessions import events_of
 
 
 def test_a_change_without_an_outcome_is_named(spark, ship, tmp_path):
@@ -17,20 +18,20 @@ def test_a_change_without_an_outcome_is_named(spark, ship, tmp_path):
         f"seals of node-1 are signed with the key: {key.stem}" in line for line in ship(tmp_path / "spool", settings)
     )
     said = []
-    assert verify.run(spark, Pipeline(tmp_path / "spool", settings), say=said.append) == 0
+    assert verify.run(None, Pipeline(tmp_path / "spool", settings), say=said.append) == 0
     checked = [
         line for line in said if "signatures of seals were checked: " in line and line.endswith(f" by {key.stem}")
     ]
     assert len(checked) == 2, "one for each stream that has events"
-    rows = Lake(tmp_path / "lake").read_events(spark)
+    rows = events_of(spark, Lake(tmp_path / "lake"))
     assert rows.where("kept_line is null").count() > rows.where("kept_line is not null").count()
     assert rows.where("kept_line is not null and action <> 'interrupted'").count() == 0, "columns give lines back"
     alone: list[str] = []
-    assert verify.run(spark, Pipeline(None, settings), say=alone.append) == 0, alone
+    assert verify.run(None, Pipeline(None, settings), say=alone.append) == 0, alone
     unknown = [line for line in said if line.startswith("outcome unknown: ")]
     for line, topic in zip(unknown, ("done", "stuck"), strict=True):
         assert f"CreateTopics of TOPIC {topic} by User:ANONYMOUS from 127.0.0.1" in line
-    tables = report.build(spark, Lake(tmp_path / "lake")).tables
+    tables = report.build(Lake(tmp_path / "lake")).tables
     assert [row[4] for row in tables["interrupted"].rows] == ["TOPIC done", "TOPIC stuck"]
     assert tables["interrupted"].marked == {0, 1}
     assert [row[6] for row in tables["changes"].rows] == ["unknown", "unknown"]

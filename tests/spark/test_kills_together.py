@@ -10,6 +10,7 @@ import pytest
 from tests.peers.audit_load import Load, audit_settings, read_events
 from tests.peers.klamm_server import KlammServer
 from tests.spark.conftest import settings_of
+from tests.spark.sessions import events_of
 from tests.spark.test_driver_kills import Driver
 
 SERVER_KILLS = 5
@@ -44,8 +45,8 @@ def test_durable_events_reach_the_lake_once(spark, tmp_path, driver_kills, seed)
     Driver(spool, lake.root, max_files=1000).run_to_the_end()
     streams = {folder.name: read_events(folder) for folder in spool.iterdir() if folder.is_dir()}
     written = sorted((event["boot"], event["seq"]) for events in streams.values() for event in events)
-    rows = lake.read_events(spark).select("boot", "seq").collect()
+    rows = events_of(spark, lake).select("boot", "seq").collect()
     assert len({event["boot"] for event in streams["node-1"]}) == SERVER_KILLS + 1
     assert sorted((row.boot, row.seq) for row in rows) == written
     said: list[str] = []
-    assert verify.run(spark, Pipeline(spool, settings_of(lake.root)), say=said.append) == 0, said
+    assert verify.run(None, Pipeline(spool, settings_of(lake.root)), say=said.append) == 0, said

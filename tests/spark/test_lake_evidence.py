@@ -33,6 +33,7 @@ from tests.spark.sealed_lake import (
     sign_all,
     verified,
 )
+from tests.spark.sessions import table_of
 from tests.unit.audit.log_attacks import LogAttack
 from tests.unit.audit.logged_lake import WITNESS
 
@@ -45,42 +46,42 @@ def signer(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def sealed(spark, signer, tmp_path_factory):
-    return sealed_lake(spark, signer, tmp_path_factory.mktemp("sealed"))
+def sealed(signer, tmp_path_factory):
+    return sealed_lake(signer, tmp_path_factory.mktemp("sealed"))
 
 
-def test_a_kept_checkpoint_reveals_changes_made_with_all_keys(spark, sealed, signer):
+def test_a_kept_checkpoint_reveals_changes_made_with_all_keys(sealed, signer):
     """A row is changed, and the ledger, its chain, its signatures and the log are rewritten to fit."""
     attack = LakeAttack(sealed.lake, random.Random(1))
     attack.change_a_row()
-    attack.make_seals_fit(digests_now(spark, sealed.lake), signer)
+    attack.make_seals_fit(digests_now(sealed.lake), signer)
     shutil.rmtree(sealed.lake.root / "tlog")
     TransparencyLog(sealed.lake.root / "tlog", sealed.log_signer, [], lambda line: None).catch_up(sealed.lake)
-    code, said = verified(spark, sealed.pipeline)
+    code, said = verified(sealed.pipeline)
     assert (code, said[-1].partition(":")[0]) == (3, "the lake is behind")
     assert f"log: {WITNESS} has not signed its newest checkpoint" in said
-    code, said = verified(spark, sealed.pipeline, checkpoints=[sealed.kept])
+    code, said = verified(sealed.pipeline, checkpoints=[sealed.kept])
     assert code == 1
     (line,) = (line for line in said if line.startswith("broken chain"))
     assert "the log was forked or rewritten between its entries 0 and 6" in line
-    sealed.restore(spark)
+    sealed.restore()
 
 
-def test_a_lake_whose_log_has_not_all_of_it_is_behind(spark, sealed):
+def test_a_lake_whose_log_has_not_all_of_it_is_behind(sealed):
     """As a driver leaves it that is killed between the ledger and the log; the next one adds the rest."""
     older = LogAttack(sealed.lake, sealed.copy, (None, sealed.log_signer), random.Random(1), pinned=6)
     older.rebuild(older.entries()[:4])
-    code, said = verified(spark, sealed.pipeline)
+    code, said = verified(sealed.pipeline)
     assert (code, said[-1].partition(":")[0]) == (3, "the lake is behind")
     assert "log: 2 seals are not in it yet" in said
-    sealed.restore(spark)
+    sealed.restore()
 
 
-def test_an_event_of_the_lake_is_proven_without_the_spool(spark, sealed):
+def test_an_event_of_the_lake_is_proven_without_the_spool(sealed):
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    (script,) = (block for block in blocks if "spark.read" in block)
+    (script,) = (block for block in blocks if "EventLines" in block)
     script = script.replace("/var/lib/klamm/lake", str(sealed.lake.root))
-    names = {"spark": spark}
+    names = {}
     exec(script.replace("broker-1/019b8ff8d000c0ffee00s/4711", f"node-1/{FIRST}/17"), names)
     tree = Tiles(sealed.lake.root / "tlog", 6)
     checkpoint = Checkpoint.parse((sealed.lake.root / "tlog" / "checkpoint").read_bytes())
@@ -96,27 +97,27 @@ def test_lines_have_all_fields_once():
         assert sorted(order) == sorted(FIELD_NAMES)
 
 
-def test_a_lake_as_it_was_written_is_proven_without_the_spool(spark, sealed, signer):
-    code, said = verified(spark, sealed.pipeline, checkpoints=[sealed.kept])
+def test_a_lake_as_it_was_written_is_proven_without_the_spool(sealed, signer):
+    code, said = verified(sealed.pipeline, checkpoints=[sealed.kept])
     assert code == 0, said
     assert f"log: 6 entries are pinned by {sealed.kept}" in said
     assert f"node-1: 6 signatures of seals in the lake were checked: 6 by {signer.key_id}" in said
     assert f"node-1/{FIRST}: lake 36 events (0-35)" in said
-    assert sealed.lake.read_events(spark).where("kept_line is not null").count() == 0
+    assert table_of(sealed.lake).column("kept_line").null_count == 72
 
 
-def test_keys_removed_from_the_lake_are_found(spark, sealed):
+def test_keys_removed_from_the_lake_are_found(sealed):
     keys = sealed.lake.root / "keys"
     kept = keys.rename(keys.with_name("keys-away"))
     try:
-        breaks = broken(spark, sealed.lake)
+        breaks = broken(sealed.lake)
     finally:
         kept.rename(keys)
     assert len([line for line in breaks if "which is not in the lake" in line]) == 6
-    assert broken(spark, sealed.lake) == []
+    assert broken(sealed.lake) == []
 
 
-def test_a_segment_that_changed_before_it_was_shipped_is_set_aside_and_named(spark, ship, tmp_path):
+def test_a_segment_that_changed_before_it_was_shipped_is_set_aside_and_named(ship, tmp_path):
     settings = settings_of(tmp_path / "lake")
     paths = write_sample_spool(tmp_path / "spool", sample_events(20), events_per_segment=10)
     lines = paths[1].read_bytes().splitlines(keepends=True)
@@ -124,16 +125,16 @@ def test_a_segment_that_changed_before_it_was_shipped_is_set_aside_and_named(spa
     write_sample_spool(tmp_path / "spool", sample_events(10, first_seq=20))
     said = ship(tmp_path / "spool", settings, code=1)
     assert f"{paths[1]} is set aside: it differs from its seal" in said
-    code, said = verified(spark, Pipeline(tmp_path / "spool", settings))
+    code, said = verified(Pipeline(tmp_path / "spool", settings))
     assert code == 1
     assert f"broken chain: {paths[1]} was changed: its SHA-256 differs from its seal" in said
     assert "  not shipped: 10-19" in said
-    code, said = verified(spark, Pipeline(None, settings))
+    code, said = verified(Pipeline(None, settings))
     assert code == 1
     assert any("1 segments between it and" in line for line in said)
 
 
-def test_a_row_whose_line_is_kept_is_proven_by_each_of_its_columns(spark, ship, tmp_path):
+def test_a_row_whose_line_is_kept_is_proven_by_each_of_its_columns(ship, tmp_path):
     settings = settings_of(tmp_path / "lake")
     events = list(sample_events(12))
     # A line with an escaped character, and one of a later klamm.
@@ -142,8 +143,8 @@ def test_a_row_whose_line_is_kept_is_proven_by_each_of_its_columns(spark, ship, 
     write_sample_spool(tmp_path / "spool", events)
     ship(tmp_path / "spool", settings)
     pipeline, lake = Pipeline(None, settings), Lake(settings.lake)
-    assert lake.read_events(spark).where("kept_line is not null or newer_line is not null").count() == 2
-    assert verified(spark, pipeline)[0] == 0
+    assert [table_of(lake).column(name).null_count for name in ("kept_line", "newer_line")] == [11, 11]
+    assert verified(pipeline)[0] == 0
     shutil.copytree(lake.events, tmp_path / "events")
     for seq in (4, 8):
         for column, value in (("principal", "User:someone-else"), ("total_time_ms", 9.5), ("resources", None)):
@@ -156,16 +157,14 @@ def test_a_row_whose_line_is_kept_is_proven_by_each_of_its_columns(spark, ship, 
                 return rows
 
             LakeAttack(lake, random.Random(1)).rows(change)
-            spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-            code, said = verified(spark, pipeline)
+            code, said = verified(pipeline)
             assert code == 1
             assert any(f"{event_id} was changed" in line for line in said), said
             shutil.rmtree(lake.events)
             shutil.copytree(tmp_path / "events", lake.events)
-            spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
-def test_segments_cut_off_the_end_are_found_by_their_anchors(spark, ship, tmp_path):
+def test_segments_cut_off_the_end_are_found_by_their_anchors(ship, tmp_path):
     settings = settings_of(tmp_path / "lake", anchor=str(tmp_path / "anchors"))
     lake = Lake(settings.lake)
     write_sample_spool(tmp_path / "spool", sample_events(10))
@@ -173,12 +172,11 @@ def test_segments_cut_off_the_end_are_found_by_their_anchors(spark, ship, tmp_pa
     shutil.copytree(lake.root, tmp_path / "earlier")
     (last,) = write_sample_spool(tmp_path / "spool", sample_events(10, first_seq=10))
     ship(tmp_path / "spool", settings)
-    assert verified(spark, Pipeline(None, settings), anchors=tmp_path / "anchors")[0] == 0
+    assert verified(Pipeline(None, settings), anchors=tmp_path / "anchors")[0] == 0
     shutil.rmtree(lake.root)
     shutil.copytree(tmp_path / "earlier", lake.root)
-    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-    assert verified(spark, Pipeline(None, settings))[0] == 0
-    code, said = verified(spark, Pipeline(None, settings), anchors=tmp_path / "anchors")
+    assert verified(Pipeline(None, settings))[0] == 0
+    code, said = verified(Pipeline(None, settings), anchors=tmp_path / "anchors")
     assert code == 1
     assert (
         f"broken chain: {last.stem} of node-1 was anchored ({tmp_path / 'anchors'}:2), and the lake has no seal of it"
@@ -186,7 +184,7 @@ def test_segments_cut_off_the_end_are_found_by_their_anchors(spark, ship, tmp_pa
     )
 
 
-def test_forgotten_events_are_gone_and_the_others_are_proven(spark, ship, signer, tmp_path):
+def test_forgotten_events_are_gone_and_the_others_are_proven(ship, signer, tmp_path):
     from klamm_spark.lake import forget
     from klamm_spark.lake.forgotten import read_forgotten
 
@@ -199,32 +197,32 @@ def test_forgotten_events_are_gone_and_the_others_are_proven(spark, ship, signer
     # All of the first segment, and half of the second; then connections of what is left.
     before_us = START_US + 3 * HOUR_US
     for kinds, until_us in (((), before_us), (("connection",), before_us + HOUR_US)):
-        assert forget.run(spark, pipeline, before_us=until_us, kinds=kinds, key=tmp_path / "key", say=said.append) == 0
-    left = {row.seq for row in lake.read_events(spark).select("seq").collect()}
+        assert forget.run(pipeline, before_us=until_us, kinds=kinds, key=tmp_path / "key", say=said.append) == 0
+    left = set(table_of(lake).column("seq").to_pylist())
     old = {e["seq"] for e in events if e["time_us"] < before_us and e["kind"] != "audit_gap"}
     old |= {e["seq"] for e in events if e["time_us"] < before_us + HOUR_US and e["kind"] == "connection"}
     assert left == set(range(60)) - old
     # Whose key it is, only a key that was named can say: anyone can make one.
-    code, report = verified(spark, pipeline)
+    code, report = verified(pipeline)
     assert code == 4, report
     assert report[-1].startswith("the lake is sound if its records of what was forgotten are yours")
     own = SealSigner(tmp_path / "key").key_id
-    code, report = verified(spark, Pipeline(None, replace(settings, key_ids=(signer.key_id, own))))
+    code, report = verified(Pipeline(None, replace(settings, key_ids=(signer.key_id, own))))
     assert code == 0, report
     assert any(line.startswith(f"forgotten: {len(old):,} events by ") for line in report)
-    code, report = verified(spark, Pipeline(None, replace(settings, key_ids=(signer.key_id,))))
+    code, report = verified(Pipeline(None, replace(settings, key_ids=(signer.key_id,))))
     assert code == 1, report
     # Who has no key cannot drop a row and say that it was forgotten.
-    lake_id = lake.table_id(spark)
+    lake_id = lake.table_id()
     known = read_forgotten(lake, lake_id)
     assert (known.breaks, sum(known.signed_by.values())) == ([], known.records)
-    spark.sql(f"DELETE FROM delta.`{lake.events}` WHERE seq = {max(left)}")
-    code, report = verified(spark, pipeline)
+    lake.table().delete(f"seq = {max(left)}")
+    code, report = verified(pipeline)
     assert code == 1
     assert any(f"node-1/{FIRST}/{max(left)} is missing" in line for line in report), report
 
 
-def test_a_record_of_another_lake_of_the_same_spool_and_key_excuses_nothing(spark, ship, tmp_path):
+def test_a_record_of_another_lake_of_the_same_spool_and_key_excuses_nothing(ship, tmp_path):
     from klamm_spark.lake import forget
     from klamm_spark.lake.forgotten import Record, digests_sha256, write_records
 
@@ -235,23 +233,20 @@ def test_a_record_of_another_lake_of_the_same_spool_and_key_excuses_nothing(spar
         ship(tmp_path / "spool", settings)
     said = []
     until_us = START_US + HOUR_US
-    assert (
-        forget.run(spark, Pipeline(None, old), before_us=until_us, key=tmp_path / "key", alone=True, say=said.append)
-        == 0
-    )
-    old_id, own_id = (Lake(settings.lake).table_id(spark) for settings in (old, own))
+    assert forget.run(Pipeline(None, old), before_us=until_us, key=tmp_path / "key", say=said.append) == 0
+    old_id, own_id = (Lake(settings.lake).table_id() for settings in (old, own))
     assert said[-1] == f"the records are of the lake {old_id}: klamm audit verify --lake-id {old_id} takes no others"
     for given, code in (("", 4), (old_id, 4), (own_id, 1)):
-        found, report = verified(spark, Pipeline(None, replace(old, lake_id=given)))
+        found, report = verified(Pipeline(None, replace(old, lake_id=given)))
         assert found == code, report
         assert f"forgotten: the lake of the records must be {given or old_id}" in report
     assert any(f"is not the lake {own_id}: its id is {old_id}" in line for line in report)
 
     shutil.copytree(old.lake / "keys", own.lake / "keys", dirs_exist_ok=True)
     shutil.copytree(old.lake / "forgotten", own.lake / "forgotten")
-    assert verified(spark, Pipeline(None, own))[0] == 1
-    spark.sql(f"DELETE FROM delta.`{own.lake}/events` WHERE kind <> 'audit_gap'")
-    found, report = verified(spark, Pipeline(None, own))
+    assert verified(Pipeline(None, own))[0] == 1
+    Lake(own.lake).table().delete("kind <> 'audit_gap'")
+    found, report = verified(Pipeline(None, own))
     assert found == 1
     assert len([line for line in report if f"forgotten is of another lake: {old_id}" in line]) == 2
     assert any("lost, and no audit_gap reports it" in line for line in report), report
@@ -259,6 +254,6 @@ def test_a_record_of_another_lake_of_the_same_spool_and_key_excuses_nothing(spar
     # Of its own lake, a record can only say what the segment had.
     record = Record(paths[1].stem, 1, 1, "all", 10, "10-99", whole=True, digests_sha256=digests_sha256(""), lake=old_id)
     write_records(Lake(old.lake), [(record.signed(SealSigner(tmp_path / "key")), "")])
-    found, report = verified(spark, Pipeline(None, old))
+    found, report = verified(Pipeline(None, old))
     assert found == 1
     assert any(f"{paths[1].stem}: numbers are said to be forgotten that it does not have" in line for line in report)

@@ -9,7 +9,7 @@ from klamm_spark.errors import LakeError
 from klamm_spark.findings.detections import Rules, own_detections
 from klamm_spark.findings.log import FindingLog
 from klamm_spark.findings.outputs import Deliveries
-from klamm_spark.findings.watch import SpoolWatch
+from klamm_spark.findings.watch import LakeWatch, SpoolWatch
 from klamm_spark.lake.layout import Lake
 from klamm_spark.storage.files import SpoolFiles
 from tests.audit_samples import write_sample_spool
@@ -46,33 +46,20 @@ def lake(tmp_path):
 
 
 @pytest.fixture
-def follow(spark, lake, tmp_path):
+def follow(lake, tmp_path):
     """`follow(files)`: a watch of the lake, as a process that starts has it; the one before it has ended."""
-    from klamm_spark.findings.lake_watch import LakeWatch
-
     running = []
 
-    def end():
-        while running:
-            running.pop().close()
-
     def start(files=None, rules=None):
-        end()
-        path = tmp_path / "of-lake"
-        log = FindingLog(path, WINDOW_US, files)
-        watch = LakeWatch(spark, lake, log, Deliveries(log, [], print), list, window_us=WINDOW_US, rules=rules)
+        if running:
+            running.pop().close()
+        log = FindingLog(tmp_path / "of-lake", WINDOW_US, files)
         running.append(log)
-        watch.start(path, 10)
-        running.append(watch)
-        return watch
+        return LakeWatch(lake, log, Deliveries(log, [], print), list, window_us=WINDOW_US, rules=rules)
 
-    start.end = end
     yield start
-    end()
-
-
-def last_batch(commits):
-    return max(int(path.stem) for path in commits.glob("[0-9]*"))
+    if running:
+        running.pop().close()
 
 
 def findings(path):
@@ -91,9 +78,7 @@ def test_a_lake_has_the_findings_of_its_spool(ship, lake, follow, tmp_path):
     on_spool = SpoolWatch(spool, log, Deliveries(log, [], print), list, window_us=WINDOW_US, wall_us=lambda: 0)
     on_spool.step()
     ship(spool, settings)
-    on_lake = follow()
-    on_lake.query.processAllAvailable()
-    on_lake.step()
+    follow().step()
     assert uids(tmp_path / "of-lake") == uids(tmp_path / "of-spool")
     assert {one["metadata"]["event_code"] for one in findings(tmp_path / "of-lake")} == set(ATTACKS)
 
@@ -101,7 +86,7 @@ def test_a_lake_has_the_findings_of_its_spool(ship, lake, follow, tmp_path):
     server.write(LATER)
     on_spool.step()
     ship(spool, settings)
-    follow(rules=OF_LATER).query.processAllAvailable()
+    follow(rules=OF_LATER).step()
     assert uids(tmp_path / "of-lake") == uids(tmp_path / "of-spool")
     new = {one["metadata"]["event_code"] for one in findings(tmp_path / "of-lake")[known:]}
     assert new == LATER_FINDINGS
@@ -125,28 +110,18 @@ def test_a_killed_process_loses_and_repeats_nothing(ship, lake, follow, tmp_path
     Server(tmp_path / "spool").write(LATER)
     ship(tmp_path / "spool", settings_of(lake.root))
     watch = follow(FullDisk(), OF_LATER)
-    with pytest.raises(Exception, match="No space left"):
-        watch.query.processAllAvailable()
-    with pytest.raises(LakeError, match=r"the query detect failed: .*No space left"):
+    with pytest.raises(OSError, match="No space left"):
         watch.step()
     assert uids(tmp_path / "of-lake") == []
-
-    follow(rules=OF_LATER).query.processAllAvailable()
-    follow.end()
+    watch.step()
     found = (tmp_path / "of-lake").read_bytes()
     assert len(found.splitlines()) == 3
-    # A process that was killed after it wrote the findings has not committed the batch.
-    commits = tmp_path / "of-lake.checkpoint" / "commits"
-    done = last_batch(commits)
-    for file in commits.glob(f"*{done}*"):
-        file.unlink()
-    for file in commits.glob(f".{done}.*"):
-        file.unlink()
-    follow(rules=OF_LATER).query.processAllAvailable()
-    assert last_batch(commits) == done
+    # A process that was killed after it wrote the findings has not said until when it has seen the lake.
+    (tmp_path / "of-lake.state").unlink()
+    follow(rules=OF_LATER).step()
     assert (tmp_path / "of-lake").read_bytes() == found
 
 
-def test_there_is_a_lake(spark, lake, follow):
+def test_there_is_a_lake(follow):
     with pytest.raises(LakeError, match="nothing was shipped"):
         follow()

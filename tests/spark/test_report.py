@@ -8,13 +8,14 @@ import pytest
 
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import BAD_LINES, EVENTS
+from tests.spark.sessions import rows_of
 
 
 @pytest.fixture(scope="module")
-def report(spark, shipped):
+def report(shipped):
     from klamm_spark.report.command import build
 
-    return build(spark, shipped.lake)
+    return build(shipped.lake)
 
 
 def test_totals_are_what_the_events_say(report, shipped):
@@ -100,13 +101,13 @@ def test_since_counts_only_what_came_after(spark, shipped):
     from klamm_spark.report.command import build
 
     middle = int(datetime(2026, 1, 1, 0, 5, tzinfo=UTC).timestamp() * 1_000_000)
-    views = SparkViews(spark, shipped.lake.read(spark), Period(middle, before_us=middle - 60_000_000))
+    views = SparkViews(spark, rows_of(spark, shipped.lake), Period(middle, before_us=middle - 60_000_000))
     times = [event["time_us"] for event in shipped.events]
     assert views.query("SELECT count(*) FROM events").rows == [(sum(middle <= time for time in times),)]
     earlier = sum(middle - 60_000_000 <= time < middle for time in times)
     assert views.query("SELECT count(*) FROM earlier").rows == [(earlier,)]
     with pytest.raises(LakeError, match="no events in .* since 2026-06-01"):
-        build(spark, shipped.lake, datetime(2026, 6, 1, tzinfo=UTC))
+        build(shipped.lake, datetime(2026, 6, 1, tzinfo=UTC))
 
 
 def test_a_lake_and_its_spool_have_the_same_report(report, shipped, tmp_path):
@@ -169,5 +170,5 @@ def test_a_closed_pipe_of_the_text_does_not_stop_the_page(tmp_path, monkeypatch)
     write_sample_spool(tmp_path / "spool", sample_events(100))
     monkeypatch.setattr(report, "show", stopped)
     with pytest.raises(BrokenPipeError):
-        report.run_on_spool(tmp_path / "spool", since=None, html=tmp_path / "report.html", print_line=print)
+        report.run(tmp_path / "spool", since=None, html=tmp_path / "report.html", print_line=print)
     assert "<html" in (tmp_path / "report.html").read_text()

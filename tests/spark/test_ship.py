@@ -1,9 +1,6 @@
 """What reaches the lake, and what does not."""
 
 import json
-import os
-import re
-import threading
 from pathlib import Path
 
 import cramjam
@@ -14,11 +11,11 @@ from klamm_spark.events.event import FIELD_NAMES, SCHEMA_VERSION
 from klamm_spark.lake import ship as shipping
 from klamm_spark.lake import verify
 from klamm_spark.lake.layout import Lake
-from klamm_spark.lake.seals import Ledger
-from klamm_spark.lake.views import event_of
+from klamm_spark.queries.event_views import DuckDbViews, Period
 from klamm_spark.settings.spark import Pipeline
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import BAD_LINES, EVENTS, reseal, settings_of
+from tests.spark.sessions import events_of, rows_of
 
 V1 = Path(__file__).with_name("events.v1.jsonl")
 
@@ -33,17 +30,26 @@ def write_lines(spool, lines):
 def plain(row):
     """A row of the lake as the event that it was: also without what shipping added."""
     found = row.asDict(recursive=True)
-    return event_of({name: found[name] for name in FIELD_NAMES})
+    return without_nulls({name: found[name] for name in FIELD_NAMES})
+
+
+def without_nulls(values):
+    """An event without the fields that are null."""
+    return {
+        name: list(map(without_nulls, value)) if isinstance(value, list) else value
+        for name, value in values.items()
+        if value is not None
+    }
 
 
 def test_every_event_is_there_once_and_as_it_was(spark, shipped):
-    found = {row.seq: plain(row) for row in shipped.lake.read_events(spark).collect()}
-    assert shipped.lake.read_events(spark).count() == len(found) == EVENTS
+    found = {row.seq: plain(row) for row in events_of(spark, shipped.lake).collect()}
+    assert events_of(spark, shipped.lake).count() == len(found) == EVENTS
     assert [found[event["seq"]] for event in shipped.events] == shipped.events
 
 
 def test_bad_lines_are_kept_whole_with_the_file_that_they_stood_in(spark, shipped):
-    rows = shipped.lake.read_quarantine(spark).collect()
+    rows = rows_of(spark, shipped.lake).where("date is null").collect()
     assert sorted(row.bad_line for row in rows) == sorted(BAD_LINES)
     assert {row.source_file.rpartition("-")[2] for row in rows} == {"00000000000000001000.jsonl"}
 
@@ -62,52 +68,21 @@ def test_progress_and_summary_count(shipped):
     assert "nothing behind the spool" in said
 
 
-@pytest.mark.parametrize("chosen", [None, "7"])
-def test_the_driver_looks_at_files_of_this_machine_unless_the_user_chose(spark, tmp_path, chosen):
-    key = "spark.sql.sources.parallelPartitionDiscovery.threshold"
-    write_sample_spool(tmp_path / "spool", sample_events(4))
-    settings = settings_of(tmp_path / "lake", conf={} if chosen is None else {key: chosen})
-    pipeline, before, found = Pipeline(tmp_path / "spool", settings), spark.conf.get(key), set()
-    shipping.run(spark, pipeline, once=True, say=lambda line: found.add(spark.conf.get(key)))
-    assert found == {str(2**31 - 1) if chosen is None else before}
-    assert spark.conf.get(key) == before
-
-
-def test_segments_are_read_ahead_in_a_thread_that_gives_way_to_spark(spark, tmp_path, monkeypatch):
-    write_sample_spool(tmp_path / "spool", sample_events(4))
-    found = set()
-
-    read = Ledger.read
-
-    def noted(ledger, path):
-        found.add(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
-        return read(ledger, path)
-
-    monkeypatch.setattr(Ledger, "read", noted)
-    before = os.getpriority(os.PRIO_PROCESS, 0)
-    pipeline = Pipeline(tmp_path / "spool", settings_of(tmp_path / "lake"))
-    shipping.run(spark, pipeline, once=True, say=[].append)
-    assert found == {min(19, before + 10)}
-    assert os.getpriority(os.PRIO_PROCESS, 0) == before
-
-
-def test_the_file_of_a_row_is_named_as_by_spark_s_own_metadata(spark, ship, tmp_path):
-    (path,) = write_sample_spool(tmp_path / "a b%20 ü", sample_events(4), events_per_segment=4)
-    ship(tmp_path / "a b%20 ü", settings_of(tmp_path / "lake"))
-    (row,) = (
-        spark.read.format("delta").load(str(tmp_path / "lake" / "events")).select("source_file").distinct().collect()
-    )
-    (own,) = spark.read.text(str(path)).select("_metadata.file_path").distinct().collect()
-    # A stream has file:///…, where a batch has file:/…
-    assert row.source_file == re.sub("^file:/+", "file:///", own.file_path)
-    assert "a%20b%2520%20" in row.source_file
-
-
-def test_a_batch_takes_no_more_bytes_than_it_may(spark, ship, tmp_path):
+def test_a_batch_takes_no_more_bytes_than_it_may(ship, tmp_path):
     paths = write_sample_spool(tmp_path / "spool", sample_events(200), events_per_segment=50)
     sizes = [path.stat().st_size for path in paths]
     settings = settings_of(tmp_path / "lake", max_bytes_per_trigger=max(sizes) * 2)
     assert "shipped 200 events in 2 batches" in ship(tmp_path / "spool", settings)[-2]
+
+
+def test_spark_s_executors_write_the_same(spark, tmp_path):
+    events = list(sample_events(100))
+    write_sample_spool(tmp_path / "spool", events, events_per_segment=25)
+    said, settings = [], settings_of(tmp_path / "lake")
+    assert shipping.run(spark, Pipeline(tmp_path / "spool", settings), once=True, say=said.append) == 0
+    found = {row.seq: plain(row) for row in events_of(spark, Lake(tmp_path / "lake")).collect()}
+    assert [found[event["seq"]] for event in events] == events
+    assert verify.run(spark, Pipeline(tmp_path / "spool", settings), say=said.append) == 0, said
 
 
 def test_shipped_segments_are_not_shipped_again_and_new_ones_are(spark, ship, tmp_path):
@@ -122,7 +97,7 @@ def test_shipped_segments_are_not_shipped_again_and_new_ones_are(spark, ship, tm
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [(".zst", cramjam.zstd.compress), (".gz", cramjam.gzip.compress)])
-def test_packed_segments_are_shipped_too(spark, ship, tmp_path, suffix, pack):
+def test_packed_segments_are_shipped_too(ship, tmp_path, suffix, pack):
     write_sample_spool(tmp_path / "spool", sample_events(100), events_per_segment=50)
     for path in list((tmp_path / "spool").rglob("*.jsonl")):
         path.with_name(path.name + suffix).write_bytes(bytes(pack(path.read_bytes())))
@@ -130,17 +105,7 @@ def test_packed_segments_are_shipped_too(spark, ship, tmp_path, suffix, pack):
     settings = settings_of(tmp_path / "lake")
     assert "shipped 100 events" in "\n".join(ship(tmp_path / "spool", settings))
     said: list[str] = []
-    assert verify.run(spark, Pipeline(tmp_path / "spool", settings), say=said.append) == 0, said
-
-
-def test_other_queries_of_the_session_go_on(spark, ship, tmp_path):
-    write_sample_spool(tmp_path / "spool", sample_events(10))
-    other = spark.readStream.format("rate").load().writeStream.format("noop").start()
-    try:
-        ship(tmp_path / "spool", settings_of(tmp_path / "lake"))
-        assert other.isActive
-    finally:
-        other.stop()
+    assert verify.run(None, Pipeline(tmp_path / "spool", settings), say=said.append) == 0, said
 
 
 def test_a_server_that_was_away_for_long_is_not_too_late(spark, ship, tmp_path):
@@ -162,13 +127,16 @@ def test_events_of_version_1_load(spark, ship, tmp_path):
     assert [plain(row) for row in rows] == [json.loads(line) for line in V1.read_text().splitlines()]
 
 
-def test_a_lake_of_an_earlier_klamm_has_the_columns_of_this_one(spark, tmp_path):
-    lake = Lake(tmp_path / "lake")
+def test_a_lake_of_an_earlier_klamm_gets_the_columns_of_this_one(spark, ship, tmp_path):
+    lake, spool = Lake(tmp_path / "lake"), tmp_path / "spool"
     columns = "1 schema_version, 'a/b/0' event_id, 'a' node, 'b' boot, 0L seq, 5L time_us, 'request' kind"
     rows = spark.sql(f"select {columns}, date'2026-01-01' date, 1 hour")
     rows.write.format("delta").partitionBy("date", "hour").save(str(lake.events))
-    (row,) = lake.read_events(spark).collect()
-    assert (row.event_id, row.gap_count, row.resources) == ("a/b/0", None, None)
+    assert DuckDbViews(lake, Period()).query("SELECT event_id, gap_count FROM events").rows == [("a/b/0", None)]
+    write_sample_spool(spool, sample_events(2))
+    ship(spool, settings_of(lake.root))
+    old, *_ = sorted(events_of(spark, lake).collect(), key=lambda row: row.node)
+    assert (old.event_id, old.gap_count, old.resources) == ("a/b/0", None, None)
 
 
 def test_newer_events_have_known_fields_as_columns_and_keep_their_line(spark, ship, tmp_path):
@@ -181,30 +149,16 @@ def test_newer_events_have_known_fields_as_columns_and_keep_their_line(spark, sh
     settings = settings_of(tmp_path / "lake")
     said = "\n".join(ship(tmp_path / "spool", settings))
     assert "3 events are of a later klamm than this one" in said
-    rows = Lake(tmp_path / "lake").read_events(spark).orderBy("seq").collect()
+    rows = events_of(spark, Lake(tmp_path / "lake")).orderBy("seq").collect()
     assert [row.newer_line for row in rows] == lines
     for row, line in zip(rows, lines, strict=True):
         known = json.loads(line)
         assert known.pop("new") == [True]
         assert plain(row) == known
     said: list[str] = []
-    assert verify.run(spark, Pipeline(tmp_path / "spool", settings), say=said.append) == 0, said
+    assert verify.run(None, Pipeline(tmp_path / "spool", settings), say=said.append) == 0, said
 
 
 def test_a_missing_spool_is_reported(ship, tmp_path):
     with pytest.raises(LakeError, match="there is no spool at"):
         ship(tmp_path / "nowhere", settings_of(tmp_path / "lake"))
-
-
-def test_a_jvm_that_ended_first_is_reported_and_is_not_an_error():
-    from py4j.protocol import Py4JNetworkError
-
-    from klamm_spark.spark.session import jvm_may_have_ended
-
-    for error in (ConnectionRefusedError(), Py4JNetworkError("Answer from Java side is empty")):
-        said = []
-        with jvm_may_have_ended(said.append):
-            raise error
-        assert said == ["Spark has ended already; the next run repeats what it had not committed"]
-    with pytest.raises(ValueError, match="another"), jvm_may_have_ended(said.append):
-        raise ValueError("another")

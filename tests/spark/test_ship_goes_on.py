@@ -11,6 +11,7 @@ import pytest
 
 from klamm_spark.settings.spark import Pipeline, read_pipeline
 from tests.audit_samples import sample_events, write_sample_spool
+from tests.spark.sessions import events_of
 from tests.spark.test_cluster import environment
 
 EVENTS = 2_400
@@ -23,7 +24,6 @@ spool = "spool"
 [audit.spark]
 lake = "lake"
 driver_memory = "1g"
-shuffle_partitions = 1
 trigger_interval_ms = 200
 """
 
@@ -78,7 +78,7 @@ def _in_this_process(spark, pipeline, write):
 
     def go_on():
         own = Pipeline(pipeline.spool, pipeline.settings)
-        left.append(ship.run(spark, own, once=False, say=said.append, stop=stop))
+        left.append(ship.run(None, own, once=False, say=said.append, stop=stop))
 
     def catch_up(batches):
         """Until the lake has all of the spool."""
@@ -117,5 +117,5 @@ def test_events_are_right_while_segments_arrive_and_after_a_restart(spark, tmp_p
     _in_a_process(tmp_path, write, size)
     assert _in_this_process(spark, pipeline, write) == [0]
     assert list(parts) == []
-    seqs = [row.seq for row in lake.read_events(spark).select("seq").collect()]
+    seqs = [row.seq for row in events_of(spark, lake).select("seq").collect()]
     assert sorted(seqs) == list(range(EVENTS))

@@ -16,9 +16,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def both(spark, tmp_path):
     """`both(events)`: the views over the same events in DuckDB and in Spark."""
-    from pyspark.sql import functions as F
-
     from klamm_spark.spark.schema import parse_lines
+    from pyspark.sql import functions as F
 
     made = []
 

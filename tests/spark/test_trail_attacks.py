@@ -7,14 +7,14 @@ import json
 import random
 import shutil
 from collections import Counter
+from contextlib import closing
 
 import pytest
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 
+from klamm_spark.errors import LakeError
 from klamm_spark.lake import verify
-from klamm_spark.lake.rows import reading_what_is_there, row_digests
 from klamm_spark.lake.seal_log import TransparencyLog
+from klamm_spark.queries.event_views import DuckDbViews, Period
 from klamm_spark.spool.signatures import KeyFileError
 from tests.spark.lake_attacks import COLUMNS, WAYS, LakeAttack, change_commits, live_files
 from tests.spark.sealed_lake import FIRST, digests_now, new_signer, sealed_lake
@@ -46,25 +46,23 @@ def signer(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def sealed(spark, signer, tmp_path_factory):
-    return sealed_lake(spark, signer, tmp_path_factory.mktemp("sealed"))
+def sealed(signer, tmp_path_factory):
+    return sealed_lake(signer, tmp_path_factory.mktemp("sealed"))
 
 
 class LakeFiles(TrailAttack):
     """Knows too what queries answer."""
 
-    spark = None
-
     def content(self, kind):
         if kind not in OF_ROWS:
             return super().content(kind)
-        self.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
         try:
-            with reading_what_is_there(self.spark):
-                digests = Counter(row["digest"] for row in row_digests(self.lake, self.spark).collect())
-                rows = self.spark.read.format("delta").load(str(self.lake.events))
-                return digests, [rows.where(question).count() for question in QUESTIONS]
-        except (Py4JJavaError, PySparkException):
+            digests = Counter(digest for each in digests_now(self.lake).values() for digest in each)
+            with closing(DuckDbViews(self.lake, Period())) as views:
+                return digests, [
+                    views.query(f"SELECT count(*) FROM events WHERE {question}").rows[0][0] for question in QUESTIONS
+                ]
+        except (LakeError, OSError, ValueError):
             return "nothing"
 
     def name_a_file(self, kind, *paths):
@@ -74,7 +72,7 @@ class LakeFiles(TrailAttack):
             self.touched |= {row.segment for row in self.seals()} | {"_delta_log", "cannot be read"}
 
 
-def ways_of_rows(spark, signer):
+def ways_of_rows(signer):
     def act(attack, name, cover):
         rows = LakeAttack(attack.lake, attack.choose)
         rows.touched = attack.touched
@@ -83,7 +81,7 @@ def ways_of_rows(spark, signer):
         else:
             getattr(rows, name)()
         if cover:
-            rows.make_seals_fit(digests_now(spark, attack.lake), signer if "signed" in cover else None)
+            rows.make_seals_fit(digests_now(attack.lake), signer if "signed" in cover else None)
             # Rows of no seal are named also where the seals fit.
             attack.touched |= COVERS[cover]
         if cover == "all signed":
@@ -95,30 +93,27 @@ def ways_of_rows(spark, signer):
             yield Way(f"{name} {cover}", lambda attack, name=name, cover=cover: act(attack, name, cover), True)
 
 
-def said_of(spark, sealed):
+def said_of(sealed):
     said = []
-    spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     try:
-        code = verify.run(spark, sealed.pipeline, say=said.append, checkpoints=[sealed.kept])
+        code = verify.run(None, sealed.pipeline, say=said.append, checkpoints=[sealed.kept])
     except KeyFileError as error:
         return 2, [str(error)]
     return code, said
 
 
 @pytest.mark.parametrize("tries", [5, pytest.param(300, marks=[pytest.mark.slow, pytest.mark.timeout(10_800)])])
-def test_whatever_is_done_to_the_lake_is_found_and_named(spark, sealed, signer, seed, tries):
+def test_whatever_is_done_to_the_lake_is_found_and_named(sealed, signer, seed, tries):
     choose, made = random.Random(seed), Counter()
 
     def start():
-        sealed.restore(spark)
-        attack = LakeFiles(sealed.lake, sealed.older, (signer, sealed.log_signer), choose, pinned=6)
-        attack.spark = spark
-        return attack
+        sealed.restore()
+        return LakeFiles(sealed.lake, sealed.older, (signer, sealed.log_signer), choose, pinned=6)
 
     start()
-    assert said_of(spark, sealed)[0] == 0
-    for way, attack in drawn(choose, tries, start, [*ways(), *ways_of_rows(spark, signer)]):
-        code, said = said_of(spark, sealed)
+    assert said_of(sealed)[0] == 0
+    for way, attack in drawn(choose, tries, start, [*ways(), *ways_of_rows(signer)]):
+        code, said = said_of(sealed)
         assert code, way
         assert not_named(attack.touched, said) == {}, way
         made[code] += 1
@@ -126,8 +121,8 @@ def test_whatever_is_done_to_the_lake_is_found_and_named(spark, sealed, signer, 
     assert made[verify.EXIT_FOUND] > tries * 0.9, made
 
 
-def test_every_file_of_a_lake_has_attacks(spark, sealed):
-    sealed.restore(spark)
+def test_every_file_of_a_lake_has_attacks(sealed):
+    sealed.restore()
     found = files_by_kind(sealed.lake.root)
     assert {kind for kind, files in found.items() if not files} == {"forgotten"}
 
@@ -136,7 +131,7 @@ def forge_statistics(add):
     """Say of a file in its commit that nothing in it can be asked for."""
     statistics = json.loads(add["stats"])
     for end in ("minValues", "maxValues"):
-        statistics[end].update(principal="User:zzz", kind="zzz", seq=1 << 40)
+        statistics.setdefault(end, {}).update(principal="User:zzz", kind="zzz", seq=1 << 40)
     add["stats"] = json.dumps(statistics | {"numRecords": 1})
 
 
@@ -149,10 +144,9 @@ def forge_footer(path):
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
 
 
-def test_forged_statistics_hide_no_event(spark, sealed, signer, seed):
-    sealed.restore(spark)
+def test_forged_statistics_hide_no_event(sealed, signer, seed):
+    sealed.restore()
     attack = LakeFiles(sealed.lake, sealed.older, (signer, sealed.log_signer), random.Random(seed), pinned=6)
-    attack.spark = spark
     digests, counts = attack.content("rows")
     assert counts[0] > max(counts[1:])
     assert min(counts) > 0
@@ -160,4 +154,4 @@ def test_forged_statistics_hide_no_event(spark, sealed, signer, seed):
         change_commits(sealed.lake, sealed.lake.events / name, forge_statistics)
         forge_footer(sealed.lake.events / name)
     assert attack.content("rows") == (digests, counts)
-    sealed.restore(spark)
+    sealed.restore()

@@ -13,11 +13,11 @@ from tests.spark.conftest import reseal, settings_of
 BOOT = "019b8ff8d000c0ffee00"
 
 
-def verified(spark, spool, settings):
+def verified(spool, settings):
     from klamm_spark.lake import verify
 
     said = []
-    return verify.run(spark, Pipeline(spool, settings), say=said.append), said
+    return verify.run(None, Pipeline(spool, settings), say=said.append), said
 
 
 def ranges_of(numbers):
@@ -48,7 +48,7 @@ def test_numbers_are_those_of_sets(spark, seed):
 
 
 @pytest.mark.parametrize("lies", [False, True])
-def test_a_number_that_is_missing_behind_a_seal_that_fits_is_named(spark, ship, tmp_path, lies):
+def test_a_number_that_is_missing_behind_a_seal_that_fits_is_named(ship, tmp_path, lies):
     settings = settings_of(tmp_path / "lake")
     paths = write_sample_spool(tmp_path / "spool", sample_events(30), events_per_segment=10)
     events = list(sample_events(30))
@@ -58,7 +58,7 @@ def test_a_number_that_is_missing_behind_a_seal_that_fits_is_named(spark, ship, 
     paths[1].write_bytes(b"".join(lines))
     reseal(paths)
     ship(tmp_path / "spool", settings)
-    code, said = verified(spark, tmp_path / "spool", settings)
+    code, said = verified(tmp_path / "spool", settings)
     assert code == 1
     assert "  lost, and no audit_gap reports it: 15" in said
     assert "  more than once in the lake: 14" in said
@@ -66,16 +66,16 @@ def test_a_number_that_is_missing_behind_a_seal_that_fits_is_named(spark, ship, 
     assert f"node-1/{BOOT}: spool {size}, lake {size}" in said
 
 
-def test_segments_that_overlap_are_named(spark, ship, tmp_path):
+def test_segments_that_overlap_are_named(ship, tmp_path):
     settings = settings_of(tmp_path / "lake")
     write_sample_spool(tmp_path / "spool", sample_events(10))
     write_sample_spool(tmp_path / "spool", sample_events(10, first_seq=8))
     ship(tmp_path / "spool", settings)
-    code, said = verified(spark, tmp_path / "spool", settings)
+    code, said = verified(tmp_path / "spool", settings)
     assert (code, "  more than once in the lake: 8-9" in said) == (1, True)
 
 
-def test_a_gap_that_only_the_spool_reports_counts(spark, ship, tmp_path):
+def test_a_gap_that_only_the_spool_reports_counts(ship, tmp_path):
     settings = settings_of(tmp_path / "lake")
     events = list(sample_events(20))
     gap = {"kind": "audit_gap", "action": "dropped", "outcome": "error", "gap_boot": BOOT}
@@ -85,7 +85,7 @@ def test_a_gap_that_only_the_spool_reports_counts(spark, ship, tmp_path):
     write_sample_spool(tmp_path / "spool", events[:5])
     ship(tmp_path / "spool", settings)
     write_sample_spool(tmp_path / "spool", events[5:])
-    code, said = verified(spark, tmp_path / "spool", settings)
+    code, said = verified(tmp_path / "spool", settings)
     assert code == 3
     assert said[-1] == "the lake is behind: what it has is as it was written, and the rest is in the spool"
     assert "  not shipped: 8-19" in said

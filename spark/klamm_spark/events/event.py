@@ -231,6 +231,15 @@ ATTRIBUTE_FIELDS: Final[tuple[Field, ...]] = (
 LISTS: Final[dict[str, tuple[Field, ...]]] = {"resources": RESOURCE_FIELDS, "attributes": ATTRIBUTE_FIELDS}
 """The fields of the items of each type that is a list."""
 
+DUCKDB_TYPES: Final = {
+    "string": "VARCHAR",
+    "int": "INTEGER",
+    "long": "BIGINT",
+    "double": "DOUBLE",
+    "boolean": "BOOLEAN",
+}
+"""DuckDB's names of the types that are no lists."""
+
 FIELD_NAMES: Final = tuple(field.name for field in FIELDS)
 
 _JSON_TYPES: Final[dict[str, dict[str, Any]]] = {

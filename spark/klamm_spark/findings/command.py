@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,19 +21,14 @@ from klamm_spark.findings.bodies import one_line
 from klamm_spark.findings.detections import FOLDERS, Rules, by_severity, own_detections, read_detections
 from klamm_spark.findings.log import FindingLog
 from klamm_spark.findings.ocsf import detection_finding
-from klamm_spark.findings.watch import SpoolWatch, Watch, follow
-from klamm_spark.lake.layout import Lake
+from klamm_spark.findings.watch import LakeWatch, SpoolWatch, Watch, follow
 from klamm_spark.queries.event_views import DuckDbViews, EventViews, Period
 from klamm_spark.settings.findings import DetectSettings
-from klamm_spark.settings.spark import Pipeline
-from klamm_spark.spool.reader import local_spool
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, _SubParsersAction
 
-    from pyspark.sql import SparkSession
-
-    from klamm_spark.findings.outputs import Deliveries
+    from klamm_spark.lake.layout import Lake
 
 Say = Callable[[str], None]
 _GIVEN: Final = ("rules", "findings", "webhook", "topic")
@@ -74,32 +68,13 @@ def read_settings(options: argparse.Namespace) -> DetectSettings:
     return settings
 
 
-def run_on_lake(spark: SparkSession, options: argparse.Namespace, pipeline: Pipeline, say: Say) -> int:
-    """Detect over a lake, once or until a signal; the exit code. Raises LakeError."""
-    from klamm_spark.queries.event_views import SparkViews
-
-    settings = read_settings(options)
-    lake = Lake.of(pipeline.settings, spark)
-    lake.require_events()
-    if options.follow:
-        return _follow(
-            str(lake.root), partial(_watch_lake, spark, lake, _rules(settings), settings, options), settings, say
-        )
-    views = SparkViews(spark, lake.read(spark), Period(_microseconds(options.since)))
-    return _detect_once(views, settings, options.format, say)
-
-
-def run_on_spool(options: argparse.Namespace, pipeline: Pipeline, say: Say) -> int:
-    """Detect over a spool, once or until a signal; the exit code. Raises LakeError."""
-    spool = local_spool(pipeline, options.command)
+def run(options: argparse.Namespace, place: Path | Lake, say: Say) -> int:
+    """Detect over a spool or a lake, once or until a signal; the exit code. Raises LakeError."""
     settings = read_settings(options)
     if options.follow:
-        return _follow(str(spool), partial(_watch_spool, spool, _rules(settings), settings, options), settings, say)
-    views = DuckDbViews(spool, Period(_microseconds(options.since)))
-    try:
+        return _follow(place, options, settings, say)
+    with closing(DuckDbViews(place, Period(_microseconds(options.since)))) as views:
         return _detect_once(views, settings, options.format, say)
-    finally:
-        views.close()
 
 
 def _microseconds(moment: datetime | None) -> int:
@@ -136,63 +111,27 @@ def _detect_once(views: EventViews, settings: DetectSettings, format_name: str, 
         return 0 if deliveries.run() else 1
 
 
-def _watch_spool(
-    spool: Path,
-    rules: Rules,
-    settings: DetectSettings,
-    options: argparse.Namespace,
-    log: FindingLog,
-    deliveries: Deliveries,
-) -> Watch:
-    window_us = settings.window_s * 1_000_000
-    since_us = max(_microseconds(options.since), log.seen_us - window_us)
-    return SpoolWatch(
-        spool, log, deliveries, _FORMATS[options.format], window_us=window_us, since_us=since_us, rules=rules
-    )
-
-
-def _watch_lake(
-    spark: SparkSession,
-    lake: Lake,
-    rules: Rules,
-    settings: DetectSettings,
-    options: argparse.Namespace,
-    log: FindingLog,
-    deliveries: Deliveries,
-) -> Watch:
-    from klamm_spark.findings.lake_watch import LakeWatch
-
-    assert settings.findings is not None
-    watch = LakeWatch(
-        spark,
-        lake,
-        log,
-        deliveries,
-        _FORMATS[options.format],
-        window_us=settings.window_s * 1_000_000,
-        since_us=_microseconds(options.since),
-        rules=rules,
-    )
-    watch.start(settings.findings, settings.poll_interval_ms)
-    return watch
-
-
-def _follow(
-    place: str,
-    start: Callable[[FindingLog, Deliveries], Watch],
-    settings: DetectSettings,
-    say: Say,
-) -> int:
+def _follow(place: Path | Lake, options: argparse.Namespace, settings: DetectSettings, say: Say) -> int:
     from klamm_spark.findings.outputs import Deliveries, outputs_of
 
     assert settings.findings is not None
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
-    outputs = outputs_of(settings)
+    rules, outputs, print_finding = _rules(settings), outputs_of(settings), _FORMATS[options.format]
+    window_us, since_us = settings.window_s * 1_000_000, _microseconds(options.since)
     with _opened(settings.findings, settings) as log:
-        watch = start(log, Deliveries(log, outputs, say))
-        say(f"findings of {place} go to {settings.findings}")
+        deliveries = Deliveries(log, outputs, say)
+        if isinstance(place, Path):
+            since_us = max(since_us, log.seen_us - window_us)
+            watch: Watch = SpoolWatch(
+                place, log, deliveries, print_finding, window_us=window_us, since_us=since_us, rules=rules
+            )
+        else:
+            watch = LakeWatch(
+                place, log, deliveries, print_finding, window_us=window_us, since_us=since_us, rules=rules
+            )
+        say(f"findings of {place if isinstance(place, Path) else place.root} go to {settings.findings}")
         try:
             follow(
                 watch,

@@ -1,4 +1,4 @@
-"""`klamm audit detect`: runs the detections, and follows a spool to record what is new."""
+"""`klamm audit detect --follow`: runs the detections over what is new in a spool or a lake, and records findings."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm_spark.findings.detections import Detection, Finding, Rules
 from klamm_spark.findings.log import FindingLog
+from klamm_spark.lake.files import files_of
 from klamm_spark.queries.event_views import DuckDbViews, Period
 from klamm_spark.terminal.spool_lines import SpoolLines
 
 if TYPE_CHECKING:
     from klamm_spark.findings.outputs import Deliveries
+    from klamm_spark.lake.layout import Lake
 
 _LINES_AT_ONCE: Final = 200_000
+_HOUR_US: Final = 3_600_000_000
 
 
 class Watch(ABC):
@@ -104,6 +108,45 @@ class SpoolWatch(Watch):
         """Remove the events."""
         self._views.close()
         self._reader.close()
+
+
+class LakeWatch(Watch):
+    """Follows a lake: runs the detections around the hours of each file that is new, and records findings that are new.
+
+    Files that came since the last record of an earlier process are new to this one; their findings may be known then.
+    """
+
+    def __init__(
+        self,
+        lake: Lake,
+        log: FindingLog,
+        deliveries: Deliveries,
+        report: Callable[[dict[str, Any]], None],
+        *,
+        window_us: int,
+        since_us: int = 0,
+        wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        rules: Rules | None = None,
+    ) -> None:
+        """Raises LakeError."""
+        super().__init__(log, deliveries, report, window_us=window_us, wall_us=wall_us, rules=rules)
+        self._lake = lake
+        self._since_us = since_us
+        self._known = {file.path for file in files_of(lake, before_us=log.seen_us)}
+
+    def step(self) -> None:
+        """Look at the new files, detect, record and deliver once. Raises OSError, LakeError."""
+        now_us, files = self._wall_us(), files_of(self._lake)
+        hours = [file.hour_us for file in files if file.path not in self._known and file.hour_us is not None]
+        if hours:
+            period = Period.around(min(hours), max(hours) + _HOUR_US, self._window_us, self._since_us)
+            with closing(DuckDbViews(self._lake, period)) as views:
+                self._record(self._rules.findings(views), now_us)
+        self._known = {file.path for file in files}
+        self._deliveries.run()
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def _add(views: DuckDbViews, lines: Iterable[bytes]) -> None:

@@ -15,6 +15,7 @@ LAKE/
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -22,15 +23,21 @@ from klamm_spark.errors import LakeError
 from klamm_spark.storage.filesystems import AnyPath, path_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from deltalake import DeltaTable
 
     from klamm_spark.settings.spark import SparkSettings
 
-FORMAT: Final = "delta"
 PARTITIONS: Final = ("date", "hour")
 COMMITS: Final = "_delta_log"
 MIN_KEEP_HOURS: Final = 168
 """Younger files of the lake are never deleted: they may be about to be committed, or be read."""
+
+
+def require_packages() -> None:
+    """Raises LakeError if a package is not installed that a lake needs."""
+    missing = [name for name in ("pyarrow", "duckdb", "deltalake") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise LakeError(f"a lake needs {', '.join(missing)}: pip install 'klamm[lake]'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +47,9 @@ class Lake:
     root: AnyPath
 
     @staticmethod
-    def of(settings: SparkSettings, spark: SparkSession | None) -> Lake:
-        """The lake that the settings name. Without a session, a lake at a URI cannot be read."""
-        return Lake(path_of(settings.lake, spark))
+    def of(settings: SparkSettings) -> Lake:
+        """The lake that the settings name."""
+        return Lake(path_of(settings.lake))
 
     @property
     def events(self) -> AnyPath:
@@ -68,32 +75,21 @@ class Lake:
         """Return True if a batch has been committed."""
         return any((self.events / COMMITS).glob("[0-9]*"))
 
-    def table_id(self, spark: SparkSession) -> str:
+    def table_id(self) -> str:
         """The id that Delta has given to the table of events at random, when it was made."""
-        return str(spark.sql(f"DESCRIBE DETAIL delta.`{self.events}`").select("id").collect()[0]["id"])
+        return str(self.table().metadata().id)
 
-    def read(self, spark: SparkSession) -> DataFrame:
-        """The rows of `events` with its quarantine; a lake of an earlier klamm has all columns of this one."""
-        from pyspark.sql import functions as F
+    def table(self) -> DeltaTable:
+        """The table of events as it is now, with the quarantine. Raises LakeError."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
 
-        from klamm_spark.spark.schema import LAKE_SCHEMA
-
-        rows = spark.read.format(FORMAT).load(str(self.events))
-        there = set(rows.columns)
-        missing = [field for field in LAKE_SCHEMA if field.name not in there]
-        return rows.select("*", *(F.lit(None).cast(field.dataType).alias(field.name) for field in missing))
-
-    def stream(self, spark: SparkSession) -> DataFrame:
-        """A stream of the rows of `events` as they are committed."""
-        # `klamm audit forget` deletes rows that were read.
-        return spark.readStream.format(FORMAT).option("skipChangeCommits", "true").load(str(self.events))
-
-    def read_events(self, spark: SparkSession) -> DataFrame:
-        """The events, without the quarantine."""
         self.require_events()
-        return self.read(spark).where("date is not null")
-
-    def read_quarantine(self, spark: SparkSession) -> DataFrame:
-        """The lines that are not events: `bad_line`, `source_file`, `shipped_time`."""
-        self.require_events()
-        return self.read(spark).where("date is null").select("bad_line", "source_file", "shipped_time")
+        try:
+            return DeltaTable(str(self.events))
+        except (DeltaError, OSError, ValueError) as error:
+            said = " ".join(str(error).split())
+            raise LakeError(
+                f"{self.events} cannot be read: {said}. If a power cut has torn its newest commit, delete that file of "
+                f"{COMMITS} with the files beside it that have its number: nothing of it is marked as shipped"
+            ) from error

@@ -21,9 +21,8 @@ from klamm_spark.spool.layout import Seal, folder_name, stream_mark, stream_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from pyspark.sql import SparkSession
-
     from klamm_spark.lake.layout import Lake
+    from klamm_spark.lake.rows import LakeRows
     from klamm_spark.storage.filesystems import AnyPath
 
 
@@ -39,6 +38,7 @@ class LakeProof:
     """The streams that the lake has seals of, what was forgotten, and a sentence for each break. `lake_id` is what
     records of what was forgotten must name."""
 
+    rows: LakeRows
     folders: list[NodeFolder]
     seals: Mapping[str, Seal]
     forgotten: KnownForgotten
@@ -68,8 +68,7 @@ class LakeProof:
 
 
 def prove(
-    spark: SparkSession,
-    lake: Lake,
+    rows: LakeRows,
     kept: Kept | None = None,
     trusted: Collection[str] = (),
     lake_id: str = "",
@@ -78,8 +77,9 @@ def prove(
     forgotten must name it. Raises LakeError, KeyFileError."""
     from klamm_spark.lake.rows import check_rows
 
+    lake = rows.lake
     seals, breaks = read_seals(lake)
-    table_id = lake.table_id(spark)
+    table_id = lake.table_id()
     if lake_id not in ("", table_id):
         breaks.append(f"{lake.events} is not the lake {lake_id}: its id is {table_id}")
     forgotten = read_forgotten(lake, lake_id or table_id, trusted)
@@ -89,11 +89,11 @@ def prove(
         seal = seals.get(segment)
         if seal is not None and rest.seqs - Ranges([(seal.first_seq, seal.last_seq)]):
             breaks.append(f"{segment}: numbers are said to be forgotten that it does not have")
-    breaks += check_rows(spark, lake, seals, forgotten.segments)
+    breaks += check_rows(rows, seals, forgotten.segments)
     anchors, log = kept or Kept(None, LogFindings([], [], []))
     if anchors is not None:
         breaks += compare_anchors(anchors, seals)
-    return LakeProof(folders, seals, forgotten, [*breaks, *log.breaks], lake_id or table_id, log)
+    return LakeProof(rows, folders, seals, forgotten, [*breaks, *log.breaks], lake_id or table_id, log)
 
 
 def stream_name(folder: NodeFolder) -> str:

@@ -1,170 +1,164 @@
 """Check that the rows of the lake match the seals: each row gives back its line, whose digest is in a seal.
 
-Spark computes one digest per segment over all its rows, in one pass. Only segments whose digest differs from their seal
-are checked row by row: the digests of their lines, which `ship` has kept beside the seal, identify the event.
+A task looks at each file once, see `klamm_spark.lake.scanned`. Segments whose rows are in several files, or differ from
+their seal, are asked for again: the digests of their lines, which `ship` has kept beside the seal, identify the event.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pyspark.sql import functions as F
-
+from klamm_spark.lake.files import TableFile, files_of, hidden_by
 from klamm_spark.lake.forgotten import ALL_LINES, Forgotten
+from klamm_spark.lake.ranges import Ranges
+from klamm_spark.lake.scanned import CHANGED, Query, Scanned, SegmentRows, ask, scan
 from klamm_spark.lake.seals import line_digests
-from klamm_spark.spark.schema import EVENT_SCHEMA
-from klamm_spark.spark.written_lines import digest, numbers_as_written, written_line
 from klamm_spark.spool.layout import Seal, lines_sha256, parse_name
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from klamm_spark.lake.layout import Lake
+    from klamm_spark.lake.tasks import Tasks
 
-CHANGED: Final = "changed"
-"""In the place of the digest of a row whose own columns do not fit together."""
 _SEGMENTS_LOOKED_AT: Final = 16
 _EVENTS_NAMED: Final = 20
-_READING: Final = {
-    "spark.sql.files.ignoreCorruptFiles": "true",
-    "spark.sql.files.ignoreMissingFiles": "true",
-}
-# Sets of digests are large: one after the other, not many at a time.
-_LITTLE_MEMORY: Final = {"spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "2"}
 
 
-class SegmentRows(NamedTuple):
-    """The lake's rows of a segment: their number, and their `lines_sha256`."""
+class NodeBoot(NamedTuple):
+    """One boot of one server: its events are numbered from 0."""
 
-    rows: int
-    sha256: str
-
-
-def row_digests(lake: Lake, spark: SparkSession) -> DataFrame:
-    """Every row of `events`, the quarantine too, as `segment` and `digest`, with a few of its columns."""
-    whole = F.coalesce("newer_line", "kept_line")
-    is_bad = F.col("bad_line").isNotNull()
-    rows = lake.read(spark)
-    columns = written_line()
-    # To compare fields takes less than to write a second line. A bad line has none.
-    source = F.when(is_bad, F.lit("{}")).otherwise(whole)
-    kept = F.struct(*EVENT_SCHEMA.names).eqNullSafe(F.from_json(source, EVENT_SCHEMA))
-    fits = (
-        F.col("time").eqNullSafe(F.timestamp_micros("time_us"))
-        & F.col("date").eqNullSafe(F.to_date("time"))
-        & F.col("hour").eqNullSafe(F.hour("time"))
-        & (source.isNull() | kept)
-        & (source.isNotNull() | numbers_as_written())
-        & ~(is_bad & whole.isNotNull())
-    )
-    return rows.select(
-        F.coalesce(
-            F.regexp_extract(F.substring_index("source_file", "/", -1), r"^([^/]+?)\.jsonl(\.\w+)?$", 1), F.lit("")
-        ).alias("segment"),
-        F.when(fits, digest(F.coalesce("bad_line", whole, columns))).otherwise(F.lit(CHANGED)).alias("digest"),
-        "event_id",
-        "seq",
-        "kind",
-        "time",
-        "bad_line",
-        "shipped_time",
-    )
+    node: str
+    boot: str
 
 
-def reading_what_is_there(spark: SparkSession) -> AbstractContextManager[None]:
-    """Within it, a file that is missing or damaged ends no query: its rows are missing, and are named."""
-    return _with_settings(spark, _READING)
+@dataclass(slots=True)
+class LakeRows:
+    """The content of a lake's files: `segments` by file, `ranges` of the numbers of each boot, those that are there
+    more than once, events that report gaps, state changes without an outcome, and files that cannot be read."""
+
+    lake: Lake
+    tasks: Tasks
+    segments: dict[str, dict[TableFile, SegmentRows]] = field(default_factory=lambda: defaultdict(dict))
+    ranges: dict[NodeBoot, Ranges] = field(default_factory=dict)
+    doubled: dict[NodeBoot, Ranges] = field(default_factory=dict)
+    gaps: list[dict[str, Any]] = field(default_factory=list)
+    interrupted: list[dict[str, Any]] = field(default_factory=list)
+    bad_lines: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @staticmethod
+    def read(lake: Lake, tasks: Tasks) -> LakeRows:
+        """Look at all files. Raises LakeError."""
+        found, files = LakeRows(lake, tasks, problems=list(hidden_by(lake))), files_of(lake)
+        for file, scanned in zip(files, tasks.run(scan, files), strict=True):
+            found._add(file, scanned)
+        found.interrupted.sort(key=lambda event: (event["node"], event["boot"], event["seq"]))
+        return found
+
+    def _add(self, file: TableFile, scanned: Scanned) -> None:
+        if scanned.problem:
+            self.problems.append(scanned.problem)
+        for stem, rows in scanned.segments.items():
+            self.segments[stem][file] = rows
+        several = defaultdict[NodeBoot, list[tuple[int, int]]](list)
+        for node, boot, seq in scanned.doubled:
+            several[NodeBoot(node, boot)].append((seq, seq))
+        numbers = defaultdict[NodeBoot, list[tuple[int, int]]](list)
+        for node, boot, first, last in scanned.seqs:
+            numbers[NodeBoot(node, boot)].append((first, last))
+        for node_boot, pairs in numbers.items():
+            known, new = self.ranges.get(node_boot, Ranges()), Ranges(pairs)
+            again = self.doubled.get(node_boot, Ranges()) | (known & new) | Ranges(several[node_boot])
+            if again:
+                self.doubled[node_boot] = again
+            self.ranges[node_boot] = known | new
+        self.gaps += scanned.gaps
+        self.interrupted += scanned.interrupted
+        self.bad_lines += scanned.bad_lines
+
+    def of_segments(self, columns: str, stems: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+        """Yield these columns of all rows of some segments."""
+        wanted = defaultdict[TableFile, list[str]](list)
+        for stem in stems:
+            for file in self.segments.get(stem, ()):
+                wanted[file].append(stem)
+        queries = [
+            Query(file, f"SELECT {columns} FROM rows WHERE segment IN ({_texts(names)})")
+            for file, names in wanted.items()
+        ]
+        for answer in self.tasks.run(ask, queries) if queries else ():
+            yield from answer
 
 
-def reading_with_little_memory(spark: SparkSession) -> AbstractContextManager[None]:
-    """Within it, Spark aggregates sets of digests one after the other."""
-    return _with_settings(spark, _LITTLE_MEMORY)
+def _texts(names: Iterable[str]) -> str:
+    """Return names as SQL: who can write to a lake has chosen some of them."""
+    return ", ".join("'" + name.replace("'", "''") + "'" for name in names)
 
 
-@contextmanager
-def _with_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    before = {key: spark.conf.get(key) for key in settings}
-    try:
-        for key, value in settings.items():
-            spark.conf.set(key, value)
-        yield
-    finally:
-        for key, earlier in before.items():
-            if earlier is not None:
-                spark.conf.set(key, earlier)
-
-
-def check_rows(
-    spark: SparkSession, lake: Lake, seals: Mapping[str, Seal], forgotten: Mapping[str, Forgotten]
-) -> Iterator[str]:
+def check_rows(rows: LakeRows, seals: Mapping[str, Seal], forgotten: Mapping[str, Forgotten]) -> Iterator[str]:
     """A sentence for each row that no seal proves, and for each sealed line that the lake does not have."""
-    with reading_with_little_memory(spark):
-        rows = row_digests(lake, spark)
-        found = _by_segment(rows, spark, forgotten)
-        yield from _without_a_seal(found, seals, forgotten)
-        differing = []
-        for stem in sorted(seals):
-            seal, rest = seals[stem], forgotten.get(stem)
-            there = found.get(stem, SegmentRows(0, ""))
-            gone = rest.lines if rest is not None else 0
-            if rest is not None and rest.digests is ALL_LINES:
-                if there.rows:
-                    yield f"{stem}: {there.rows:,} rows are in the lake, and all of it is said to be forgotten"
-            elif there.sha256 != seal.lines_sha256:
-                differing.append(stem)
-            elif there.rows + gone > seal.events and gone:
-                yield f"{stem}: lines are in the lake that are said to be forgotten: run klamm audit forget again"
-            elif there.rows + gone != seal.events:
-                yield f"{stem}: its seal says {seal.events:,} lines, the lake has {there.rows + gone:,}"
-        yield from _differing(lake, rows, differing, seals, forgotten)
+    yield from rows.problems
+    yield from _without_a_seal(rows, seals, forgotten)
+    differing = []
+    known = _by_segment(rows, seals, forgotten)
+    for stem in sorted(seals):
+        seal, rest = seals[stem], forgotten.get(stem)
+        there = known[stem]
+        gone = rest.lines if rest is not None else 0
+        if rest is not None and rest.digests is ALL_LINES:
+            if there.rows:
+                yield f"{stem}: {there.rows:,} rows are in the lake, and all of it is said to be forgotten"
+        elif there.sha256 != seal.lines_sha256:
+            differing.append(stem)
+        elif there.rows + gone > seal.events and gone:
+            yield f"{stem}: lines are in the lake that are said to be forgotten: run klamm audit forget again"
+        elif there.rows + gone != seal.events:
+            yield f"{stem}: its seal says {seal.events:,} lines, the lake has {there.rows + gone:,}"
+    yield from _differing(rows, differing, seals, forgotten)
 
 
-def _by_segment(rows: DataFrame, spark: SparkSession, forgotten: Mapping[str, Forgotten]) -> dict[str, SegmentRows]:
-    counted = rows.select("segment", "digest", F.lit(1).alias("row"))
-    kept = [(stem, each) for stem, rest in forgotten.items() for each in rest.digests or ()]
-    if kept:
-        counted = counted.unionByName(
-            spark.createDataFrame(kept, "segment string, digest string").withColumn("row", F.lit(0))
-        )
-    digests = F.array_join(F.sort_array(F.collect_set("digest")), "")
-    grouped = counted.groupBy("segment").agg(
-        F.sum("row").alias("rows"), F.sha2(digests.cast("binary"), 256).alias("sha256")
-    )
-    return {row["segment"]: SegmentRows(row["rows"], row["sha256"]) for row in grouped.collect()}
+def _by_segment(
+    rows: LakeRows, seals: Mapping[str, Seal], forgotten: Mapping[str, Forgotten]
+) -> dict[str, SegmentRows]:
+    """The rows of each sealed segment, in all files, and the `lines_sha256` of these and what is forgotten."""
+    found, several = {}, []
+    for stem in seals:
+        parts = rows.segments.get(stem, {})
+        found[stem] = SegmentRows(sum(part.rows for part in parts.values()), "")
+        if len(parts) == 1 and not (stem in forgotten and forgotten[stem].digests):
+            found[stem] = next(iter(parts.values()))
+        else:
+            several.append(stem)
+    digests = {stem: set(forgotten[stem].digests or ()) if stem in forgotten else set[str]() for stem in several}
+    for stem, digest in rows.of_segments("segment, digest", several):
+        digests[stem].add(digest)
+    for stem, each in digests.items():
+        found[stem] = found[stem]._replace(sha256=lines_sha256(each))
+    return found
 
 
-def _without_a_seal(
-    found: Mapping[str, SegmentRows], seals: Mapping[str, Seal], forgotten: Mapping[str, Forgotten]
-) -> Iterator[str]:
-    for stem in sorted(found.keys() - seals.keys()):
-        if found[stem].rows:
-            name = stem if parse_name(stem) else f'"{stem}"'
-            yield f"{name}: {found[stem].rows:,} rows, and the lake has no seal of it"
+def _without_a_seal(rows: LakeRows, seals: Mapping[str, Seal], forgotten: Mapping[str, Forgotten]) -> Iterator[str]:
+    for stem in sorted(rows.segments.keys() - seals.keys()):
+        name = stem if parse_name(stem) else f'"{stem}"'
+        count = sum(part.rows for part in rows.segments[stem].values())
+        yield f"{name}: {count:,} rows, and the lake has no seal of it"
     for stem in sorted(forgotten.keys() - seals.keys()):
         yield f"{stem}: said to be forgotten, and the lake has no seal of it"
 
 
 def _differing(
-    lake: Lake,
-    rows: DataFrame,
-    stems: list[str],
-    seals: Mapping[str, Seal],
-    forgotten: Mapping[str, Forgotten],
+    rows: LakeRows, stems: Sequence[str], seals: Mapping[str, Seal], forgotten: Mapping[str, Forgotten]
 ) -> Iterator[str]:
     looked_at, others = stems[:_SEGMENTS_LOOKED_AT], stems[_SEGMENTS_LOOKED_AT:]
-    if looked_at:
-        digests = line_digests(lake, looked_at)
-        there: dict[str, list[tuple[str, str | None]]] = {stem: [] for stem in looked_at}
-        wanted = rows.where(F.col("segment").isin(looked_at)).select("segment", "digest", "event_id")
-        for batch in wanted.toArrow().to_batches():
-            for row in batch.to_pylist():
-                there[row["segment"]].append((row["digest"], row["event_id"]))
-        for stem in looked_at:
-            rest = forgotten.get(stem)
-            yield from _named(seals[stem], there[stem], digests.get(stem, []), rest.digests or () if rest else ())
+    there: dict[str, list[tuple[str, str | None]]] = {stem: [] for stem in looked_at}
+    for stem, digest, event_id in rows.of_segments("segment, digest, event_id", looked_at):
+        there[stem].append((digest, event_id))
+    digests = line_digests(rows.lake, looked_at) if looked_at else {}
+    for stem in looked_at:
+        rest = forgotten.get(stem)
+        yield from _named(seals[stem], there[stem], digests.get(stem, []), rest.digests or () if rest else ())
     for stem in others:
         yield f"{stem}: its rows differ from its seal"
 

@@ -16,20 +16,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from klamm_spark.lake.anchors import Anchor, newest_of
 from klamm_spark.lake.keys import remember_keys
 from klamm_spark.lake.text_files import read_text_files, write_text_file
-from klamm_spark.spool.compression import LineReader
+from klamm_spark.lake.written import Segment
 from klamm_spark.spool.layout import (
     SEAL_SUFFIX,
     Seal,
-    digests_of,
     find_file,
     folder_name,
-    lines_sha256,
     node_folder_of,
     split_digests,
     stream_mark,
     stream_of,
 )
-from klamm_spark.storage.filesystems import AnyPath
+from klamm_spark.storage.filesystems import AnyPath, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -73,17 +71,15 @@ def write_rows(lake: Lake, rows: Sequence[SealRow]) -> AnyPath:
     return write_text_file(lake.seals, SealRow._fields, rows)
 
 
-class Sealed(NamedTuple):
-    """A segment that is what its seal says; `lines` are the digests of its lines."""
+class Shipped(NamedTuple):
+    """A segment that is in the table; `lines` are the digests of its lines."""
 
-    path: AnyPath
-    seal_path: AnyPath
-    seal: Seal
+    segment: Segment
     lines: str
 
 
 class Ledger:
-    """The shipped segments, and in `aside` the reasons why others are not shipped. Another thread may call `read`."""
+    """The shipped segments, and in `aside` the reasons why others are not shipped."""
 
     def __init__(self, spool: AnyPath, lake: Lake, say: Callable[[str], None], anchor: Anchor | None = None) -> None:
         self._spool = spool
@@ -92,7 +88,6 @@ class Ledger:
         self._anchor = anchor
         self.on_rows: Callable[[Sequence[SealRow]], None] | None = None
         """Called with the rows that were added, or none."""
-        self._lines = LineReader()
         self._running: dict[tuple[str, str], tuple[AnyPath | None, Seal]] = {}
         """Of each boot whose end is not known, its newest seal and the file of that, if it is in the spool."""
         seals = read_seals(lake).seals
@@ -102,7 +97,7 @@ class Ledger:
         self._keys = {"", *(seal.key_id for seal in seals.values())}
         """Of which it is known whether the lake has them."""
         self._streams: dict[tuple[str, str], dict[int, Seal]] = defaultdict(dict)
-        """The seals of each stream by their indexes: those of the lake, and those that were read."""
+        """The seals of each stream by their indexes: those of the lake, and those that were admitted."""
         for stem in sorted(seals):
             self._follow(None, seals[stem])
             self._streams[_stream(seals[stem])][seals[stem].index] = seals[stem]
@@ -112,53 +107,66 @@ class Ledger:
         for node_boot, (_, seal) in self._running.items():
             self._running[node_boot] = _seal_file(spool, seal), seal
 
-    def read(self, path: AnyPath) -> Sealed | None:
-        """A segment, for `add`. None if it is not what its seal says, or does not fit the chain of its stream: it is
-        set aside, and named once. One that has no seal yet, or that its store did not give, is looked at again."""
+    def admit(self, path: AnyPath) -> Segment | None:
+        """A segment that may be shipped, by its seal; then `add` or `refuse` it. None if its seal cannot be read, or
+        does not fit the chain of its stream: it is set aside, and named once."""
         stem = path.name.partition(".")[0]
         if stem in self._damaged:
             return None
         try:
-            sealed = self._read(path, stem)
-            reason = self._misfit(sealed.seal)
+            seal = Seal.read(path.with_name(stem + SEAL_SUFFIX))
+            if seal.segment != stem:
+                raise ValueError(f"its seal is that of {seal.segment}")
+        except FileNotFoundError:
+            self._set_aside(path, stem, OSError(_NO_SEAL))
+            return None
         except (OSError, ValueError) as error:
-            if not path.exists():
-                self._say(f"{path} was deleted before it was shipped: klamm audit verify shows its events")
-                return None
-            reason = str(error)
-            if isinstance(error, ValueError):
-                self._damaged.add(stem)
-        if not reason:
-            self.aside.pop(stem, None)
-            self._streams[_stream(sealed.seal)][sealed.seal.index] = sealed.seal
-            return sealed
+            self._set_aside(path, stem, error)
+            return None
+        reason = self._misfit(seal)
+        if reason:
+            self._name_once(path, stem, reason)
+            return None
+        self._streams[_stream(seal)][seal.index] = seal
+        return Segment(str(path), seal)
+
+    def refuse(self, segment: Segment, error: OSError | ValueError) -> None:
+        """Set a segment aside that is not what its seal says, or that its store did not give: then it is looked at
+        again."""
+        self._streams[_stream(segment.seal)].pop(segment.seal.index, None)
+        self._set_aside(path_of(segment.path), segment.seal.segment, error)
+
+    def _set_aside(self, path: AnyPath, stem: str, error: OSError | ValueError) -> None:
+        if not path.exists():
+            self._say(f"{path} was deleted before it was shipped: klamm audit verify shows its events")
+            return
+        if isinstance(error, ValueError):
+            self._damaged.add(stem)
+        self._name_once(path, stem, str(error))
+
+    def _name_once(self, path: AnyPath, stem: str, reason: str) -> None:
         if self.aside.get(stem) != reason:
             self.aside[stem] = reason
             self._say(f"{path} is set aside: {reason}")
-        return None
 
     def has_newer(self, path: AnyPath) -> bool:
         """Return True if a newer segment of this one's stream is known, or none of any stream."""
         folder = node_folder_of(path).name
         return not self.known or path.name < self._newest.get(folder, "")
 
-    def release(self, segments: Iterable[Sealed]) -> None:
-        """Segments that were read are not added; they may be read again."""
-        for each in segments:
-            self._streams[_stream(each.seal)].pop(each.seal.index, None)
-
-    def add(self, segments: Sequence[Sealed]) -> None:
+    def add(self, segments: Sequence[Shipped]) -> None:
         """Add segments that are in the table, and the last seals of boots that have ended since.
 
         Raises what the anchor raises.
         """
         rows = []
-        for each in segments:
+        for (path, seal), lines in segments:
+            self.aside.pop(seal.segment, None)
             # The server may have marked it as the last one of its boot since it was read.
-            self._follow(each.seal_path, each.seal)
-            rows.append(_row_with(each.seal, each.lines))
+            self._follow(path_of(path).with_name(seal.segment + SEAL_SUFFIX), seal)
+            rows.append(_row_with(seal, lines))
         rows += self._ended()
-        added = [each.seal for each in segments]
+        added = [each.segment.seal for each in segments]
         if any(seal.key_id not in self._keys for seal in added):
             # A server signs now, or has another key.
             remember_keys(self._spool, self._lake, self._say)
@@ -178,24 +186,6 @@ class Ledger:
             self.known.add(seal.segment)
             folder = _folder_of(seal)
             self._newest[folder] = max(seal.segment, self._newest.get(folder, ""))
-
-    def _read(self, path: AnyPath, stem: str) -> Sealed:
-        """A segment with its seal. Raises OSError, and ValueError if they differ."""
-        seal_path = path.with_name(stem + SEAL_SUFFIX)
-        try:
-            seal = Seal.read(seal_path)
-        except FileNotFoundError as error:
-            raise OSError(_NO_SEAL) from error
-        if seal.segment != stem:
-            raise ValueError(f"its seal is that of {seal.segment}")
-        pieces = self._lines.pieces(path.read_bytes(), path.suffix)
-        size_bytes, digests = 0, list[str]()
-        for piece in pieces:
-            size_bytes += len(piece)
-            digests += digests_of(piece)
-        if (size_bytes, len(digests), lines_sha256(digests)) != (seal.size_bytes, seal.events, seal.lines_sha256):
-            raise ValueError("it differs from its seal")
-        return Sealed(path, seal_path, seal, "".join(digests))
 
     def _misfit(self, seal: Seal) -> str:
         """Return the reason why a seal does not fit the known seals of its stream; empty if it does."""

@@ -15,25 +15,23 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pyspark.sql import Window
-from pyspark.sql import functions as F
-
-from klamm_spark.events.event import AUDIT_GAP, REQUEST, WAS_SHIPPED
+from klamm_spark.events.event import WAS_SHIPPED
 from klamm_spark.lake.keys import keys_of
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.log_check import check_log
 from klamm_spark.lake.proof import Kept, LakeProof, prove, stream_name
 from klamm_spark.lake.ranges import Ranges
-from klamm_spark.lake.rows import reading_what_is_there
-from klamm_spark.lake.sisters import Sisters, check_sisters
-from klamm_spark.settings.spark import Pipeline, SparkSettings
+from klamm_spark.lake.rows import LakeRows, NodeBoot
+from klamm_spark.lake.sisters import check_sisters
+from klamm_spark.lake.tasks import Tasks
+from klamm_spark.settings.spark import Pipeline
 from klamm_spark.spool.chain import NodeFolder, read_folder
-from klamm_spark.spool.layout import BOOT_PATTERN, node_folders, stream_mark
+from klamm_spark.spool.layout import node_folders, stream_mark
 from klamm_spark.spool.reader import require_spool, spool_of
 from klamm_spark.storage.filesystems import AnyPath, parse_location, path_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import SparkSession
 
 EXIT_FOUND: Final = 1
 EXIT_BEHIND: Final = 3
@@ -48,14 +46,6 @@ _HEADLINES: Final = {
 }
 SEGMENTS_DELETED: Final = "segments_deleted"
 _LINES: Final = 20
-_GAP_COLUMNS: Final = ("node", "boot", "kind", "action", "detail", "gap_boot", "gap_first_seq", "gap_last_seq")
-
-
-class NodeBoot(NamedTuple):
-    """One boot of one server: its events are numbered from 0."""
-
-    node: str
-    boot: str
 
 
 @dataclass(slots=True)
@@ -104,7 +94,7 @@ class ReportedGaps:
 
 
 def run(
-    spark: SparkSession,
+    spark: SparkSession | None,
     pipeline: Pipeline,
     *,
     say: Callable[[str], None],
@@ -114,33 +104,28 @@ def run(
     """Compare, and print every gap; the exit code, see `EXIT_FOUND` and those after it. Raises LakeError.
 
     Without a spool, check the lake alone. `anchors` is a file, see `klamm_spark.lake.anchors`; `checkpoints` of
-    the lake's log were kept elsewhere, see `klamm_spark.lake.log_check`.
+    the lake's log were kept elsewhere, see `klamm_spark.lake.log_check`. With a session, its executors read the lake.
     """
-    lake = Lake.of(pipeline.settings, spark)
+    settings, tasks = pipeline.settings, Tasks(spark)
+    lake = Lake.of(settings)
     lake.require_events()
-    kept = Kept(anchors, check_log(lake, pipeline.settings, checkpoints, anchors))
-    with reading_what_is_there(spark):
-        if pipeline.spool is None:
-            return _verify_lake(spark, lake, pipeline.settings, say, kept)
-        return _verify_both(spark, pipeline, lake, say, kept)
-
-
-def _verify_lake(
-    spark: SparkSession, lake: Lake, settings: SparkSettings, say: Callable[[str], None], kept: Kept
-) -> int:
-    proof = prove(spark, lake, kept, settings.key_ids, settings.lake_id)
-    shipped = lake.read_events(spark)
-    found = sequences(shipped)
-    in_lake = _with_forgotten(found.ranges, proof)
-    reported = reported_gaps(shipped)
-    findings = compare(in_lake, in_lake, reported, found.doubled, known_ends(proof.folders))
-    for node_boot in sorted(findings):
-        say(f"{node_boot.node}/{node_boot.boot}: lake {_size(in_lake, node_boot)}")
-        for line in _lines(findings[node_boot]):
-            say(f"  {line}")
-    breaks = [*proof.breaks, *_beginnings(proof.folders, shipped, reported, proof)]
-    sisters = check_sisters(proof.seals, (), reported.deleting)
-    return _conclude(spark, lake, say, proof, findings, breaks, sisters, pinned=bool(settings.key_ids))
+    kept = Kept(anchors, check_log(lake, settings, checkpoints, anchors))
+    if pipeline.spool is None:
+        proof = prove(LakeRows.read(lake, tasks), kept, settings.key_ids, settings.lake_id)
+        return _conclude(say, proof, None, ReportedGaps(), (), pinned=bool(settings.key_ids))
+    place = parse_location(spool_of(pipeline), Path())
+    # Messages show a folder as it was given.
+    spool = place if isinstance(place, Path) else path_of(place)
+    require_spool(spool)
+    # The spool first: segments that are sealed and shipped meanwhile must not look lost. Without any key, nothing of
+    # this server has been shipped yet: `ship` brings the first one into the lake.
+    folders = [
+        read_folder(folder, keys_of(lake, folder.name, settings.key_ids, spool) or None)
+        for folder in node_folders(spool)
+    ]
+    in_spool, reported = _numbers_in(folders)
+    proof = prove(LakeRows.read(lake, tasks), kept, settings.key_ids, settings.lake_id)
+    return _conclude(say, proof, in_spool, reported, folders, pinned=bool(settings.key_ids))
 
 
 def _with_forgotten(in_lake: dict[NodeBoot, Ranges], proof: LakeProof) -> dict[NodeBoot, Ranges]:
@@ -157,27 +142,41 @@ def _with_forgotten(in_lake: dict[NodeBoot, Ranges], proof: LakeProof) -> dict[N
 
 
 def _conclude(
-    spark: SparkSession,
-    lake: Lake,
     say: Callable[[str], None],
     proof: LakeProof,
-    findings: Mapping[NodeBoot, Finding],
-    breaks: Sequence[str],
-    sisters: Sisters,
+    in_spool: Mapping[NodeBoot, Ranges] | None,
+    reported: ReportedGaps,
+    folders: Sequence[NodeFolder],
     *,
     pinned: bool,
 ) -> int:
-    breaks = [*breaks, *sisters.breaks]
+    """Print what was found; `in_spool` is None if there is no spool. The exit code."""
+    rows = proof.rows
+    in_lake = _with_forgotten(rows.ranges, proof)
+    add_gaps(reported, rows.gaps)
+    written = in_lake if in_spool is None else in_spool
+    findings = compare(written, in_lake, reported, rows.doubled, known_ends([*folders, *proof.folders]))
+    for node_boot in sorted(findings):
+        spool = "" if in_spool is None else f"spool {_size(in_spool, node_boot)}, "
+        say(f"{node_boot.node}/{node_boot.boot}: {spool}lake {_size(in_lake, node_boot)}")
+        for line in _lines(findings[node_boot]):
+            say(f"  {line}")
+    for folder in folders:
+        if folder.signed:
+            say(f"{stream_name(folder)}: {folder.signed:,} signatures of seals were checked: {folder.signers()}")
+    in_spool_too = {(folder.node, folder.mark) for folder in folders if folder.first is not None}
+    sisters = check_sisters(proof.seals, in_spool_too, reported.deleting)
+    breaks = [line for folder in folders for line in folder.breaks]
+    breaks += [*_beginnings([*folders, *proof.folders], reported, proof), *proof.breaks, *sisters.breaks]
     for line in breaks:
         say(f"broken chain: {line}")
     behind = [*sisters.behind, *proof.log.behind]
     for line in (*behind, *proof.notes()):
         say(line)
-    for line in _interrupted(lake.read_events(spark)):
+    for line in _interrupted(rows.interrupted):
         say(f"outcome unknown: {line}")
-    bad_lines = lake.read_quarantine(spark).count()
-    if bad_lines:
-        say(f"quarantine: {bad_lines:,} lines that are not events")
+    if rows.bad_lines:
+        say(f"quarantine: {rows.bad_lines:,} lines that are not events")
     code = 0
     if breaks or not all(finding.sound for finding in findings.values()):
         code = EXIT_FOUND
@@ -187,38 +186,6 @@ def _conclude(
         code = EXIT_BEHIND
     say(_HEADLINES[code])
     return code
-
-
-def _verify_both(spark: SparkSession, pipeline: Pipeline, lake: Lake, say: Callable[[str], None], kept: Kept) -> int:
-    spool = parse_location(spool_of(pipeline), Path())
-    # Messages show a folder as it was given.
-    place = spool if isinstance(spool, Path) else path_of(spool, spark)
-    require_spool(place)
-    # The spool first: segments that are sealed and shipped meanwhile must not look lost.
-    trusted = pipeline.settings.key_ids
-    # Without any key, nothing of this server has been shipped yet: `ship` brings the first one into the lake.
-    folders = [
-        read_folder(folder, keys_of(lake, folder.name, trusted, place) or None) for folder in node_folders(place)
-    ]
-    in_spool, reported = _numbers_in(folders)
-    shipped = lake.read_events(spark)
-    proof = prove(spark, lake, kept, trusted, pipeline.settings.lake_id)
-    found = sequences(shipped)
-    in_lake = _with_forgotten(found.ranges, proof)
-    add_gaps(reported, (row.asDict() for row in _gaps_of(shipped).distinct().collect()))
-    findings = compare(in_spool, in_lake, reported, found.doubled, known_ends([*folders, *proof.folders]))
-    for node_boot in sorted(findings):
-        say(f"{node_boot.node}/{node_boot.boot}: spool {_size(in_spool, node_boot)}, lake {_size(in_lake, node_boot)}")
-        for line in _lines(findings[node_boot]):
-            say(f"  {line}")
-    breaks = [line for folder in folders for line in folder.breaks]
-    breaks += _beginnings([*folders, *proof.folders], shipped, reported, proof)
-    for folder in folders:
-        if folder.signed:
-            say(f"{stream_name(folder)}: {folder.signed:,} signatures of seals were checked: {folder.signers()}")
-    in_spool_too = {(folder.node, folder.mark) for folder in folders if folder.first is not None}
-    sisters = check_sisters(proof.seals, in_spool_too, reported.deleting)
-    return _conclude(spark, lake, say, proof, findings, [*breaks, *proof.breaks], sisters, pinned=bool(trusted))
 
 
 def compare(
@@ -283,58 +250,6 @@ def known_ends(folders: Iterable[NodeFolder]) -> Ends:
     return Ends(next_seqs, frozenset(over))
 
 
-class Sequences(NamedTuple):
-    """The numbers of each boot, and those of them that occur more than once."""
-
-    ranges: dict[NodeBoot, Ranges]
-    doubled: dict[NodeBoot, Ranges]
-
-
-def sequences(events: DataFrame) -> Sequences:
-    """The numbers of events. Spark computes the ranges, so the result is small.
-
-    Numbers become the bits of words, a sixty-fourth of the rows: only these are sorted. Where a word has fewer bits
-    than rows, numbers occur more than once, and only then the rows are counted by numbers.
-    """
-    words = (
-        events.select("node", "boot", "seq")
-        .dropna()
-        .groupBy("node", "boot", F.expr("shiftright(seq, 6)").alias("word"))
-        .agg(F.expr("bit_or(shiftleft(1L, cast(seq & 63 as int)))").alias("bits"), F.count(F.lit(1)).alias("rows"))
-    )
-    bits = F.expr("filter(sequence(0, 63), each -> getbit(bits, each) = 1)")
-    pieces = F.when(F.col("bits") == -1, F.array(F.struct(F.lit(0).alias("low"), F.lit(63).alias("high")))).otherwise(
-        F.transform(bits, lambda each: F.struct(each.alias("low"), each.alias("high")))
-    )
-    parts = words.select(
-        *("node", "boot", "word", F.explode(pieces).alias("piece")),
-        (F.col("rows") - F.bit_count("bits")).alias("more"),
-    ).select(
-        *("node", "boot", "more"),
-        *(
-            (F.expr(f"shiftleft(word, 6) + piece.{end}")).alias(name)
-            for end, name in (("low", "first"), ("high", "last"))
-        ),
-    )
-    in_order = Window.partitionBy("node", "boot").orderBy("first")
-    goes_on = F.lag("last").over(in_order).eqNullSafe(F.try_subtract("first", F.lit(1)))
-    islands = (
-        parts.withColumn("goes_on", goes_on)
-        .withColumn("island", F.count_if(~F.col("goes_on")).over(in_order))
-        .groupBy("node", "boot", "island")
-        .agg(F.min("first").alias("first"), F.max("last").alias("last"), F.sum("more").alias("more"))
-    )
-    rows = islands.select("node", "boot", "first", "last", "more").collect()
-    return Sequences(_ranges_of(rows), doubled(events) if any(row["more"] for row in rows) else {})
-
-
-def reported_gaps(events: DataFrame) -> ReportedGaps:
-    """The gaps that `audit_gap` events report."""
-    reported = ReportedGaps()
-    add_gaps(reported, (row.asDict() for row in _gaps_of(events).distinct().collect()))
-    return reported
-
-
 def add_gaps(reported: ReportedGaps, gaps: Iterable[Mapping[str, Any]]) -> None:
     """Add the gaps of further `audit_gap` events. Without a last number, it is unknown how many events are missing."""
     found: dict[NodeBoot, list[tuple[int, int]]] = defaultdict(list)
@@ -357,67 +272,33 @@ def _bounds(gap: Mapping[str, Any]) -> tuple[int | None, int | None]:
     return gap.get("gap_first_seq"), gap.get("gap_last_seq")
 
 
-def _gaps_of(events: DataFrame) -> DataFrame:
-    return events.where(F.col("kind") == AUDIT_GAP).select(*_GAP_COLUMNS)
-
-
-def doubled(events: DataFrame) -> dict[NodeBoot, Ranges]:
-    """Numbers that occur more than once."""
-    counted = events.select("node", "boot", "seq").dropna().groupBy("node", "boot", "seq").count().where("count > 1")
-    columns = ("node", "boot", F.col("seq").alias("first"), F.col("seq").alias("last"))
-    return _ranges_of(counted.select(*columns).collect())
-
-
-def _beginnings(
-    folders: Iterable[NodeFolder], shipped: DataFrame, reported: ReportedGaps, proof: LakeProof
-) -> list[str]:
-    """A break for each stream whose first segments are missing, each once."""
+def _beginnings(folders: Iterable[NodeFolder], reported: ReportedGaps, proof: LakeProof) -> list[str]:
+    """A break for each stream whose first segments were deleted, but neither shipped nor reported by retention."""
     sealed: dict[tuple[str, str], list[int]] = defaultdict(list)
     for seal in proof.seals.values():
         sealed[seal.node, stream_mark(seal.boot)].append(seal.index)
-    lines = (
-        line
-        for folder in folders
-        for line in _beginning(folder, shipped, reported, sealed.get((folder.node, folder.mark), ()))
-    )
+    lines = []
+    for folder in folders:
+        first = folder.first
+        if first is None or (folder.node, folder.mark) in reported.deleting:
+            continue
+        count = sum(index < first.index for index in sealed[folder.node, folder.mark])
+        if count < first.index:
+            lines.append(
+                f"{first.segment} is segment {first.index:,} of {folder.node}; of those before it {count:,} are in the "
+                "lake, and no audit_gap reports the others"
+            )
     return list(dict.fromkeys(lines))
 
 
-def _beginning(folder: NodeFolder, shipped: DataFrame, reported: ReportedGaps, sealed: Sequence[int]) -> Iterator[str]:
-    """A break if segments before the first one were deleted, but neither shipped nor reported by retention.
-
-    `sealed` are the indexes of the stream's seals in the lake.
-    """
-    first = folder.first
-    if first is None or not first.index or (folder.node, folder.mark) in reported.deleting:
-        return
-    if sum(index < first.index for index in sealed) >= first.index:
-        return
-    of_stream = F.regexp_extract("boot", BOOT_PATTERN, 1) == folder.mark
-    earlier = shipped.where((F.col("node") == folder.node) & of_stream).select(
-        F.regexp_extract("source_file", r"([^/]+)\.jsonl", 1).alias("stem")
-    )
-    count = earlier.where(F.col("stem") < first.segment).distinct().count()
-    if count < first.index:
-        yield (
-            f"{first.segment} is segment {first.index:,} of {folder.node}; of those before it {count:,} are in the "
-            "lake, and no audit_gap reports the others"
-        )
-
-
-def _interrupted(events: DataFrame) -> Iterator[str]:
+def _interrupted(events: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """State changes whose outcome a crash has taken: whether they were executed, only the server's state can tell."""
-    named = F.array_join(F.transform("resources", lambda one: F.concat_ws(" ", one["type"], one["name"])), ", ")
-    changes = events.where((F.col("kind") == REQUEST) & (F.col("action") == "interrupted"))
-    rows = changes.orderBy("node", "boot", "seq").select(
-        "event_id", "api_name", "principal", "client_address", named.alias("resources")
-    )
-    for number, row in enumerate(rows.limit(_LINES + 1).collect()):
-        if number == _LINES:
-            yield "and more: klamm audit report counts them"
-            return
-        client = f"{row['principal']} from {row['client_address']}"
-        yield f"{row['api_name']} of {row['resources']} by {client}, which a crash interrupted ({row['event_id']})"
+    for event in events[:_LINES]:
+        named = ", ".join(f"{one['type']} {one['name']}" for one in event["resources"] or ())
+        client = f"{event['principal']} from {event['client_address']}"
+        yield f"{event['api_name']} of {named} by {client}, which a crash interrupted ({event['event_id']})"
+    if len(events) > _LINES:
+        yield "and more: klamm audit report counts them"
 
 
 def _numbers_in(folders: Sequence[NodeFolder]) -> tuple[dict[NodeBoot, Ranges], ReportedGaps]:
@@ -433,13 +314,6 @@ def _numbers_in(folders: Sequence[NodeFolder]) -> tuple[dict[NodeBoot, Ranges], 
         reported.crashed[node_boot] = min(first, reported.crashed.get(node_boot, first))
     reported.unsealed = unsealed.ranges
     return {node_boot: Ranges(found) for node_boot, found in pairs.items()}, reported
-
-
-def _ranges_of(rows: Iterable[Row]) -> dict[NodeBoot, Ranges]:
-    found: dict[NodeBoot, list[tuple[int, int]]] = defaultdict(list)
-    for row in rows:
-        found[NodeBoot(row["node"], row["boot"])].append((row["first"], row["last"]))
-    return {node_boot: Ranges(pairs) for node_boot, pairs in found.items()}
 
 
 def _size(where: Mapping[NodeBoot, Ranges], node_boot: NodeBoot) -> str:

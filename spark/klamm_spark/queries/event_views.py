@@ -1,4 +1,4 @@
-"""Events as the SQL views that reports and detections read, in DuckDB over a spool or in Spark over a lake.
+"""Events as the SQL views that reports and detections read, in DuckDB over a spool or a lake, or in Spark.
 
 The views, the same in both:
 
@@ -21,23 +21,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from klamm_spark.errors import LakeError
-from klamm_spark.events.event import ATTRIBUTE_FIELDS, FIELDS, LISTS, RESOURCE_FIELDS, Field
+from klamm_spark.events.event import ATTRIBUTE_FIELDS, DUCKDB_TYPES, FIELDS, LISTS, RESOURCE_FIELDS, Field
 from klamm_spark.spool.layout import node_folders, open_segments, sealed_segments
 from klamm_spark.spool.reader import read_seal, require_spool
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_DUCKDB_TYPES: Final = {
-    "string": "VARCHAR",
-    "int": "INTEGER",
-    "long": "BIGINT",
-    "double": "DOUBLE",
-    "boolean": "BOOLEAN",
-}
+    from klamm_spark.lake.layout import Lake
+
 _MEMORY_LIMIT: Final = "2GB"
 _MAX_LINE_BYTES: Final = 1 << 20
 NO_LIMIT_US: Final = 1 << 62
+_HOUR_US: Final = 3_600_000_000
 
 
 class Result(NamedTuple):
@@ -70,6 +66,10 @@ class Period:
         start_us = max(first_us - window_us, since_us)
         return Period(start_us, last_us + window_us + 1, start_us)
 
+    def touches(self, hour_us: int) -> bool:
+        """Return True if the hour that begins then has a part of it, or of the period before it."""
+        return self.before_us - _HOUR_US < hour_us < self.end_us
+
 
 class EventViews(Protocol):
     """An engine that has the views."""
@@ -83,25 +83,25 @@ class EventViews(Protocol):
 
 
 class DuckDbViews:
-    """The views over a spool on this machine, in DuckDB.
+    """The views over a spool on this machine or over a lake, in DuckDB.
 
     The events go to a temporary file in `TMPDIR`, where DuckDB compresses them to about what they take in the spool: in
     memory it would have to write them out as they are.
     """
 
-    def __init__(self, spool: Path | None, period: Period) -> None:
-        """Read the spool; without one there are no events yet. Raises LakeError if it does not exist, if DuckDB is not
-        installed, or if a file cannot be read or written."""
+    def __init__(self, source: Path | Lake | None, period: Period) -> None:
+        """Read the spool or the lake; without one there are no events yet. Raises LakeError if it does not exist, if
+        DuckDB is not installed, or if a file cannot be read or written."""
         if importlib.util.find_spec("duckdb") is None:
-            raise LakeError("a report on a spool needs DuckDB: pip install 'klamm[report]'")
-        if spool is not None:
-            require_spool(spool)
+            raise LakeError("a report needs DuckDB: pip install 'klamm[report]'")
+        if isinstance(source, Path):
+            require_spool(source)
         import duckdb
 
         self._faults = duckdb.OperationalError, duckdb.FatalException
         self._folder = tempfile.TemporaryDirectory(prefix="klamm-audit-")
         # What comes and goes while a spool is followed would leave holes in a file.
-        file = ":memory:" if spool is None else f"{self._folder.name}/events.duckdb"
+        file = ":memory:" if source is None else f"{self._folder.name}/events.duckdb"
         options: dict[str, Any] = {"memory_limit": _MEMORY_LIMIT, "threads": 2, "temp_directory": self._folder.name}
         self._database = duckdb.connect(file, config=options)
         self._before_us = period.before_us
@@ -109,8 +109,10 @@ class DuckDbViews:
         try:
             with self._reporting_faults():
                 self._create_views(period)
-            if spool is not None:
-                self.add(_files(spool, period.before_us))
+            if isinstance(source, Path):
+                self.add(_files(source, period.before_us))
+            elif source is not None:
+                self._add_lake(source, period)
         except BaseException:
             self.close()
             raise
@@ -119,7 +121,7 @@ class DuckDbViews:
         # Spark's name of it.
         self._database.execute("CREATE MACRO regexp_like(text, pattern) AS regexp_matches(text, pattern)")
         fields = ", ".join(f"{field.name} {_duckdb_type(field)}" for field in FIELDS)
-        self._database.execute(f"CREATE TABLE kept ({fields}, requests BIGINT)")
+        self._database.execute(f"CREATE TABLE kept ({fields}, requests BIGINT AS (coalesce(repeat_count, 1)))")
         for name, (since_us, until_us) in _periods(period).items():
             condition = f"time_us >= {since_us} AND time_us < {until_us}"
             self._database.execute(f"CREATE VIEW {name} AS SELECT * FROM kept WHERE {condition}")
@@ -148,10 +150,24 @@ class DuckDbViews:
         columns = ", ".join(f"{field.name}: '{_duckdb_type(field)}'" for field in FIELDS)
         options = f"format = 'newline_delimited', maximum_object_size = {_MAX_LINE_BYTES}, ignore_errors = true"
         source = f"read_json(?, columns = {{{columns}}}, {options})"
-        names = ", ".join(field.name for field in FIELDS)
-        insert = f"INSERT INTO kept SELECT {names}, coalesce(repeat_count, 1) FROM {source} "
+        insert = f"INSERT INTO kept BY NAME SELECT * FROM {source} "
         with self._reporting_faults():
             self._database.execute(f"{insert} WHERE time_us >= {self._before_us}", [files])
+
+    def _add_lake(self, lake: Lake, period: Period) -> None:
+        from klamm_spark.lake.files import files_of, read_columns
+
+        # No file is left out, nor a part of one, by what it or a commit says of its values: nothing proves that.
+        files = files_of(lake)
+        wanted = [file for file in files if file.hour_us is not None and period.touches(file.hour_us)]
+        condition = f"time_us >= {period.before_us} AND time_us < {period.end_us}"
+        with self._reporting_faults():
+            for batch in read_columns(wanted, [field.name for field in FIELDS]):
+                self._database.register("batch", batch)
+                self._database.execute(f"INSERT INTO kept BY NAME SELECT * FROM batch WHERE {condition}")
+                self._database.unregister("batch")
+        quarantine = [file for file in files if file.hour_us is None]
+        self.bad_lines = sum(len(batch) for batch in read_columns(quarantine, ["bad_line"]))
 
     def query(self, sql: str) -> Result:
         """Run one query; names may stand in Spark's quotes. Raises LakeError if a file cannot be read or written."""
@@ -175,10 +191,10 @@ class DuckDbViews:
 
 
 class SparkViews:
-    """The views over a lake, in Spark; they use only what Spark Connect supports."""
+    """The views over a lake, in Spark, for a notebook; they use only what Spark Connect supports."""
 
     def __init__(self, spark: SparkSession, rows: DataFrame, period: Period) -> None:
-        """`rows` are those of `Lake.read`."""
+        """`rows` are those of the lake's table `events`."""
         from pyspark.sql import functions as F
 
         self._spark = spark
@@ -235,4 +251,4 @@ def _duckdb_type(field: Field) -> str:
     if field.type in LISTS:
         inner = ", ".join(f"{one.name} {_duckdb_type(one)}" for one in LISTS[field.type])
         return f"STRUCT({inner})[]"
-    return _DUCKDB_TYPES[field.type]
+    return DUCKDB_TYPES[field.type]

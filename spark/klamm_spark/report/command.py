@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from klamm_spark.errors import LakeError
 from klamm_spark.events.event import AUTHENTICATION, REQUEST
 from klamm_spark.findings.detections import SEVERITIES
-from klamm_spark.lake.layout import Lake
-from klamm_spark.queries.event_views import DuckDbViews, EventViews, Period, SparkViews
+from klamm_spark.queries.event_views import DuckDbViews, EventViews, Period
 from klamm_spark.report.cards import Card, cards
 from klamm_spark.report.model import Heading, Report, Table
 from klamm_spark.report.queries import Question, questions, series, totals
@@ -25,9 +25,7 @@ from klamm_spark.report.text import show, show_table
 from klamm_spark.report.units import moment_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from klamm_spark.settings.spark import Pipeline
+    from klamm_spark.lake.layout import Lake
 
 _BUCKETS_S: Final = (1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86_400)
 _WANTED_BUCKETS: Final = 90
@@ -55,40 +53,24 @@ _ALL: Final = Asked()
 
 
 def run(
-    spark: SparkSession,
-    pipeline: Pipeline,
+    place: Path | Lake,
     *,
     since: datetime | None,
     html: Path | None,
     asked: Asked = _ALL,
     print_line: Callable[[str], None],
 ) -> int:
-    """Report on a lake: print it, and write it to `html` if given; the exit code. Raises LakeError."""
-    remote = bool(pipeline.settings.remote)
-    lake = Lake.of(pipeline.settings, None if remote else spark)
-    views = _lake_views(spark, lake, since, remote=remote)
-    if asked.question is not None:
-        return answer_one(views, asked)
-    return _give_out(answer(views, str(lake.root), since), html, print_line)
-
-
-def run_on_spool(
-    spool: Path,
-    *,
-    since: datetime | None,
-    html: Path | None,
-    asked: Asked = _ALL,
-    print_line: Callable[[str], None],
-) -> int:
-    """Run the report as `run` does, on a spool and without Spark. Raises LakeError."""
-    views = DuckDbViews(spool, _period(since))
-    try:
+    """Report on a spool or a lake: print it, and write it to `html` if given; the exit code. Raises LakeError."""
+    with closing(DuckDbViews(place, _period(since))) as views:
         if asked.question is not None:
             return answer_one(views, asked)
-        report = answer(views, str(spool), since)
-    finally:
-        views.close()
+        report = answer(views, name_of(place), since)
     return _give_out(report, html, print_line)
+
+
+def name_of(place: Path | Lake) -> str:
+    """The name of a spool or a lake in messages."""
+    return str(place if isinstance(place, Path) else place.root)
 
 
 def _give_out(report: Report, html: Path | None, print_line: Callable[[str], None]) -> int:
@@ -103,15 +85,10 @@ def _give_out(report: Report, html: Path | None, print_line: Callable[[str], Non
     return 0
 
 
-def build(spark: SparkSession, lake: Lake, since: datetime | None = None, *, remote: bool = False) -> Report:
-    """Report on a lake. `remote` says that it is on another machine. Raises LakeError if there are no events."""
-    return answer(_lake_views(spark, lake, since, remote=remote), str(lake.root), since)
-
-
-def _lake_views(spark: SparkSession, lake: Lake, since: datetime | None, *, remote: bool) -> SparkViews:
-    if not remote:
-        lake.require_events()
-    return SparkViews(spark, lake.read(spark), _period(since))
+def build(lake: Lake, since: datetime | None = None) -> Report:
+    """Report on a lake. Raises LakeError if there are no events."""
+    with closing(DuckDbViews(lake, _period(since))) as views:
+        return answer(views, name_of(lake), since)
 
 
 def answer_one(views: EventViews, asked: Asked) -> int:

@@ -49,7 +49,7 @@ class SparkSettings:
 
     lake: str | Path = setting(
         Path("audit-lake"),
-        doc="Folder that the events are shipped to, or a URI that Hadoop supports, `s3a://BUCKET/FOLDER`.",
+        doc="Folder that the events are shipped to, or a URI of an object store, `s3://BUCKET/FOLDER`.",
         check=check_location,
     )
     spool: str | Path = setting(
@@ -58,17 +58,19 @@ class SparkSettings:
         "Empty is the spool of `[audit]`.",
         check=lambda text: check_location(text) if text else None,
     )
-    master: str = setting("local[2]", doc="Spark's master: `local[N]`, `spark://HOST:PORT`, `yarn`, `k8s://…`.")
-    remote: str = setting("", doc="Spark Connect server for reports, `sc://HOST:PORT`; empty starts a session.")
+    master: str = setting(
+        "local[2]",
+        doc="Spark's master, which runs the tasks of `ship`: `local[N]`, `spark://HOST:PORT`, `yarn`, `k8s://…`. With "
+        "`none` they are threads of `ship` itself, which then needs neither Spark nor Java.",
+    )
     driver_memory: str = setting("2g", doc="Memory of the driver's JVM, as Spark writes it.")
     trigger_interval_ms: int = setting(10_000, minimum=0, doc="Pause before `ship` looks again when nothing waits.")
     max_bytes_per_trigger: int = setting(
-        256 * 1024**2, minimum=1, doc="Bytes of segments in one batch, in their size on disk; one segment at least."
+        64 * 1024**2, minimum=1, doc="Bytes of segments in one batch, in their size on disk; one segment at least."
     )
     max_files_per_trigger: int = setting(
         0, minimum=0, doc="Segments in one batch, in place of `max_bytes_per_trigger`; 0 is no limit of its own."
     )
-    shuffle_partitions: int = setting(4, minimum=1, doc="Spark's `spark.sql.shuffle.partitions`.")
     anchor: str = setting(
         "",
         doc="Second place to which `ship` writes the newest seal of each stream, and checkpoints of the log: a file, "

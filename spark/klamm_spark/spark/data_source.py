@@ -4,28 +4,23 @@
 
 PySpark finds the format by the package `pyspark_klamm_audit`. Options: `path`, the folder of the spool, and `live`,
 whether segments that are still being written are read too (default `true`). Another option is an error. A line that is
-not an event has null columns, and its text is in `bad_line`; it has no time. A third as fast as Spark's own file
-source, which `klamm audit ship` uses.
+not an event has null columns, and its text is in `bad_line`; it has no time.
 
 Filters stay with Spark: Spark 4.2 gives all scans of a DataFrame the filters that one of them has pushed down.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.json
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StringType, StructField, StructType, TimestampType
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
-from klamm_spark.events.event import ACTIONS, FIELDS, SCHEMA_VERSION
-from klamm_spark.spark.schema import EVENT_SCHEMA
+from klamm_spark.spool.event_lines import EVENT, EventLines
 from klamm_spark.spool.layout import node_folders
 from klamm_spark.spool.reader import read_segment, segments_of
 from klamm_spark.storage.filesystems import parse_location
@@ -33,9 +28,7 @@ from klamm_spark.storage.filesystems import parse_location
 NAME: Final = "klamm_audit"
 _OPTIONS: Final = ("path", "live")
 _BATCH_BYTES: Final = 8 * 1024 * 1024
-_ROW: Final = StructType(
-    [*EVENT_SCHEMA.fields, StructField("time", TimestampType()), StructField("bad_line", StringType())]
-)
+_COLUMNS: Final = pa.schema([*EVENT, pa.field("time", pa.timestamp("us", "UTC")), pa.field("bad_line", pa.string())])
 
 
 class AuditDataSource(DataSource):
@@ -56,7 +49,7 @@ class AuditDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The event's columns, `time` and `bad_line`."""
-        return _ROW
+        return from_arrow_schema(_COLUMNS)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
@@ -86,52 +79,15 @@ class _Reader(DataSourceReader):
 
 def read_batches(segment: Path) -> Iterator[pa.RecordBatch]:
     """The events of a segment. Raises OSError, ValueError."""
-    data = read_segment(segment)
+    data, event_lines = read_segment(segment), EventLines()
     at = 0
     while at < len(data):
         end = data.find(b"\n", min(at + _BATCH_BYTES, len(data)) - 1)
         end = len(data) if end < 0 else end + 1
-        yield from batches_of(data[at:end])
+        rows = event_lines.rows_of(data[at:end])
+        rows = rows.append_column("time", rows.column("time_us").cast(_COLUMNS.field("time").type))
+        yield from rows.select(_COLUMNS.names).combine_chunks().to_batches()
         at = end
-
-
-def batches_of(lines: bytes) -> Iterator[pa.RecordBatch]:
-    """Parse whole lines into batches with the columns of `AuditDataSource.schema`."""
-    table = _parsed(lines)
-    if table is not None:
-        table = table.append_column("time", table.column("time_us").cast(_COLUMNS.field("time").type))
-        table = table.append_column("bad_line", pa.nulls(len(table), pa.string()))
-        yield from table.select(_COLUMNS.names).combine_chunks().to_batches()
-        return
-    end = lines.find(b"\n", len(lines) // 2) + 1
-    if end in (0, len(lines)):
-        end = lines.rfind(b"\n", 0, len(lines) - 1) + 1
-    if end:
-        # Halve the lines until each bad line is alone.
-        yield from batches_of(lines[:end])
-        yield from batches_of(lines[end:])
-        return
-    bad = {"bad_line": lines.removesuffix(b"\n").decode("utf-8", "replace")}
-    yield pa.RecordBatch.from_pylist([bad], schema=_COLUMNS)
-
-
-def _parsed(lines: bytes) -> pa.Table | None:
-    """Parse all lines at once with Arrow; None if one of them is not an event."""
-    options = pyarrow.json.ParseOptions(explicit_schema=_EVENT, unexpected_field_behavior="ignore")
-    read = pyarrow.json.ReadOptions(block_size=len(lines) + 1, use_threads=False)
-    try:
-        table = pyarrow.json.read_json(io.BytesIO(lines), read_options=read, parse_options=options)
-    except pa.ArrowInvalid:
-        return None
-    required = (table.column(field.name).null_count == 0 for field in FIELDS if field.required)
-    whole = len(table) == lines.count(b"\n") and all(required)
-    if not whole or pc.max(table.column("schema_version")).as_py() > SCHEMA_VERSION:
-        return None
-    return table if pc.all(pc.is_in(table.column("kind"), pa.array(list(ACTIONS)))).as_py() else None
-
-
-_EVENT: Final = to_arrow_schema(EVENT_SCHEMA)
-_COLUMNS: Final = to_arrow_schema(_ROW, timezone="UTC")
 
 
 def _folder(options: Any) -> Path:

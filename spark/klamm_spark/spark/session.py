@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.metadata
+import contextlib
 import importlib.util
 import os
 import re
@@ -10,14 +10,11 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from klamm_spark.settings.spark import SparkSettings
-from klamm_spark.spark.parquet import PARQUET_CONF
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,33 +22,7 @@ if TYPE_CHECKING:
 MIN_JAVA: Final = 17
 _JAVA_FOLDERS: Final = ("/usr/lib/jvm", "/opt", "/Library/Java/JavaVirtualMachines")
 _CONNECT_TIMEOUT_S: Final = 5.0
-_DEFAULT_PORTS: Final = {"spark": 7077, "sc": 15002}
-_JVM_OPTIONS: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
-_CHOSEN_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
-_TASKS_FROM_FILES: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
-_MOST_FILES: Final = str(2**31 - 1)
-READING_ALL: Final = {
-    "spark.databricks.delta.stats.skipping": "false",
-    "spark.databricks.delta.optimizeMetadataQuery.enabled": "false",
-    "spark.sql.parquet.filterPushdown": "false",
-}
-"""No query leaves a file out, or a part of one, by what commits and files say of themselves: nothing proves that."""
-# Spark has these itself.
-_NOT_WITH_DELTA: Final = (
-    "com.fasterxml.jackson.core:*",
-    "com.fasterxml.jackson.datatype:*",
-    "com.google.guava:*",
-    "io.airlift:*",
-    "io.unitycatalog:*",
-    "org.apache.hadoop:hadoop-client-*",
-    "org.apache.hadoop:hadoop-common",
-    "org.apache.logging.log4j:*",
-    "org.apache.parquet:*",
-    "org.apache.spark:*",
-    "org.locationtech.jts:*",
-    "org.slf4j:*",
-    "org.xerial.snappy:*",
-)
+_DEFAULT_PORT: Final = 7077
 
 
 class SparkUnavailableError(Exception):
@@ -59,10 +30,11 @@ class SparkUnavailableError(Exception):
 
 
 def require_pyspark() -> None:
-    """Raises SparkUnavailableError if PySpark, pandas or PyArrow is not installed."""
-    missing = [name for name in ("pyspark", "pandas", "pyarrow") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise SparkUnavailableError(f"this command needs {', '.join(missing)}: pip install 'klamm[spark]'")
+    """Raises SparkUnavailableError if PySpark is not installed."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise SparkUnavailableError(
+            "this command needs pyspark: pip install 'klamm[spark]', or ship without Spark, --master none"
+        )
 
 
 def find_java() -> Path:
@@ -101,22 +73,22 @@ def java_version(java: Path) -> int | None:
 
 
 def require_reachable(url: str) -> None:
-    """Raises SparkUnavailableError if nothing listens at a `spark://` or `sc://` URL; other URLs are not checked.
+    """Raises SparkUnavailableError if nothing listens at a `spark://` URL; other URLs are not checked.
 
     Of several masters, `spark://a:7077,b:7077`, one has to answer. Spark itself would try for a minute and then stop
     with a message about something else.
     """
     scheme, separator, hosts = url.partition("://")
-    if scheme not in _DEFAULT_PORTS:
+    if scheme != "spark":
         return
     failures = []
     for one in hosts.split(","):
         address = f"{scheme}{separator}{one}"
         parts = urlsplit(address)
         try:
-            host, port = parts.hostname or "", parts.port or _DEFAULT_PORTS[parts.scheme]
+            host, port = parts.hostname or "", parts.port or _DEFAULT_PORT
         except ValueError as error:
-            raise SparkUnavailableError(f'"{url}" is not a URL of a Spark master or server: {error}') from error
+            raise SparkUnavailableError(f'"{url}" is not a URL of a Spark master: {error}') from error
         try:
             socket.create_connection((host, port), _CONNECT_TIMEOUT_S).close()
         except OSError as error:
@@ -126,65 +98,23 @@ def require_reachable(url: str) -> None:
     raise SparkUnavailableError("; ".join(failures))
 
 
-def delta_package() -> str:
-    """Maven's name of Delta's jar for the installed PySpark. Raises SparkUnavailableError."""
-    try:
-        delta, spark = (importlib.metadata.version(name) for name in ("delta-spark", "pyspark"))
-    except importlib.metadata.PackageNotFoundError as error:
-        raise SparkUnavailableError(f"a lake needs {error.name}: pip install 'klamm[spark]'") from error
-    return f"io.delta:delta-spark_{'.'.join(spark.split('.')[:2])}_2.13:{delta}"
-
-
 def spark_conf(settings: SparkSettings) -> dict[str, str]:
     """Spark's settings for a command. The user's `conf` overrides them."""
     conf = {
         "spark.driver.memory": settings.driver_memory,
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
-        # HotSpot does not compile methods of more bytes, and one for all columns of an event has more.
-        "spark.sql.codegen.hugeMethodLimit": "8000",
-        # A task writes so many hours of the lake at once before it sorts its rows by them.
-        "spark.sql.maxConcurrentOutputFileWriters": "8",
-        # More than there can be between two polls; each poll copies all of them.
-        "spark.sql.streaming.numRecentProgressUpdates": "100",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # The default of fifty tasks per snapshot suits much larger tables.
-        "spark.databricks.delta.snapshotPartitions": str(settings.shuffle_partitions),
-        **READING_ALL,
-        # VACUUM always lists folders in this many tasks; Spark's default is 10,000.
-        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
-        **PARQUET_CONF,
     }
     if _is_local(settings.master):
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
         log_settings = Path(__file__).with_name("log4j2.properties").as_uri()
-        conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={log_settings}{_collector()}"
-    given = settings.conf
-    if any("delta-spark" in given.get(key, "") for key in ("spark.jars", "spark.jars.packages")):
-        return conf | given
-    ours = {"spark.jars.packages": delta_package(), "spark.jars.excludes": ",".join(_NOT_WITH_DELTA)}
-    # The user's packages are added to ours.
-    return conf | given | {key: ",".join(filter(None, (ours[key], given.get(key)))) for key in ours}
-
-
-def _collector() -> str:
-    """An option for the collector of the highest throughput, as a batch may pause. A JVM refuses to start with two."""
-    chosen = any(_CHOSEN_COLLECTOR.search(os.environ.get(name, "")) for name in _JVM_OPTIONS)
-    return "" if chosen else " -XX:+UseParallelGC"
+        conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={log_settings}"
+    return conf | settings.conf
 
 
 def open_session(settings: SparkSettings, name: str) -> SparkSession:
-    """A session for a command, in this process or at the Spark Connect server that `remote` names.
-
-    Raises SparkUnavailableError if PySpark, Java, the master or the server is missing.
-    """
+    """A session for a command. Raises SparkUnavailableError if PySpark, Java or the master is missing."""
     require_pyspark()
-    if settings.remote:
-        require_reachable(settings.remote)
-        return _connect(settings)
     java = find_java()
     # Spark's scripts use JAVA_HOME before PATH; it is two folders above the real file.
     os.environ["JAVA_HOME"] = str(java.resolve().parents[1])
@@ -210,49 +140,11 @@ def open_session(settings: SparkSettings, name: str) -> SparkSession:
 
 
 def close_session(spark: SparkSession) -> None:
-    """End a session, even if its JVM has ended."""
-    with jvm_may_have_ended(lambda line: None):
-        spark.stop()
-
-
-@contextmanager
-def jvm_may_have_ended(say: Callable[[str], None]) -> Iterator[None]:
-    """Report instead of raise if the JVM has ended: a signal may have ended it too."""
+    """End a session, even if its JVM has ended: a signal may have ended it too."""
     from py4j.protocol import Py4JError
 
-    try:
-        yield
-    except (ConnectionError, Py4JError):
-        say("Spark has ended already; the next run repeats what it had not committed")
-
-
-@contextmanager
-def files_looked_at_by_driver(spark: SparkSession, settings: SparkSettings) -> Iterator[None]:
-    """Let the driver look at the files of a batch, however many: for files of this machine a task for each takes long.
-
-    A user's `conf` that says from how many files on Spark starts tasks stays as it is.
-    """
-    if _TASKS_FROM_FILES in settings.conf:
-        yield
-        return
-    before = cast("str", spark.conf.get(_TASKS_FROM_FILES))
-    spark.conf.set(_TASKS_FROM_FILES, _MOST_FILES)
-    try:
-        yield
-    finally:
-        with jvm_may_have_ended(lambda line: None):
-            spark.conf.set(_TASKS_FROM_FILES, before)
-
-
-def _connect(settings: SparkSettings) -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    try:
-        return SparkSession.builder.remote(settings.remote).getOrCreate()
-    except ImportError as error:
-        raise SparkUnavailableError(f"Spark Connect needs more: pip install 'pyspark[connect]' ({error})") from error
-    except Exception as error:
-        raise SparkUnavailableError(f"no session at {settings.remote}: {_first_line(error)}") from error
+    with contextlib.suppress(ConnectionError, Py4JError):
+        spark.stop()
 
 
 def _is_local(master: str) -> bool:

@@ -1,8 +1,8 @@
-"""Paths of the spool and the lake: a folder of this machine, or a URI of any file system that Hadoop supports.
+"""Paths of the spool and the lake: a folder of this machine, or a URI of a store that PyArrow and `deltalake` support.
 
-A folder is a `pathlib.Path`. A URI is a `HadoopPath`: it has the methods of Path that the commands use and calls Hadoop
-in the session's JVM, so that Spark's jars, settings and credentials apply. A path that was found by listing its folder
-keeps its size and time: with an object store each look-up is a request.
+A folder is a `pathlib.Path`. A URI is a `StorePath`, which has the methods of Path that the commands use. Both
+libraries find credentials and endpoints in the environment, e.g. AWS_ACCESS_KEY_ID and AWS_ENDPOINT_URL. A path that
+was found by listing its folder keeps its size: each look-up is a request.
 """
 
 from __future__ import annotations
@@ -10,59 +10,77 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from klamm.runtime import PLATFORM, sync_directory
-from klamm_spark.storage.hadoop_errors import FileSystemError, translated
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/+)([^/]*)(.*)", re.DOTALL)
-_BUCKETS: Final = frozenset({"s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "oss", "cosn", "obs"})
-_PATTERN: Final = re.compile(r"[*?{}\[\]\\]")
-_READ_BYTES: Final = 8 * 1024 * 1024
+_BUCKETS: Final = frozenset({"s3", "s3a", "gs", "abfs", "abfss", "az"})
+_MAX_MESSAGE_CHARS: Final = 400
+
+
+class FileSystemError(OSError):
+    """A file system cannot be used; the message says which path, and why."""
 
 
 class Status(NamedTuple):
-    """Size and time of a path, by the names of `os.stat_result`."""
+    """Size of a path, by the name of `os.stat_result`."""
 
     st_size: int
-    st_mtime: float
     is_dir: bool
 
 
-class HadoopPath:
-    """A path in a file system of Hadoop. Without a session, only its name can be used.
+@contextmanager
+def _translated(uri: str) -> Iterator[None]:
+    """Raise FileSystemError for what a store raises, with one sentence."""
+    try:
+        yield
+    except (FileNotFoundError, FileSystemError):
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split())[:_MAX_MESSAGE_CHARS]
+        raise FileSystemError(f"{uri} cannot be used: {said or type(error).__name__}") from error
 
-    Methods are those of `pathlib.Path`. They raise FileNotFoundError as it does, and FileSystemError for every other
-    failure of the store.
+
+@lru_cache(maxsize=16)
+def _store(root: str) -> Any:
+    from pyarrow.fs import FileSystem
+
+    with _translated(root):
+        # Hadoop's name of it.
+        return FileSystem.from_uri(root.replace("s3a://", "s3://", 1))[0]
+
+
+class StorePath:
+    """A path in an object store. Methods are those of `pathlib.Path`.
+
+    They raise FileNotFoundError as it does, and FileSystemError for every other failure of the store.
     """
 
-    __slots__ = ("_file_system", "_known", "uri")
+    __slots__ = ("_known", "uri")
 
-    def __init__(self, uri: str, file_system: _FileSystem | None = None, known: Status | None = None) -> None:
+    def __init__(self, uri: str, known: Status | None = None) -> None:
         self.uri = uri.rstrip("/")
-        self._file_system = file_system
         self._known = known
 
     def __str__(self) -> str:
         return self.uri
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, HadoopPath) and self.uri == other.uri
+        return isinstance(other, StorePath) and self.uri == other.uri
 
     def __hash__(self) -> int:
         return hash(self.uri)
 
-    def __lt__(self, other: HadoopPath) -> bool:
+    def __lt__(self, other: StorePath) -> bool:
         return self.uri < other.uri
 
-    def __truediv__(self, name: str) -> HadoopPath:
-        return HadoopPath(f"{self.uri}/{name}", self._file_system)
+    def __truediv__(self, name: str) -> StorePath:
+        return StorePath(f"{self.uri}/{name}")
 
     @property
     def name(self) -> str:
@@ -77,119 +95,92 @@ class HadoopPath:
         return Path(self.name).stem
 
     @property
-    def parent(self) -> HadoopPath:
-        return HadoopPath(self.uri.rpartition("/")[0], self._file_system)
+    def parent(self) -> StorePath:
+        return StorePath(self.uri.rpartition("/")[0])
 
-    def with_name(self, name: str) -> HadoopPath:
+    def with_name(self, name: str) -> StorePath:
         return self.parent / name
 
-    def resolve(self) -> HadoopPath:
+    def resolve(self) -> StorePath:
         return self
 
-    def exists(self) -> bool:
-        with translated(self.uri):
-            return bool(self._fs.exists(self._path))
+    def as_uri(self) -> str:
+        return self.uri
 
-    def is_dir(self) -> bool:
+    def exists(self) -> bool:
         try:
-            return self.stat().is_dir
+            self.stat()
         except FileNotFoundError:
             return False
+        return True
+
+    def is_dir(self) -> bool:
+        return self.exists() and self.stat().is_dir
 
     def stat(self) -> Status:
         """Return the status, from the listing of the folder if that is how the path was found."""
+        from pyarrow.fs import FileType
+
         if self._known is not None:
             return self._known
-        with translated(self.uri):
-            return _status(self._fs.getFileStatus(self._path))
+        with _translated(self.uri):
+            (info,) = self._store.get_file_info([self._path])
+        if info.type == FileType.NotFound and not any(self._listed()):
+            raise FileNotFoundError(self.uri)
+        return Status(info.size or 0, info.type != FileType.File)
 
-    def iterdir(self) -> Iterator[HadoopPath]:
-        with translated(self.uri):
-            statuses = list(self._fs.listStatus(self._path))
-        for status in statuses:
-            yield HadoopPath(status.getPath().toString(), self._file_system, _status(status))
+    def iterdir(self) -> Iterator[StorePath]:
+        found = list(self._listed())
+        if not found:
+            raise FileNotFoundError(self.uri)
+        yield from found
 
-    def glob(self, pattern: str) -> Iterator[HadoopPath]:
+    def _listed(self) -> Iterator[StorePath]:
+        from pyarrow.fs import FileSelector, FileType
+
+        with _translated(self.uri):
+            infos = self._store.get_file_info(FileSelector(self._path, allow_not_found=True))
+        for info in infos:
+            yield StorePath(f"{self.uri}/{info.base_name}", Status(info.size or 0, info.type == FileType.Directory))
+
+    def glob(self, pattern: str) -> Iterator[StorePath]:
         """The files of this folder whose names match; none if there is no such folder."""
-        try:
-            yield from (path for path in self.iterdir() if fnmatchcase(path.name, pattern))
-        except FileNotFoundError:
-            return
+        yield from (path for path in self._listed() if fnmatchcase(path.name, pattern))
 
     def read_bytes(self) -> bytes:
-        with translated(self.uri):
-            stream = self._fs.open(self._path)
-            try:
-                parts = [stream.readNBytes(_READ_BYTES)]
-                while len(parts[-1]) == _READ_BYTES:
-                    parts.append(stream.readNBytes(_READ_BYTES))
-            finally:
-                stream.close()
-        return b"".join(parts)
+        with _translated(self.uri), self._store.open_input_file(self._path) as file:
+            return bytes(file.read())
+
+    def open_output(self) -> Any:
+        """Open a file that is there when it is closed."""
+        with _translated(self.uri):
+            return self._store.open_output_stream(self._path)
 
     def mkdir(self, *, parents: bool, exist_ok: bool) -> None:
-        """Create the folder and its parents, if it does not exist."""
-        with translated(self.uri):
-            self._fs.mkdirs(self._path)
+        """Do nothing: a store has no folders."""
 
     def unlink(self, *, missing_ok: bool) -> None:
         """Delete the file, if it exists."""
-        with translated(self.uri):
-            self._fs.delete(self._path, False)
-
-    def create(self, data: bytes) -> None:
-        """Write a file that readers see whole or not at all. If there is one already, it stays."""
-        with translated(self.uri):
-            self._opened.create(self, data)
+        with _translated(self.uri):
+            self._store.delete_file(self._path)
 
     @property
-    def _opened(self) -> _FileSystem:
-        if self._file_system is None:
-            raise FileSystemError(f"{self.uri} can be opened in a Spark session only")
-        return self._file_system
+    def _root(self) -> str:
+        match = _URI.match(f"{self.uri}/")
+        assert match is not None
+        return f"{match[1]}://{match[3]}"
 
     @property
-    def _fs(self) -> Any:
-        return self._opened.fs
+    def _path(self) -> str:
+        """PyArrow's path: a bucket is part of it."""
+        return self.uri.partition("://")[2]
 
     @property
-    def _path(self) -> Any:
-        return self._opened.path(self.uri)
+    def _store(self) -> Any:
+        return _store(self._root)
 
 
-class _FileSystem:
-    """One file system of Hadoop, in the session's JVM."""
-
-    def __init__(self, spark: SparkSession, uri: str) -> None:
-        jvm: Any = spark.sparkContext._jvm
-        self.jvm = jvm
-        self.conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
-        with translated(uri, str(jvm.org.apache.hadoop.util.VersionInfo.getVersion())):
-            self.fs: Any = self.path(uri).getFileSystem(self.conf)
-
-    def path(self, uri: str) -> Any:
-        """Java's Path. Hadoop requires a bucket's root with its slash."""
-        return self._path_class(uri if uri.count("/") > 2 else f"{uri}/")
-
-    @cached_property
-    def _path_class(self) -> Any:
-        return self.jvm.org.apache.hadoop.fs.Path
-
-    def qualified(self, uri: str) -> str:
-        """The URI with the authority that Hadoop's configuration gives it."""
-        with translated(uri):
-            return str(self.fs.makeQualified(self.path(uri)).toString())
-
-    def create(self, target: HadoopPath, data: bytes) -> None:
-        temporary = self.path(str(target.with_name(f".{target.name}.klamm")))
-        stream = self.fs.create(temporary, True)
-        stream.write(bytearray(data))
-        stream.close()
-        if not self.fs.rename(temporary, self.path(target.uri)):
-            self.fs.delete(temporary, False)
-
-
-AnyPath = Path | HadoopPath
+AnyPath = Path | StorePath
 """A path in the spool or the lake."""
 SPOOL_IS_A_FILE: Final = "is a file; a spool is a folder, with a folder of each node"
 
@@ -221,7 +212,7 @@ def check_location(text: str | Path) -> str | None:
     match = _URI.match(text)
     if match is None:
         return None
-    scheme, slashes, authority, path = match.groups()
+    scheme, slashes, _, _ = match.groups()
     if scheme.lower() == "file":
         local = len(slashes) != 2
         return None if local else f'"{text}" names a host; a folder of this machine is file:///FOLDER'
@@ -229,8 +220,6 @@ def check_location(text: str | Path) -> str | None:
         return f'"{text}" has one slash: did you mean {scheme}:/{text.partition(":")[2]}'
     if len(slashes) > 3 or (len(slashes) == 3 and scheme.lower() in _BUCKETS):
         return f'"{text}" names no bucket: {scheme}://BUCKET/FOLDER'
-    if _PATTERN.search(authority + path):
-        return f'"{text}" has a character that Spark takes for a pattern: one of * ? {{ }} [ ] \\'
     return None
 
 
@@ -242,25 +231,18 @@ def parse_location(text: str | Path, base: Path) -> str | Path:
     return base / Path(f"/{match[3]}{match[4]}" if match else text).expanduser()
 
 
-def path_of(location: str | Path, spark: SparkSession | None = None) -> AnyPath:
-    """The path of a folder or URI; without a session only the name of a URI can be used.
-
-    Raises FileSystemError if Spark does not support the file system.
-    """
+def path_of(location: str | Path) -> AnyPath:
+    """Return the path of a folder or URI."""
     location = parse_location(location, Path())
-    if isinstance(location, Path):
-        return location.resolve()
-    if spark is None:
-        return HadoopPath(location)
-    file_system = _FileSystem(spark, location)
-    return HadoopPath(file_system.qualified(location), file_system)
+    return location.resolve() if isinstance(location, Path) else StorePath(location)
 
 
 def create_durably(path: AnyPath, data: bytes) -> None:
     """Write a file whose name stands for its content: whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(path, HadoopPath):
-        path.create(data)
+    if isinstance(path, StorePath):
+        with path.open_output() as file:
+            file.write(data)
     else:
         _replace_local(path, data)
         sync_directory(path.parent.parent)
@@ -288,7 +270,3 @@ def sync_all(folder: AnyPath) -> None:
         PLATFORM.sync_file_system(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _status(status: Any) -> Status:
-    return Status(status.getLen(), status.getModificationTime() / 1000, status.isDirectory())

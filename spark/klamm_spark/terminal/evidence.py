@@ -171,7 +171,7 @@ def _proof(options: argparse.Namespace, pipeline: Pipeline) -> str:
     line = _read_line(options.line)
     digest = line_digest(line)
     index, entry = _entry_of(line, tiles)
-    for several in line_digests(Lake.of(pipeline.settings, None), [entry.segment])[entry.segment]:
+    for several in line_digests(Lake.of(pipeline.settings), [entry.segment])[entry.segment]:
         if digest in several:
             return event_proof(entry, several.index(digest), "".join(several), tiles.tree, index, checkpoint)
     raise LakeError(f"the line is not one of {entry}")

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from klamm_spark.lake.appends import read_shipped
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.log_check import LogFindings, check_log
 from klamm_spark.lake.seal_log import TransparencyLog
@@ -83,7 +84,7 @@ class LoggedLake:
         ledger = Ledger(self.folder / "spool", self.lake, self.said.append)
         log = self.open(**more)
         ledger.on_rows = log.append
-        ledger.add([each for path in paths if (each := ledger.read(path)) is not None])
+        ledger.add([each for path in paths if (each := read_shipped(ledger, path)) is not None])
         return log
 
     def grow(self, segments: int = 1, **more: Any) -> TransparencyLog:

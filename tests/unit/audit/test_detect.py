@@ -14,6 +14,7 @@ from klamm_spark.findings import command
 from klamm_spark.findings.log import FindingLog
 from klamm_spark.findings.outputs import Deliveries
 from klamm_spark.findings.watch import SpoolWatch, follow
+from klamm_spark.lake.layout import Lake
 from klamm_spark.queries.event_views import Period
 from klamm_spark.spool.layout import OPEN_SUFFIX, SEALED_SUFFIX, SegmentName
 from tests.unit.audit.test_detections import BOOT, START_S, failures, fetch, grant, login
@@ -189,21 +190,16 @@ def test_detections_see_what_is_around_a_batch():
 
 def test_a_spool_is_followed_unless_a_lake_is_given(spool, tmp_path, monkeypatch):
     followed = []
-    monkeypatch.setattr("klamm_spark.findings.command.run_on_spool", lambda *_: followed.append("spool") or 0)
-    monkeypatch.setattr("klamm_spark.cli.require_pyspark", lambda: pytest.fail("Spark"))
-    (tmp_path / "lake" / "events").mkdir(parents=True)
+    monkeypatch.setattr("klamm_spark.findings.command.run", lambda _options, place, _say: followed.append(place) or 0)
+    lake = tmp_path / "lake"
+    (lake / "events").mkdir(parents=True)
     file = tmp_path / "klamm.toml"
     file.write_text('[audit]\nspool = "spool"\n[audit.spark]\nlake = "lake"\n')
-    assert main(["detect", str(file), "--follow"]) == 0
-    assert followed == ["spool"]
-    with pytest.raises(pytest.fail.Exception, match="Spark"):
-        main(["detect", str(file), "--follow", "--lake", str(tmp_path / "lake")])
-    with pytest.raises(pytest.fail.Exception, match="Spark"):
-        main(["detect", str(tmp_path / "lake"), "--follow"])
+    for arguments in ([str(file)], [str(file), "--lake", str(lake)], [str(lake)]):
+        assert main(["detect", "--follow", *arguments]) == 0
     file.write_text('[audit.spark]\nlake = "lake"\n')
-    with pytest.raises(pytest.fail.Exception, match="Spark"):
-        main(["detect", str(file), "--follow"])
-    assert followed == ["spool"]
+    assert main(["detect", str(file), "--follow"]) == 0
+    assert followed == [tmp_path / "spool", *[Lake(lake)] * 3]
 
 
 def test_until_it_is_stopped(spool, tmp_path):

@@ -8,13 +8,14 @@ import pytest
 
 from klamm_spark.errors import LakeError
 from klamm_spark.lake.anchors import FileAnchor, compare_anchors
+from klamm_spark.lake.appends import read_shipped
 from klamm_spark.lake.keys import keys_of
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.seals import Ledger, read_seal_files, read_seals
 from klamm_spark.spool.compression import compress
 from klamm_spark.spool.layout import SEAL_SUFFIX, Seal, SegmentName, stream_of
 from klamm_spark.spool.signatures import SealSigner, write_key
-from klamm_spark.storage.hadoop_errors import FileSystemError
+from klamm_spark.storage.filesystems import FileSystemError
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.unit.audit.test_spool import BadDisk
 
@@ -27,7 +28,7 @@ def segments(tmp_path):
 
 
 def add(ledger, segments):
-    ledger.add([each for segment in segments if (each := ledger.read(segment)) is not None])
+    ledger.add([each for segment in segments if (each := read_shipped(ledger, segment)) is not None])
 
 
 def rows_of(tmp_path, lake_name, segments):
@@ -43,11 +44,17 @@ def test_a_segment_without_a_seal_is_named_once_and_taken_when_the_seal_comes(tm
     away = seal.rename(seal.with_name("away"))
     said = []
     ledger = Ledger(tmp_path / "spool", Lake(tmp_path / "lake"), said.append)
-    assert [ledger.read(path) is None for path in (*segments, segments[1])] == [False, True, False, False, True]
+    assert [read_shipped(ledger, path) is None for path in (*segments, segments[1])] == [
+        False,
+        True,
+        False,
+        False,
+        True,
+    ]
     assert said == [f"{segments[1]} is set aside: it has no seal yet"]
     away.rename(seal)
-    assert ledger.read(segments[1]).seal.segment == segments[1].stem
-    assert ledger.aside == {}
+    add(ledger, [segments[1]])
+    assert (ledger.known, ledger.aside) == ({segments[1].stem}, {})
 
 
 class Distant(PosixPath):
@@ -64,10 +71,10 @@ class Distant(PosixPath):
 def test_a_segment_that_its_store_did_not_give_is_read_again(tmp_path, segments):
     said = []
     ledger = Ledger(tmp_path / "spool", Lake(tmp_path / "lake"), said.append)
-    assert ledger.read(Distant(segments[1])) is None
+    assert read_shipped(ledger, Distant(segments[1])) is None
     assert said == [f"{segments[1]} is set aside: the store did not answer"]
-    assert ledger.read(Distant(segments[1])).seal.segment == segments[1].stem
-    assert ledger.aside == {}
+    add(ledger, [Distant(segments[1])])
+    assert (ledger.known, ledger.aside) == ({segments[1].stem}, {})
 
 
 def test_a_packed_segment_with_a_flipped_byte_is_set_aside_alone(tmp_path, segments):
@@ -108,7 +115,7 @@ def test_two_servers_of_one_name_do_not_ship_into_one_lake(tmp_path, segments):
     assert said[2] == f"{other[2]} is set aside: its seal does not continue the chain of node-1 that the lake has"
     # The next start knows it from the lake.
     ledger = Ledger(tmp_path / "spool", Lake(tmp_path / "lake"), said.append)
-    assert [ledger.read(path) is None for path in (*other, *segments[2:])] == [True, True, True, False, False]
+    assert [read_shipped(ledger, path) is None for path in (*other, *segments[2:])] == [True, True, True, False, False]
 
 
 CHANGES = {
@@ -133,7 +140,7 @@ def test_a_seal_that_becomes_final_after_it_was_read_is_added_again(tmp_path):
     segments = write_sample_spool(tmp_path / "spool", sample_events(30, seed=3), events_per_segment=10)
     lake = Lake(tmp_path / "lake")
     ledger = Ledger(tmp_path / "spool", lake, print)
-    read = [ledger.read(segment) for segment in segments]
+    read = [read_shipped(ledger, segment) for segment in segments]
     stem = segments[-1].name.partition(".")[0]
     path = segments[-1].with_name(stem + SEAL_SUFFIX)
     path.write_bytes(path.read_bytes().replace(b'"final":false', b'"final":true'))

@@ -9,6 +9,7 @@ import pytest
 
 from klamm_spark.cli import main
 from klamm_spark.errors import LakeError
+from klamm_spark.lake.layout import Lake
 from klamm_spark.queries.event_views import DuckDbViews, Period
 from klamm_spark.report.command import Asked, answer, answer_one
 from klamm_spark.report.queries import ORDER, questions
@@ -205,15 +206,11 @@ def test_an_empty_spool_has_no_report(tmp_path, capsys):
 
 def test_a_lake_is_preferred_if_there_is_one(tmp_path, spool, monkeypatch):
     asked = []
-    monkeypatch.setattr("klamm_spark.report.command.run_on_spool", lambda path, **_: asked.append(path) or 0)
-    monkeypatch.setattr("klamm_spark.cli.require_pyspark", lambda: pytest.fail("Spark"))
-    file = tmp_path / "klamm.toml"
+    monkeypatch.setattr("klamm_spark.report.command.run", lambda place, **_: asked.append(place) or 0)
+    file, lake = tmp_path / "klamm.toml", tmp_path / "lake"
     file.write_text(f'[audit]\nspool = {json.dumps(str(spool))}\n[audit.spark]\nlake = "lake"\n')
     assert main(["report", str(file)]) == 0
-    (tmp_path / "lake" / "events").mkdir(parents=True)
-    assert main(["report", str(file), "--spool", str(spool)]) == 0
-    with pytest.raises(pytest.fail.Exception, match="Spark"):
-        main(["report", str(file)])
-    with pytest.raises(pytest.fail.Exception, match="Spark"):
-        main(["report", str(tmp_path / "lake")])
-    assert asked == [spool, spool]
+    (lake / "events").mkdir(parents=True)
+    for arguments in ([str(file), "--spool", str(spool)], [str(file)], [str(lake)]):
+        assert main(["report", *arguments]) == 0
+    assert asked == [spool, spool, Lake(lake), Lake(lake)]

@@ -7,6 +7,7 @@ import pytest
 from klamm_spark.errors import LakeError
 from klamm_spark.lake import seal_log as log_module
 from klamm_spark.lake.anchors import compare_anchors, open_anchor
+from klamm_spark.lake.appends import read_shipped
 from klamm_spark.lake.log_entries import Entry, lines_root
 from klamm_spark.lake.seals import Ledger, read_seals
 from klamm_spark.spool.layout import SEAL_SUFFIX, Seal
@@ -107,7 +108,7 @@ def test_the_log_has_each_seal_once_and_its_last_one_again_when_the_boot_has_end
     paths = place.write(3)
     ledger = Ledger(place.folder / "spool", place.lake, place.said.append)
     ledger.on_rows = place.open().append
-    ledger.add([ledger.read(path) for path in paths])
+    ledger.add([read_shipped(ledger, path) for path in paths])
     newest = paths[-1].with_suffix(SEAL_SUFFIX)
     final = json.loads(newest.read_bytes()) | {"final": True, "signature": "", "key_id": ""}
     newest.write_bytes(place.server.signed(Seal.parse(json.dumps(final))).to_json())
@@ -137,7 +138,7 @@ def test_a_checkpoint_is_signed_by_the_log_and_the_witness_and_anchored(place):
 def test_seals_from_before_the_log_began_are_in_it(place):
     paths = place.write(3)
     ledger = Ledger(place.folder / "spool", place.lake, place.said.append)
-    ledger.add([ledger.read(path) for path in paths])
+    ledger.add([read_shipped(ledger, path) for path in paths])
     place.grow()
     assert checkpoint_of(place).size == 4
     found = place.check(place.keep())
@@ -146,7 +147,7 @@ def test_seals_from_before_the_log_began_are_in_it(place):
 
 def test_a_lake_whose_log_was_not_asked_for_is_not_looked_at(place):
     ledger = Ledger(place.folder / "spool", place.lake, place.said.append)
-    ledger.add([ledger.read(path) for path in place.write(2)])
+    ledger.add([read_shipped(ledger, path) for path in place.write(2)])
     assert place.check() == ([], [], [])
 
 
@@ -160,7 +161,7 @@ def test_seals_that_a_killed_driver_did_not_log_are_not_reported_as_broken(place
     ledger.add(())
     found = place.check(place.keep())
     assert (found.breaks, found.behind) == ([], ["log: 1 seals are not in it yet"])
-    ledger.add([ledger.read(each) for each in place.write(1)])
+    ledger.add([read_shipped(ledger, each) for each in place.write(1)])
     found = place.check(place.keep())
     assert (found.breaks, found.behind) == ([], ["log: 2 seals are not in it yet"])
     place.open()

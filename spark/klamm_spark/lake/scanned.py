@@ -1,0 +1,180 @@
+"""A task over one file of the lake's table: what its rows prove, and rows of it. It runs in one pass, without Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from klamm_spark.events.event import AUDIT_GAP, REQUEST
+from klamm_spark.lake.files import TableFile, source_of
+from klamm_spark.lake.written import FILE, TIME
+from klamm_spark.spool.event_lines import EVENT, WHOLE_LINES, EventLines, row_of, with_columns
+from klamm_spark.spool.layout import line_digest
+
+CHANGED: Final = "changed"
+"""In the place of the digest of a row whose own columns do not fit together."""
+GAP_COLUMNS: Final = ("node", "boot", "kind", "action", "detail", "gap_boot", "gap_first_seq", "gap_last_seq")
+INTERRUPTED_COLUMNS: Final = ("node", "boot", "seq", "event_id", "api_name", "principal", "client_address", "resources")
+_ROWS_AT_ONCE: Final = 1 << 16
+_SEGMENT: Final = re.compile(r"([^/]+?)\.jsonl(\.\w+)?$")
+_KEPT: Final = ("event_id", "node", "boot", "seq", "time_us", "kind")
+
+
+class SegmentRows(NamedTuple):
+    """The rows that a file has of a segment, and their `lines_sha256`."""
+
+    rows: int
+    sha256: str
+
+
+class Scanned(NamedTuple):
+    """The content of a file. `problem` is the reason why it cannot be read. `seqs` are ranges of numbers, `doubled`
+    those that it has more than once; `gaps` are `audit_gap` events, `interrupted` state changes without an outcome."""
+
+    problem: str = ""
+    segments: Mapping[str, SegmentRows] = {}
+    seqs: Sequence[tuple[str, str, int, int]] = ()
+    doubled: Sequence[tuple[str, str, int]] = ()
+    gaps: Sequence[dict[str, Any]] = ()
+    interrupted: Sequence[dict[str, Any]] = ()
+    bad_lines: int = 0
+
+
+class Query(NamedTuple):
+    """A question to a file: a query over the table `rows`, see `_RowTable`."""
+
+    file: TableFile
+    sql: str
+
+
+def scan(file: TableFile) -> Scanned:
+    """Look at all rows of a file."""
+    try:
+        rows = _RowTable(file)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        return Scanned(f"{file.path} cannot be read: {' '.join(str(error).split())}")
+    segments = rows.query(
+        "SELECT segment, count(*), sha256(string_agg(DISTINCT digest, '' ORDER BY digest)) FROM rows GROUP BY segment"
+    )
+    islands = (
+        "SELECT node, boot, seq - dense_rank() OVER (PARTITION BY node, boot ORDER BY seq) AS island, seq FROM rows "
+        "WHERE seq IS NOT NULL AND node IS NOT NULL AND boot IS NOT NULL"
+    )
+    seqs = rows.query(f"SELECT node, boot, min(seq), max(seq) FROM ({islands}) GROUP BY node, boot, island")
+    numbered = sum(last - first + 1 for *_, first, last in seqs)
+    doubled = []
+    if rows.query(f"SELECT count(*) FROM ({islands})")[0][0] > numbered:
+        doubled = rows.query(f"SELECT node, boot, seq FROM ({islands}) GROUP BY ALL HAVING count(*) > 1")
+    return Scanned(
+        segments={stem: SegmentRows(count, sha256) for stem, count, sha256 in segments},
+        seqs=seqs,
+        doubled=doubled,
+        gaps=rows.gaps,
+        interrupted=rows.interrupted,
+        bad_lines=rows.query("SELECT count(*) FILTER (is_bad) FROM rows")[0][0],
+    )
+
+
+def ask(query: Query) -> list[tuple[Any, ...]]:
+    """The answer of a file; none if it cannot be read: `scan` names it."""
+    try:
+        return _RowTable(query.file).query(query.sql)
+    except (OSError, ValueError, pa.ArrowException):
+        return []
+
+
+class _RowTable:
+    """The rows of a file in DuckDB: their `segment` and `digest`, `event_id`, `node`, `boot`, `seq`, `time_us`, `kind`,
+    `shipped_us`, and `is_bad` for lines of the quarantine."""
+
+    def __init__(self, file: TableFile) -> None:
+        self.gaps: list[dict[str, Any]] = []
+        self.interrupted: list[dict[str, Any]] = []
+        self._lines = EventLines()
+        self._hour_us = file.hour_us
+        database = self._lines.database
+        database.execute(
+            "CREATE TABLE rows (segment VARCHAR, digest VARCHAR, event_id VARCHAR, node VARCHAR, boot VARCHAR, "
+            "seq BIGINT, time_us BIGINT, kind VARCHAR, shipped_us BIGINT, is_bad BOOLEAN)"
+        )
+        for batch in _batches(file):
+            table = self._rows(batch)
+            database.register("batch", table)
+            database.execute("INSERT INTO rows SELECT * FROM batch")
+            database.unregister("batch")
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """Ask the rows."""
+        return self._lines.database.execute(sql).fetchall()
+
+    def _rows(self, batch: pa.Table) -> pa.Table:
+        kind = batch.column("kind")
+        self.gaps += batch.filter(pc.equal(kind, AUDIT_GAP)).select(GAP_COLUMNS).to_pylist()
+        ended = pc.and_(pc.equal(kind, REQUEST), pc.equal(batch.column("action"), "interrupted"))
+        self.interrupted += batch.filter(ended).select(INTERRUPTED_COLUMNS).to_pylist()
+        is_bad = pc.is_valid(batch.column("bad_line"))
+        columns = [
+            _segments(batch.column("source_file")),
+            self._digests(batch),
+            *(batch.column(name) for name in _KEPT),
+            batch.column("shipped_time").cast(TIME).cast(pa.int64()),
+            is_bad,
+        ]
+        return pa.table(columns, names=["segment", "digest", *_KEPT, "shipped_us", "is_bad"])
+
+    def _digests(self, batch: pa.Table) -> pa.ChunkedArray:
+        """The digest of each row's line, or `CHANGED`."""
+        whole = pc.coalesce(*(batch.column(name) for name in WHOLE_LINES))
+        plain = pc.is_null(whole)
+        digests = self._lines.digests_of(batch.select(EVENT.names).filter(plain))
+        if len(digests) < len(batch):
+            apart = pa.array([_digest_apart(row) for row in batch.filter(pc.invert(plain)).to_pylist()], pa.string())
+            digests = pc.replace_with_mask(
+                pc.replace_with_mask(pa.nulls(len(batch), pa.string()), plain.combine_chunks(), digests),
+                pc.invert(plain).combine_chunks(),
+                apart,
+            )
+        fits = self._is_in_time(batch)
+        return pc.if_else(fits, pc.fill_null(digests, CHANGED), CHANGED)
+
+    def _is_in_time(self, batch: pa.Table) -> pa.ChunkedArray:
+        """Return for each row whether its time is what its event says, and of the hour of its folder."""
+        time_us, time = batch.column("time_us"), batch.column("time").cast(TIME).cast(pa.int64())
+        if self._hour_us is None:
+            return pc.and_(pc.is_null(time_us), pc.is_null(time))
+        hour = pc.and_(pc.greater_equal(time_us, self._hour_us), pc.less(time_us, self._hour_us + 3_600_000_000))
+        return pc.fill_null(pc.and_(pc.equal(time_us, time), hour), False)
+
+
+def _batches(file: TableFile) -> Iterator[pa.Table]:
+    with pq.ParquetFile(source_of(file)) as parquet:
+        for batch in parquet.iter_batches(_ROWS_AT_ONCE):
+            yield with_columns(pa.Table.from_batches([batch]), FILE)
+
+
+def _segments(sources: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The segments of rows, by their files; there are few."""
+    encoded = sources.combine_chunks().dictionary_encode()
+    names = [(found[1] if (found := _SEGMENT.search(each or "")) else "") for each in encoded.dictionary.to_pylist()]
+    return pc.fill_null(
+        pa.DictionaryArray.from_arrays(encoded.indices, pa.array(names, pa.string())).cast(pa.string()), ""
+    )
+
+
+def _digest_apart(row: Mapping[str, Any]) -> str:
+    """The digest of a row that has its line, or `CHANGED` if that gives other columns."""
+    line = next(row[name] for name in WHOLE_LINES if row[name] is not None)
+    given = {**dict.fromkeys((*EVENT.names, *WHOLE_LINES)), **row_of(line)}
+    event = _without_nulls({name: row[name] for name in given})
+    return line_digest(line.encode()) if event == _without_nulls(given) else CHANGED
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value

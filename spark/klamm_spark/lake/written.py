@@ -1,0 +1,182 @@
+"""A task of `ship`: segments become files of the lake's table, which no commit names yet."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from klamm_spark.lake.layout import PARTITIONS
+from klamm_spark.spool.compression import LineReader
+from klamm_spark.spool.event_lines import ROW, EventLines
+from klamm_spark.spool.layout import Seal, digests_of, lines_sha256
+from klamm_spark.storage.filesystems import AnyPath, path_of
+
+TIME: Final = pa.timestamp("us", "UTC")
+FILE: Final = pa.schema(
+    [*ROW, pa.field("source_file", pa.string()), pa.field("shipped_time", TIME), pa.field("time", TIME)]
+)
+"""The columns of a file: `time` is `time_us` as a timestamp."""
+TABLE: Final = pa.schema([*FILE, pa.field("date", pa.date32()), pa.field("hour", pa.int32())])
+"""The columns of the table: all but `FILE`'s are in the names of folders."""
+NO_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
+ENCODINGS: Final = {
+    **dict.fromkeys(
+        ("seq", "time_us", "time", "correlation_id", "request_bytes", "response_bytes"), "DELTA_BINARY_PACKED"
+    ),
+    "event_id": "DELTA_BYTE_ARRAY",
+}
+PLAIN: Final = ("local_time_ms", "send_time_ms", "total_time_ms", "total_time_max_ms")
+"""In these columns and in those of `ENCODINGS` nearly every event has another value: a dictionary would only cost time.
+Spark cannot read BYTE_STREAM_SPLIT."""
+_ROWS_AT_ONCE: Final = 100_000
+
+
+class Segment(NamedTuple):
+    """A segment to ship: a folder's path or a URI, and its seal."""
+
+    path: str
+    seal: Seal
+
+
+class DataFile(NamedTuple):
+    """A file of the table: its path below the table, and what a commit says of it."""
+
+    path: str
+    date: str | None
+    hour: str | None
+    size_bytes: int
+    stats: str
+
+
+class Written(NamedTuple):
+    """The result of a task: the files; of each segment that is what its seal says the digests of its lines, one after
+    the other, and of each other the reason; and the numbers of lines."""
+
+    files: list[DataFile]
+    lines: dict[str, str]
+    failures: dict[str, OSError | ValueError]
+    events: int
+    bad_lines: int
+    newer_lines: int
+
+
+class Part(NamedTuple):
+    """The work of a task: segments, the table that they go to, and the time of it."""
+
+    segments: Sequence[Segment]
+    table: str
+    shipped_us: int
+
+
+def read_sealed(segment: Segment, reader: LineReader) -> tuple[bytes, str]:
+    """The lines of a segment, and their digests one after the other. Raises OSError, ValueError if it differs from its
+    seal."""
+    path, seal = path_of(segment.path), segment.seal
+    pieces = list(reader.pieces(path.read_bytes(), path.suffix))
+    digests = [digest for piece in pieces for digest in digests_of(piece)]
+    data = b"".join(pieces)
+    if (len(data), len(digests), lines_sha256(digests)) != (seal.size_bytes, seal.events, seal.lines_sha256):
+        raise ValueError("it differs from its seal")
+    return data, "".join(digests)
+
+
+def write_part(part: Part) -> Written:
+    """Write the segments of a part that are what their seals say. Raises OSError."""
+    reader, event_lines, files = LineReader(), EventLines(), _Files(path_of(part.table), part.shipped_us)
+    lines: dict[str, str] = {}
+    failures: dict[str, OSError | ValueError] = {}
+    counts = [0, 0, 0]
+    for segment in part.segments:
+        try:
+            data, digests = read_sealed(segment, reader)
+        except (OSError, ValueError) as error:
+            failures[segment.seal.segment] = error
+            continue
+        rows = event_lines.rows_of(data)
+        bad, newer = (len(rows) - rows.column(name).null_count for name in ("bad_line", "newer_line"))
+        counts = [counts[0] + len(rows) - bad, counts[1] + bad, counts[2] + newer]
+        files.add(rows, path_of(segment.path).as_uri())
+        lines[segment.seal.segment] = digests
+    return Written(files.close(), lines, failures, *counts)
+
+
+class _Files:
+    """Files of a table, one for each hour."""
+
+    def __init__(self, table: AnyPath, shipped_us: int) -> None:
+        self._table = table
+        self._shipped_us = shipped_us
+        self._name = f"part-{uuid.uuid4()}.parquet"
+        self._waiting: list[pa.Table] = []
+        self._open: dict[tuple[str | None, str | None], tuple[str, Any, pq.ParquetWriter]] = {}
+        self._rows: dict[str, int] = {}
+
+    def add(self, rows: pa.Table, source: str) -> None:
+        """Add the rows of a segment."""
+        size = len(rows)
+        rows = rows.append_column("source_file", pa.repeat(pa.scalar(source), size))
+        rows = rows.append_column("shipped_time", pa.repeat(pa.scalar(self._shipped_us, TIME), size))
+        self._waiting.append(rows.append_column("time", rows.column("time_us").cast(TIME)))
+        if sum(map(len, self._waiting)) >= _ROWS_AT_ONCE:
+            self._write()
+
+    def _write(self) -> None:
+        if not self._waiting:
+            return
+        rows, self._waiting = pa.concat_tables(self._waiting), []
+        hours = pc.floor_temporal(rows.column("time"), unit="hour")
+        for hour in pc.unique(hours).to_pylist():
+            here = pc.is_null(hours) if hour is None else pc.equal(hours, pa.scalar(hour, TIME))
+            partition = (None, None) if hour is None else (hour.date().isoformat(), str(hour.hour))
+            path, _, writer = self._open.get(partition) or self._begin(partition)
+            found = rows.filter(here)
+            writer.write_table(found)
+            self._rows[path] = self._rows.get(path, 0) + len(found)
+
+    def _begin(self, partition: tuple[str | None, str | None]) -> tuple[str, Any, pq.ParquetWriter]:
+        names = [f"{key}={value or NO_PARTITION}" for key, value in zip(PARTITIONS, partition, strict=True)]
+        path, folder = "/".join((*names, self._name)), self._table / names[0] / names[1]
+        if isinstance(folder, Path):
+            folder.mkdir(parents=True, exist_ok=True)
+            file: Any = (folder / self._name).open("wb")
+        else:
+            file = (folder / self._name).open_output()
+        writer = pq.ParquetWriter(
+            file, FILE, compression="zstd", use_dictionary=_DICTIONARIES, column_encoding=ENCODINGS
+        )
+        self._open[partition] = path, file, writer
+        return self._open[partition]
+
+    def close(self) -> list[DataFile]:
+        """Write what waits, and wait until the disk has it."""
+        self._write()
+        found = []
+        for (date, hour), (path, file, writer) in self._open.items():
+            writer.close()
+            size_bytes = file.tell()
+            if isinstance(self._table, Path):
+                file.flush()
+                os.fsync(file.fileno())
+            file.close()
+            found.append(DataFile(path, date, hour, size_bytes, json.dumps({"numRecords": self._rows[path]})))
+        return found
+
+
+def _leaves(fields: Sequence[pa.Field], prefix: str = "") -> Iterator[str]:
+    """Yield the columns of a file, by their paths."""
+    for field in fields:
+        if pa.types.is_list(field.type):
+            yield from _leaves(list(field.type.value_type), f"{prefix}{field.name}.list.element.")
+        else:
+            yield prefix + field.name
+
+
+_DICTIONARIES: Final = [name for name in _leaves(list(FILE)) if name not in ENCODINGS and name not in PLAIN]

@@ -1,0 +1,233 @@
+"""Rows of the lake from lines of the spool, and lines from rows. DuckDB does both, many at a time.
+
+The server writes the fields in one order, texts in ASCII and times with three digits. So the columns give a line back,
+byte by byte, and its digest shows whether a row is still what a seal says. A line that they do not give back, e.g. one
+with an escaped character, is parsed here and kept whole.
+
+- `bad_line`: a line that is no event: no JSON object, a field of the wrong type, or a required one that is missing.
+- `newer_line`: an event that a later klamm has written; the known fields are columns.
+- `kept_line`: any other event whose columns do not give it back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from klamm_spark.events.event import (
+    ACTIONS,
+    CONNECTION,
+    DUCKDB_TYPES,
+    FIELD_NAMES,
+    FIELDS,
+    LISTS,
+    SCHEMA_VERSION,
+    Field,
+)
+from klamm_spark.events.line_order import CLOSED_AFTER, FIRST, REST
+from klamm_spark.spool.layout import DIGEST_DIGITS
+
+_ARROW_TYPES: Final = {
+    "string": pa.string(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+}
+_PYTHON_TYPES: Final[dict[str, Any]] = {
+    "string": (str,),
+    "int": (int,),
+    "long": (int,),
+    "double": (int, float),
+    "boolean": (bool,),
+}
+_BITS: Final = {"int": 31, "long": 63}
+_THREE_DIGITS: Final = "DECIMAL(18, 3)"
+_BY_NAME: Final = {field.name: field for field in FIELDS}
+_ESCAPED: Final = """replace({}, '"', '\\"')"""
+MAX_TIME_US: Final = 253_402_300_800_000_000
+"""The end of the year 9999: later ones have no date."""
+_REQUIRED: Final = f"time_us BETWEEN 0 AND {MAX_TIME_US - 1} AND " + " AND ".join(
+    f"{field.name} IS NOT NULL" for field in FIELDS if field.required
+)
+
+
+def _arrow_type(field: Field) -> pa.DataType:
+    return pa.list_(pa.struct(_arrow_fields(LISTS[field.type]))) if field.type in LISTS else _ARROW_TYPES[field.type]
+
+
+def _arrow_fields(fields: Sequence[Field]) -> list[pa.Field]:
+    return [pa.field(field.name, _arrow_type(field)) for field in fields]
+
+
+EVENT: Final = pa.schema(_arrow_fields(FIELDS))
+WHOLE_LINES: Final = ("bad_line", "newer_line", "kept_line")
+ROW: Final = pa.schema([*EVENT, *(pa.field(name, pa.string()) for name in WHOLE_LINES)])
+"""A row without what only the lake has: the segment, and the times as timestamps."""
+
+
+# ---- by DuckDB
+
+
+def _structure(fields: Sequence[Field]) -> dict[str, Any]:
+    return {
+        field.name: [_structure(LISTS[field.type])] if field.type in LISTS else DUCKDB_TYPES[field.type]
+        for field in fields
+    }
+
+
+def _value(field: Field, value: str, *, escaped: bool) -> str:
+    if field.type == "string":
+        # A quote in a value would end it, and what follows would be another field.
+        return f"""'"' || {_ESCAPED.format(value) if escaped else value} || '"'"""
+    if field.type in LISTS:
+        item = f"each_{field.name}"
+        parts = [
+            _named(one, _value(one, f"{item}.{one.name}", escaped=escaped), first=not number)
+            for number, one in enumerate(LISTS[field.type])
+        ]
+        text = f"CASE WHEN {item} IS NULL THEN 'null' ELSE concat(chr(123), {', '.join(parts)}, chr(125)) END"
+        return f"'[' || array_to_string(list_transform({value}, lambda {item}: {text}), ',') || ']'"
+    return f"try_cast({value} AS {_THREE_DIGITS})::VARCHAR" if field.type == "double" else f"{value}::VARCHAR"
+
+
+def _named(field: Field, value: str, *, first: bool) -> str:
+    return f"""'{"" if first else ","}"{field.name}":' || {value}"""
+
+
+def written_line(*, escaped: bool) -> str:
+    """Return the SQL of the line that an event's columns give; an escape in it is no line's. With `escaped`, quotes in
+    values are; from a line without an escape come none."""
+    parts: list[str] = []
+    for name in (*FIRST, "", *REST):
+        field = _BY_NAME[name or CLOSED_AFTER]
+        text = _named(field, _value(field, field.name, escaped=escaped), first=not parts)
+        if field.name == CLOSED_AFTER:
+            text = f"CASE WHEN kind {'<>' if name else '='} '{CONNECTION}' THEN {text} END"
+        parts.append(text)
+    return f"concat(chr(123), {', '.join(parts)}, chr(125))"
+
+
+_PARSE: Final = f"""
+WITH parsed AS (SELECT line, unnest(try(json_transform(line, '{json.dumps(_structure(FIELDS))}'))) FROM lines)
+SELECT * EXCLUDE (line), CASE WHEN {written_line(escaped=False)} = line AND NOT contains(line, '\\') AND {_REQUIRED}
+  AND schema_version <= {SCHEMA_VERSION} AND kind IN {tuple(ACTIONS)} THEN NULL ELSE line END AS other
+FROM parsed"""
+_MORE_DIGITS: Final = " OR ".join(
+    f"{field.name} IS DISTINCT FROM try_cast({field.name} AS {_THREE_DIGITS})::DOUBLE"
+    for field in FIELDS
+    if field.type == "double"
+)
+_WRITTEN: Final = f"""
+SELECT CASE WHEN contains(line, '\\') OR NOT ({_REQUIRED}) OR {_MORE_DIGITS} THEN NULL ELSE {{}} END AS given
+FROM (SELECT *, {written_line(escaped=True)} AS line FROM events)"""
+
+
+class EventLines:
+    """Parses lines, and writes them again. For one thread."""
+
+    def __init__(self) -> None:
+        self.database = duckdb.connect(config={"threads": 1})
+
+    def rows_of(self, data: bytes) -> pa.Table:
+        """The rows of whole lines, with the columns of `ROW`."""
+        lines = data.split(b"\n")[:-1] if not data.isascii() else None
+        if lines is not None:
+            return rows_one_by_one([line.decode("utf-8", "replace") for line in lines])
+        found = self._run(_PARSE, lines=pa.table({"line": _lines(data)}))
+        other = found.column("other")
+        rows = with_columns(found.select(FIELD_NAMES).cast(EVENT), ROW)
+        if other.null_count == len(other):
+            return rows
+        apart = rows_one_by_one(other.drop_null().to_pylist())
+        return pa.concat_tables([rows.filter(pc.is_null(other)), apart])
+
+    def lines_of(self, events: pa.Table) -> pa.Array:
+        """The line that each of these events gives: null if it gives none."""
+        return self._run(_WRITTEN.format("line"), events=events).column("given").combine_chunks()
+
+    def digests_of(self, events: pa.Table) -> pa.Array:
+        """The digest of the line that each of these events gives: null if it gives none."""
+        digest = f"substring(sha256(line), 1, {DIGEST_DIGITS})"
+        return self._run(_WRITTEN.format(digest), events=events).column("given").combine_chunks()
+
+    def _run(self, sql: str, **tables: pa.Table) -> pa.Table:
+        for name, table in tables.items():
+            self.database.register(name, table)
+        found: pa.Table = self.database.sql(sql).to_arrow_table()
+        for name in tables:
+            self.database.unregister(name)
+        return found
+
+
+def _lines(data: bytes) -> pa.Array:
+    # An array of one text, which Arrow splits in a fifth of Python's time.
+    return pc.split_pattern(pa.array([data[:-1]], pa.large_binary()).cast(pa.large_string()), "\n").values
+
+
+def with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table with all columns of a schema: those that it does not have are null."""
+    missing = [field for field in schema if field.name not in table.column_names]
+    for field in missing:
+        table = table.append_column(field, pa.nulls(len(table), field.type))
+    return table.select(schema.names)
+
+
+# ---- one by one
+
+
+def rows_one_by_one(lines: Sequence[str]) -> pa.Table:
+    """The rows of lines, with the columns of `ROW`: by Python, which takes ten times as long."""
+    return pa.Table.from_pylist([row_of(line) for line in lines], ROW)
+
+
+def row_of(line: str) -> dict[str, Any]:
+    """The values of a line that its row keeps whole."""
+    event: Any = None
+    with contextlib.suppress(ValueError, RecursionError):
+        event = json.loads(line)
+    if not isinstance(event, dict) or not _is_typed(event, FIELDS):
+        return {"bad_line": line}
+    newer = event["schema_version"] > SCHEMA_VERSION
+    if not 0 <= event["time_us"] < MAX_TIME_US or (not newer and event["kind"] not in ACTIONS):
+        return {"bad_line": line}
+    return {**_known(event, FIELDS), "newer_line" if newer else "kept_line": line}
+
+
+def _is_typed(values: Mapping[str, Any], fields: Sequence[Field]) -> bool:
+    return all(
+        not field.required if (value := values.get(field.name)) is None else _has_type(value, field) for field in fields
+    )
+
+
+def _has_type(value: Any, field: Field) -> bool:
+    if field.type in LISTS:
+        return isinstance(value, list) and all(
+            isinstance(item, dict) and _is_typed(item, LISTS[field.type]) for item in value
+        )
+    if not isinstance(value, _PYTHON_TYPES[field.type]) or (field.type == "boolean") != isinstance(value, bool):
+        return False
+    bits = _BITS.get(field.type)
+    return bits is None or -(1 << bits) <= value < 1 << bits
+
+
+def _known(values: Mapping[str, Any], fields: Sequence[Field]) -> dict[str, Any]:
+    found = {}
+    for field in fields:
+        value = values.get(field.name)
+        if value is not None:
+            if field.type in LISTS:
+                value = [_known(item, LISTS[field.type]) for item in value]
+            elif field.type == "string":
+                # Half a surrogate pair is no text of Arrow's.
+                value = value.encode("utf-8", "replace").decode()
+            elif field.type == "double":
+                value = float(value)
+            found[field.name] = value
+    return found
