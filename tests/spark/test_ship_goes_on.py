@@ -11,7 +11,7 @@ import pytest
 
 from klamm_spark.settings.spark import Pipeline, read_pipeline
 from tests.audit_samples import sample_events, write_sample_spool
-from tests.spark.sessions import events_of
+from tests.spark.sessions import table_of
 from tests.spark.test_cluster import environment
 
 EVENTS = 2_400
@@ -23,7 +23,7 @@ spool = "spool"
 
 [audit.spark]
 lake = "lake"
-driver_memory = "1g"
+master = "none"
 trigger_interval_ms = 200
 """
 
@@ -70,7 +70,7 @@ def _in_a_process(tmp_path, write, size):
     assert "ERROR" not in log.read_text(), "an end in order looks like one"
 
 
-def _in_this_process(spark, pipeline, write):
+def _in_this_process(pipeline, write):
     """The second life goes on; what it returned."""
     from klamm_spark.lake import ship
 
@@ -96,12 +96,11 @@ def _in_this_process(spark, pipeline, write):
     finally:
         stop.set()
         thread.join(60)
-        spark.sparkContext.setLogLevel("ERROR")
     return left
 
 
 @pytest.mark.timeout(400)
-def test_events_are_right_while_segments_arrive_and_after_a_restart(spark, tmp_path):
+def test_events_are_right_while_segments_arrive_and_after_a_restart(tmp_path):
     from klamm_spark.lake.layout import Lake
 
     (tmp_path / "klamm.toml").write_text(FILE)
@@ -115,7 +114,7 @@ def test_events_are_right_while_segments_arrive_and_after_a_restart(spark, tmp_p
         write_sample_spool(pipeline.spool, next(parts))
 
     _in_a_process(tmp_path, write, size)
-    assert _in_this_process(spark, pipeline, write) == [0]
+    assert _in_this_process(pipeline, write) == [0]
     assert list(parts) == []
-    seqs = [row.seq for row in events_of(spark, lake).select("seq").collect()]
+    seqs = table_of(lake).column("seq").to_pylist()
     assert sorted(seqs) == list(range(EVENTS))

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -15,12 +16,12 @@ from klamm_spark.spool.compression import compress
 from klamm_spark.storage.filesystems import sync_all
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import settings_of
-from tests.spark.sessions import events_of
+from tests.spark.sessions import table_of
 from tests.spark.test_cluster import environment
 
 
-def seqs_of(spark, lake):
-    return sorted(row.seq for row in events_of(spark, lake).select("seq").collect())
+def seqs_of(lake):
+    return sorted(table_of(lake).column("seq").to_pylist())
 
 
 def test_two_at_a_time_are_refused(ship, tmp_path):
@@ -70,7 +71,7 @@ def marks(spool):
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_driver_killed_at_a_step_repeats_and_loses_nothing(spark, ship, tmp_path, monkeypatch, step):
+def test_a_driver_killed_at_a_step_repeats_and_loses_nothing(ship, tmp_path, monkeypatch, step):
     spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
     paths = write_sample_spool(spool, sample_events(100))
     ship(spool, settings)
@@ -81,25 +82,25 @@ def test_a_driver_killed_at_a_step_repeats_and_loses_nothing(spark, ship, tmp_pa
     paths += write_sample_spool(spool, sample_events(100, first_seq=200))
     again = 200 if step in ("before the files", "before the commit") else 100
     assert f"shipped {again} events" in "\n".join(ship(spool, settings))
-    assert seqs_of(spark, lake) == list(range(300))
+    assert seqs_of(lake) == list(range(300))
     assert marks(spool) == [path.stem for path in paths]
     said = []
     assert verify.run(None, Pipeline(spool, settings), say=said.append) == 0, said
 
 
-def test_commits_of_others_hide_no_append_that_the_ledger_lacks(spark, ship, tmp_path, monkeypatch):
+def test_commits_of_others_hide_no_append_that_the_ledger_lacks(ship, tmp_path, monkeypatch):
     spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
     write_sample_spool(spool, sample_events(100))
     kill_at(monkeypatch, "before the ledger", ship, spool, settings)
     for number in range(12):
         lake.table().alter.set_table_description(str(number))
     assert "shipped 0 events" in "\n".join(ship(spool, settings))
-    assert seqs_of(spark, lake) == list(range(100))
+    assert seqs_of(lake) == list(range(100))
     assert list(read_seals(lake).seals) == [path.stem for path in spool.rglob("*.jsonl")]
 
 
 @pytest.mark.parametrize("left", [0, 1, 2])
-def test_a_ledger_that_is_lost_costs_nothing(spark, ship, tmp_path, left):
+def test_a_ledger_that_is_lost_costs_nothing(ship, tmp_path, left):
     spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
     for number in range(3):
         write_sample_spool(spool, sample_events(10, first_seq=10 * number))
@@ -109,7 +110,7 @@ def test_a_ledger_that_is_lost_costs_nothing(spark, ship, tmp_path, left):
         file.unlink()
     write_sample_spool(spool, sample_events(10, first_seq=30))
     assert "shipped 10 events" in "\n".join(ship(spool, settings))
-    assert seqs_of(spark, lake) == list(range(40))
+    assert seqs_of(lake) == list(range(40))
     said = []
     assert verify.run(None, Pipeline(spool, settings), say=said.append) == 0, said
 
@@ -128,7 +129,7 @@ def test_the_disk_has_the_rows_before_the_ledger_and_the_ledger_before_the_marks
     assert len(read_seals(lake).seals) == len(marks(spool)) == 1
 
 
-def test_a_damaged_segment_stops_no_other_server(spark, ship, tmp_path):
+def test_a_damaged_segment_stops_no_other_server(ship, tmp_path):
     spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
     for node in ("one", "other"):
         paths = write_sample_spool(spool, sample_events(30, node=node), events_per_segment=10)
@@ -141,7 +142,7 @@ def test_a_damaged_segment_stops_no_other_server(spark, ship, tmp_path):
     said = ship(spool, settings, code=1)
     assert [line for line in said if line.startswith(f"{damaged} is set aside: ")]
     assert "1 segments were set aside, and are not in the lake" in said
-    counts = {row["node"]: row["count"] for row in events_of(spark, lake).groupBy("node").count().collect()}
+    counts = Counter(table_of(lake).column("node").to_pylist())
     assert counts == {"one": 30, "other": 20}
     assert paths[1].stem not in marks(spool), "retention must not delete it"
     said = []
