@@ -3,9 +3,16 @@
 import random
 from collections import Counter, defaultdict
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from klamm_spark.lake.appends import append
+from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.ranges import Ranges
+from klamm_spark.lake.rows import LakeRows, NodeBoot
+from klamm_spark.lake.tasks import Tasks
+from klamm_spark.lake.written import FILE, DataFile
 from klamm_spark.settings.spark import Pipeline
 from tests.audit_samples import line_of, sample_events, write_sample_spool
 from tests.spark.conftest import reseal, settings_of
@@ -24,9 +31,20 @@ def ranges_of(numbers):
     return {boot: Ranges((each, each) for each in found) for boot, found in numbers.items() if found}
 
 
-def test_numbers_are_those_of_sets(spark, seed):
-    from klamm_spark.lake.verify import NodeBoot, sequences
+def lake_of(folder, files):
+    """Return a lake with files that have rows of a node, a boot and a number each."""
+    lake, found = Lake(folder), []
+    lake.events.mkdir(parents=True)
+    for number, rows in enumerate(files):
+        path = lake.events / f"{number}.parquet"
+        there = [dict(zip(("node", "boot", "seq"), row, strict=True)) for row in rows]
+        pq.write_table(pa.Table.from_pylist(there, FILE), path)
+        found.append(DataFile(path.name, None, None, path.stat().st_size, "{}"))
+    append(lake, found, [])
+    return lake
 
+
+def test_numbers_are_those_of_sets(tmp_path, seed):
     choose = random.Random(seed)
     edges = [0, 63, 64, 65, 127, 128, -1, -64, -65, (1 << 63) - 1, -(1 << 63)]
     rows = [("n", "edges", seq) for seq in edges]
@@ -37,7 +55,7 @@ def test_numbers_are_those_of_sets(spark, seed):
         rows += [(choose.choice("nm"), boot, seq) for seq in some]
     choose.shuffle(rows)
     rows += [("n", "edges", None), (None, "edges", 1), ("n", None, 1)]
-    found = sequences(spark.createDataFrame(rows, "node string, boot string, seq long"))
+    found = LakeRows.read(lake_of(tmp_path, [rows[at::3] for at in range(3)]), Tasks())
     expected, several = defaultdict(set), defaultdict(set)
     for (node, boot, seq), count in Counter(rows).items():
         if None not in (node, boot, seq):
@@ -45,6 +63,18 @@ def test_numbers_are_those_of_sets(spark, seed):
             several[NodeBoot(node, boot)] |= {seq} if count > 1 else set()
     assert found.ranges == ranges_of(expected)
     assert found.doubled == ranges_of(several)
+
+
+@pytest.mark.parametrize("column", ["node", "bad_line"])
+def test_a_file_with_text_that_is_none_is_named(tmp_path, column):
+    lake = lake_of(tmp_path, [[("n", "b", 1)], [("n", "b", 2)]])
+    path = lake.events / "0.parquet"
+    rows = pq.ParquetFile(path).read()
+    no_text = pa.array([b"\xff"], pa.binary()).view(pa.string())
+    pq.write_table(rows.set_column(FILE.get_field_index(column), FILE.field(column), no_text), path)
+    found = LakeRows.read(lake, Tasks())
+    assert [problem.partition(" cannot be read: ")[0] for problem in found.problems] == [str(path)]
+    assert found.ranges == ranges_of({NodeBoot("n", "b"): {2}})
 
 
 @pytest.mark.parametrize("lies", [False, True])

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -21,6 +22,8 @@ CHANGED: Final = "changed"
 GAP_COLUMNS: Final = ("node", "boot", "kind", "action", "detail", "gap_boot", "gap_first_seq", "gap_last_seq")
 INTERRUPTED_COLUMNS: Final = ("node", "boot", "seq", "event_id", "api_name", "principal", "client_address", "resources")
 _ROWS_AT_ONCE: Final = 1 << 16
+_UNREADABLE: Final = (OSError, ValueError, ArithmeticError, pa.ArrowException, duckdb.Error)
+"""Who can write to a lake can put anything into a file."""
 _SEGMENT: Final = re.compile(r"([^/]+?)\.jsonl(\.\w+)?$")
 _KEPT: Final = ("event_id", "node", "boot", "seq", "time_us", "kind")
 
@@ -55,15 +58,18 @@ class Query(NamedTuple):
 def scan(file: TableFile) -> Scanned:
     """Look at all rows of a file."""
     try:
-        rows = _RowTable(file)
-    except (OSError, ValueError, pa.ArrowException) as error:
+        return _scanned(_RowTable(file))
+    except _UNREADABLE as error:
         return Scanned(f"{file.path} cannot be read: {' '.join(str(error).split())}")
+
+
+def _scanned(rows: _RowTable) -> Scanned:
     segments = rows.query(
         "SELECT segment, count(*), sha256(string_agg(DISTINCT digest, '' ORDER BY digest)) FROM rows GROUP BY segment"
     )
     islands = (
-        "SELECT node, boot, seq - dense_rank() OVER (PARTITION BY node, boot ORDER BY seq) AS island, seq FROM rows "
-        "WHERE seq IS NOT NULL AND node IS NOT NULL AND boot IS NOT NULL"
+        "SELECT node, boot, seq::HUGEINT - dense_rank() OVER (PARTITION BY node, boot ORDER BY seq) AS island, seq "
+        "FROM rows WHERE seq IS NOT NULL AND node IS NOT NULL AND boot IS NOT NULL"
     )
     seqs = rows.query(f"SELECT node, boot, min(seq), max(seq) FROM ({islands}) GROUP BY node, boot, island")
     numbered = sum(last - first + 1 for *_, first, last in seqs)
@@ -84,7 +90,7 @@ def ask(query: Query) -> list[tuple[Any, ...]]:
     """The answer of a file; none if it cannot be read: `scan` names it."""
     try:
         return _RowTable(query.file).query(query.sql)
-    except (OSError, ValueError, pa.ArrowException):
+    except _UNREADABLE:
         return []
 
 

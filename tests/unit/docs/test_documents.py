@@ -51,6 +51,7 @@ COMMANDS = {
     ". venv": "the same",
     "mkdir": "the same",
     "cd": "goes before other commands",
+    "export": "the same",
     "pytest": "runs tests",
     ".venv/bin/python -m pytest": "the same",
     "KLAMM_COMPILE=1": "scripts/test builds so",
