@@ -155,3 +155,17 @@ def test_forged_statistics_hide_no_event(sealed, signer, seed):
         forge_footer(sealed.lake.events / name)
     assert attack.content("rows") == (digests, counts)
     sealed.restore()
+
+
+@pytest.mark.parametrize("place", ["commit", "footer"])
+def test_forged_statistics_are_named(sealed, seed, place):
+    sealed.restore()
+    path = sealed.lake.events / random.Random(seed).choice(sorted(live_files(sealed.lake)))
+    if place == "commit":
+        change_commits(sealed.lake, path, forge_statistics)
+    else:
+        forge_footer(path)
+    code, said = said_of(sealed)
+    named = [line for line in said if line.startswith(f"broken chain: {path}: its {place} is wrong about ")]
+    assert (code, bool(named)) == (verify.EXIT_FOUND, True), said
+    sealed.restore()

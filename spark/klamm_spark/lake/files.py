@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,18 +10,29 @@ from klamm_spark.errors import LakeError
 from klamm_spark.storage.filesystems import path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
     from klamm_spark.lake.layout import Lake
 
 
-class TableFile(NamedTuple):
+class Committed(NamedTuple):
+    """What a commit says of the rows of a file: their number, and by column its bounds and its number of nulls."""
+
+    rows: int | None = None
+    lowest: Mapping[str, Any] = {}
+    highest: Mapping[str, Any] = {}
+    nulls: Mapping[str, int] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
     """A file of the table, and the hour that its rows are of; of the quarantine there is none."""
 
     path: str
     hour_us: int | None
+    committed: Committed = field(default=Committed(), compare=False)
 
 
 def files_of(lake: Lake, *, before_us: int | None = None) -> list[TableFile]:
@@ -35,8 +47,17 @@ def files_of(lake: Lake, *, before_us: int | None = None) -> list[TableFile]:
         date, hour = action["partition.date"], action["partition.hour"]
         days = None if date is None else pa.scalar(date, pa.date32()).cast(pa.int32()).as_py()
         hour_us = None if days is None or hour is None else (days * 24 + hour) * 3_600_000_000
-        found.append(TableFile(str(lake.events / action["path"]), hour_us))
+        found.append(TableFile(str(lake.events / action["path"]), hour_us, _committed(action)))
     return sorted(found, key=lambda file: file.path)
+
+
+def _committed(action: Mapping[str, Any]) -> Committed:
+    given = {name: value for name, value in action.items() if value is not None}
+    lowest, highest, nulls = (
+        {name.removeprefix(kind): value for name, value in given.items() if name.startswith(kind)}
+        for kind in ("min.", "max.", "null_count.")
+    )
+    return Committed(given.get("num_records"), lowest, highest, nulls)
 
 
 def hidden_by(lake: Lake) -> Iterator[str]:

@@ -36,7 +36,7 @@ class NodeBoot(NamedTuple):
 @dataclass(slots=True)
 class LakeRows:
     """The content of a lake's files: `segments` by file, `ranges` of the numbers of each boot, those that are there
-    more than once, events that report gaps, state changes without an outcome, and files that cannot be read."""
+    more than once, events that report gaps, state changes without an outcome, and what is wrong with files."""
 
     lake: Lake
     tasks: Tasks
@@ -58,8 +58,7 @@ class LakeRows:
         return found
 
     def _add(self, file: TableFile, scanned: Scanned) -> None:
-        if scanned.problem:
-            self.problems.append(scanned.problem)
+        self.problems += scanned.problems
         for stem, rows in scanned.segments.items():
             self.segments[stem][file] = rows
         several = defaultdict[NodeBoot, list[tuple[int, int]]](list)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import duckdb
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from klamm_spark.events.event import AUDIT_GAP, REQUEST
 from klamm_spark.lake.files import TableFile, source_of
+from klamm_spark.lake.statistics import Checked
 from klamm_spark.lake.written import FILE, TIME
 from klamm_spark.spool.event_lines import EVENT, WHOLE_LINES, EventLines, row_of, with_columns
 from klamm_spark.spool.layout import line_digest
@@ -22,7 +23,7 @@ CHANGED: Final = "changed"
 GAP_COLUMNS: Final = ("node", "boot", "kind", "action", "detail", "gap_boot", "gap_first_seq", "gap_last_seq")
 INTERRUPTED_COLUMNS: Final = ("node", "boot", "seq", "event_id", "api_name", "principal", "client_address", "resources")
 _ROWS_AT_ONCE: Final = 1 << 16
-_UNREADABLE: Final = (OSError, ValueError, ArithmeticError, pa.ArrowException, duckdb.Error)
+_UNREADABLE: Final = (OSError, ValueError, TypeError, ArithmeticError, pa.ArrowException, duckdb.Error)
 """Who can write to a lake can put anything into a file."""
 _SEGMENT: Final = re.compile(r"([^/]+?)\.jsonl(\.\w+)?$")
 _KEPT: Final = ("event_id", "node", "boot", "seq", "time_us", "kind")
@@ -36,10 +37,11 @@ class SegmentRows(NamedTuple):
 
 
 class Scanned(NamedTuple):
-    """The content of a file. `problem` is the reason why it cannot be read. `seqs` are ranges of numbers, `doubled`
-    those that it has more than once; `gaps` are `audit_gap` events, `interrupted` state changes without an outcome."""
+    """The content of a file. `problems`: it cannot be read, or its statistics are wrong. `seqs` are ranges of numbers,
+    `doubled` those that it has more than once; `gaps` are `audit_gap` events, `interrupted` state changes without an
+    outcome."""
 
-    problem: str = ""
+    problems: Sequence[str] = ()
     segments: Mapping[str, SegmentRows] = {}
     seqs: Sequence[tuple[str, str, int, int]] = ()
     doubled: Sequence[tuple[str, str, int]] = ()
@@ -60,7 +62,7 @@ def scan(file: TableFile) -> Scanned:
     try:
         return _scanned(_RowTable(file))
     except _UNREADABLE as error:
-        return Scanned(f"{file.path} cannot be read: {' '.join(str(error).split())}")
+        return Scanned([f"{file.path} cannot be read: {' '.join(str(error).split())}"])
 
 
 def _scanned(rows: _RowTable) -> Scanned:
@@ -77,6 +79,7 @@ def _scanned(rows: _RowTable) -> Scanned:
     if rows.query(f"SELECT count(*) FROM ({islands})")[0][0] > numbered:
         doubled = rows.query(f"SELECT node, boot, seq FROM ({islands}) GROUP BY ALL HAVING count(*) > 1")
     return Scanned(
+        problems=rows.problems,
         segments={stem: SegmentRows(count, sha256) for stem, count, sha256 in segments},
         seqs=seqs,
         doubled=doubled,
@@ -108,11 +111,15 @@ class _RowTable:
             "CREATE TABLE rows (segment VARCHAR, digest VARCHAR, event_id VARCHAR, node VARCHAR, boot VARCHAR, "
             "seq BIGINT, time_us BIGINT, kind VARCHAR, shipped_us BIGINT, is_bad BOOLEAN)"
         )
-        for batch in _batches(file):
-            table = self._rows(batch)
-            database.register("batch", table)
-            database.execute("INSERT INTO rows SELECT * FROM batch")
-            database.unregister("batch")
+        with pq.ParquetFile(source_of(file)) as parquet:
+            checked = Checked(parquet)
+            for batch in checked.batches(_ROWS_AT_ONCE):
+                table = self._rows(with_columns(pa.Table.from_batches([batch]), FILE))
+                database.register("batch", table)
+                database.execute("INSERT INTO rows SELECT * FROM batch")
+                database.unregister("batch")
+        checked.check_commit(file.committed)
+        self.problems = [f"{file.path}: {line}" for line in checked.problems]
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Ask the rows."""
@@ -155,12 +162,6 @@ class _RowTable:
             return pc.and_(pc.is_null(time_us), pc.is_null(time))
         hour = pc.and_(pc.greater_equal(time_us, self._hour_us), pc.less(time_us, self._hour_us + 3_600_000_000))
         return pc.fill_null(pc.and_(pc.equal(time_us, time), hour), False)
-
-
-def _batches(file: TableFile) -> Iterator[pa.Table]:
-    with pq.ParquetFile(source_of(file)) as parquet:
-        for batch in parquet.iter_batches(_ROWS_AT_ONCE):
-            yield with_columns(pa.Table.from_batches([batch]), FILE)
 
 
 def _segments(sources: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -1,0 +1,119 @@
+"""What the footers of files and the commits say of rows, so that a query can skip them, against what the rows are.
+
+Looked at are the smallest and largest values, the numbers of nulls and the numbers of rows, as PyArrow and deltalake
+read them; not page indices and Bloom filters, which `ship` does not write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from klamm_spark.lake.files import Committed
+
+_CUT_OFF: Final = timedelta(milliseconds=1)
+"""Commits may have times in whole milliseconds."""
+
+
+class Bounds(NamedTuple):
+    """The smallest and the largest value of a column, and the number of those that are not null."""
+
+    lowest: Any = None
+    highest: Any = None
+    values: int = 0
+
+    def __or__(self, other: Bounds) -> Bounds:
+        if not (self.values and other.values):
+            return self if self.values else other
+        lowest, highest = min(self.lowest, other.lowest), max(self.highest, other.highest)
+        return Bounds(lowest, highest, self.values + other.values)
+
+    def are_within(self, lowest: Any, highest: Any) -> bool:
+        """Return True if no value is outside; None is no limit."""
+        if not self.values:
+            return True
+        return (lowest is None or lowest <= self.lowest) and (highest is None or self.highest <= highest)
+
+
+class Checked:
+    """The rows of a file as they are read; `problems` says which statistics are not theirs."""
+
+    def __init__(self, parquet: pq.ParquetFile) -> None:
+        self.problems: list[str] = []
+        self._parquet = parquet
+        self._names = [path for field in parquet.schema_arrow for path in _paths(field)]
+        self._all = [Bounds() for _ in self._names]
+        self._rows = 0
+
+    def batches(self, rows_at_once: int) -> Iterator[pa.RecordBatch]:
+        """Read the file."""
+        for number in range(self._parquet.num_row_groups):
+            found = [Bounds() for _ in self._names]
+            for batch in self._parquet.iter_batches(rows_at_once, row_groups=[number]):
+                self._rows += len(batch)
+                leaves = (leaf for column in batch.columns for leaf in _leaves(column))
+                found = [one | _bounds(leaf) for one, leaf in zip(found, leaves, strict=True)]
+                yield batch
+            self._check_group(self._parquet.metadata.row_group(number), found)
+            self._all = [one | other for one, other in zip(self._all, found, strict=True)]
+        if self._parquet.metadata.num_rows != self._rows:
+            self._add("footer", "the number of rows")
+
+    def check_commit(self, commit: Committed) -> None:
+        """Hold all rows against the commit."""
+        if commit.rows not in (None, self._rows):
+            self._add("commit", "the number of rows")
+        for name, found in zip(self._names, self._all, strict=True):
+            highest = commit.highest.get(name)
+            if isinstance(highest, datetime):
+                highest += _CUT_OFF
+            nulls = self._rows - found.values
+            if not found.are_within(commit.lowest.get(name), highest) or commit.nulls.get(name, nulls) != nulls:
+                self._add("commit", name)
+
+    def _check_group(self, group: pq.RowGroupMetaData, all_found: Sequence[Bounds]) -> None:
+        for index, found in enumerate(all_found):
+            column = group.column(index)
+            said = column.statistics
+            if said is None:
+                continue
+            fits = not said.has_min_max or found.are_within(said.min, said.max)
+            if not fits or (said.has_null_count and said.null_count != column.num_values - found.values):
+                self._add("footer", self._names[index])
+
+    def _add(self, place: str, what: str) -> None:
+        line = f"its {place} is wrong about {what}, and a query may skip rows"
+        if line not in self.problems:
+            self.problems.append(line)
+
+
+def _bounds(leaf: pa.Array) -> Bounds:
+    found = pc.min_max(leaf).as_py()
+    return Bounds(found["min"], found["max"], len(leaf) - leaf.null_count)
+
+
+def _paths(field: pa.Field) -> Iterator[str]:
+    """The paths of the columns that a field has in a file, in their order."""
+    inner = [field.type.value_field] if pa.types.is_list(field.type) else []
+    if pa.types.is_struct(field.type):
+        inner = list(field.type)
+    for one in inner:
+        yield from (f"{field.name}.{path}" for path in _paths(one))
+    if not inner:
+        yield field.name
+
+
+def _leaves(column: pa.Array) -> Iterator[pa.Array]:
+    """The values of the columns that a field has in a file, in their order."""
+    if pa.types.is_list(column.type):
+        yield from _leaves(column.flatten())
+    elif pa.types.is_struct(column.type):
+        for inner in column.flatten():
+            yield from _leaves(inner)
+    else:
+        yield column
