@@ -10,7 +10,7 @@ import pytest
 from tests.peers.audit_load import Load, audit_settings, read_events
 from tests.peers.klamm_server import KlammServer
 from tests.spark.conftest import settings_of
-from tests.spark.sessions import events_of
+from tests.spark.sessions import table_of
 from tests.spark.test_driver_kills import Driver
 
 SERVER_KILLS = 5
@@ -18,7 +18,7 @@ SERVER_KILLS = 5
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("driver_kills", [1, pytest.param(10, marks=pytest.mark.slow)])
-def test_durable_events_reach_the_lake_once(spark, tmp_path, driver_kills, seed):
+def test_durable_events_reach_the_lake_once(tmp_path, driver_kills, seed):
     from klamm_spark.lake import verify
     from klamm_spark.lake.layout import Lake
     from klamm_spark.settings.spark import Pipeline
@@ -42,11 +42,11 @@ def test_durable_events_reach_the_lake_once(spark, tmp_path, driver_kills, seed)
                     driver.kill()
                 killed += 1
         server.stop()
-    Driver(spool, lake.root, max_files=1000).run_to_the_end()
+    Driver(spool, lake.root).run_to_the_end()
     streams = {folder.name: read_events(folder) for folder in spool.iterdir() if folder.is_dir()}
     written = sorted((event["boot"], event["seq"]) for events in streams.values() for event in events)
-    rows = events_of(spark, lake).select("boot", "seq").collect()
+    rows = table_of(lake).select(["boot", "seq"]).to_pylist()
     assert len({event["boot"] for event in streams["node-1"]}) == SERVER_KILLS + 1
-    assert sorted((row.boot, row.seq) for row in rows) == written
+    assert sorted((row["boot"], row["seq"]) for row in rows) == written
     said: list[str] = []
     assert verify.run(None, Pipeline(spool, settings_of(lake.root)), say=said.append) == 0, said
