@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Committed(NamedTuple):
-    """What a commit says of the rows of a file: their number, and by column its bounds and its number of nulls."""
+    """The statistics of a file in its commit: the number of rows, and by column its bounds and its number of nulls."""
 
     rows: int | None = None
     lowest: Mapping[str, Any] = {}
@@ -84,7 +84,7 @@ def read_columns(files: Sequence[TableFile], columns: Sequence[str]) -> Iterator
 
 
 def source_of(file: TableFile) -> Any:
-    """What PyArrow reads a file from. Raises OSError."""
+    """Open a file for PyArrow. Raises OSError."""
     import pyarrow as pa
 
     path = path_of(file.path)

@@ -1,4 +1,4 @@
-"""What the footers of files and the commits say of rows, so that a query can skip them, against what the rows are.
+"""A check of the statistics in footers of files and in commits, by which a query can skip rows, against the rows.
 
 Looked at are the smallest and largest values, the numbers of nulls and the numbers of rows, as PyArrow and deltalake
 read them; not page indices and Bloom filters, which `ship` does not write.
