@@ -1,4 +1,4 @@
-"""Fetch responses of every version, and what observers get of those that are streamed."""
+"""Fetch responses of every version, and the events of observers for streamed ones."""
 
 from klamm.forwarding import StreamedRecords
 from klamm.wire.messages.fetch import (

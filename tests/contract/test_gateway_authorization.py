@@ -305,7 +305,7 @@ def with_topics(kind):
 
 @pytest.mark.parametrize(("spec", "version"), list(every_version()))
 def test_no_response_shows_a_topic_that_may_not_be_described(spec, version):
-    """Of those that name topics which the request does not."""
+    """Responses with topics that are not in the request."""
     module = load(spec.api_key)
     request = vars(module)[f"{spec.name}Request"]()
     response = with_topics(vars(module)[f"{spec.name}Response"])

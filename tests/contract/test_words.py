@@ -35,6 +35,10 @@ BANNED = {
     "of its own accord": "say what causes it",
     "rubbish": "use garbage, invalid bytes",
     "anew": "use again, or say rewrite, recompress",
+    "that there is not": "use missing",
+    "as to": "use about, or a full clause",
+    "that which": "name the thing",
+    "of those that": "name the things: of the requests that",
 }
 _PHRASES = re.compile(
     rf"(?<![a-z])({'|'.join(phrase.replace(' ', '[ _]') for phrase in BANNED)})(?![a-z])", re.IGNORECASE

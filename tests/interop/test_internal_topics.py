@@ -115,7 +115,7 @@ def shown(server: Server, formatter: str) -> dict[str, Any]:
 
 
 def share_states(server: Server) -> dict[str, list[tuple[int, int] | None]]:
-    """Return the state and the deliveries of each record by share group; None of those that are done with."""
+    """Return the state and the deliveries of each record by share group; None for records that are done."""
     starts: dict[str, int] = {}
     states: dict[str, dict[int, tuple[int, int]]] = {}
     for key, value in formatted(server, "__share_group_state", SHARE_FORMATTER):

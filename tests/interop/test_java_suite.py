@@ -168,7 +168,7 @@ def run(arguments: Sequence[str], budget_s: float) -> str:
 
 
 def outcomes(report: Path) -> tuple[list[str], dict[str, str], Counter[str]]:
-    """The tests that passed, those that failed with why, and the reasons of those that were aborted, counted."""
+    """The tests that passed, those that failed with why, and the reasons of aborted tests, counted."""
     passed, failed, aborted = [], {}, Counter[str]()
     for case in ElementTree.parse(report).iter("testcase"):
         name = f"{case.attrib['classname']}#{case.attrib['name']}"

@@ -2,8 +2,8 @@
 
 `importlib.metadata` gives the same answer, but takes a fifth of klamm's start: it imports `email` and `zipfile`, and
 reads the metadata of every installed distribution. This module looks at `entry_points.txt`, which few distributions
-have, and reads the metadata only of those that declare the group. If the import system has additional finders, or
-archives on its path, it uses `importlib.metadata`.
+have, and reads the metadata only if the distribution declares the group. If the import system has additional finders,
+or archives on its path, it uses `importlib.metadata`.
 """
 
 from __future__ import annotations

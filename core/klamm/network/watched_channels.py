@@ -13,15 +13,16 @@ log = logging.getLogger("klamm.network")
 
 
 def nothing() -> None:
-    """`awake` of a selector without an inbox."""
+    """Do nothing: the `awake` callback of a selector without an inbox."""
 
 
 class WatchedChannels:
-    """`channels` are by descriptor; those in `buffered` have bytes inside their transport.
+    """The channels of a processor. `channels` maps descriptors to channels; `buffered` has the channels whose transport
+    holds bytes that were read but not yet decoded.
 
     Events are collected in `completed_receives`, `completed_sends` and `disconnected`, as in Kafka's class `Selector`.
-    Mutes are lazy: a channel's mask changes only when it matters. `awake` is called to note that the thread will look
-    at its inbox before it sleeps again.
+    A muted channel keeps its mask until its next event, because most mutes end before it. `awake` is called when the
+    thread will read its inbox before it waits again.
     """
 
     def __init__(self, poller: Poller, waker: Waker, awake: Callable[[], None]) -> None:
@@ -52,12 +53,12 @@ class WatchedChannels:
         elif interest:
             self._poller.register(descriptor, interest)
         elif before:
-            # An empty mask is not enough: the end of a connection that is watched without interest would end each poll.
+            # An empty mask is not enough: every poll would report the hang-up of a closed connection.
             self._poller.unregister(descriptor)
         self._others_watched[descriptor] = interest
 
     def forget_other(self, descriptor: int) -> None:
-        """Stop watching it."""
+        """Stop watching a descriptor that belongs to no channel."""
         self.others.pop(descriptor, None)
         if self._others_watched.pop(descriptor, 0):
             self._poller.unregister(descriptor)

@@ -19,7 +19,7 @@ from klamm.wire.struct_base import WireStruct
 Schedule: TypeAlias = Callable[[float, Callable[[], None]], object]
 SWITCH_INTERVAL_S: Final = 0.0001
 AT_ONCE: Final = {False: 1, True: 2}
-"""Number of large requests that run at the same time, of APIs that never wait and of those that may wait for a disk.
+"""Number of large requests that run at the same time, of APIs that never wait and of APIs that may wait for a disk.
 More of them would not be faster, because they share the interpreter.
 """
 _CALM_AFTER_MS: Final = 1000.0

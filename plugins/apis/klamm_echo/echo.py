@@ -1,4 +1,4 @@
-"""The whole of `echo`."""
+"""The handler set `echo`: a broker without topics."""
 
 from __future__ import annotations
 

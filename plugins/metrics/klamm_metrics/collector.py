@@ -1,4 +1,4 @@
-"""From klamm's registry to the families of the Prometheus client library."""
+"""`RegistryCollector`: converts the metrics of klamm's registry for the Prometheus client library."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _OTHER: Final = re.compile(r"[^a-z0-9]+")
 
 
 def prometheus_name(mbean: str, kind: str) -> str:
-    """Return the name of a metric; for a counter, without the `_total` of its samples. Raises ValueError for other
-    text.
+    """Return the Prometheus name of an MBean; for a counter, without the `_total` of its samples.
+
+    Raises ValueError if the text is no name of an MBean.
     """
     match = _MBEAN.fullmatch(mbean)
     if match is None:

@@ -12,7 +12,7 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Samples by name and labels; `time_s` is the time of a clock of which only differences are used."""
+    """Samples by name and labels; `time_s` is the time of any clock: only differences are used."""
 
     time_s: float
     samples: dict[str, dict[Labels, float]]
@@ -28,7 +28,7 @@ class Snapshot:
         return cls(time_s, samples)
 
     def rows(self, name: str) -> Iterator[tuple[dict[str, str], float]]:
-        """All samples of a name."""
+        """Yield the labels and values of all samples of a name."""
         for labels, value in self.samples.get(name, {}).items():
             yield dict(labels), value
 
@@ -63,7 +63,7 @@ class Difference:
         return sums
 
     def rate(self, name: str) -> float:
-        """`rates`, all in one."""
+        """Return the sum of `rates` over all labels."""
         return sum(self.rates(name).values())
 
     def means(self, histogram: str, by: str) -> dict[str, float]:

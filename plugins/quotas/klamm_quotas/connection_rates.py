@@ -1,4 +1,4 @@
-"""`ConnectionRates`: the rates of new connections of one server, in all and by source (KIP-612)."""
+"""`ConnectionRates`: the rates of new connections of one server: the total and the rate of each source (KIP-612)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RecentMean:
             self._windows = [*self._windows[-1:], (window, value, 1)]
 
     def measure(self, now_ms: int) -> float:
-        """The mean, now."""
+        """Return the present mean."""
         since = now_ms // _MEAN_WINDOW_MS - 1
         recent = [(total, count) for window, total, count in self._windows if window >= since]
         values = sum(count for _, count in recent)
@@ -75,7 +75,7 @@ class ConnectionRates:
         return self._limits.get(ip_address_of(host)) if self._limits else None
 
     def now_ms(self) -> int:
-        """The clock of all rates."""
+        """Return the time of the clock that all rates use."""
         return self._clock.monotonic_ns() // 1_000_000
 
     def configure(self, samples: int, window_ms: int) -> None:
@@ -86,7 +86,7 @@ class ConnectionRates:
             self._by_source.clear()
 
     def of(self, source: str, now_ms: int) -> Rate:
-        """The rate of a source; the caller holds the lock."""
+        """Return the rate of a source; the caller holds the lock."""
         found = self._by_source.pop(source, None)
         rate = found[0] if found is not None else Rate(self.samples, self.window_ms)
         self._by_source[source] = (rate, now_ms)

@@ -30,7 +30,7 @@ _CLIENT_FIRST: Final = re.compile(
     r"n,(?:a=(?P<authzid>(?:[^\x00=,]|=2C|=3D)+))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7E \t\r\n]+\x01)*)\x01"
 )
 _SIGNED: Final = ("bearer token",)
-"""The key of all sessions that rest on a signed token."""
+"""Identifies, for `recheck`, the sessions that were opened with a signed token."""
 _AUTH: Final = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_.A-Za-z0-9]+)", re.ASCII)
 
 
@@ -96,7 +96,7 @@ class OAuthBearerMechanism(SaslMechanism):
 
 
 class OAuthBearerServer(SaslServer):
-    r"""One exchange: a token; or a token, the error description, and the client's \x01 that ends it."""
+    r"""One exchange: a valid token ends it; after an invalid one the client gets the error and ends it with \x01."""
 
     def __init__(self, mechanism: OAuthBearerMechanism) -> None:
         self._mechanism = mechanism

@@ -10,7 +10,7 @@ from klamm_faults.partition_errors import APIS as PARTITION_ERROR_APIS
 
 
 class FaultKind(enum.Enum):
-    """The effect of a fault on a request. `_after`: its handler has run, so the request has taken effect."""
+    """The effect of a fault on a request. A kind with `_after` fires once the handler has executed the request."""
 
     ERROR = "error"
     ERROR_AFTER = "error_after"

@@ -77,8 +77,8 @@ class Forgotten:
 
 
 class KnownForgotten(NamedTuple):
-    """The forgotten events by segment, the faults of the table, the number of records and, of those that count, the
-    number that each key has signed.
+    """The forgotten events by segment, the faults of the table, the number of records, and how many of the records that
+    count each key has signed.
     """
 
     segments: dict[str, Forgotten]

@@ -3,7 +3,7 @@
 The views, the same in both:
 
 - `events`: the fields of `klamm_spark.events.event`, and `requests`: how many requests a row represents.
-- `resources`: `event_id`, `position` and the fields of each resource but its attributes.
+- `resources`: `event_id`, `position` and the fields of each resource except its attributes.
 - `attributes`: `event_id`, `position` of the resource, and the fields of each attribute.
 - `earlier`: as `events`, of the period before.
 

@@ -1,4 +1,4 @@
-"""A system that has no thread to give: what needs one is done later, and a stop waits for none that there is not."""
+"""A system that starts no more threads: work is done later, and a stop waits for no missing thread."""
 
 import threading
 

@@ -20,7 +20,7 @@ from klamm.wire.api_keys import ApiKey
 
 @dataclass(frozen=True, slots=True)
 class CLASSSettings:
-    prefix: str = setting("", doc="What the names of new topics begin with.")
+    prefix: str = setting("", doc="Prefix that the names of new topics must have.")
 
 
 class CLASS(RequestFilter):
@@ -79,7 +79,7 @@ from klamm.wire.messages import metadata
 
 @dataclass(frozen=True, slots=True)
 class CLASSSettings:
-    cluster_id: str = setting("PART", doc="What clients get as the id of the cluster.")
+    cluster_id: str = setting("PART", doc="Cluster id in the response to Metadata.")
 
 
 class CLASS(ApiSet):

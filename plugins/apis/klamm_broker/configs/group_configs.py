@@ -55,11 +55,11 @@ class StreamsGroupConfigs:
         return self._number(group_id, STREAMS_SESSION_TIMEOUT)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """Time between two heartbeats of a member."""
+        """Return the time between two heartbeats of a member."""
         return self._number(group_id, STREAMS_HEARTBEAT_INTERVAL)
 
     def num_standby_replicas(self, group_id: str) -> int:
-        """Standby copies of the state of each task."""
+        """Return the number of standby copies of each task's state."""
         return self._number(group_id, STREAMS_NUM_STANDBY_REPLICAS)
 
     def initial_rebalance_delay_ms(self, group_id: str) -> int:
@@ -67,7 +67,7 @@ class StreamsGroupConfigs:
         return self._number(group_id, STREAMS_INITIAL_REBALANCE_DELAY)
 
     def assignment_interval_ms(self, group_id: str) -> int:
-        """Shortest time between two assignments."""
+        """Return the minimum time between two assignments."""
         return self._number(group_id, STREAMS_ASSIGNMENT_INTERVAL)
 
     def rack_aware_assignment_tags(self, group_id: str) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ log = logging.getLogger("klamm.broker.configs")
 
 
 class BrokerSynonyms(Protocol):
-    """Every source of a broker config's value, the effective one first."""
+    """Returns every source of a broker config's value, the effective one first."""
 
     def __call__(self, name: str, /) -> Collection[Synonym]: ...
 
@@ -95,9 +95,9 @@ class GroupConfigs:
         self.streams = StreamsGroupConfigs(self._number, self._value)
         """Configs of streams groups."""
         self.max_share_sessions = settings.group_share_max_share_sessions
-        """Most share sessions of the broker."""
+        """Maximum number of share sessions of the broker."""
         self.max_share_session_partitions = settings.fetch_session_max_partitions
-        """Most partitions of all of them."""
+        """Maximum number of partitions in all share sessions together."""
 
     def load(self) -> None:
         """Read the configs back. Raises StoreError."""
@@ -120,7 +120,7 @@ class GroupConfigs:
         return self._number(group_id, CONSUMER_SESSION_TIMEOUT)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
-        """Time between two heartbeats of a member of a consumer group."""
+        """Return the time between two heartbeats of a member of a consumer group."""
         return self._number(group_id, CONSUMER_HEARTBEAT_INTERVAL)
 
     def share_session_timeout_ms(self, group_id: str) -> int:
@@ -128,7 +128,7 @@ class GroupConfigs:
         return self._number(group_id, SHARE_SESSION_TIMEOUT)
 
     def share_heartbeat_interval_ms(self, group_id: str) -> int:
-        """Time between two heartbeats of a member of a share group."""
+        """Return the time between two heartbeats of a member of a share group."""
         return self._number(group_id, SHARE_HEARTBEAT_INTERVAL)
 
     def share_record_lock_duration_ms(self, group_id: str) -> int:
@@ -140,7 +140,7 @@ class GroupConfigs:
         return self._number(group_id, SHARE_DELIVERY_COUNT_LIMIT)
 
     def share_partition_max_record_locks(self, group_id: str) -> int:
-        """Most records in flight in a partition of a share group."""
+        """Return the maximum number of records in flight in a partition of a share group."""
         return self._number(group_id, SHARE_MAX_RECORD_LOCKS)
 
     def share_auto_offset_reset(self, group_id: str) -> str:

@@ -1,6 +1,6 @@
-"""Requests to the group coordinator and its results, free of wire versions.
+"""Requests to the group coordinator and its results, the same for all versions of the messages.
 
-The handlers translate between these and the versions of the messages. Bytes are owned copies, never views of a frame.
+The handlers convert messages into requests, and results into messages. Bytes are owned copies, never views of a frame.
 They are named tuples, because a module of dataclasses takes four times as long to import.
 """
 
@@ -25,7 +25,7 @@ class JoinRequest(NamedTuple):
 
     `member_id`                    empty for a member that has none yet.
     `requires_known_member_id`     answer a first join with MEMBER_ID_REQUIRED (KIP-394, JoinGroup v4).
-    `owner`                        the principal towards whose share a new group and a new member count.
+    `owner`                        the principal; a new group and a new member count towards its share.
     `supports_skipping_assignment` understands `skip_assignment` (KIP-814, JoinGroup v9).
     """
 
@@ -87,7 +87,7 @@ class SyncResult(NamedTuple):
 
 
 class LeavingMember(NamedTuple):
-    """A member to be removed: by member id, or by instance id alone (an administrator's way)."""
+    """A member to be removed; administrators may name it by its instance id alone."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -151,7 +151,7 @@ class ConsumerHeartbeat(NamedTuple):
 
     None, or -1 for `rebalance_timeout_ms`, means unchanged. `owned` are the partitions that the member owns.
     `may_describe` returns True if the principal may describe a topic; a regular expression matches no other topics.
-    `owner` is the principal towards whose share a new group and a new member count.
+    `owner` is the principal; a new group and a new member count towards its share.
     """
 
     group_id: str

@@ -2,8 +2,8 @@
 
 Follows `KafkaApis.handleAlterReplicaLogDirsRequest` and `ReplicaManager.alterReplicaLogDirs`.
 
-- A topic whose name leaves no room for the name of a replica that moves: INVALID_TOPIC_EXCEPTION.
-- The directory in which the replica already is: nothing to do, no error. Another directory: LOG_DIR_NOT_FOUND.
+- A topic name so long that the directory of a moving replica could not be named: INVALID_TOPIC_EXCEPTION.
+- The directory of the replica: no error, because there is nothing to do. Another directory: LOG_DIR_NOT_FOUND.
 - No such partition: UNKNOWN_TOPIC_OR_PARTITION.
 
 Authorization: ALTER on the cluster.
@@ -29,15 +29,14 @@ if TYPE_CHECKING:
     from klamm_broker.services import BrokerServices
 
 _MAX_DIRECTORY_NAME_LENGTH = 255
-_MOVING_SUFFIX_LENGTH = (
-    len(".") + 32 + len("-future")
-)  # the 32 digits of a UUID, with which Kafka names a moving replica
+# Kafka appends the 32 digits of a UUID and "-future" to the directory name of a moving replica.
+_MOVING_SUFFIX_LENGTH = len(".") + 32 + len("-future")
 
 
 def move_replicas(
     broker: BrokerServices, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
-    """Answer for each replica if it is in the requested directory. Raises KafkaError."""
+    """Return, for each replica, an error unless it is in the requested directory. Raises KafkaError."""
     require_cluster(context, AclOperation.ALTER)
     codes: dict[str, dict[int, ErrorCode]] = {}
     for directory in request.dirs:

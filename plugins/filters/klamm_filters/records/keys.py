@@ -1,4 +1,4 @@
-"""Key encryption keys, and the data keys that they wrap: `KeyRing`."""
+"""`KeyRing`: key encryption keys, and the data keys that they encrypt (wrap)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DATA_KEY_BYTES: Final = 32
 _KEY_SIZES: Final = (16, 24, 32)
 _MAX_ID_BYTES: Final = 255
 _HEAD_BYTES: Final = 3
-"""Of a header before the id of its key: version, algorithm, length of the id."""
+"""Bytes of a header before the key id: version, algorithm, length of the id."""
 _WRAPPED_BYTES: Final = NONCE_BYTES + _DATA_KEY_BYTES + TAG_BYTES
 _WRAPS: Final = b"klamm data key"
 _KEPT_DATA_KEYS: Final = 1000
@@ -80,7 +80,7 @@ def _key_bytes(key_id: str, key: object) -> bytes:
 
 
 def read_keys(path: Path) -> Keys:
-    """The keys in a file. Raises OSError, ValueError."""
+    """Return the keys in a file. Raises OSError, ValueError."""
     # Most servers have no such file.
     import tomli
 

@@ -62,7 +62,7 @@ class ConsumerCoordinator(EpochCoordinator[ConsumerGroup, ConsumerHeartbeat, Epo
 
     @property
     def rebalances(self) -> int:
-        """Group epochs that were started, over all groups."""
+        """Return the number of group epochs that were started in all groups together."""
         return self._assignment.rebalances
 
     def start(self, group: ConsumerGroup) -> None:
@@ -138,7 +138,7 @@ class ConsumerCoordinator(EpochCoordinator[ConsumerGroup, ConsumerHeartbeat, Epo
             check_regex(request.regex)
         updated = _updated(before, request)
         group.put_within(updated, self._settings.group_max_bytes)
-        # Its classic session and requests are over.
+        # It left the classic protocol: end its classic session and requests.
         if before.classic is not None:
             self._fencing.cancel_all(group, updated.member_id)
         self._fencing.keep_alive(group, updated)
@@ -160,7 +160,7 @@ class ConsumerCoordinator(EpochCoordinator[ConsumerGroup, ConsumerHeartbeat, Epo
         )
 
     def _member(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> ConsumerMember:
-        """The member that sends the heartbeat, new if it joins. Raises KafkaError."""
+        """Return the member that sends the heartbeat, a new one if it joins. Raises KafkaError."""
         member_id = request.member_id
         if request.epoch != JOIN_EPOCH:
             member = group.member(member_id, request.instance_id)
@@ -200,7 +200,7 @@ class ConsumerCoordinator(EpochCoordinator[ConsumerGroup, ConsumerHeartbeat, Epo
     # Describe
 
     def describe(self, group_id: str) -> DescribedEpochGroup[ConsumerMember, Partitions]:
-        """The group for an administrator. Raises KafkaError(GROUP_ID_NOT_FOUND)."""
+        """Return the description of a group. Raises KafkaError(GROUP_ID_NOT_FOUND)."""
         group = self.get(group_id)
         with group:
             assignor = group.preferred_assignor or self._settings.group_consumer_assignors[0]

@@ -1,4 +1,4 @@
-"""Share groups in the store, and back: a row for the group and one for each member."""
+"""Store and load share groups: one row for the group and one for each member."""
 
 from __future__ import annotations
 
