@@ -133,6 +133,13 @@ def test_clean_reopening_reads_the_snapshot_alone(open_log: OpenLog) -> None:
     assert playbook.log.active_producers()[0].last_sequence == 2
 
 
+def test_snapshot_remembers_a_batch_at_offset_zero(open_log: OpenLog) -> None:
+    playbook = open_log()
+    send(playbook, 0)
+    playbook.reopen()
+    assert send(playbook, 0).duplicate
+
+
 def test_damaged_snapshot_is_replaced_by_a_replay(open_log: OpenLog) -> None:
     playbook = open_log()
     send(playbook, 0, 3)

@@ -15,6 +15,8 @@ from klamm.wire.batch_headers import check_count
 from klamm.wire.compression import Codec, compress
 from klamm.wire.records import HEADER_BYTES, Record, batch_checksum, decode_records, encode_batch, read_header
 from klamm_broker.log import record_check, record_walk
+from klamm_broker.log.config import LogConfig
+from klamm_broker.log.produce_validation import is_costly_to_prepare
 from klamm_broker.log.record_check import UnpacksToMoreError, check_records
 from tests.unit.log.playbook import START_MS, LogPlaybook, produced
 
@@ -197,3 +199,9 @@ def test_a_log_takes_none_of_them(open_log: OpenLog) -> None:
     trusted = with_body(produced(b"x" * 50), b"?" * 50)
     playbook.log.append(trusted, now_ms=START_MS)
     assert playbook.log.end_offset == 1
+
+
+@pytest.mark.parametrize(("compression_type", "is_costly"), [("producer", False), ("gzip", False), ("zstd", True)])
+def test_only_a_batch_with_another_codec_is_decompressed_to_prepare_it(compression_type: str, is_costly: bool) -> None:
+    header = read_header(encode_batch([Record(timestamp_ms=START_MS, value=b"x")], codec=Codec.GZIP))
+    assert is_costly_to_prepare(header, LogConfig({"compression.type": compression_type}), START_MS) is is_costly
