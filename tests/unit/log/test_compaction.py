@@ -34,6 +34,18 @@ def kept(playbook: LogPlaybook) -> list[tuple[int, bytes | None, bytes | None]]:
     return [(record.offset, record.key, record.value) for record in playbook.records()]
 
 
+def test_empty_batch_of_a_forgotten_producer_is_removed(open_log: OpenLog) -> None:
+    playbook = open_log(cleanup_policy="compact")
+    Producer(playbook, 7).send(b"a", attributes=0)
+    playbook.append_keyed((b"a", b"2"), (b"b", b"1"))
+    playbook.log.roll(START_MS)
+    playbook.log.with_producers(lambda producers: producers.remove_expired(START_MS + DAY_MS, 1000))
+
+    clean(playbook)
+
+    assert kept(playbook) == [(1, b"a", b"2"), (2, b"b", b"1")]
+
+
 def test_last_record_of_each_key_stays(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact")
     playbook.append_keyed((b"a", b"1"), (b"b", b"1"), (b"a", b"2"))

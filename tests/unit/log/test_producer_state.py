@@ -140,6 +140,13 @@ def test_snapshot_remembers_a_batch_at_offset_zero(open_log: OpenLog) -> None:
     assert send(playbook, 0).duplicate
 
 
+def test_a_repeat_is_not_flushed_before_it_is_due(open_log: OpenLog) -> None:
+    playbook = open_log(flush_messages=2)
+    send(playbook, 0)
+    assert send(playbook, 0).duplicate
+    assert playbook.log.recovery_point == 0
+
+
 def test_damaged_snapshot_is_replaced_by_a_replay(open_log: OpenLog) -> None:
     playbook = open_log()
     send(playbook, 0, 3)

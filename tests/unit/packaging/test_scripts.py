@@ -35,6 +35,24 @@ def test_a_change_runs_the_tests_near_it(check, changed, expected):
     assert expected not in check.tests_near(set())
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "core/klamm/wire/messages/heartbeat.py",
+        "plugins/apis/klamm_broker/handlers/k999_new.py",
+        "plugins/apis/klamm_broker/handlers/served_apis.py",
+    ],
+)
+def test_a_changed_api_runs_the_tests_that_a_new_one_meets(check, changed):
+    assert check.tests_near({changed}) >= {*check.API_TESTS}
+
+
+def test_the_tests_of_apis_exist(check):
+    for test in check.API_TESTS:
+        file, _, name = test.partition("::")
+        assert f"def {name or 'test_'}" in (ROOT / file).read_text(encoding="utf-8"), test
+
+
 def test_documents_alone_run_the_tests_of_documents(check):
     assert check.tests_near({"README.md", "gone.py"}) == {*check.ALWAYS}
 
