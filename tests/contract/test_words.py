@@ -38,7 +38,6 @@ BANNED = {
     "that there is not": "use missing",
     "as to": "use about, or a full clause",
     "that which": "name the thing",
-    "of those that": "name the things: of the requests that",
 }
 _PHRASES = re.compile(
     rf"(?<![a-z])({'|'.join(phrase.replace(' ', '[ _]') for phrase in BANNED)})(?![a-z])", re.IGNORECASE
