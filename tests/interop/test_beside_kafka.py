@@ -29,7 +29,7 @@ from tests.interop.beside_kafka.consumer_steps import TOPIC as EPOCHS_TOPIC
 from tests.interop.beside_kafka.data_cases import NOW_MS, batch, produce
 from tests.interop.beside_kafka.letter_steps import LetterSteps
 from tests.interop.beside_kafka.share_steps import TOPIC, ShareSteps
-from tests.interop.beside_kafka.streams_steps import OTHER, StreamsSteps
+from tests.interop.beside_kafka.streams_steps import OTHER, UNCONFIGURED, StreamsSteps
 from tests.interop.beside_kafka.streams_steps import PARTITIONS as STREAMED_PARTITIONS
 from tests.interop.beside_kafka.streams_steps import TOPIC as STREAMED
 from tests.interop.beside_kafka.transaction_steps import Steps, settled
@@ -41,7 +41,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.slow, pytest.mark.interop, pytest.mark.timeout(1800)]
 Cases: TypeAlias = Callable[[], Iterator[Case]]
 ALL: list[Cases] = [data_cases.all_cases, admin_cases.all_cases]
-DIFFERING = [case for cases in ALL for case in cases() if case.differs]
+DIFFERING = [*(case for cases in ALL for case in cases() if case.differs), UNCONFIGURED]
 DEVIATIONS = Path(__file__).resolve().parents[2] / "docs" / "deviations.md"
 SETTINGS = {
     "offsets.topic.num.partitions": "3",

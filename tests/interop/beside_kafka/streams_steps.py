@@ -29,6 +29,7 @@ from klamm.wire.messages.streams_group_topology_description_update import (
     StreamsGroupTopologyDescriptionUpdateRequest,
     TopologyDescription,
 )
+from tests.interop.beside_kafka.comparison import Case
 
 Step = tuple[str, Any]
 GROUP, TOPIC, OTHER = "streamers", "streamed", "streamed-too"
@@ -52,6 +53,23 @@ def plain(value: Any) -> Any:
         return [plain(each) for each in value]
     slots = [slot for slot in getattr(type(value), "__slots__", ()) if slot not in _NOT_COMPARED]
     return {slot: plain(getattr(value, slot)) for slot in slots} if slots else value
+
+
+UNCONFIGURED = Case(
+    "StreamsGroupHeartbeat: an endpoint, and no topics",
+    lambda version, ids: StreamsGroupHeartbeatRequest(
+        "endpoints",
+        "m",
+        0,
+        0,
+        **JOIN,
+        **NOTHING,
+        process_id="p",
+        topology=reads("no-such-topic"),
+        user_endpoint=RequestEndpoint("h", 80),
+    ),
+    differs="A member with an endpoint",
+)
 
 
 class StreamsSteps:
@@ -101,6 +119,9 @@ class StreamsSteps:
 
     def run(self) -> Iterator[Step]:
         """All steps, in their order."""
+        # Kafka's coordinator sees new topics a moment later.
+        topics = {"group": "watchers", "process_id": "w", "topology": reads(TOPIC, OTHER), **JOIN, **NOTHING}
+        self._until("w", lambda answer: answer.error_code == 0 and not answer.status, epoch=0, **topics)
         yield from self._members()
         yield from self._offsets()
         yield from self._refused()
