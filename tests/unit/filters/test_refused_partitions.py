@@ -38,7 +38,7 @@ def answered(refused: RefusedPartitions, context: RequestContext) -> list[int]:
 
 
 def test_requests_with_one_correlation_id_keep_their_refusals() -> None:
-    listener, refused = MemoryListener(), RefusedPartitions()
+    listener, refused = MemoryListener(), RefusedPartitions(lambda _context, _message: None)
     connection = listener.connection()
     requests = [produce(index) for index in range(3)]
     contexts = [listener.request(each, 9, connection) for each in requests]
@@ -51,7 +51,7 @@ def test_requests_with_one_correlation_id_keep_their_refusals() -> None:
 
 
 def test_refusals_go_with_a_request_that_is_never_answered() -> None:
-    listener, refused = MemoryListener(), RefusedPartitions()
+    listener, refused = MemoryListener(), RefusedPartitions(lambda _context, _message: None)
     request = produce(0)
     take_out(refused, request, listener.request(request, 9))
     gc.collect()

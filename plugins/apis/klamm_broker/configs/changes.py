@@ -47,35 +47,34 @@ class Resource(NamedTuple):
     name: str
 
 
-class Outcome(NamedTuple):
-    """The result of a resource's changes."""
-
-    resource: Resource
-    error_code: int = ErrorCode.NONE
-    error_message: str | None = None
-
-
 T = TypeVar("T")
+R = TypeVar("R")
 
 _OPERATIONS = frozenset(int(operation) for operation in Operation)
 
 
 def for_each_resource(
-    context: RequestContext, requests: Sequence[tuple[Resource, T]], change: Callable[[Resource, T], None]
-) -> list[Outcome]:
-    """Change each resource that the client may alter; a failure does not affect the others."""
+    context: RequestContext,
+    requests: Sequence[tuple[Resource, T]],
+    change: Callable[[Resource, T], None],
+    result: Callable[[int, str | None, int, str], R],
+) -> list[R]:
+    """Change each resource that the client may alter; a failure does not affect the others.
+
+    Returns what `result` makes of each error code, error message, and type and name of a resource.
+    """
     times = Counter(resource for resource, _ in requests)
-    outcomes = []
+    results = []
     for resource, wanted in {resource: (resource, wanted) for resource, wanted in requests}.values():
         try:
             if times[resource] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the resource is named more than once")
             _require(context, resource)
             change(resource, wanted)
-            outcomes.append(Outcome(resource))
+            results.append(result(ErrorCode.NONE, None, *resource))
         except KafkaError as error:
-            outcomes.append(Outcome(resource, error.error_code, error.message))
-    return outcomes
+            results.append(result(error.error_code, error.message, *resource))
+    return results
 
 
 def _require(context: RequestContext, resource: Resource) -> None:

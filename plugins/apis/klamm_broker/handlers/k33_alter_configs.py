@@ -34,19 +34,13 @@ def replace_configs(
     broker: BrokerServices, request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse:
     """Replace configs, or only validate the request."""
-    outcomes = for_each_resource(
+    responses = for_each_resource(
         context,
         [
             (Resource(each.resource_type, each.resource_name), [(config.name, config.value) for config in each.configs])
             for each in request.resources
         ],
         lambda resource, wanted: replace(broker, context, resource, wanted, request.validate_only),
+        AlterConfigsResourceResponse,
     )
-    return AlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                outcome.error_code, outcome.error_message, outcome.resource.kind, outcome.resource.name
-            )
-            for outcome in outcomes
-        ]
-    )
+    return AlterConfigsResponse(responses=responses)

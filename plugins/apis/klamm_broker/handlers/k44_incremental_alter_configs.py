@@ -36,7 +36,7 @@ def alter_some_configs(
     broker: BrokerServices, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     """Change configs, or only validate the request."""
-    outcomes = for_each_resource(
+    responses = for_each_resource(
         context,
         [
             (
@@ -46,12 +46,6 @@ def alter_some_configs(
             for each in request.resources
         ],
         lambda resource, changes: alter(broker, context, resource, changes, request.validate_only),
+        AlterConfigsResourceResponse,
     )
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                outcome.error_code, outcome.error_message, outcome.resource.kind, outcome.resource.name
-            )
-            for outcome in outcomes
-        ]
-    )
+    return IncrementalAlterConfigsResponse(responses=responses)

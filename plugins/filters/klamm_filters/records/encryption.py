@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import Any, Final
 
 from klamm import ErrorCode, KafkaError, ListenerContext, RequestContext, RequestFilter
@@ -37,8 +38,8 @@ class RecordEncryption(RequestFilter):
         self._names = TopicNames()
         self._is_wanted = first_match((settings.topics,))
         self._plain_passes = settings.plain_values == "pass"
-        self._refused = RefusedPartitions()
         self._refusals = Refusals("record_encryption")
+        self._refused = RefusedPartitions(self._refusals.note)
         self._ring: KeyRing | None = None
         self._host: ListenerContext | None = None
         self._records: RecordAccess | None = None
@@ -77,21 +78,14 @@ class RecordEncryption(RequestFilter):
     def on_request(self, message: Any, context: RequestContext) -> Any:
         if context.api_key != ApiKey.PRODUCE:
             return message
-
-        def check(topic: Any, partition: Any) -> Refusal | None:
-            refusal = self._encrypt(topic, partition, context)
-            if refusal is not None:
-                self._refusals.note(context, refusal.message)
-            return refusal
-
-        return self._refused.take_out(message, context, check)
+        return self._refused.take_out(message, context, partial(self._encrypt, context))
 
     def _parts(self) -> tuple[RecordAccess, KeyRing]:
         assert self._records is not None
         assert self._ring is not None
         return self._records, self._ring
 
-    def _encrypt(self, topic: Any, partition: Any, context: RequestContext) -> Refusal | None:
+    def _encrypt(self, context: RequestContext, topic: Any, partition: Any) -> Refusal | None:
         access, ring = self._parts()
         try:
             name = self._names.known(topic.name, topic.topic_id, context)

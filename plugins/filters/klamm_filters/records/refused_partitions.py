@@ -31,9 +31,13 @@ Check = Callable[[Any, Any], "Refusal | None"]
 
 
 class RefusedPartitions:
-    """One for each filter. As in Kafka, a refused partition does not prevent others from being written."""
+    """One for each filter. As in Kafka, a refused partition does not prevent others from being written.
 
-    def __init__(self) -> None:
+    `note` is called for each refused partition, with its message.
+    """
+
+    def __init__(self, note: Callable[[RequestContext, str], None]) -> None:
+        self._note = note
         self._refused: WeakKeyDictionary[RequestContext, list[TopicProduceResponse]] = WeakKeyDictionary()
 
     def __len__(self) -> int:
@@ -48,6 +52,8 @@ class RefusedPartitions:
         for topic in request.topic_data:
             refusals = [(one, refusal) for one in topic.partition_data if (refusal := check(topic, one)) is not None]
             if refusals:
+                for _, refusal in refusals:
+                    self._note(context, refusal.message)
                 out = {id(one) for one, _ in refusals}
                 topic.partition_data = [one for one in topic.partition_data if id(one) not in out]
                 answers = [_response(one.index, refusal) for one, refusal in refusals]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from functools import partial
 from typing import Any, Final
 
 from klamm import ErrorCode, KafkaError, ListenerContext, RequestContext, RequestFilter
@@ -71,8 +72,8 @@ class RecordValidation(RequestFilter):
         super().__init__(settings)
         self._names = TopicNames()
         self._rules = _Rules(RecordValidationSettings())
-        self._refused = RefusedPartitions()
         self._refusals = Refusals("record_validation")
+        self._refused = RefusedPartitions(self._refusals.note)
         self._records: RecordAccess | None = None
 
     def open(self, listener: ListenerContext) -> None:
@@ -103,14 +104,7 @@ class RecordValidation(RequestFilter):
     def on_request(self, message: Any, context: RequestContext) -> Any:
         if context.api_key != ApiKey.PRODUCE:
             return message
-
-        def check(topic: Any, partition: Any) -> Refusal | None:
-            refusal = self._check(topic, partition, context)
-            if refusal is not None:
-                self._refusals.note(context, refusal.message)
-            return refusal
-
-        return self._refused.take_out(message, context, check)
+        return self._refused.take_out(message, context, partial(self._check, context))
 
     def on_response(self, response: Any, context: RequestContext) -> Any:
         if context.api_key == ApiKey.PRODUCE:
@@ -118,7 +112,7 @@ class RecordValidation(RequestFilter):
         self._names.learn(response)
         return response
 
-    def _check(self, topic: Any, partition: Any, context: RequestContext) -> Refusal | None:
+    def _check(self, context: RequestContext, topic: Any, partition: Any) -> Refusal | None:
         try:
             rule = self._rules.find(self._names, topic, context)
             if rule is None:
