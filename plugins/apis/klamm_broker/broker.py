@@ -187,7 +187,9 @@ class Broker(ApiSet):
         self.topics.load(server.data_dir, TopicAccounts(self.limits[TOPICS]))
         self.auto_creation = AutoTopicCreation(self.topics, settings)
         shared = server.services.shared
-        broker_metrics.register(self.topics, self.logs.producers, self._views, server.services.metrics)
+        broker_metrics.register(
+            self.topics, self.logs.producers, self.logs.flusher.times, self._views, server.services.metrics
+        )
         self._open_groups(server)
         self.telemetry = open_telemetry(server, self.store, self.settings.telemetry_max_bytes)
         self.producer_ids = ProducerIds(self.store, self.logs.producers.highest_id + 1)

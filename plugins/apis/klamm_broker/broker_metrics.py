@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from klamm.metrics import MetricsRegistry
+from klamm.metrics import Histogram, MetricsRegistry
 
 if TYPE_CHECKING:
     from klamm_broker.fetch.sessions import FetchSessionCache
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 MAX_REPORTED_PARTITIONS: Final = 1000
 MAX_REPORTED_TOPICS: Final = 1000
 _TRAFFIC: Final = "kafka.server:type=BrokerTopicMetrics,name="
+# Bounds from 2^4 to 2^25 microseconds, as those of requests.
+_SYNC_BITS: Final = range(4, 26)
 _LOG: Final = "kafka.log:type=Log,name="
 _FETCH_SESSIONS: Final = "kafka.server:type=FetchSessionCache,name="
 _REPLICAS: Final = "kafka.server:type=ReplicaManager,name="
@@ -60,7 +62,11 @@ _TRAFFIC_METRICS: Final[dict[str, tuple[str, Callable[[TopicTraffic], int]]]] = 
 
 
 def register(
-    topics: TopicRegistry, producers: ProducerTotal, nodes: Mapping[int, BrokerServices], registry: MetricsRegistry
+    topics: TopicRegistry,
+    producers: ProducerTotal,
+    sync_times: Histogram,
+    nodes: Mapping[int, BrokerServices],
+    registry: MetricsRegistry,
 ) -> None:
     """Register the broker's metrics. Those of fetch sessions are of all nodes together.
 
@@ -88,6 +94,12 @@ def register(
 
     for name, (doc, read_traffic) in _TRAFFIC_METRICS.items():
         registry.register(_TRAFFIC + name, "counter", doc, of_topics(read_traffic))
+    registry.register(
+        "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs",
+        "histogram",
+        "Milliseconds of each sync of a log: at rolls, and for producers to topics with flush.messages.",
+        lambda: [({}, sync_times.snapshot(0.001, _SYNC_BITS))],
+    )
     _register_fetch_sessions(nodes, registry)
     _register_producers(producers, registry)
     registry.gauge(_REPLICAS + "PartitionCount", "Partitions.", lambda: topics.partition_count)

@@ -26,4 +26,5 @@ def klamm_commands() -> Iterator[Provider]:
     yield Provider(
         "connections", "klamm_metrics.connections:main", summary="what each connection of a running server does now"
     )
+    yield Provider("explain", "klamm_metrics.explain:main", summary="the stage that limits a running server now")
     yield Provider("metrics", "klamm_metrics.files:main", summary="print the Grafana dashboard or the alert rules")

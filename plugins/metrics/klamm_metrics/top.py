@@ -107,12 +107,22 @@ def _summary(seen: Difference, url: str) -> Text:
             for outcome in ("refused", "delayed", "paused")
         ),
     ]
+    lines.append(
+        "   ".join(
+            f"{words} {short_number(seen.rate(name))}/s"
+            for words, name in (
+                ("failed logins", "kafka_server_socket_server_metrics_failed_authentication_total"),
+                ("idle closes", "klamm_listener_idleconnectionsclosed_total"),
+                ("memory evictions", "klamm_memorypool_evictions_total"),
+            )
+        )
+    )
     memory = [f"resident {short_bytes(resident)}"] if resident is not None else []
     if of_workers is not None:
         ready, count = now.value("klamm_workers_ready") or 0, now.value("klamm_workers_count") or 0
         memory.append(f"of workers {short_bytes(of_workers)}   workers {short_number(ready)} of {short_number(count)}")
     if pool_used is not None and pool_free is not None and pool_free < _NO_LIMIT:
-        depleted = _mean(now, "kafka_server_socket_server_metrics_memorypoolavgdepleted_percent") or 0.0
+        depleted = _depleted(seen)
         memory.append(f"pool {short_bytes(pool_used)} of {short_bytes(pool_used + pool_free)}, depleted {depleted:.0%}")
     if memory:
         lines.append("memory " + "   ".join(memory))
@@ -125,15 +135,13 @@ def _processors(seen: Difference) -> Table:
     connections = _by_processor(now, "kafka_server_socket_server_metrics_connection_count", "networkProcessor")
     responses = _by_processor(now, "kafka_network_requestchannel_responsequeuesize", "processor")
     ages = _by_processor(now, "klamm_processor_turnagems", "networkProcessor")
-    for (listener, processor), idle in sorted(
-        _by_processor(now, "kafka_network_processor_idle_percent", "networkProcessor").items()
-    ):
+    for (listener, processor), busy in sorted(_busy(seen).items()):
         key = (listener, processor)
         table.add_row(
             listener,
             processor,
-            f"{1 - idle:.0%}",
-            _bar(1 - idle),
+            f"{busy:.0%}",
+            _bar(busy),
             short_number(connections.get(key, 0)),
             short_number(responses.get(key, 0)),
             f"{short_number(ages.get(key, 0))} ms ago",
@@ -141,11 +149,38 @@ def _processors(seen: Difference) -> Table:
     return table
 
 
+def _busy(seen: Difference) -> dict[tuple[str, str], float]:
+    """Return the busy share of each processor over the interval.
+
+    For the first sample, and for several workers, whose counters are sums, over the server's own window.
+    """
+    rates = seen.rates("klamm_processor_busyseconds_total", "listener", "networkProcessor")
+    if rates and seen.now.value("klamm_workers_count") is None:
+        return {(listener, number): min(1.0, rate) for (listener, number), rate in rates.items()}
+    idle = _by_processor(seen.now, "kafka_network_processor_idle_percent", "networkProcessor")
+    return {key: 1 - share for key, share in idle.items()}
+
+
+def _handlers_busy(seen: Difference) -> float:
+    rates = seen.rates("klamm_requesthandlerpool_busyseconds_total")
+    if rates:
+        handlers = max(1.0, seen.now.value("klamm_requesthandlerpool_size") or 1.0)
+        return min(1.0, sum(rates.values()) / handlers)
+    idle = _mean(seen.now, "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent")
+    return 1 - idle if idle is not None else 0.0
+
+
+def _depleted(seen: Difference) -> float:
+    rates = seen.rates("kafka_server_socket_server_metrics_memorypooldepletedtime_total")
+    if rates:
+        return min(1.0, sum(rates.values()) / 1e9 / max(1.0, seen.now.value("klamm_workers_count") or 1.0))
+    return _mean(seen.now, "kafka_server_socket_server_metrics_memorypoolavgdepleted_percent") or 0.0
+
+
 def _lanes(seen: Difference) -> Table:
     table = _table("Request handlers", "lane", "waiting", "handlers", "busy", "", "queue full")
     now = seen.now
-    idle = _mean(now, "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent")
-    busy = 1 - idle if idle is not None else 0.0
+    busy = _handlers_busy(seen)
     handlers = short_number(now.value("klamm_requesthandlerpool_size") or 0)
     full = f"{short_number(seen.rate('klamm_requestchannel_queuefull_total'))}/s"
     sizes: dict[str, float] = {}
@@ -158,13 +193,20 @@ def _lanes(seen: Difference) -> Table:
 
 
 def _accept_queues(seen: Difference) -> Table:
-    """Show the system's queues of new connections, and how often they were full: on the whole host."""
-    table = _table("Queues of new connections", "listener", "waiting", "at most", "queue full, of this host")
+    """Show the system's queues of new connections, how often they were full on the whole host, and how long acceptors
+    waited.
+    """
+    columns = ("listener", "waiting", "at most", "accept blocked", "queue full, of this host")
+    table = _table("Queues of new connections", *columns)
+    workers = max(1.0, seen.now.value("klamm_workers_count") or 1.0)
+    blocked = seen.rates("klamm_acceptor_blockedseconds_total", "listener")
     overflows = "klamm_acceptor_listenoverflows_total"
     full = f"{short_number(seen.rate(overflows))}/s, {short_number(seen.now.value(overflows) or 0)} in all"
     limits = _by_listener(seen.now, "klamm_acceptor_acceptqueuelimit")
     for number, (listener, size) in enumerate(_by_listener(seen.now, "klamm_acceptor_acceptqueuesize").items()):
-        table.add_row(listener, short_number(size), short_number(limits.get(listener, 0)), full if number == 0 else "")
+        share = min(1.0, blocked.get((listener.rpartition("/")[2],), 0.0) / workers)
+        most = short_number(limits.get(listener, 0))
+        table.add_row(listener, short_number(size), most, f"{share:.0%}", full if number == 0 else "")
     return table
 
 
@@ -190,17 +232,34 @@ def _apis(seen: Difference) -> Table:
 
 
 def _clients(seen: Difference) -> Table:
-    table = _table(
-        "Clients with most requests", "client id", "principal", "host", "listener", "requests/s", "in", "out"
+    columns = (
+        "client id",
+        "principal",
+        "host",
+        "listener",
+        "processor time",
+        "handler time",
+        "requests/s",
+        "in",
+        "out",
     )
+    table = _table("Clients that use the most time", *columns)
     labels = ("client_id", "principal", "host", "listener")
     requests = seen.rates("klamm_client_requests_total", *labels)
+    processor = seen.rates("klamm_client_processorseconds_total", *labels)
+    handler = seen.rates("klamm_client_handlerseconds_total", *labels)
     received = seen.rates("klamm_client_receivedbytes_total", *labels)
     sent = seen.rates("klamm_client_sentbytes_total", *labels)
-    for key, rate in sorted(requests.items(), key=lambda one: -one[1])[:_ROWS]:
+
+    def used(key: tuple[str, ...]) -> tuple[float, float]:
+        return processor.get(key, 0.0) + handler.get(key, 0.0), requests[key]
+
+    for key in sorted(requests, key=used, reverse=True)[:_ROWS]:
         table.add_row(
             *map(plain, key),
-            short_number(rate),
+            f"{processor.get(key, 0.0):.1%}",
+            f"{handler.get(key, 0.0):.1%}",
+            short_number(requests[key]),
             f"{short_bytes(received.get(key, 0.0))}/s",
             f"{short_bytes(sent.get(key, 0.0))}/s",
         )
@@ -252,6 +311,9 @@ def _table(title: str, *columns: str) -> Table:
             "waiting",
             "at most",
             "connections",
+            "accept blocked",
+            "processor time",
+            "handler time",
         )
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     return table

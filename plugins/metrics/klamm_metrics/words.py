@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 
+def printable(text: str) -> str:
+    """Return a name that a client chose, so that it does not move the cursor."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
 def plain(text: str) -> str:
     """Return a name that a client chose, so that it neither moves the cursor nor is interpreted as markup."""
-    return "".join(character if character.isprintable() else "?" for character in text).replace("[", "\\[")
+    return printable(text).replace("[", "\\[")
 
 
 def short_number(value: float) -> str:

@@ -27,8 +27,39 @@ def test_queues_of_new_connections_are_shown_and_how_many_found_them_full():
     before = Snapshot.parse(METRICS.format(size=0, overflows=100), 10.0)
     now = Snapshot.parse(METRICS.format(size=700, overflows=130), 12.0)
     lines = printed(Difference(now, before))
-    assert ["default", "700", "1,024", "15/s,", "130", "in", "all"] in lines
-    assert ["inner", "0", "50"] in lines
+    assert ["default", "700", "1,024", "0%", "15/s,", "130", "in", "all"] in lines
+    assert ["inner", "0", "50", "0%"] in lines
+
+
+SECONDS = """\
+kafka_network_processor_idle_percent{{listener="default",networkProcessor="0"}} 0.79
+klamm_processor_busyseconds_total{{listener="default",networkProcessor="0"}} {busy}
+klamm_requesthandlerpool_busyseconds_total {handlers}
+klamm_requesthandlerpool_size 4
+klamm_requestchannel_lanesize{{lane="all"}} 3
+klamm_acceptor_acceptqueuesize{{listener="default"}} 0
+klamm_acceptor_acceptqueuelimit{{listener="default"}} 100
+klamm_acceptor_blockedseconds_total{{listener="default"}} {blocked}
+klamm_memorypool_evictions_total {evictions}
+klamm_listener_idleconnectionsclosed_total{{listener="default"}} {evictions}
+kafka_server_socket_server_metrics_failed_authentication_total{{listener="default"}} {evictions}
+klamm_client_requests_total{{client_id="light",principal="User:a",host="h",listener="default"}} {many}
+klamm_client_requests_total{{client_id="heavy",principal="User:a",host="h",listener="default"}} {busy}
+klamm_client_processorseconds_total{{client_id="heavy",principal="User:a",host="h",listener="default"}} {busy}
+klamm_client_processorseconds_total{{client_id="light",principal="User:a",host="h",listener="default"}} 0
+"""
+
+
+def test_shares_are_of_the_interval_and_the_client_that_uses_most_is_first():
+    before = Snapshot.parse(SECONDS.format(busy=0, handlers=0, blocked=0, evictions=0, many=0), 10.0)
+    now = Snapshot.parse(SECONDS.format(busy=2, handlers=4, blocked=1, evictions=8, many=9000), 12.0)
+    lines = printed(Difference(now, before))
+    assert any(line[:3] == ["default", "0", "100%"] for line in lines), "not 21 %, as over the server's window"
+    assert any(line[:4] == ["all", "3", "4", "50%"] for line in lines)
+    assert any(line[:4] == ["default", "0", "100", "50%"] for line in lines)
+    assert ["failed", "logins", "4/s", "idle", "closes", "4/s", "memory", "evictions", "4/s"] in lines
+    clients = [line[0] for line in lines if line[:1] in (["heavy"], ["light"])]
+    assert clients == ["heavy", "light"]
 
 
 def test_a_system_without_them_has_an_empty_table():

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from klamm import ErrorCode, KafkaError
+from klamm.metrics import Histogram
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,10 +36,11 @@ class Flushable(Protocol):
 
 class LogFlusher:
     """A queue of logs and the thread that syncs them; without `start`, `run_pending` does it. Any thread may add a
-    log.
+    log. `times` has the microseconds of each sync.
     """
 
     def __init__(self) -> None:
+        self.times = Histogram()
         self._wanted: dict[Flushable, tuple[int, list[Flushed]]] = {}
         # Protects the queued logs, and `_closing`.
         self._changed = threading.Condition()
@@ -88,6 +91,7 @@ class LogFlusher:
 
     def _flush(self, target: Flushable, offset: int, waiting: list[Flushed]) -> None:
         error: KafkaError | None = None
+        started_ns = time.monotonic_ns()
         try:
             target.flush_to(offset)
         except KafkaError as caught:
@@ -98,6 +102,7 @@ class LogFlusher:
             # Without an answer these requests would wait for ever, and so would all later ones.
             log.exception("%s: the sync failed unexpectedly", target.directory)
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(unexpected))
+        self.times.add((time.monotonic_ns() - started_ns) // 1000)
         for on_flushed in waiting:
             try:
                 on_flushed(error)

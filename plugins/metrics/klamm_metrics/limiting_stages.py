@@ -1,0 +1,306 @@
+"""Rules that find what limits a server, over two samples of its metrics and connections, without sockets and clocks.
+
+Each rule looks at one stage, in the order of a request. It returns what it finds with a `weight` from 0 to 1: about the
+share of time, of a queue or of connections that the stage takes. Findings are ordered by weight.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from klamm_metrics.connections import Row, unanswered_line
+from klamm_metrics.snapshot import Difference
+from klamm_metrics.words import short_bytes
+
+_BLOCKED: Final = 0.2
+_FULL: Final = 0.5
+_SETUP: Final = 0.4
+_HOT: Final = 0.8
+_ONE_CLIENT: Final = 0.5
+_DEPLETED: Final = 0.1
+_WAITING_HANDSHAKES: Final = 5
+_SLOW_READER_MS: Final = 1000
+# Of busy threads: the other processes of the machine take some of it.
+_COMPUTES: Final = 0.3
+_SECOND_THREAD: Final = 1.5
+# A handler or filter that takes so long is slow itself; many quick requests are those of a client.
+_LONG_MS: Final = 5.0
+_OF_THE_LOG: Final = ("Produce", "Fetch")
+_NS: Final = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A stage that limits; `text` has the numbers, `look_at` the settings and clients."""
+
+    stage: str
+    weight: float
+    text: str
+    look_at: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Two samples of the metrics, and the second look at the connections, with rates."""
+
+    seen: Difference
+    connections: list[Row]
+    unanswered: list[Row]
+
+    def shares(self, counter: str, *labels: str) -> dict[tuple[str, ...], float]:
+        """Return the share of time that each thread spent, from a counter of seconds; of workers, their mean."""
+        workers = max(1.0, self.seen.now.value("klamm_workers_ready") or 1.0)
+        return {key: min(1.0, rate / workers) for key, rate in self.seen.rates(counter, *labels).items()}
+
+    def processors(self, counter: str = "klamm_processor_busyseconds_total") -> dict[tuple[str, ...], float]:
+        """Return the busy share of each processor, by listener and number."""
+        return self.shares(counter, "listener", "networkProcessor")
+
+    def handlers_busy(self) -> float:
+        """Return the busy share of the request handlers."""
+        handlers = max(1.0, self.seen.now.value("klamm_requesthandlerpool_size") or 1.0)
+        return min(1.0, self.seen.rate("klamm_requesthandlerpool_busyseconds_total") / handlers)
+
+    def computing(self) -> float:
+        """Return the number of processors of the machine that the server uses."""
+        rates = self.seen.rate("process_cpu_seconds_total"), self.seen.rate("klamm_workers_cpuseconds_total")
+        return sum(rates)
+
+    def busy_threads(self) -> float:
+        """Return the number of threads that do not wait for work: processors and handlers."""
+        return self.seen.rate("klamm_processor_busyseconds_total") + self.seen.rate(
+            "klamm_requesthandlerpool_busyseconds_total"
+        )
+
+    def slowest_api(self) -> tuple[str, float, float]:
+        """Return the API whose handlers and filters took the most time, that time as a share, and its mean in ms."""
+        group = "kafka_network_requestmetrics_localtimems"
+        totals = {api: rate / 1000 for (api,), rate in self.seen.rates(f"{group}_sum", "request").items()}
+        api = max(totals, key=lambda one: totals[one], default="")
+        return api, totals.get(api, 0.0), self.seen.means(group, "request").get(api, 0.0)
+
+
+Rule: TypeAlias = Callable[[Samples], "Iterable[Finding]"]
+
+
+def findings(seen: Difference, looked: Row) -> list[Finding]:
+    """Return what limits the server, the worst first; empty if nothing does."""
+    samples = Samples(seen, looked["connections"], looked["unanswered"])
+    found = [finding for rule in RULES for finding in rule(samples)]
+    return sorted(found, key=lambda one: -one.weight)
+
+
+def client_of(row: Row) -> str:
+    """Return the words that name the client of a connection."""
+    return f"client {row['client_id'] or '(no id)'} of {row['principal']} at {row['client_address'].rpartition(':')[0]}"
+
+
+def most(rows: Iterable[Row], value: str) -> list[tuple[str, float]]:
+    """Return the clients and their sums of a value, the largest first."""
+    sums: Counter[str] = Counter()
+    for row in rows:
+        sums[client_of(row)] += row[value]
+    return [(client, amount) for client, amount in sums.most_common(3) if amount > 0]
+
+
+def accept_blocked(samples: Samples) -> Iterable[Finding]:
+    """Find acceptors that wait."""
+    # A connection that waits is counted once, perhaps long ago.
+    reasons = [labels for labels, count in samples.seen.now.rows("klamm_acceptor_connectionspaused_total") if count]
+    for (listener,), share in samples.shares("klamm_acceptor_blockedseconds_total", "listener").items():
+        if share < _BLOCKED:
+            continue
+        why = [f"the gate's reason {one.get('reason')}" for one in reasons if one.get("listener") == listener]
+        if samples.seen.rate("klamm_acceptor_descriptorpauses_total"):
+            why.append("no free file descriptor: raise the limit of open files (ulimit -n, LimitNOFILE)")
+        why = why or [f"gates and max_incoming of [listeners.{listener}]"]
+        yield Finding(
+            "accept", share, f"the acceptor of listener {listener} waits for {share:.0%} of the time", (*why,)
+        )
+
+
+def backlog(samples: Samples) -> Iterable[Finding]:
+    """Find queues of new connections that the system has, and that are full."""
+    limits = samples.seen.now
+    sizes = {labels.get("listener", ""): size for labels, size in limits.rows("klamm_acceptor_acceptqueuesize")}
+    mosts = {labels.get("listener", ""): size for labels, size in limits.rows("klamm_acceptor_acceptqueuelimit")}
+    overflows = samples.seen.rate("klamm_acceptor_listenoverflows_total")
+    for listener, size in sizes.items():
+        share = size / max(1.0, mosts.get(listener, 1.0))
+        if share >= _FULL:
+            text = f"{size:,.0f} of {mosts[listener]:,.0f} connections wait to be accepted by listener {listener}"
+            if overflows:
+                text += f"; {overflows:,.0f}/s found a full queue on this host"
+            look_at = (
+                f"backlog of [listeners.{listener}] and net.core.somaxconn",
+                "the stage below that keeps accepting",
+            )
+            # Above what keeps the thread that accepts: the connections are what clients notice.
+            yield Finding("accept", min(1.0, 0.95 * share), text, look_at)
+
+
+def handshakes(samples: Samples) -> Iterable[Finding]:
+    """Find processors, or threads of handshakes, that are kept by new connections."""
+    setting_up = [row for row in samples.connections if row["waits_for"] == "set-up"]
+    who = Counter(row["client_address"].rpartition(":")[0] for row in setting_up).most_common(1)
+    look_at = (
+        *(f"address {host}: {count} connections in set-up" for host, count in who),
+        "gates creation_rate and handshake_limit, handshake_threads",
+    )
+    created = samples.seen.rate("klamm_acceptor_connectionsaccepted_total")
+    waiting = samples.seen.now.value("klamm_listener_waitinghandshakes") or 0.0
+    shares = samples.processors("klamm_processor_setupseconds_total")
+    worst = max(shares, key=lambda one: shares[one], default=None)
+    if worst is not None and shares[worst] >= _SETUP:
+        text = (
+            f"processor {worst[1]} of listener {worst[0]} spends {shares[worst]:.0%} of the time on {created:,.0f} new"
+        )
+        yield Finding("handshake", min(1.0, shares[worst] + 0.3), f"{text} connections/s", look_at)
+    elif waiting >= _WAITING_HANDSHAKES:
+        text = f"{waiting:,.0f} handshakes wait for a thread; {created:,.0f} new connections/s"
+        yield Finding("handshake", 0.97, text, look_at)
+
+
+def processors(samples: Samples) -> Iterable[Finding]:
+    """Find processors that are busy all the time, or kept by one turn."""
+    for row in samples.unanswered:
+        yield Finding("processor", 1.0, unanswered_line(row), ("a handler, filter or other part computes there",))
+    setup = samples.processors("klamm_processor_setupseconds_total")
+    for (listener, number), share in samples.processors().items():
+        if share < _HOT or setup.get((listener, number), 0.0) >= _SETUP:
+            continue
+        rows = [row for row in samples.connections if (row["listener"], str(row["processor"])) == (listener, number)]
+        text = f"processor {number} of listener {listener} is busy for {share:.0%} of the time"
+        clients = most(rows, "processor_share")
+        look_at = [f"{client}: {used:.0%} of the thread" for client, used in clients]
+        if clients and clients[0][1] >= _ONE_CLIENT * share:
+            text += ", most of it for one client"
+        look_at.append(f"processors and assigner of [listeners.{listener}], [server] workers")
+        yield Finding("processor", 0.9 * share, text, tuple(look_at))
+
+
+def request_queue(samples: Samples) -> Iterable[Finding]:
+    """Find a request queue that is full."""
+    now = samples.seen.now
+    size = now.value("kafka_network_requestchannel_requestqueuesize") or 0.0
+    held = now.value("klamm_processor_waitingrequests") or 0.0
+    capacity = now.value("klamm_requestchannel_queuecapacity") or 0.0
+    if not capacity or (size + held) / capacity < _HOT:
+        return
+    oldest_ms = now.value("klamm_requestchannel_oldestrequestagems") or 0.0
+    text = (
+        f"{size:,.0f} of {capacity:,.0f} requests are in the queue and {held:,.0f} wait outside; the oldest for "
+        f"{oldest_ms:,.0f} ms; handlers are busy for {samples.handlers_busy():.0%} of the time"
+    )
+    waiting = Counter(client_of(row) for row in samples.connections if row["waits_for"] == "queue").most_common(2)
+    look_at = [f"{client}: {count} requests wait" for client, count in waiting]
+    look_at += [f"{client}: {used:.0%} of a handler" for client, used in most(samples.connections, "handler_share")]
+    yield Finding("queue", 1.0, text, (*look_at, "io_threads, queued_max_requests and request_scheduler of [server]"))
+
+
+def handlers(samples: Samples) -> Iterable[Finding]:
+    """Find request handlers that are all busy."""
+    share = samples.handlers_busy()
+    if share >= _HOT:
+        running = Counter(row["api"] for row in samples.connections if row["waits_for"] == "handler").most_common(2)
+        look_at = [f"{count} requests {api} run" for api, count in running]
+        look_at += [f"{client}: {used:.0%} of a handler" for client, used in most(samples.connections, "handler_share")]
+        text = f"all request handlers are busy for {share:.0%} of the time"
+        yield Finding("handler", 0.9 * share, text, (*look_at, "io_threads of [server]"))
+
+
+def interpreter(samples: Samples) -> Iterable[Finding]:
+    """Find threads that wait for the interpreter, because another one computes."""
+    busy, computing = samples.busy_threads(), samples.computing()
+    per_worker = computing / max(1.0, samples.seen.now.value("klamm_workers_ready") or 1.0)
+    if per_worker >= _HOT and busy >= _SECOND_THREAD * computing:
+        api, _, mean_ms = samples.slowest_api()
+        text = (
+            f"{busy:.1f} threads are busy, and {computing:.1f} processors of the machine are used: threads wait for "
+            "the interpreter"
+        )
+        look_at = (f"{api}: handlers and filters take {mean_ms:,.1f} ms a request", "[server] workers")
+        yield Finding("interpreter", 0.93, text, look_at)
+
+
+def parts(samples: Samples) -> Iterable[Finding]:
+    """Find an API whose handlers and filters compute, or wait, for most of the time."""
+    api, share, mean_ms = samples.slowest_api()
+    busy, computing = samples.busy_threads(), samples.computing()
+    if busy < _HOT or share < _FULL * busy or mean_ms < _LONG_MS:
+        return
+    text = f"handlers and filters of {api} take {mean_ms:,.1f} ms a request, {share:.1f} threads in all"
+    computes = computing >= _COMPUTES * busy
+    if not computes and api in _OF_THE_LOG:
+        yield Finding("disk", 0.95, f"{text}; they wait and do not compute", ("the disk of data_dir",))
+        return
+    why = "they compute" if computes else "they wait, or other programs have the processors of the machine"
+    look_at = (f"the plugins and the handler set that see {api}", "dispatch of the listener, [server] workers")
+    yield Finding("handler", 0.92, f"{text}; {why}", look_at)
+
+
+def disk(samples: Samples) -> Iterable[Finding]:
+    """Find syncs that requests wait for."""
+    sync = "kafka_log_logflushstats_logflushrateandtimems"
+    share = min(1.0, samples.seen.rate(f"{sync}_sum") / 1000)
+    if share >= _FULL:
+        mean_ms = samples.seen.means(sync, "").get("", 0.0)
+        text = f"the disk syncs for {share:.0%} of the time, {mean_ms:,.1f} ms each"
+        yield Finding("disk", share, text, ("the disk of data_dir", "flush.messages of topics"))
+
+
+def pool(samples: Samples) -> Iterable[Finding]:
+    """Find a memory pool that is used up."""
+    depleted = samples.seen.rate("kafka_server_socket_server_metrics_memorypooldepletedtime_total") / _NS
+    if depleted >= _DEPLETED:
+        waiting = samples.seen.now.value("klamm_memorypool_waitingrequests") or 0.0
+        used = samples.seen.now.value("kafka_network_socketserver_memorypoolused") or 0.0
+        text = f"the memory pool is depleted for {depleted:.0%} of the time; {waiting:,.0f} requests wait for memory"
+        look_at = [f"{client} holds {short_bytes(size)}" for client, size in most(samples.connections, "held_bytes")]
+        look_at.append(f"queued_max_request_bytes of [server]; {short_bytes(used)} are used")
+        yield Finding("pool", min(1.0, depleted + 0.5), text, tuple(look_at))
+
+
+def send(samples: Samples) -> Iterable[Finding]:
+    """Find clients that do not read their answers."""
+    slow = [row for row in samples.connections if row["waits_for"] == "client reads"]
+    slow = [row for row in slow if row["in_flight_ms"] >= _SLOW_READER_MS or row["quiet_ms"] >= _SLOW_READER_MS]
+    if slow:
+        unsent = sum(row["unsent_bytes"] for row in slow)
+        text = f"{len(slow)} connections do not read their answers; {short_bytes(unsent)} are unsent"
+        clients = [f"{client}: {short_bytes(size)} unsent" for client, size in most(slow, "unsent_bytes")]
+        yield Finding("send", 0.6, text, (*clients, "the clients and the network to them"))
+
+
+def quota(samples: Samples) -> Iterable[Finding]:
+    """Find clients that are throttled."""
+    rates = samples.seen.rates("klamm_clientquota_throttledrequests_total", "quota")
+    throttled = [row for row in samples.connections if row["waits_for"] == "throttle"]
+    if throttled or any(rates.values()):
+        used = samples.seen.now.rows("klamm_clientquota_utilization")
+        quotas = {name for (name,), rate in rates.items() if rate}
+        quotas |= {labels.get("quota", "") for labels, value in used if value >= 1}
+        text = f"{len(throttled)} of {len(samples.connections)} connections are throttled"
+        clients = Counter(map(client_of, throttled)).most_common(3)
+        look_at = [f"{client}: {count} connections" for client, count in clients]
+        weight = 0.5 + 0.4 * len(throttled) / max(1, len(samples.connections))
+        yield Finding("quota", weight, text, (*look_at, *(f"quota {name}" for name in sorted(quotas))))
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    accept_blocked,
+    backlog,
+    handshakes,
+    processors,
+    request_queue,
+    handlers,
+    interpreter,
+    parts,
+    disk,
+    pool,
+    send,
+    quota,
+)
