@@ -34,6 +34,8 @@ LANGUAGES = {"py": "python", "go": "go", "java": "java", "json": "json", "ipynb"
 SHIM = "https://unpkg.com/iframe-worker/shim"
 """What Zensical's pages load where they are files; the site has it."""
 ALTERNATE = '<link rel="alternate" type="text/markdown" href="{}"></head>'
+CELL = re.compile(r"<td.*?</td>", re.DOTALL)
+NAME = re.compile(r"(?<=<code>)[^<]+(?=</code>)")
 UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
 """Code of the repository would bury the pages."""
 
@@ -64,15 +66,20 @@ def build(site: Path) -> None:
         if done.returncode:
             raise RuntimeError(done.stdout)
         for page in (work / "site").rglob("*.html"):
-            shim = os.path.relpath(work / "site" / "site" / "iframe-worker.js", page.parent)
-            markdown = "README.md" if page.stem == "index" else f"{page.stem}.md"
-            text = page.read_text(encoding="utf-8").replace(SHIM, shim)
-            page.write_text(text.replace("</head>", ALTERNATE.format(markdown), 1), encoding="utf-8")
+            page.write_text(finished(page, work / "site"), encoding="utf-8")
         for place, text in pages.items():
             (work / "site" / place).write_text(text, encoding="utf-8")
         (work / "site" / "llms.txt").write_text(llms_text(pages), encoding="utf-8")
         shutil.rmtree(site, ignore_errors=True)
         shutil.copytree(work / "site", site)
+
+
+def finished(page: Path, site: Path) -> str:
+    """Return a page of Zensical's that names its Markdown, loads nothing from elsewhere, and breaks names in tables."""
+    shim = os.path.relpath(site / "site" / "iframe-worker.js", page.parent)
+    markdown = "README.md" if page.stem == "index" else f"{page.stem}.md"
+    text = page.read_text(encoding="utf-8").replace(SHIM, shim).replace("</head>", ALTERNATE.format(markdown), 1)
+    return CELL.sub(lambda cell: NAME.sub(lambda name: re.sub(r"(?<=[._/])(?=\w)", "<wbr>", name[0]), cell[0]), text)
 
 
 def gather(folder: Path) -> dict[str, str]:

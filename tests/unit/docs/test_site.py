@@ -130,3 +130,9 @@ def test_blocks_of_several_languages_become_tabs(site):
     page = (site / "start.html").read_text(encoding="utf-8")
     assert re.findall(r"<label for=\"?__tabbed_1_\d\"?>(\w+)</label>", page) == ["Python", "Java", "Node", "Go"]
     assert "tabbed" not in (site / "start.md").read_text(encoding="utf-8")
+
+
+def test_long_names_in_tables_have_places_to_break(site):
+    assert "<code>num.<wbr>io.<wbr>threads</code>" in (site / "migrate-server-properties.html").read_text(
+        encoding="utf-8"
+    )
