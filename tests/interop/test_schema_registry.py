@@ -59,6 +59,16 @@ def test_avro(server, registry):
     assert (found.version, json.loads(found.schema.schema_str)) == (1, ORDER)
 
 
+def test_json_schema(server, registry):
+    module = pytest.importorskip("confluent_kafka.schema_registry.json_schema", exc_type=ImportError)
+    topic = server.create_topic()
+    context = SerializationContext(topic, MessageField.VALUE)
+    schema = json.dumps({"title": "Order", "type": "object", "properties": {"id": {"type": "string"}}})
+    written = sent(server, topic, module.JSONSerializer(schema, registry)({"id": "7"}, context))
+    assert module.JSONDeserializer(schema, schema_registry_client=registry)(written, context) == {"id": "7"}
+    assert registry.get_latest_version(f"{topic}-value").schema.schema_type == "JSON"
+
+
 def test_an_incompatible_schema_is_refused(server, registry):
     registry.register_schema("orders", Schema(json.dumps(ORDER), "AVRO"))
     more = {**ORDER, "fields": [*ORDER["fields"], {"name": "place", "type": "string"}]}

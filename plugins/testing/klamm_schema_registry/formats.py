@@ -11,9 +11,11 @@ from typing import Final
 from klamm_schema_registry.errors import InvalidSchemaError
 
 AVRO: Final = "AVRO"
+JSON: Final = "JSON"
 
 # Imported once a schema of that type is registered.
 _PARSERS: Final = {
+    JSON: "klamm_schema_registry.json_schema.schema",
     AVRO: "klamm_schema_registry.avro.schema",
 }
 
@@ -110,6 +112,8 @@ def problems(level: str, new: tuple[str, ParsedSchema], earlier: Iterable[tuple[
             found = _between(direction, new[1], old, steps)
         except RecursionError as error:
             raise InvalidSchemaError("The schemas are nested too deeply to be compared") from error
+        except ValueError as error:
+            raise InvalidSchemaError(f"The schemas cannot be compared: {error}") from error
         if found:
             return [*found, f"{{oldSchemaVersion: {version}}}", _shown(old.canonical())]
     return []

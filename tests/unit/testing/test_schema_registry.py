@@ -257,6 +257,25 @@ def test_normalized_schemas_are_one(rest):
     assert rest.register("s", second)[1]["version"] == 1
 
 
+def test_json_schemas(rest):
+    text = '{"type":"object","properties":{"a":{"type":"string"}},"additionalProperties":false}'
+    assert rest.register("s", text, schemaType="JSON")[1] == {
+        "id": 1,
+        "version": 1,
+        "schemaType": "JSON",
+        "schema": text,
+    }
+    assert rest("GET", "/schemas/ids/1")[1] == {"schemaType": "JSON", "schema": text}
+    status, answer = rest.register("s", text.replace("string", "integer"), schemaType="JSON")
+    assert (status, answer["error_code"]) == (409, 40901)
+    assert '{errorType:"TYPE_CHANGED", description:"A type at path' in answer["message"]
+    assert "different schema type" in rest.register("s", LONG)[1]["message"]
+    named = [{"name": "s.json", "subject": "s", "version": 1}]
+    one = {"type": "array", "items": {"$ref": "s.json"}}
+    assert rest.register("one", one, schemaType="JSON", references=named)[1]["id"] == 2
+    assert rest.register("two", one, schemaType="JSON")[1]["error_code"] == 42201
+
+
 def test_metadata_and_rules_are_kept(rest):
     metadata = {"properties": {"owner": "shop"}}
     assert rest.register("s", TWO, metadata=metadata)[1]["metadata"] == metadata
