@@ -69,6 +69,33 @@ def test_json_schema(server, registry):
     assert registry.get_latest_version(f"{topic}-value").schema.schema_type == "JSON"
 
 
+def order_message():
+    """A class of messages, as generated code has it."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    file = descriptor_pb2.FileDescriptorProto(name="shop/order.proto", package="shop", syntax="proto3")
+    file.message_type.add(name="Order").field.add(name="id", number=1, type=9, label=1)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+
+
+def test_protobuf(server, registry):
+    module = pytest.importorskip("confluent_kafka.schema_registry.protobuf", exc_type=ImportError)
+    pytest.importorskip("grpc_tools", exc_type=ImportError)
+    topic = server.create_topic()
+    context = SerializationContext(topic, MessageField.VALUE)
+    kind = order_message()
+    options = {"use.deprecated.format": False}
+    written = sent(server, topic, module.ProtobufSerializer(kind, registry, options)(kind(id="7"), context))
+    assert module.ProtobufDeserializer(kind, options, registry)(written, context) == kind(id="7")
+    with SchemaRegistryClient({"url": server.schema_registry_url}) as other:
+        assert module.ProtobufDeserializer(kind, options, other)(written, context) == kind(id="7")
+    found = registry.get_latest_version(f"{topic}-value").schema
+    assert found.schema_type == "PROTOBUF"
+    assert "message Order {" in found.schema_str
+
+
 def test_an_incompatible_schema_is_refused(server, registry):
     registry.register_schema("orders", Schema(json.dumps(ORDER), "AVRO"))
     more = {**ORDER, "fields": [*ORDER["fields"], {"name": "place", "type": "string"}]}

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from klamm_schema_registry import errors
 from klamm_schema_registry.errors import RegistryError
-from klamm_schema_registry.formats import AVRO, TYPES
+from klamm_schema_registry.formats import AVRO, PROTOBUF, TYPES
 from klamm_schema_registry.registry import LATEST, Registry, Submitted
 from klamm_schema_registry.state import Content, Version, contract_of, described, references_of
 
@@ -148,7 +148,11 @@ def _versions(registry: Registry, request: Request) -> Any:
 
 def _register(registry: Registry, request: Request) -> Any:
     made = registry.register(request.subject, request.submitted)
-    return {"id": made.id, "version": made.version, **described(made.content)}
+    found = {"id": made.id, "version": made.version, **described(made.content)}
+    if made.content.schema_type == PROTOBUF:
+        # Clients for Python keep what they get here, and do not understand text.
+        del found["schema"]
+    return found
 
 
 def _found(registry: Registry, request: Request, *, deleted: bool | None = None) -> Version:

@@ -12,10 +12,12 @@ from klamm_schema_registry.errors import InvalidSchemaError
 
 AVRO: Final = "AVRO"
 JSON: Final = "JSON"
+PROTOBUF: Final = "PROTOBUF"
 
 # Imported once a schema of that type is registered.
 _PARSERS: Final = {
     JSON: "klamm_schema_registry.json_schema.schema",
+    PROTOBUF: "klamm_schema_registry.protobuf.schema",
     AVRO: "klamm_schema_registry.avro.schema",
 }
 
@@ -83,13 +85,11 @@ def parse(schema_type: str, text: str, references: Mapping[str, str]) -> ParsedS
     if schema_type not in _PARSERS:
         raise InvalidSchemaError(f"Invalid schema type {schema_type}")
     try:
-        module = importlib.import_module(_PARSERS[schema_type])
+        parsed: ParsedSchema = importlib.import_module(_PARSERS[schema_type]).parse(text, references)
     except ImportError as error:
         raise InvalidSchemaError(
             f"Schemas of type {schema_type} need the package {error.name}: pip install 'klamm[registry]'"
         ) from error
-    try:
-        parsed: ParsedSchema = module.parse(text, references)
     except (ValueError, RecursionError) as error:
         said = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise InvalidSchemaError(f"Invalid schema of type {schema_type}, details: {said}") from error

@@ -276,6 +276,21 @@ def test_json_schemas(rest):
     assert rest.register("two", one, schemaType="JSON")[1]["error_code"] == 42201
 
 
+def test_schemas_of_protocol_buffers(rest):
+    pytest.importorskip("grpc_tools", exc_type=ImportError)
+    text = 'syntax = "proto3";\n\nmessage M {\n  int32 a = 1;\n}\n'
+    body = {"schemaType": "PROTOBUF"}
+    assert rest.register("s", text, **body) == (200, {"id": 1, "version": 1, **body})
+    assert rest("GET", "/schemas/ids/1")[1] == {**body, "schema": text}
+    descriptor = rest("GET", "/schemas/ids/1?format=serialized")[1]["schema"]
+    assert rest.register("s", descriptor, **body)[1]["id"] == 1
+    assert rest.register("s", text.replace("int32", "string"), **body)[1]["error_code"] == 40901
+    named = [{"name": "m.proto", "subject": "s", "version": 1}]
+    one = 'syntax = "proto3"; import "m.proto"; message One { M m = 1; }'
+    assert rest.register("one", one, references=named, **body)[1]["references"] == named
+    assert rest.register("two", one, **body)[1]["error_code"] == 42201
+
+
 def test_metadata_and_rules_are_kept(rest):
     metadata = {"properties": {"owner": "shop"}}
     assert rest.register("s", TWO, metadata=metadata)[1]["metadata"] == metadata
