@@ -51,7 +51,7 @@ def described_configs(plan: ServerPlan) -> list[DescribedConfig]:
         for each in configs
     ]
     listed = {config.name for config in configs}
-    # Settings of parts; for listeners, also those whose value is that of the first listener.
+    # Dynamic settings of parts, and those of listeners whose value equals that of the first listener.
     configs += [each.described for name, each in dynamic.items() if name not in listed]
     return configs
 

@@ -14,8 +14,10 @@ from klamm.network.selector import Selector
 
 
 class ChannelLink(ConnectionLink):
-    """A link that is made and used on its processor's thread, except `call_soon`. `abort` closes a channel for a
-    reason."""
+    """The link of one connection. Only its processor's thread makes and uses it; any thread may call `call_soon`.
+
+    `abort` closes a channel for a reason.
+    """
 
     def __init__(
         self,

@@ -150,7 +150,7 @@ def _load_lz4(space: bytearray) -> _Unpack:
             end = _lz4_head.size + length
             if header != LZ4_FRAME_HEADER or data[end:] != LZ4_END_MARK:
                 return None
-            # The length passed here is not a limit: the size of the output is.
+            # `output_len` does not limit the output: check its size afterwards.
             size_bytes = decompress_block_into(data[_lz4_head.size : end], space, output_len=LZ4_BLOCK_BYTES)
             return bytes(view[:size_bytes]) if size_bytes <= LZ4_BLOCK_BYTES else None
         except (DecompressionError, struct_error):

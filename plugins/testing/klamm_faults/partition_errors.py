@@ -51,7 +51,10 @@ def take_out(request: Any, names: Names, name_of: NameOf) -> Refused:
 
 
 def put_errors(response: Any, error: ErrorCode, names: Names, name_of: NameOf, refused: Refused) -> None:
-    """Give the named partitions of a response that error; a Fetch then has no records of them."""
+    """Set an error on the named partitions of a response.
+
+    A Produce response gets the refused partitions back; a Fetch response loses the records of the named ones.
+    """
     if isinstance(response, ProduceResponse):
         for name, topic_id, index in refused:
             partition = PartitionProduceResponse(index=index, error_code=error, base_offset=-1)

@@ -1,7 +1,7 @@
 """TxnOffsetCommit, versions 0 to 6.
 
-Commits positions of a group as part of a transaction: they take effect when it commits. AddOffsetsToTxn adds the group
-to the transaction; from version 5 on (KIP-890) this request itself does. Follows
+Commits positions of a group as part of a transaction: they take effect when it commits. Before version
+5 (KIP-890), AddOffsetsToTxn must have added the group to the transaction; from then on this request adds it. Follows
 `KafkaApis.handleTxnOffsetCommitRequest` and `OffsetMetadataManager.commitTransactionalOffset`.
 
 - A topic or partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION; from v6, which names topics by id (KIP-1319),

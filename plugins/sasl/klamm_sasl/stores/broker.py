@@ -25,7 +25,7 @@ class BrokerStore(CredentialStore):
 
     def open(self, listener: ListenerContext) -> None:
         self._table = listener.services.shared.table(SCRAM_CREDENTIALS)
-        # With the rows from which it was computed: a comparison shows if they are current.
+        # The rows, and the users decoded from them: the users are current while the table has these rows.
         self._users: tuple[Mapping[str, Any], UserTable] = ({}, UserTable(()))
         self._now()
 

@@ -25,7 +25,7 @@ class UserTable:
             self._by_mechanism.setdefault(credential.mechanism, []).append(credential)
 
     def changed_users(self, other: UserTable) -> set[str]:
-        """Return the users that have other credentials in `other`, or none there."""
+        """Return the users whose credentials `other` lacks, or has with other values."""
         mine, others = self._credentials, other._credentials
         return {user for (user, mechanism), one in mine.items() if others.get((user, mechanism)) != one}
 
@@ -33,13 +33,14 @@ class UserTable:
         return len(self.plain)
 
     def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        """A user's credential."""
+        """Return a user's credential; None if there is none."""
         return self._credentials.get((user, mechanism))
 
     def draw(self, mechanism: ScramMechanism, number: int) -> ScramCredential | None:
-        """Return the credential at a fraction of the way through all of them, ordered by their form.
+        """Return the credential at position `number * count / 2**DRAW_BITS` among those of a mechanism, sorted by form.
 
-        So the form of a fake credential rarely changes when users are added or removed.
+        A position that is a fraction of the count makes the form of a fake credential change rarely when users are
+        added or removed.
         """
         credentials = self._by_mechanism.get(mechanism)
         return credentials[number * len(credentials) >> DRAW_BITS] if credentials else None

@@ -147,7 +147,7 @@ def refresh_metadata(group: ConsumerGroup, topics: Topics) -> bool:
     generation = topics.generation
     names: frozenset[str] = frozenset().union(*(_topics_of(group, *each) for each in group.subscriptions))
     if names == group.subscribed_topics and generation == group.metadata_generation:
-        # Many members may leave one after the other, while others read the same topics.
+        # Spares computing the digest for each of many members that leave while others read the same topics.
         return False
     group.subscribed_topics = names
     digest = topics_hash(group.subscribed_topics, topics)
