@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Final
 
 from klamm.config.plugin_registry import PluginRegistry
 
@@ -36,13 +37,65 @@ num.partitions = 3
 """
 
 
+_SERVER: Final = """\
+[server]
+data_dir = "klamm-data"            # relative to this file; without it, a temporary directory
+"""
+_FRONT: Final = """\
+[listeners.front]
+bind = "127.0.0.1:9093"            # 0.0.0.0:9093 for other machines, with advertise = "HOST:9093"
+"""
+_TLS: Final = """\
+transport = "ssl"
+ssl.certificate = "certs/server.pem"
+"""
+_SCRAM: Final = """\
+authenticator = "sasl"
+sasl.mechanisms = ["SCRAM-SHA-512"]
+sasl.credential_stores = ["file"]
+sasl.file.path = "users"
+authorizer = "static"
+static.super_users = ["User:admin"]
+static.rules = [                   # authorizer = "acl" has Kafka's ACLs instead, which clients change
+    "allow User:alice READ,WRITE,CREATE,DESCRIBE TOPIC:*",
+    "allow User:alice READ,DESCRIBE GROUP:*",
+]
+"""
+_GATEWAY: Final = """
+[gateway]
+bootstrap = ["127.0.0.1:19092"]    # nodes of the cluster
+node_ports = "9094-9096"           # one for each node, from the first on
+first_node_id = 1
+"""
+
+
+def starter(*, tls: bool, scram: bool, gateway: bool) -> str:
+    """Return the text of a file with these parts; without any, a broker on this machine."""
+    if not (tls or scram or gateway):
+        return STARTER
+    files = [f"#   {command}\n" for command in commands_before(tls=tls, scram=scram)]
+    head = STARTER.split("\n\n", 1)[0] + "\n"
+    if files:
+        head += "# Make the files that it names first:\n#\n" + "".join(files)
+    front = [_FRONT, _TLS if tls else "", _SCRAM if scram else ""]
+    front.append('api_set = "gateway"\n' + _GATEWAY if gateway else 'api_set = "broker"\n')
+    return "\n".join([head, *([] if gateway else [_SERVER]), "".join(front)])
+
+
+def commands_before(*, tls: bool, scram: bool) -> list[str]:
+    """Return the commands that make the files which such a file names."""
+    made = ["klamm certs certs"] if tls else []
+    return [*made, *(f"klamm users add users {user}" for user in ("admin", "alice") if scram)]
+
+
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
     """Write the file unless it exists. Return the exit code."""
     path = Path(options.file)
+    text = starter(tls=options.tls, scram=options.scram, gateway=options.gateway)
     try:
         with path.open("x", encoding="utf-8") as file:
             try:
-                file.write(STARTER)
+                file.write(text)
                 file.flush()
             except OSError:
                 # Half a file would stop the next try.
@@ -54,5 +107,6 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
     except OSError as error:
         print(f"klamm: {path} cannot be written: {error.strerror}", file=sys.stderr)
         return 2
-    print(f"{path} written; next: klamm serve {path}")
+    before = commands_before(tls=options.tls, scram=options.scram)
+    print(f"{path} written; next: {'; '.join([*before, f'klamm serve {path}'])}")
     return 0

@@ -90,6 +90,9 @@ def _add_doctor(commands: Any, *parents: argparse.ArgumentParser) -> None:
 def _add_init(commands: Any, common: argparse.ArgumentParser, _settings: argparse.ArgumentParser) -> None:
     init = commands.add_parser("init", parents=[common], help="write a commented starter file")
     init.add_argument("file", metavar="FILE", nargs="?", default="klamm.toml", help="default: klamm.toml")
+    init.add_argument("--tls", action="store_true", help="with a listener that is encrypted")
+    init.add_argument("--scram", action="store_true", help="with a listener whose clients log in, and rules for them")
+    init.add_argument("--gateway", action="store_true", help="before an Apache Kafka cluster instead of a broker")
 
 
 def _add_plugins(commands: Any, *parents: argparse.ArgumentParser) -> None:

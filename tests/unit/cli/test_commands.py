@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from klamm.server.server import StartError
 from klamm.testing import EmbeddedServer
 
 VERSION = f"klamm {__version__}{' (compiled)' if IS_COMPILED else ''}"
+INIT_OPTIONS = ("--tls", "--scram", "--gateway")
 ECHO = '[listeners.a]\nbind = "127.0.0.1:0"\napi_set = "echo"\n'
 
 
@@ -456,6 +458,20 @@ def test_init_writes_a_file_that_is_right_and_never_writes_over_one(klamm):
     assert Path("mine.toml").read_text() == "# mine\n"
     code, _, err = klamm("init", "no/such/folder.toml")
     assert (code, err) == (2, ["klamm: no/such/folder.toml cannot be written: No such file or directory"])
+
+
+@pytest.mark.parametrize("chosen", [one for count in (1, 2, 3) for one in combinations(INIT_OPTIONS, count)])
+def test_init_with_options_writes_a_file_that_is_right_once_its_commands_have_run(klamm, chosen):
+    Path("password").write_text("secret\n")
+    code, (line,), _ = klamm("init", *chosen)
+    *commands, serve = line.partition("; next: ")[2].split("; ")
+    assert (code, serve) == (0, "klamm serve klamm.toml")
+    for command in commands:
+        assert f"#   {command}" in Path("klamm.toml").read_text().splitlines()
+        _klamm, *arguments = command.split()
+        more = ["--password-file", "password"] if arguments[0] == "users" else []
+        assert klamm(*arguments, *more)[0] == 0
+    assert klamm("check", "klamm.toml") == (0, ["klamm.toml: ok (front)"], [])
 
 
 def test_the_commented_lines_of_the_starter_file_are_valid(klamm):
