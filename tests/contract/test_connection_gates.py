@@ -231,12 +231,12 @@ class MoodyPlugin:
     ("mood", "lines"),
     [
         ("willing", ["reload: [listeners.a.moody] has changed and is applied"]),
-        ("lazy", ["reload: [listeners.a] has changed; this takes effect at the next start"]),
+        ("lazy", ["reload: [listeners.a.moody] mood has changed; this takes effect at the next start"]),
         (
             "angry",
             [
                 "reload: [listeners.a.moody] stays as it was: not today",
-                "reload: [listeners.a] has changed; this takes effect at the next start",
+                "reload: [listeners.a.moody] mood has changed; this takes effect at the next start",
             ],
         ),
     ],

@@ -356,7 +356,11 @@ def test_sighup_says_what_takes_effect_only_at_the_next_start(serve, tmp_path):
         pass
     file.write_text(text.replace("[listeners.two]", "[listeners.two]\nbacklog = 7"))
     process.send_signal(signal.SIGHUP)
-    assert "[listeners.two] has changed; this takes effect at the next start" in next(lines)
+    assert "[listeners.two] backlog has changed; this takes effect at the next start" in next(lines)
+    assert "reload: done" in next(lines)
+    file.write_text(f'[server]\nlog_level = "INFO"\n{text}')
+    process.send_signal(signal.SIGHUP)
+    assert "reload: [server] log_level: WARNING before, INFO now" in next(lines)
     assert "reload: done" in next(lines)
     file.write_text("[listeners.one]\nbacklogg = 1\n")
     process.send_signal(signal.SIGHUP)

@@ -229,7 +229,10 @@ def test_a_rolling_reload_refuses_no_connection(serve):
         wait_until(lambda: storm.served > served + 20, "no client is served")
     assert storm.failures == []
     assert set(serving.workers()).isdisjoint(before)
-    assert any("[listeners.front] has changed; the workers are replaced" in line for line in serving.lines)
+    assert any(
+        "[listeners.front] max_connection_age_ms has changed; the workers are replaced" in line
+        for line in serving.lines
+    )
     assert serving.metric("klamm_workers_restarts_total") == 0
     # What workers counted that have ended is still there.
     assert requests_counted(serving) >= storm.served
@@ -247,7 +250,7 @@ def test_a_reload_without_changes_keeps_the_processes_and_their_connections(serv
     serving.wait_for_line('did you mean "backlog"?')
     serving.file.write_text(ECHO.replace("backlog = 500", "backlog = 501"))
     serving.process.send_signal(signal.SIGHUP)
-    serving.wait_for_line("[listeners.front] has changed; this takes effect at the next start")
+    serving.wait_for_line("[listeners.front] backlog has changed; this takes effect at the next start")
     assert (serving.workers(), lost(clients)) == (before, [])
     assert serving.end(signal.SIGINT) == 0
 

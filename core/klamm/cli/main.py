@@ -87,6 +87,14 @@ def _add_doctor(commands: Any, *parents: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_diff(commands: Any, common: argparse.ArgumentParser, _settings: argparse.ArgumentParser) -> None:
+    diff = commands.add_parser(
+        "diff", parents=[common], help="what of a changed file a reload applies, and what the next start"
+    )
+    diff.add_argument("old", metavar="OLD", help="the file of the running server, before the change")
+    diff.add_argument("new", metavar="NEW", help="the changed file")
+
+
 def _add_init(commands: Any, common: argparse.ArgumentParser, _settings: argparse.ArgumentParser) -> None:
     init = commands.add_parser("init", parents=[common], help="write a commented starter file")
     init.add_argument("file", metavar="FILE", nargs="?", default="klamm.toml", help="default: klamm.toml")
@@ -128,6 +136,7 @@ _ADDED_BY: Final[dict[str, Callable[[Any, argparse.ArgumentParser, argparse.Argu
     "init": _add_init,
     "plugins": _add_plugins,
     "verify-history": _add_verify_history,
+    "diff": _add_diff,
 }
 OWN_COMMANDS: Final = tuple(_ADDED_BY)
 

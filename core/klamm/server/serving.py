@@ -12,10 +12,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypedDict
 
+from klamm.config.differences import differences
 from klamm.runtime.files import check_replaceable, replace_file
 from klamm.runtime.platform.processes import raise_descriptor_limit, wait_for_signal
 from klamm.server.activation import passed_sockets
@@ -131,9 +132,19 @@ def no_collections() -> Iterator[None]:
         gc.enable()
 
 
+def apply_log_level(server: SocketServer, plan: ServerPlan) -> list[str]:
+    """Write log lines from the level of another plan on, in this process; return the change."""
+    before, now = server.plan.server.log_level, plan.server.log_level
+    if before == now:
+        return []
+    logging.getLogger().setLevel(now)
+    server.plan = replace(server.plan, server=replace(server.plan.server, log_level=now))
+    return [f"[server] log_level: {before} before, {now} now"]
+
+
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """The result of a reload: the applied settings, the tables that only a new process reads, files with problems."""
+    """The result of a reload: the applied settings, the keys that only a new process reads, files with problems."""
 
     applied: Sequence[str]
     left: Sequence[str] = ()
@@ -157,9 +168,9 @@ def nothing_changed(error: Exception) -> str:
     return f"reload: nothing changed: {error}"
 
 
-def at_next_start(table: str) -> str:
-    """The report of a table that only a new process reads."""
-    return f"reload: {table} has changed; this takes effect at the next start"
+def at_next_start(keys: str) -> str:
+    """The report of keys that only a new process reads."""
+    return f"reload: {keys} has changed; this takes effect at the next start"
 
 
 def reload_parts(server: SocketServer, reload_plan: Callable[[], ServerPlan] | None) -> Reloaded:
@@ -171,32 +182,12 @@ def reload_parts(server: SocketServer, reload_plan: Callable[[], ServerPlan] | N
     if reload_plan is not None:
         plan = server.dynamic.over(reload_plan())
         with server.changing:
-            applied += [f"reload: {what}" for what in server.resize(plan)]
+            applied += [f"reload: {what}" for what in (*apply_log_level(server, plan), *server.resize(plan))]
             taken, problems = server.reconfigure(plan)
         applied += [f"reload: {what} has changed and is applied" for what in taken]
         applied += [f"reload: {problem}" for problem in problems]
-        left = changed_tables(server.plan, plan)
+        left = [str(one) for one in differences(server.plan, plan)]
     return Reloaded(applied, left, [f"reload: {problem}" for problem in server.reload()])
-
-
-def changed_tables(old: ServerPlan, new: ServerPlan) -> list[str]:
-    """The tables that differ between two plans."""
-    changed = []
-    if old.server != new.server:
-        changed.append("[server]")
-    before = {plan.name: plan for plan in old.listeners}
-    after = {plan.name: plan for plan in new.listeners}
-    changed += [f"[listeners.{name}]" for name in before | after if before.get(name) != after.get(name)]
-    names = {**old.api_sets, **new.api_sets}
-    changed += [f"[{name}]" for name in names if old.api_sets.get(name) != new.api_sets.get(name)]
-    if old.request_scheduler != new.request_scheduler:
-        changed.append(f"[server.{new.request_scheduler.name}]")
-    if [part.name for part in old.extensions] != [part.name for part in new.extensions]:
-        changed.append("[server] extensions")
-    else:
-        pairs = zip(old.extensions, new.extensions, strict=True)
-        changed += [f"[{after.name}]" for before, after in pairs if before != after]
-    return changed
 
 
 class StartDetails(TypedDict):

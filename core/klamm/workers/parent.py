@@ -280,6 +280,8 @@ class Parent:
                 self.say(nothing_changed(error))
                 self._manager.ready(_SERVING)
                 return
+            # For this process, and for workers that it starts.
+            logging.getLogger().setLevel(self._new_plan.server.log_level)
             for line in self._once.reconfigure(self._new_plan):
                 self.say(line)
         self._reloading.start()

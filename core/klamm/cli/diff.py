@@ -1,0 +1,24 @@
+"""`klamm diff`: what a reload would apply at once, and what only the next start applies."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from klamm.config.differences import differences
+from klamm.config.planner import load_plan
+from klamm.config.plugin_registry import PluginRegistry
+
+
+def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
+    """Print one line for each table with other values. Return 0, or 1 if something waits for the next start.
+
+    Raises ConfigError or PluginError.
+    """
+    old, new = (load_plan(Path(one), plugins) for one in (options.old, options.new))
+    waits = False
+    for one in differences(old, new):
+        when = one.when
+        waits = waits or not when.startswith("now")
+        print(f"{one}: takes effect {when}")
+    return 1 if waits else 0

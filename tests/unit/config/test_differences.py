@@ -1,0 +1,63 @@
+"""What a changed file means for a running server, key by key, from `klamm diff`."""
+
+import pytest
+
+from klamm.cli.main import main
+
+OLD = """
+[server]
+io_threads = 8
+extensions = ["prometheus"]
+
+[listeners.a]
+bind = "127.0.0.1:9092"
+gates = ["connection_quota"]
+
+[connection_quota]
+max_connections_per_ip = 5
+
+[broker]
+num.partitions = 1
+"""
+LISTENER = "at the next start: a listener keeps its socket and its parts"
+PART = "at the next start: this part reads it once"
+SERVER = "at the next start: a server makes its folders, queues and handler threads once"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lines"),
+    [
+        ("io_threads = 8", "io_threads = 8", []),
+        ("io_threads = 8", 'io_threads = 4\nlog_level = "INFO"', ["[server] io_threads, log_level: takes effect now"]),
+        (
+            "io_threads = 8",
+            'queued_max_requests = 9\nlog_level = "INFO"',
+            ["[server] log_level: takes effect now", f"[server] queued_max_requests: takes effect {SERVER}"],
+        ),
+        (":9092", ":9093", [f"[listeners.a] bind: takes effect {LISTENER}"]),
+        ("[listeners.a]", "[listeners.a]\nprocessors = 2", ["[listeners.a] processors: takes effect now"]),
+        (
+            "per_ip = 5",
+            "per_ip = 6",
+            ["[listeners.a.connection_quota] max_connections_per_ip: takes effect now, if the part accepts the values"],
+        ),
+        ("num.partitions = 1", "num.partitions = 2", [f"[broker] num.partitions: takes effect {PART}"]),
+        (
+            "[broker]",
+            "[prometheus]\nprocess = false\n[broker]",
+            [f"[prometheus] process: takes effect {PART}"],
+        ),
+        (
+            "[broker]",
+            '[listeners.b]\nbind = "127.0.0.1:9093"\n[broker]',
+            [f"[listeners.b]: takes effect {LISTENER}"],
+        ),
+    ],
+)
+def test_a_difference_says_when_it_takes_effect(tmp_path, capsys, old, new, lines):
+    before, after = tmp_path / "old.toml", tmp_path / "new.toml"
+    before.write_text(OLD)
+    after.write_text(OLD.replace(old, new))
+    code = main(["diff", str(before), str(after)])
+    assert capsys.readouterr().out.splitlines() == lines
+    assert code == any("next start" in line for line in lines)
