@@ -54,8 +54,7 @@ def differences(old: ServerPlan, new: ServerPlan) -> Iterator[Difference]:
             yield from _of_listener(before[name], after[name])
         else:
             yield Difference(f"listeners.{name}")
-    sets = [*old.api_sets.items()], [*new.api_sets.items()]
-    yield from _of_parts("", *([part for _name, part in one] for one in sets), names=[name for name, _part in sets[0]])
+    yield from _of_parts("", old.api_sets.values(), new.api_sets.values(), names=old.api_sets)
     yield from _of_parts("server.", [old.request_scheduler], [new.request_scheduler])
     yield from _of_parts("", old.extensions, new.extensions)
 
