@@ -12,10 +12,12 @@ from klamm.config.security_warnings import ListenerSecurity
 from klamm.config.setting import CLUSTER_WIDE, PER_BROKER, SettingSpec, check_value, specs_of
 from klamm.config.table_loader import check_table, load_settings
 from klamm.config.tables import read_tables
+from klamm.shared.version import PLUGIN_API
 
 __all__ = [
     "CLUSTER_WIDE",
     "PER_BROKER",
+    "PLUGIN_API",
     "CommandParser",
     "ListenerSecurity",
     "DescribedConfig",

@@ -1,4 +1,4 @@
-"""What differs between two configurations, key by key, and when a running server applies it."""
+"""Differences between two configurations, key by key, and when a running server applies them."""
 
 from __future__ import annotations
 

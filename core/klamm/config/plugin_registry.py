@@ -20,6 +20,7 @@ from klamm.api.provider import Provider, ProviderKind
 from klamm.config.entry_points import EntryPoint, installed_entry_points
 from klamm.config.problems import did_you_mean
 from klamm.logs.causes import failure
+from klamm.shared.version import PLUGIN_API, __version__
 
 log = logging.getLogger("klamm.plugins")
 
@@ -103,7 +104,9 @@ class PluginRegistry:
                 self.blocked.add(entry_point.name)
                 continue
             try:
-                self._register(entry_point.load(), f"{source.distribution}:{entry_point.name}", source)
+                plugin = entry_point.load()
+                _check_plugin_api(plugin)
+                self._register(plugin, f"{source.distribution}:{entry_point.name}", source)
             except Exception as error:
                 self.broken.append((source, error))
                 log.warning(
@@ -234,6 +237,14 @@ def _blocked_by(found: Found) -> tuple[str, str]:
     """Return the entry of `block` that excludes a provider, by its name alone or with its distribution."""
     name = f"{_kind_name(found.kind)}:{found.provider.name}"
     return name, f"{name}@{found.source.distribution}"
+
+
+def _check_plugin_api(plugin: object) -> None:
+    """Raise PluginError if a plugin requires another version of hooks and contracts."""
+    wanted = getattr(plugin, "PLUGIN_API", PLUGIN_API)
+    if wanted != PLUGIN_API:
+        other = "klamm" if isinstance(wanted, int) and wanted > PLUGIN_API else "the plugin"
+        raise PluginError(f"it requires PLUGIN_API {wanted!r}, klamm {__version__} has {PLUGIN_API}: update {other}")
 
 
 def _check_blocked(name: str) -> None:

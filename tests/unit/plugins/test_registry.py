@@ -1,13 +1,15 @@
 """Finding plugins: blocked, allowed, broken, ambiguous ones; and that naming costs no import."""
 
 import logging
+import re
 import subprocess
 import sys
 
 import pytest
 
-from klamm import Provider, hookimpl
+from klamm import Provider, __version__, hookimpl
 from klamm.api.provider import ProviderKind
+from klamm.config import PLUGIN_API
 from klamm.config.plugin_registry import PluginError, PluginRegistry, load_factory
 
 GATE = ProviderKind.CONNECTION_GATE
@@ -97,6 +99,23 @@ def test_a_broken_plugin_is_a_warning_until_something_is_missing(install, caplog
     assert registry.resolve(GATE, "door").source.distribution == "klamm-a"
     with pytest.raises(PluginError, match=r"the plugin torn of klamm-torn is broken: ModuleNotFoundError"):
         registry.resolve(GATE, "torn_door")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "update"), [(PLUGIN_API + 1, "klamm"), (PLUGIN_API - 1, "the plugin"), ("1", "the plugin")]
+)
+def test_a_plugin_that_requires_another_api_says_what_to_update(install, caplog, wanted, update):
+    registry = PluginRegistry(entry_points=[install("a", "klamm-a", PLUGIN_API=wanted, **gates("door"))])
+    says = f"it requires PLUGIN_API {wanted!r}, klamm {__version__} has {PLUGIN_API}: update {update}"
+    assert says in caplog.text
+    with pytest.raises(PluginError, match=re.escape(says)):
+        registry.resolve(GATE, "door")
+
+
+def test_a_plugin_that_requires_this_api_is_loaded(install):
+    registry = PluginRegistry(entry_points=[install("a", "klamm-a", PLUGIN_API=PLUGIN_API, **gates("door"))])
+    assert registry.broken == []
+    assert registry.resolve(GATE, "door").source.distribution == "klamm-a"
 
 
 def test_a_hook_that_raises_costs_only_its_plugin(install, caplog):
