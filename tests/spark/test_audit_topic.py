@@ -13,17 +13,23 @@ from tests.unit.audit.test_audit_topic import TOPIC, settings_of
 PROGRAM = """
 import json, sys
 import pyspark
-from pyspark.sql import functions as F
 from klamm_spark.spark.session import open_session
-from klamm_spark.spark.schema import parse_lines
+from klamm_spark.spool.event_lines import ROW, EventLines
 from klamm_spark.settings.spark import SparkSettings
+from pyspark.sql.pandas.types import from_arrow_schema
+
+def events(batches):
+    lines = EventLines()
+    for batch in batches:
+        yield from lines.rows_of(b"".join(value + b"\\n" for value in batch[0].to_pylist())).to_batches()
 
 package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 settings = SparkSettings(lake=sys.argv[2], driver_memory="1g", conf={"spark.jars.packages": package})
 spark = open_session(settings, "klamm tests")
 options = {"kafka.bootstrap.servers": sys.argv[1], "subscribe": "__audit", "startingOffsets": "earliest"}
-stream = spark.readStream.format("kafka").options(**options).load().select(F.col("value").cast("string"))
-writer = parse_lines(stream).writeStream.format("memory").queryName("found").trigger(availableNow=True)
+stream = spark.readStream.format("kafka").options(**options).load().select("value")
+rows = stream.mapInArrow(events, from_arrow_schema(ROW))
+writer = rows.writeStream.format("memory").queryName("found").trigger(availableNow=True)
 writer.option("checkpointLocation", sys.argv[2] + "/checkpoint").start().awaitTermination()
 found = spark.sql("SELECT event_id, api_name FROM found WHERE bad_line IS NULL").collect()
 print("FOUND", json.dumps([row.asDict() for row in found]))

@@ -1,6 +1,7 @@
 """What reaches the lake, and what does not."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import cramjam
@@ -15,7 +16,7 @@ from klamm_spark.queries.event_views import DuckDbViews, Period
 from klamm_spark.settings.spark import Pipeline
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import BAD_LINES, EVENTS, reseal, settings_of
-from tests.spark.sessions import events_of, rows_of
+from tests.spark.sessions import events_of, rows_of, table_of
 
 V1 = Path(__file__).with_name("events.v1.jsonl")
 
@@ -85,15 +86,14 @@ def test_spark_s_executors_write_the_same(spark, tmp_path):
     assert verify.run(spark, Pipeline(tmp_path / "spool", settings), say=said.append) == 0, said
 
 
-def test_shipped_segments_are_not_shipped_again_and_new_ones_are(spark, ship, tmp_path):
+def test_shipped_segments_are_not_shipped_again_and_new_ones_are(ship, tmp_path):
     settings = settings_of(tmp_path / "lake")
     write_sample_spool(tmp_path / "spool", sample_events(100), events_per_segment=50)
     ship(tmp_path / "spool", settings)
     write_sample_spool(tmp_path / "spool", sample_events(30, first_seq=100))
     assert "shipped 30 events" in "\n".join(ship(tmp_path / "spool", settings))
     assert "shipped 0 events" in "\n".join(ship(tmp_path / "spool", settings))
-    rows = spark.read.format("delta").load(str(tmp_path / "lake" / "events"))
-    assert sorted(row.seq for row in rows.select("seq").collect()) == list(range(130))
+    assert sorted(table_of(Lake(tmp_path / "lake"))["seq"].to_pylist()) == list(range(130))
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [(".zst", cramjam.zstd.compress), (".gz", cramjam.gzip.compress)])
@@ -108,15 +108,14 @@ def test_packed_segments_are_shipped_too(ship, tmp_path, suffix, pack):
     assert verify.run(None, Pipeline(tmp_path / "spool", settings), say=said.append) == 0, said
 
 
-def test_a_server_that_was_away_for_long_is_not_too_late(spark, ship, tmp_path):
+def test_a_server_that_was_away_for_long_is_not_too_late(ship, tmp_path):
     settings = settings_of(tmp_path / "lake")
     hour_us = 3_600_000_000
     write_sample_spool(tmp_path / "spool", sample_events(40, node="here", start_us=2_000 * hour_us))
     ship(tmp_path / "spool", settings)
     write_sample_spool(tmp_path / "spool", sample_events(50, node="away", start_us=hour_us))
     ship(tmp_path / "spool", settings)
-    rows = spark.read.format("delta").load(str(tmp_path / "lake" / "events")).groupBy("node").count().collect()
-    assert {row["node"]: row["count"] for row in rows} == {"here": 40, "away": 50}
+    assert Counter(table_of(Lake(tmp_path / "lake"))["node"].to_pylist()) == {"here": 40, "away": 50}
 
 
 def test_events_of_version_1_load(spark, ship, tmp_path):

@@ -16,18 +16,21 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def both(spark, tmp_path):
     """`both(events)`: the views over the same events in DuckDB and in Spark."""
-    from klamm_spark.spark.schema import parse_lines
     from pyspark.sql import functions as F
+
+    from klamm_spark.spool.event_lines import EventLines
 
     made = []
 
     def load(events):
         path = tmp_path / f"{len(made)}.jsonl"
-        path.write_text("".join(json.dumps(one) + "\n" for one in events))
+        lines = "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in events)
+        path.write_text(lines)
         made.append(DuckDbViews(None, Period()))
         made[-1].add([str(path)])
         session = spark.newSession()
-        rows = parse_lines(session.read.text(str(path))).withColumn("date", F.to_date(F.timestamp_micros("time_us")))
+        rows = session.createDataFrame(EventLines().rows_of(lines.encode()))
+        rows = rows.withColumn("date", F.to_date(F.timestamp_micros("time_us")))
         return made[-1], SparkViews(session, rows, Period())
 
     yield load

@@ -3,7 +3,9 @@
 import json
 
 import pytest
+from deltalake import write_deltalake
 
+from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.ranges import Ranges
 from klamm_spark.settings.spark import Pipeline
 from klamm_spark.spool.layout import SEAL_SUFFIX
@@ -57,12 +59,12 @@ def test_events_that_retention_deleted_from_the_spool_are_no_fault(ship, verify,
     assert (code, "  deleted from the spool: 0-9" in said) == (0, True)
 
 
-def test_an_event_that_is_there_twice_is_found(spark, verify, ship, tmp_path):
+def test_an_event_that_is_there_twice_is_found(verify, ship, tmp_path):
     settings = settings_of(tmp_path / "lake")
     write_sample_spool(tmp_path / "spool", sample_events(5))
     ship(tmp_path / "spool", settings)
-    rows = spark.read.format("delta").load(str(tmp_path / "lake" / "events"))
-    rows.write.format("delta").mode("append").save(str(tmp_path / "lake" / "events"))
+    table = Lake(tmp_path / "lake").table()
+    write_deltalake(table, table.to_pyarrow_table(), mode="append")
     code, said = verify(Pipeline(tmp_path / "spool", settings))
     assert (code, "  more than once in the lake: 0-4" in said) == (1, True)
 
