@@ -26,7 +26,7 @@ from klamm_spark.spool.reader import require_spool, spool_of
 from klamm_spark.spool.signatures import KeyFileError
 from klamm_spark.storage.filesystems import FileSystemError, check_location, parse_location, path_of
 from klamm_spark.terminal import commands as terminal
-from klamm_spark.terminal import evidence, rights
+from klamm_spark.terminal import evidence, iceberg, rights
 
 EXIT_USAGE: Final = 2
 NO_SPARK: Final = "none"
@@ -94,6 +94,7 @@ def parser() -> argparse.ArgumentParser:
     terminal.add_commands(commands, [file, spool], _since)
     evidence.add_commands(commands, [common])
     rights.add_commands(commands, [file, spool])
+    iceberg.add_commands(commands, [file, spool])
     return top
 
 
@@ -267,6 +268,8 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
         return evidence.run(options, pipeline, say)
     if options.command in rights.COMMANDS:
         return rights.run(options, pipeline, say)
+    if options.command in iceberg.COMMANDS:
+        return iceberg.run(options, pipeline, say)
     if options.command == "submit":
         from klamm_spark.spark import submit
 

@@ -120,7 +120,7 @@ class DuckDbViews:
     def _create_views(self, period: Period) -> None:
         # Spark's name of it.
         self._database.execute("CREATE MACRO regexp_like(text, pattern) AS regexp_matches(text, pattern)")
-        fields = ", ".join(f"{field.name} {_duckdb_type(field)}" for field in FIELDS)
+        fields = ", ".join(f"{field.name} {duckdb_type(field)}" for field in FIELDS)
         self._database.execute(f"CREATE TABLE kept ({fields}, requests BIGINT AS (coalesce(repeat_count, 1)))")
         for name, (since_us, until_us) in _periods(period).items():
             condition = f"time_us >= {since_us} AND time_us < {until_us}"
@@ -147,7 +147,7 @@ class DuckDbViews:
         """
         if not files:
             return
-        columns = ", ".join(f"{field.name}: '{_duckdb_type(field)}'" for field in FIELDS)
+        columns = ", ".join(f"{field.name}: '{duckdb_type(field)}'" for field in FIELDS)
         options = f"format = 'newline_delimited', maximum_object_size = {_MAX_LINE_BYTES}, ignore_errors = true"
         source = f"read_json(?, columns = {{{columns}}}, {options})"
         insert = f"INSERT INTO kept BY NAME SELECT * FROM {source} "
@@ -247,8 +247,9 @@ def _files(spool: Path, since_us: int) -> Sequence[str]:
     return found
 
 
-def _duckdb_type(field: Field) -> str:
+def duckdb_type(field: Field) -> str:
+    """Return the type that DuckDB has for a field."""
     if field.type in LISTS:
-        inner = ", ".join(f"{one.name} {_duckdb_type(one)}" for one in LISTS[field.type])
+        inner = ", ".join(f"{one.name} {duckdb_type(one)}" for one in LISTS[field.type])
         return f"STRUCT({inner})[]"
     return DUCKDB_TYPES[field.type]

@@ -1,0 +1,148 @@
+"""`klamm audit iceberg`: appends sealed segments of a spool to an Apache Iceberg table, by pyiceberg, without a JVM.
+
+The table knows the newest segment of each stream that it has: a property, which is committed with the rows. So each
+segment comes once, whatever ends the command, and two commands at a time do not double it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm_spark.errors import LakeError
+from klamm_spark.events.event import FIELDS
+from klamm_spark.queries.event_views import duckdb_type
+from klamm_spark.spool.layout import node_folders
+from klamm_spark.spool.reader import local_spool, read_seal, read_segment, segments_of
+
+if TYPE_CHECKING:
+    from klamm_spark.settings.spark import Pipeline
+
+COMMANDS: Final = ("iceberg",)
+_NEWEST: Final = "klamm.newest."
+_BATCH_BYTES: Final = 256 * 1024**2
+_EXIT_LEFT_OUT: Final = 1
+
+
+def add_commands(commands: Any, spool: list[argparse.ArgumentParser]) -> None:
+    """Add the subcommand; `spool` has the arguments that say where the spool is."""
+    iceberg = commands.add_parser("iceberg", parents=spool, help="append sealed segments to an Iceberg table")
+    iceberg.add_argument(
+        "--catalog", metavar="NAME", required=True, help="a catalog of pyiceberg's configuration, ~/.pyiceberg.yaml"
+    )
+    iceberg.add_argument(
+        "--table", metavar="NAMESPACE.NAME", default="klamm.events", help="the table; default: klamm.events"
+    )
+
+
+def run(options: argparse.Namespace, pipeline: Pipeline, say: Callable[[str], None]) -> int:
+    """Append what the table does not have; 1 if a stream has a segment that is not what its seal says.
+
+    Raises LakeError.
+    """
+    spool = local_spool(pipeline, options.command)
+    try:
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import CommitFailedException
+    except ImportError as error:
+        raise LakeError(f"this command needs {error.name}: pip install 'klamm[iceberg]'") from error
+    try:
+        table = _Table(load_catalog(options.catalog), options.table)
+        refused = 0
+        for folder in map(Path, map(str, node_folders(spool))):
+            for batch in _batches(folder, table.newest(folder.name)):
+                if isinstance(batch, str):
+                    say(batch)
+                    refused += 1
+                else:
+                    say(f"{folder.name}: {table.append(folder.name, batch):,} events up to {batch[-1].name}")
+    except CommitFailedException as error:
+        raise LakeError(f"another command has written to {options.table}: run this one again ({error})") from error
+    except (ValueError, OSError) as error:
+        raise LakeError(f"{options.table}: {error}") from error
+    return _EXIT_LEFT_OUT if refused else 0
+
+
+def _batches(folder: Path, newest: str) -> Iterator[list[Path] | str]:
+    """Yield the segments of a stream that are newer, in parts, and in words why it goes on no further."""
+    batch, size_bytes = list[Path](), 0
+    for stem, path in segments_of(folder, live=False).items():
+        if stem <= newest:
+            continue
+        problem = _problem(path)
+        if problem:
+            if batch:
+                yield batch
+            yield f"{folder.name} ends before {path}: {problem}"
+            return
+        batch.append(path)
+        size_bytes += path.stat().st_size
+        if size_bytes >= _BATCH_BYTES:
+            yield batch
+            batch, size_bytes = [], 0
+    if batch:
+        yield batch
+
+
+def _problem(path: Path) -> str:
+    seal = read_seal(path)
+    if seal is None:
+        return "it has no seal"
+    try:
+        return "" if hashlib.sha256(read_segment(path)).hexdigest() == seal.sha256 else "it differs from its seal"
+    except (OSError, ValueError) as error:
+        return str(error)
+
+
+def _do_not_repeat() -> None:
+    from pyiceberg.exceptions import CommitFailedException
+
+    raise CommitFailedException("the table has changed")
+
+
+class _Table:
+    """The table of events, which is made if there is none."""
+
+    def __init__(self, catalog: Any, name: str) -> None:
+        """Raises ValueError, OSError."""
+        import duckdb
+
+        self._duckdb = duckdb.connect(config={"threads": 2})
+        self._duckdb.execute("SET TimeZone = 'UTC'")
+        schema = self._rows([]).schema
+        catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
+        self._table = catalog.create_table_if_not_exists(name, schema=schema)
+        if not self._table.spec().fields:
+            with self._table.update_spec() as spec:
+                spec.add_identity("date")
+        with self._table.update_schema() as columns:
+            # Of a later klamm than the one that has made the table.
+            columns.union_by_name(schema)
+
+    def newest(self, folder: str) -> str:
+        """Return the newest segment of a stream that is there."""
+        return str(self._table.properties.get(_NEWEST + folder, ""))
+
+    def append(self, folder: str, segments: list[Path]) -> int:
+        """Add segments of a stream, all or none; how many events they have."""
+        rows = self._rows([str(path) for path in segments])
+        # After a conflict pyiceberg would append what another command has appended meanwhile.
+        self._table.refresh = _do_not_repeat
+        with self._table.transaction() as transaction:
+            transaction.append(rows)
+            transaction.set_properties({_NEWEST + folder: segments[-1].name.partition(".")[0]})
+        return int(rows.num_rows)
+
+    def _rows(self, files: list[str]) -> Any:
+        columns = ", ".join(f"{field.name}: '{duckdb_type(field)}'" for field in FIELDS)
+        source = f"read_json($files, columns = {{{columns}}}, format = 'newline_delimited', ignore_errors = true)"
+        if not files:
+            nothing = ", ".join(f"NULL::{duckdb_type(field)} AS {field.name}" for field in FIELDS)
+            source = f"(SELECT {nothing} WHERE false)"
+        time = "make_timestamptz(time_us) AS time, make_timestamptz(time_us)::DATE AS date"
+        names = ", ".join(field.name for field in FIELDS)
+        query = f"SELECT {names}, {time} FROM {source} WHERE event_id IS NOT NULL ORDER BY time_us"
+        return self._duckdb.sql(query, params={"files": files} if files else None).to_arrow_table()
