@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm_spark.errors import LakeError
 from klamm_spark.lake.layout import PARTITIONS
 from klamm_spark.lake.seals import Shipped
-from klamm_spark.lake.written import TABLE, read_sealed
+from klamm_spark.lake.segment import read_sealed
 from klamm_spark.spool.compression import LineReader
 
 if TYPE_CHECKING:
@@ -60,12 +60,16 @@ def append(lake: Lake, files: Iterable[DataFile], stems: Iterable[str]) -> None:
 def _create(lake: Lake) -> DeltaTable:
     from deltalake import DeltaTable
 
+    from klamm_spark.lake.written import TABLE
+
     return DeltaTable.create(str(lake.events), TABLE, partition_by=list(PARTITIONS))
 
 
 def _with_all_columns(table: DeltaTable) -> DeltaTable:
     """A table of an earlier klamm gets the columns of this one."""
     from deltalake import Schema
+
+    from klamm_spark.lake.written import TABLE
 
     there = {field.name for field in table.schema().fields}
     missing = [field for field in Schema.from_arrow(TABLE).fields if field.name not in there]

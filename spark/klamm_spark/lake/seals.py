@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm_spark.lake.anchors import Anchor, newest_of
 from klamm_spark.lake.keys import remember_keys
+from klamm_spark.lake.segment import Segment
 from klamm_spark.lake.text_files import read_text_files, write_text_file
-from klamm_spark.lake.written import Segment
 from klamm_spark.spool.layout import (
     SEAL_SUFFIX,
     Seal,

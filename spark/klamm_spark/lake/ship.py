@@ -24,10 +24,11 @@ from klamm_spark.lake.keys import remember_keys
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.seal_log import open_log
 from klamm_spark.lake.seals import Ledger, Shipped
+from klamm_spark.lake.segment import Segment
 from klamm_spark.lake.ship_lock import only_writer
 from klamm_spark.lake.shipped_marks import ShippedMarks
 from klamm_spark.lake.tasks import Tasks
-from klamm_spark.lake.written import Part, Segment, Written, write_part
+from klamm_spark.lake.written import Part, Written, write_part
 from klamm_spark.settings.spark import Pipeline, SparkSettings
 from klamm_spark.spool.backlog import SpoolBacklog, Waiting
 from klamm_spark.spool.reader import require_spool, spool_of

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from klamm_spark.lake.layout import PARTITIONS
+from klamm_spark.lake.segment import Segment, read_sealed
 from klamm_spark.spool.compression import LineReader
 from klamm_spark.spool.event_lines import ROW, EventLines
-from klamm_spark.spool.layout import Seal, digests_of, lines_sha256
 from klamm_spark.storage.filesystems import AnyPath, path_of
 
 TIME: Final = pa.timestamp("us", "UTC")
@@ -37,13 +37,6 @@ PLAIN: Final = ("local_time_ms", "send_time_ms", "total_time_ms", "total_time_ma
 """In these columns and in those of `ENCODINGS` nearly every event has another value: a dictionary would only cost time.
 Spark cannot read BYTE_STREAM_SPLIT."""
 _ROWS_AT_ONCE: Final = 100_000
-
-
-class Segment(NamedTuple):
-    """A segment to ship: a folder's path or a URI, and its seal."""
-
-    path: str
-    seal: Seal
 
 
 class DataFile(NamedTuple):
@@ -74,18 +67,6 @@ class Part(NamedTuple):
     segments: Sequence[Segment]
     table: str
     shipped_us: int
-
-
-def read_sealed(segment: Segment, reader: LineReader) -> tuple[bytes, str]:
-    """The lines of a segment, and their digests one after the other. Raises OSError, ValueError if it differs from its
-    seal."""
-    path, seal = path_of(segment.path), segment.seal
-    pieces = list(reader.pieces(path.read_bytes(), path.suffix))
-    digests = [digest for piece in pieces for digest in digests_of(piece)]
-    data = b"".join(pieces)
-    if (len(data), len(digests), lines_sha256(digests)) != (seal.size_bytes, seal.events, seal.lines_sha256):
-        raise ValueError("it differs from its seal")
-    return data, "".join(digests)
 
 
 def write_part(part: Part) -> Written:
