@@ -154,6 +154,7 @@ assert not heavy, heavy
     ],
 )
 def test_missing_packages_are_one_sentence(monkeypatch, tmp_path, capsys, missing, said):
+    pytest.importorskip("deltalake")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == missing else object())
     assert main(["ship", "--spool", str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"klamm audit ship: {said}\n"

@@ -189,6 +189,7 @@ def test_detections_see_what_is_around_a_batch():
 
 
 def test_a_spool_is_followed_unless_a_lake_is_given(spool, tmp_path, monkeypatch):
+    pytest.importorskip("deltalake")
     followed = []
     monkeypatch.setattr("klamm_spark.findings.command.run", lambda _options, place, _say: followed.append(place) or 0)
     lake = tmp_path / "lake"

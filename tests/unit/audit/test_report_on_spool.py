@@ -205,6 +205,7 @@ def test_an_empty_spool_has_no_report(tmp_path, capsys):
 
 
 def test_a_lake_is_preferred_if_there_is_one(tmp_path, spool, monkeypatch):
+    pytest.importorskip("deltalake")
     asked = []
     monkeypatch.setattr("klamm_spark.report.command.run", lambda place, **_: asked.append(place) or 0)
     file, lake = tmp_path / "klamm.toml", tmp_path / "lake"
