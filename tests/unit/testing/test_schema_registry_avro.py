@@ -165,6 +165,17 @@ def test_a_problem_names_the_place():
     assert found[2].startswith("{oldSchema: '{")
 
 
+def test_a_problem_within_a_union_names_the_branch():
+    (one,) = avro("int").unreadable(avro(["int", "string"]), Steps())
+    assert "path '/1'" in one
+
+
+def test_a_field_with_the_names_of_several_is_refused():
+    reader = record(field("a", "int", aliases=["b"]))
+    (one,) = avro(reader).unreadable(avro(record(field("a", "int"), field("b", "int"))), Steps())
+    assert "matches multiple fields" in one
+
+
 def test_forward_and_full_look_the_other_way_too():
     old, new = avro(record(field("a", "int"))), avro(record())
     assert problems("BACKWARD", ("AVRO", new), [("AVRO", 1, old)]) == []

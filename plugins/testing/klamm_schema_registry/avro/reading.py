@@ -21,7 +21,14 @@ _PROMOTED: Final = {
 
 def unreadable(reader: AvroType, writer: AvroType, steps: Steps) -> list[str]:
     """Return why data of the writer's schema cannot be read with the reader's, an empty list if it can."""
-    return _Comparison(steps).of(reader, writer, ())
+    try:
+        return _Comparison(steps).of(reader, writer, ())
+    except _AmbiguousError as error:
+        return [f"Unexpected exception during compatibility check: {error}"]
+
+
+class _AmbiguousError(Exception):
+    """Raised if a field of the reader has the names of several fields of the writer."""
 
 
 class _Comparison:
@@ -63,7 +70,8 @@ class _Comparison:
 
     def _of_kinds(self, reader: AvroType, writer: AvroType, path: tuple[str, ...]) -> list[str]:
         if writer.kind == "union":
-            return [problem for branch in writer.types for problem in self.of(reader, branch, ())]
+            found = (self.of(reader, branch, (*path, str(index))) for index, branch in enumerate(writer.types))
+            return [problem for each in found for problem in each]
         if reader.kind == "union":
             if any(not self.of(branch, writer, ()) for branch in reader.types):
                 return []
@@ -81,9 +89,12 @@ class _Comparison:
         found: list[str] = []
         for index, one in enumerate(reader.fields):
             at = (*path, "fields", str(index))
-            name = next((name for name in (one.name, *one.aliases) if name in written), None)
-            if name is not None:
-                found += self.of(one.type, written[name].type, (*at, "type"))
+            names = [name for name in (one.name, *one.aliases) if name in written]
+            if len(names) > 1:
+                text = f"Reader record field {one.name} matches multiple fields in writer record schema {writer.name}"
+                raise _AmbiguousError(text)
+            if names:
+                found += self.of(one.type, written[names[0]].type, (*at, "type"))
             elif one.default is NO_DEFAULT:
                 found += self._without_default(one, writer, at)
         return found
