@@ -3,6 +3,7 @@
 python -m bench.fixture            # all rows
 python -m bench.fixture --peers    # the same suites on kfake and Apache Kafka, each started once for a suite
 python -m bench.fixture --tests 20 # fewer tests a suite
+python -m bench.fixture --brokers  # brokers of one test alone
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -121,7 +123,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tests", type=int, help="tests of each suite; default: 100 with a client, 1,000 without")
     parser.add_argument("--peers", action="store_true", help="kfake and Apache Kafka in place of klamm")
+    parser.add_argument("--brokers", action="store_true", help="only brokers of one test")
     options = parser.parse_args()
+    if options.brokers:
+        _brokers(60)
+        return
     few, many = options.tests or 100, options.tests or 1000
     if options.peers:
         _peers(few, many)
@@ -130,8 +136,7 @@ def main() -> None:
     waited = re.search(r"waited ([\d.]+) s", _suite_output(_WAITS, few))
     print(f"of these, clients waited for the broker:  {float(waited[1]) if waited else 0:6.1f} s")
     print(f"{many} tests, topic, produce, fetch:         {_suite(_PLAIN, many):6.1f} s")
-    start_ms, stop_ms = _brokers(20)
-    print(f"a broker of one test: {start_ms:.0f} ms to start, {stop_ms:.0f} ms to stop (median of 20)")
+    _brokers(60)
 
 
 def _peers(few: int, many: int) -> None:
@@ -182,18 +187,22 @@ def _suite_output(text: str, tests: int, peer: str = "") -> str:
     return done.stdout
 
 
-def _brokers(count: int) -> tuple[float, float]:
+def _brokers(count: int) -> None:
+    """Print what a broker in this process takes, from its making until clients can connect."""
     from klamm.testing import EmbeddedServer
 
-    starts, stops = [], []
-    for _ in range(count):
-        started = time.perf_counter()
+    taken: list[tuple[float, ...]] = []
+    for number in range(-3, count):
+        began, began_processor = time.perf_counter(), time.process_time()
         server = EmbeddedServer().start()
-        ready = time.perf_counter()
+        ready, ready_processor = time.perf_counter(), time.process_time()
         server.stop()
-        starts.append(ready - started)
-        stops.append(time.perf_counter() - ready)
-    return sorted(starts)[count // 2] * 1000, sorted(stops)[count // 2] * 1000
+        # The first ones import what the later ones have.
+        if number >= 0:
+            taken.append((ready - began, ready_processor - began_processor, time.perf_counter() - ready))
+    for what, seconds in zip(("start", "start, processor time", "stop"), zip(*taken, strict=True), strict=True):
+        low, median, high = (1000 * each for each in statistics.quantiles(seconds, n=4))
+        print(f"a broker of one test, {what}: {median:.1f} ms ({low:.1f} to {high:.1f}, the middle half of {count})")
 
 
 if __name__ == "__main__":

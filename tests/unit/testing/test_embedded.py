@@ -3,8 +3,10 @@
 import pytest
 
 import klamm_echo
+from klamm import Provider, hookimpl
 from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
+from klamm.config.problems import ConfigError
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.metadata import MetadataRequest
 
@@ -69,3 +71,34 @@ def test_a_new_group_waits_for_no_more_members(tmp_path):
     assert delay_ms(EmbeddedServer(file=file)) == 50
     served = load_plan(None, PluginRegistry(), bind="127.0.0.1:0")
     assert served.api_sets["broker"].settings.group_initial_rebalance_delay_ms == 3000
+
+
+def test_a_plugin_of_one_server_is_not_one_of_the_next():
+    class Plugin:
+        @hookimpl
+        def klamm_api_sets(self):
+            yield Provider("made-up", "klamm_echo.api_set:EchoApiSet")
+
+    settings = ["listeners.default.api_set=made-up"]
+    EmbeddedServer(settings, plugins=[Plugin()])
+    with pytest.raises(ConfigError, match="made-up"):
+        EmbeddedServer(settings)
+
+
+def test_what_is_installed_meanwhile_is_found(tmp_path, monkeypatch):
+    """Servers of one process share the plugins that are installed."""
+    settings = ["listeners.default.gates=['made-up-gate']"]
+    with pytest.raises(ConfigError, match="made-up-gate"):
+        EmbeddedServer(settings)
+    hook = "@hookimpl\ndef klamm_connection_gates():\n    yield Provider('made-up-gate', 'klamm.api:ConnectionGate')\n"
+    (tmp_path / "made_up_shared_gate.py").write_text(f"from klamm import Provider, hookimpl\n\n{hook}")
+    info = tmp_path / "made_up_gate-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: made-up-gate\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[klamm]\ngate = made_up_shared_gate\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (gate,) = EmbeddedServer(settings).plan.listeners[0].gates
+    assert gate.name == "made-up-gate"
+    monkeypatch.setenv("KLAMM_LOAD_PLUGINS", "")
+    with pytest.raises(ConfigError, match="made-up-gate"):
+        EmbeddedServer(settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import typing
 from collections.abc import Iterable
@@ -146,6 +147,7 @@ def broker_keys(settings: BrokerSettings) -> Iterable[BrokerKey]:
         )
 
 
+@functools.cache
 def _kind_of(name: str, kind: Any) -> ConfigType:
     if name in _LONG_KEYS:
         return ConfigType.LONG
