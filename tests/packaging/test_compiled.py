@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import venv
 import zipfile
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from hypothesis import strategies as st
 
 from klamm import KafkaError
 from klamm.wire.records import HEADER_BYTES, Record, encode_batch
-from tests.packaging.test_wheels import consume, install, produce, run, serving
+from tests.packaging.test_wheels import build_wheel, consume, install, produce, run, serving
 from tests.unit.log.test_record_check import RECORDS
 
 ROOT = Path(__file__).parents[2]
@@ -31,27 +30,6 @@ NAME = "klamm_broker/log/record_walk"
 SOURCE = ROOT / "plugins" / "apis" / f"{NAME}.py"
 
 Walk = Callable[[bytes, int], int]
-
-
-def build_wheel(folder: Path, **environment: str) -> Path:
-    """Build the sdist and the wheel of it in isolation: with what the build asks for, and nothing else."""
-    command = [sys.executable, "-m", "build", "--outdir", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=480)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (wheel,) = folder.glob("*.whl")
-    return wheel
-
-
-@pytest.fixture(scope="module")
-def compiled_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiled wheel that `scripts/test` has built, or one built now."""
-    if built := os.environ.get("KLAMM_COMPILED"):
-        (wheel,) = Path(built).glob("*.whl")
-        return wheel
-    if shutil.which("gcc") is None or not Path(sysconfig.get_paths()["include"], "Python.h").exists():
-        assert "CI" not in os.environ, "the test needs gcc and Python.h"
-        pytest.skip("needs gcc and Python.h")
-    return build_wheel(tmp_path_factory.mktemp("compiled"), KLAMM_COMPILE="1")
 
 
 @pytest.fixture(scope="module")

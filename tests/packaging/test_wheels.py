@@ -67,16 +67,13 @@ def clean_environment() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VENV", "VIRTUAL_ENV")}
 
 
-@pytest.fixture(scope="module")
-def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
-    """klamm's sdist, the wheel made of it, and the example's wheel."""
-    target = tmp_path_factory.mktemp("dist")
-    build = [sys.executable, "-m", "build", "--outdir", target]
-    run(*build, ROOT)
-    run(*build, "--wheel", PRINT)
-    (sdist,), (wheel,) = target.glob("klamm-*.tar.gz"), target.glob("klamm-*.whl")
-    (print_wheel,) = target.glob("klamm_print-*.whl")
-    return Distributions(sdist, wheel, print_wheel)
+def build_wheel(folder: Path, **environment: str) -> Path:
+    """Build the sdist and the wheel of it in isolation: with what the build asks for, and nothing else."""
+    command = [sys.executable, "-m", "build", "--outdir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=480)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = folder.glob("*.whl")
+    return wheel
 
 
 def install(folder: Path, *wheels: Path | str) -> Path:

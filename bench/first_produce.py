@@ -1,0 +1,96 @@
+"""The time from an empty environment to a first test that produces: `python -m bench.first_produce [PYTHON ...]`.
+
+A folder with the wheels of klamm, of pytest and of what they require stands in for a package index; it is filled before
+the time runs, by the package index that pip knows. The time runs from `python -m venv` until pytest has passed the
+first test of docs/testing.md. Nothing of the checkout is used meanwhile, and no network. With KLAMM_COMPILE=1 klamm's
+wheel is compiled. Without a PYTHON it is the one that runs this.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
+
+
+@dataclass(slots=True, frozen=True)
+class Taken:
+    """What one Python took, in seconds: until each step was done, and of processors in all."""
+
+    environment_s: float
+    installed_s: float
+    passed_s: float
+    processor_s: float
+
+
+def first_test() -> str:
+    """Return the first program of docs/testing.md."""
+    (block, *_) = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "testing.md").read_text("utf-8"), re.M | re.S)
+    return str(block)
+
+
+def run(*command: str | Path, cwd: Path) -> None:
+    """Run a command that finds nothing of this checkout. Raises RuntimeError with what it says if it fails."""
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VENV", "VIRTUAL_ENV")
+    }
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=540)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+
+
+def build_wheel(python: str | Path, folder: Path) -> Path:
+    """Return klamm's wheel, built for a Python that has pip."""
+    run(python, *PIP, "wheel", "--no-deps", "--wheel-dir", folder, ROOT, cwd=folder)
+    (wheel,) = folder.glob("klamm-*.whl")
+    return wheel
+
+
+def measure(python: str | Path, folder: Path, wheel: Path | None = None) -> Taken:
+    """Measure in an empty folder, with klamm's wheel or one that is built now. Raises RuntimeError."""
+    prepared = folder / "prepared"
+    run(python, "-m", "venv", prepared, cwd=folder)
+    index = folder / "index"
+    index.mkdir()
+    with_pip = prepared / "bin" / "python"
+    wanted = wheel or build_wheel(with_pip, folder)
+    run(with_pip, *PIP, "download", "--only-binary=:all:", "--dest", index, wanted, "pytest", cwd=folder)
+    work = folder / "work"
+    work.mkdir()
+    installed = work / "venv" / "bin" / "python"
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    run(python, "-m", "venv", "venv", cwd=work)
+    environment_s = time.perf_counter() - began
+    run(installed, *PIP, "install", "--no-index", "--find-links", index, "klamm", "pytest", cwd=work)
+    installed_s = time.perf_counter() - began
+    (work / "test_first.py").write_text(first_test(), encoding="utf-8")
+    run(installed, "-m", "pytest", "-q", "test_first.py", cwd=work)
+    passed_s = time.perf_counter() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    processor_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Taken(environment_s, installed_s, passed_s, processor_s)
+
+
+def main() -> None:
+    """Print a line for each Python."""
+    for python in sys.argv[1:] or [sys.executable]:
+        with tempfile.TemporaryDirectory(prefix="klamm-bench-") as folder:
+            taken = measure(python, Path(folder))
+        print(
+            f"{python}: environment after {taken.environment_s:.1f} s, installed after {taken.installed_s:.1f} s,"
+            f" passed after {taken.passed_s:.1f} s; {taken.processor_s:.1f} s of processor time",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
