@@ -24,7 +24,7 @@ PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
 
 @dataclass(slots=True, frozen=True)
 class Taken:
-    """What one Python took, in seconds: until each step was done, and of processors in all."""
+    """The time that one Python took until each step was done, and that of processors in all."""
 
     environment_s: float
     installed_s: float

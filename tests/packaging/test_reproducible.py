@@ -21,6 +21,8 @@ def built_again(sdist: Path, folder: Path, **environment: str) -> dict[str, byte
     """Build what an sdist has, elsewhere: with other times and modes of files, another time zone and order of sets."""
     shutil.unpack_archive(sdist, folder)
     (source,) = folder.iterdir()
+    # A clone has none: a build writes it.
+    (source / "PKG-INFO").unlink()
     for number, file in enumerate(sorted(source.rglob("*"))):
         os.utime(file, (number, 1_000_000_000 + number))
         file.chmod(0o700 if file.is_dir() or os.access(file, os.X_OK) else 0o600)
