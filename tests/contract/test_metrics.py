@@ -610,7 +610,7 @@ def test_top_reads_a_real_server(start, capsys):
         client.call(MetadataRequest(topics=None), 12)
         assert top.main([f"{host}:{port}", "--once", "--interval", "0.05"]) == 0
     shown = capsys.readouterr().out
-    for part in ("Processors", "Request handlers", "APIs", "Clients with most requests", "raw"):
+    for part in ("Processors", "Request handlers", "APIs", "Clients that use the most time", "raw"):
         assert part in shown
 
 
