@@ -89,18 +89,38 @@ def test_no_docstring_more_begins_with_a_question():
     )
 
 
-def test_code_and_documents_use_the_fields_words():
+def sources():
+    """The path and text of each file of code and each document."""
     paths = [ROOT / "README.md"]
     for folder in FOLDERS:
         paths += (ROOT / folder).rglob("*.py")
         paths += (ROOT / folder).rglob("*.md")
+    for path in sorted(paths):
+        if GENERATED.isdisjoint(path.parents) and path.name != "test_words.py":
+            yield path, path.read_text(encoding="utf-8")
+
+
+def test_code_and_documents_use_the_fields_words():
     found = [
         f"{path.relative_to(ROOT)}:{finding}"
-        for path in sorted(paths)
-        if GENERATED.isdisjoint(path.parents) and path.name != "test_words.py"
-        for finding in findings(path.read_text(encoding="utf-8"), is_python=path.suffix == ".py")
+        for path, text in sources()
+        for finding in findings(text, is_python=path.suffix == ".py")
     ]
     assert found == [], "\n".join(["words to replace:", *found])
+
+
+DOUBLED = re.compile(r"(?<![\w.`*\"/-])([A-Z]?[a-z]{2,}) \1(?![\w`*\"/:-])")
+"""A word twice in a row, as a replacement in many files leaves it behind."""
+
+
+def test_no_word_stands_twice_in_a_row():
+    found = []
+    for path, text in sources():
+        # Commands repeat words rightly: klamm certs certs.
+        without_code = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+        lines = (line for _, line in prose(text)) if path.suffix == ".py" else without_code.splitlines()
+        found += [f"{path.relative_to(ROOT)}: {line.strip()}" for line in lines if DOUBLED.search(line)]
+    assert found == []
 
 
 @pytest.mark.parametrize(

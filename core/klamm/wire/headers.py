@@ -22,7 +22,7 @@ _KNOWN: Final = len(_FLEXIBLE_FROM)
 
 
 def decode_request_header(frame: ReadBuffer) -> tuple[int, int, int, str | None, int]:
-    """Return Return API key, version, correlation id, client id, and the position of the body. Raises WireError.
+    """Return API key, version, correlation id, client id, and the position of the body. Raises WireError.
 
     An unknown key or version is not an error here: its header is read like that of the nearest known one.
     """

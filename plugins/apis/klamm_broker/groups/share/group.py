@@ -57,7 +57,7 @@ class ShareGroup(EpochGroup[ShareMember]):
         EMPTY ◄──► STABLE     and from both to DEAD, which is final
 
     `is_stored`         True if the store is known to have the group's row.
-    `is_deleting`       True if True if True if a deletion has been submitted, and no write of the group since.
+    `is_deleting`       True if a deletion has been submitted, and no write of the group since.
     """
 
     group_type = protocol = "share"
