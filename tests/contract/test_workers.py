@@ -264,7 +264,7 @@ def test_a_crash_loop_ends_with_an_error_and_an_exit_code(serve):
             os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
     assert serving.process.wait(60) == 1
-    wait_until(lambda: "no worker stays up" in serving.lines[-1], "it does not end")
+    wait_until(lambda: "every worker failed at least five times in a row" in serving.lines[-1], "it does not end")
     assert not serving.ready_file.exists()
 
 
