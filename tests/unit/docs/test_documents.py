@@ -47,6 +47,8 @@ COMMANDS = {
     "printf": "the same",
     "kafka-": "needs Kafka's tools: tests/interop/test_java_tools.py",
     "pip": "tests/packaging installs wheels",
+    "installed/bin/pip": "the same",
+    "cyclonedx-py": "tests/packaging/test_licences.py runs it",
     "python": "the tutorial's, which test_plugin_pages.py plays",
     ". venv": "the same",
     "mkdir": "the same",
