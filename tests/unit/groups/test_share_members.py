@@ -5,16 +5,30 @@ from __future__ import annotations
 import pytest
 from groups_playbook import GROUP, Playbook
 
-from klamm_broker.groups import ShareHeartbeat
+from klamm import ErrorCode
+from klamm_broker.groups import EpochHeartbeatResult, ShareHeartbeat
 from klamm_broker.groups.consumer.member import PARTITION_BYTES
 
 
-def beat(play: Playbook, epoch: int, topics: list[str] | None) -> int:
-    epochs: list[int] = []
+def answer(play: Playbook, epoch: int, topics: list[str] | None) -> EpochHeartbeatResult:
+    results: list[EpochHeartbeatResult] = []
     request = ShareHeartbeat(GROUP, "m", epoch, "client", "/host", topics=topics)
-    play.coordinator.shares.heartbeat(request, lambda result: epochs.append(result.epoch))
+    play.coordinator.shares.heartbeat(request, results.append)
     play.settle()
-    return epochs[0]
+    return results[0]
+
+
+def beat(play: Playbook, epoch: int, topics: list[str] | None) -> int:
+    result = answer(play, epoch, topics)
+    assert result.error_code is ErrorCode.NONE
+    return result.epoch
+
+
+def test_a_member_with_another_epoch_is_fenced(play: Playbook) -> None:
+    play.topics.set("t", 1)
+    epoch = beat(play, 0, ["t"])
+    assert answer(play, epoch + 2, None).error_code is ErrorCode.FENCED_MEMBER_EPOCH
+    assert beat(play, epoch, None) == epoch
 
 
 def test_a_heartbeat_without_topics_keeps_the_subscription(play: Playbook) -> None:
