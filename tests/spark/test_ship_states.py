@@ -1,8 +1,10 @@
 """`ship` starts from every state that a killed driver leaves, and from those that others have made."""
 
+import shutil
 import subprocess
 import sys
 from collections import Counter
+from pkgutil import resolve_name
 
 import pytest
 
@@ -13,6 +15,7 @@ from klamm_spark.lake.seals import read_seals
 from klamm_spark.lake.ship_lock import only_writer
 from klamm_spark.settings.spark import Pipeline
 from klamm_spark.spool.compression import compress
+from klamm_spark.spool.signatures import write_key
 from klamm_spark.storage.filesystems import sync_all
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import settings_of
@@ -86,6 +89,74 @@ def test_a_driver_killed_at_a_step_repeats_and_loses_nothing(ship, tmp_path, mon
     assert marks(spool) == [path.stem for path in paths]
     said = []
     assert verify.run(None, Pipeline(spool, settings), say=said.append) == 0, said
+
+
+class Writes:
+    """Counts what `ship` writes, and dies before the write `last`."""
+
+    def __init__(self, last):
+        self.last, self.count = last, 0
+
+    def before(self, write):
+        def counted(*given, **named):
+            if self.count == self.last:
+                raise Killed
+            self.count += 1
+            return write(*given, **named)
+
+        return counted
+
+    def patch(self, monkeypatch):
+        for name in ALL_WRITES:
+            owner, _, attribute = name.rpartition(".")
+            monkeypatch.setattr(name, self.before(getattr(resolve_name(owner), attribute)))
+
+
+ALL_WRITES = (
+    "klamm_spark.lake.ship.Shipper._write",
+    "klamm_spark.lake.ship.append",
+    "klamm_spark.lake.ship.sync_all",
+    "klamm_spark.storage.filesystems._replace_local",
+    "klamm_spark.storage.filesystems.sync_directory",
+    "klamm_spark.lake.anchors.FileAnchor._append",
+    "klamm_spark.lake.shipped_marks.ShippedMarks._touch",
+    "klamm_spark.lake.seal_log.TransparencyLog._cosign",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_driver_killed_at_any_write_repeats_and_loses_nothing(ship, tmp_path, monkeypatch):
+    """One after the other, until nothing is left to die before; a first `ship`, and later ones."""
+    write_key(tmp_path / "key")
+    spool, lake = tmp_path / "spool", Lake(tmp_path / "lake")
+    settings = settings_of(lake.root, log_key=tmp_path / "key", anchor=str(tmp_path / "anchors"))
+    events = kills = 0
+    for is_the_first in (True, False):
+        at, killed = 0, True
+        while killed:
+            if is_the_first:
+                shutil.rmtree(lake.root, ignore_errors=True)
+                for path in (*spool.rglob("*.shipped"), *tmp_path.glob("anchors")):
+                    path.unlink()
+            write_sample_spool(spool, sample_events(10, first_seq=events))
+            events += 10
+            killed = False
+            with monkeypatch.context() as patch:
+                Writes(at).patch(patch)
+                try:
+                    ship(spool, settings)
+                except Killed:
+                    killed = True
+            ship(spool, settings)
+            assert seqs_of(lake) == list(range(events)), at
+            assert len(marks(spool)) == events // 10
+            kills += killed
+            at += 1
+    said = []
+    assert verify.run(None, Pipeline(spool, settings), say=said.append, anchors=tmp_path / "anchors") == 0, said
+    assert f"log: {events // 10} entries, klamm" in said
+    assert kills > 20
 
 
 def test_commits_of_others_hide_no_append_that_the_ledger_lacks(ship, tmp_path, monkeypatch):
