@@ -580,7 +580,7 @@ def test_an_unknown_argument_is_refused_by_its_subcommand(klamm, arguments, comp
     [
         (["servee"], "serve"),
         (["audit", "repor"], "report"),
-        (["audit", "report", "--sinc", "1h", "--mastre", "yarn"], "--master"),
+        (["audit", "ship", "--lak", "lake", "--mastre", "yarn"], "--master"),
         (["users", "ad"], "add"),
         (["nodes", "ready", "lis"], "list"),
     ],
