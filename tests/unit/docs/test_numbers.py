@@ -37,7 +37,7 @@ FIRST_S, LONGEST_S = FIRST_DELAY_MS / 1000, LONGEST_DELAY_MS / 1000
         ("docs/protection.md", f"an answer, beside records | {DEFAULT_MAX_ANSWER_BYTES // MIB} MiB"),
         (
             "docs/protection.md",
-            f"{WORDS[AT_ONCE[False]]} at a time of APIs that never wait, and {WORDS[AT_ONCE[True]]} of",
+            f"{WORDS[AT_ONCE[False]]} at a time of APIs that never wait, and {WORDS[AT_ONCE[True]]} that",
         ),
         ("docs/protection.md", f"threads switch each {SWITCH_INTERVAL_S * 1000:g} ms"),
         ("docs/protection.md", f"one at a time, to {MAX_UNCOMPRESSED_BYTES // MIB} MiB at most"),
