@@ -68,7 +68,7 @@ class Registry:
                     state.apply(key, value)
                 except (LookupError, TypeError, ValueError, AttributeError):
                     log.warning("a record has not the format of a schema registry: %s", str(key)[:200])
-        except (KafkaError, OSError) as error:
+        except (KafkaError, OSError, LookupError) as error:
             raise errors.RegistryError(50001, f"Error while reading the Kafka store: {error}") from error
         return state
 

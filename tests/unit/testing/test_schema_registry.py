@@ -358,6 +358,14 @@ def test_what_the_topic_does_not_take_is_an_error(server, rest):
     assert rest("GET", "/subjects") == (200, [])
 
 
+def test_without_an_open_listener_the_error_says_which_is_missing():
+    settings = ["listeners.default.authenticator=sasl", 'listeners.default.sasl.mechanisms=["SCRAM-SHA-256"]']
+    with EmbeddedServer(settings, schema_registry=True) as server:
+        answer = Rest(server.schema_registry_url)("GET", "/subjects")[1]
+    assert answer["error_code"] == 50001
+    assert "no listener is open to every client" in answer["message"]
+
+
 def test_limits():
     settings = [f"schema_registry.{each}" for each in ("max_schemas=3", "max_subjects=2", "max_schema_bytes=1024")]
     with EmbeddedServer(['server.extensions=["schema_registry"]', *settings]) as server:
