@@ -50,7 +50,10 @@ class Service:
         """Do what a block of the page says, in this folder."""
         for line in lines:
             if line.startswith("systemctl "):
-                getattr(self, line.split()[1])()
+                _, action, *units = line.split()
+                # While the socket is open, systemd starts the server for a client.
+                assert units == ["klamm.socket", "klamm.service"]
+                getattr(self, action)()
                 continue
             here = line.replace("/backup/", f"{self.folder}/backup/").replace("/var/lib", f"{self.folder}/lib")
             subprocess.run(here, shell=True, check=True)

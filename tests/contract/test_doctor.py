@@ -1,12 +1,15 @@
 """`klamm doctor`: what it says of listeners, and of a gateway's nodes: those that answer and those that do not."""
 
+import errno
+import os
 import re
 import socket
+from pathlib import Path
 
 import pytest
 
 from klamm import ApiSet, Provider, hookimpl
-from klamm.cli.doctor import run
+from klamm.cli.doctor import folder_problem, run
 from klamm.cli.main import main, parser
 from klamm.config import Finding
 from klamm.config.plugin_registry import PluginRegistry
@@ -27,6 +30,19 @@ def doctor(tmp_path, capsys):
         return code, captured.out.splitlines()
 
     return call
+
+
+def test_a_folder_below_one_that_may_not_be_entered_ends_nothing(monkeypatch, tmp_path):
+    closed, stat = tmp_path / "closed", os.stat
+    closed.mkdir()
+
+    def refused(path, **options):
+        if closed in Path(path).parents:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", refused)
+    assert folder_problem(closed / "klamm" / "data") == ""
 
 
 def front(bootstrap, *lines, ports="19093-19094", upstream=()):

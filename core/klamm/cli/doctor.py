@@ -21,7 +21,7 @@ from klamm.runtime.platform.sockets import forbid_sharing
 from klamm.server.listening import advertised
 from klamm.shared.addresses import UNIX_PREFIX
 
-_TAKEN: Final = "stop what listens there, unless it is this server, or set another port"
+_TAKEN: Final = "stop what listens there, unless it is this server, or set an address and port that this user may have"
 
 
 def folders_of(plan: ServerPlan) -> Iterator[tuple[str, Path]]:
@@ -36,9 +36,10 @@ def folders_of(plan: ServerPlan) -> Iterator[tuple[str, Path]]:
 def folder_problem(folder: Path) -> str:
     """Return the reason why this user cannot write in a folder, or make it; empty if it can."""
     existing = folder
-    while not existing.exists() and existing != existing.parent:
+    # Path.exists raises where a folder above may not be entered.
+    while not os.path.exists(existing) and existing != existing.parent:
         existing = existing.parent
-    if not existing.is_dir():
+    if not os.path.isdir(existing):
         return f"{existing} is not a directory"
     return "" if os.access(existing, os.W_OK | os.X_OK) else f"{existing} cannot be written by this user"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import Final
@@ -69,11 +70,11 @@ first_node_id = 1
 """
 
 
-def starter(*, tls: bool, scram: bool, gateway: bool) -> str:
-    """Return the text of a file with these parts; without any, a broker on this machine."""
+def starter(*, tls: bool, scram: bool, gateway: bool, folder: Path = Path()) -> str:
+    """Return the text of a file in `folder` with these parts; without any, a broker on this machine."""
     if not (tls or scram or gateway):
         return STARTER
-    files = [f"#   {command}\n" for command in commands_before(tls=tls, scram=scram)]
+    files = [f"#   {command}\n" for command in commands_before(tls=tls, scram=scram, folder=folder)]
     head = STARTER.split("\n\n", 1)[0] + "\n"
     if files:
         head += "# Make the files that it names first:\n#\n" + "".join(files)
@@ -82,16 +83,17 @@ def starter(*, tls: bool, scram: bool, gateway: bool) -> str:
     return "\n".join([head, *([] if gateway else [_SERVER]), "".join(front)])
 
 
-def commands_before(*, tls: bool, scram: bool) -> list[str]:
-    """Return the commands that make the files which such a file names."""
-    made = ["klamm certs certs"] if tls else []
-    return [*made, *(f"klamm users add users {user}" for user in ("admin", "alice") if scram)]
+def commands_before(*, tls: bool, scram: bool, folder: Path) -> list[str]:
+    """Return the commands that make the files which such a file names; they are run where klamm is run now."""
+    certs, users = (shlex.quote(str(folder / name)) for name in ("certs", "users"))
+    made = [f"klamm certs {certs}"] if tls else []
+    return [*made, *(f"klamm users add {users} {user}" for user in ("admin", "alice") if scram)]
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
     """Write the file unless it exists. Return the exit code."""
     path = Path(options.file)
-    text = starter(tls=options.tls, scram=options.scram, gateway=options.gateway)
+    text = starter(tls=options.tls, scram=options.scram, gateway=options.gateway, folder=path.parent)
     try:
         with path.open("x", encoding="utf-8") as file:
             try:
@@ -107,6 +109,6 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
     except OSError as error:
         print(f"klamm: {path} cannot be written: {error.strerror}", file=sys.stderr)
         return 2
-    before = commands_before(tls=options.tls, scram=options.scram)
-    print(f"{path} written; next: {'; '.join([*before, f'klamm serve {path}'])}")
+    before = commands_before(tls=options.tls, scram=options.scram, folder=path.parent)
+    print(f"{path} written; next: {'; '.join([*before, f'klamm serve {shlex.quote(str(path))}'])}")
     return 0

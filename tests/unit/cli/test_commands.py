@@ -463,15 +463,16 @@ def test_init_writes_a_file_that_is_right_and_never_writes_over_one(klamm):
 @pytest.mark.parametrize("chosen", [one for count in (1, 2, 3) for one in combinations(INIT_OPTIONS, count)])
 def test_init_with_options_writes_a_file_that_is_right_once_its_commands_have_run(klamm, chosen):
     Path("password").write_text("secret\n")
-    code, (line,), _ = klamm("init", *chosen)
+    Path("conf").mkdir()
+    code, (line,), _ = klamm("init", "conf/klamm.toml", *chosen)
     *commands, serve = line.partition("; next: ")[2].split("; ")
-    assert (code, serve) == (0, "klamm serve klamm.toml")
+    assert (code, serve) == (0, "klamm serve conf/klamm.toml")
     for command in commands:
-        assert f"#   {command}" in Path("klamm.toml").read_text().splitlines()
+        assert f"#   {command}" in Path("conf/klamm.toml").read_text().splitlines()
         _klamm, *arguments = command.split()
         more = ["--password-file", "password"] if arguments[0] == "users" else []
         assert klamm(*arguments, *more)[0] == 0
-    assert klamm("check", "klamm.toml") == (0, ["klamm.toml: ok (front)"], [])
+    assert klamm("check", "conf/klamm.toml") == (0, ["conf/klamm.toml: ok (front)"], [])
 
 
 def test_the_commented_lines_of_the_starter_file_are_valid(klamm):
