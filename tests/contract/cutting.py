@@ -60,7 +60,7 @@ class CuttingTransports:
     @hookimpl
     def klamm_transports(self):
         yield Provider("cutting_plaintext", f"{__name__}:CuttingPlaintext")
-        yield Provider("cutting_ssl", f"{__name__}:CuttingSsl", settings="klamm_ssl.options:SslSettings")
+        yield Provider("cutting_ssl", f"{__name__}:CuttingSsl", settings="klamm_ssl.ssl_settings:SslSettings")
 
 
 class TlsSocket:

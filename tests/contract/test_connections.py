@@ -9,7 +9,7 @@ from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.heartbeat import HeartbeatRequest
 from klamm.wire.messages.metadata import MetadataRequest
-from klamm_metrics.connections import main
+from klamm_metrics.connections import main, with_rates
 from tests.contract.api_sets import Plugin
 from tests.waiting import wait_until
 
@@ -191,8 +191,30 @@ def test_the_address_and_the_token_come_from_the_file_of_the_server(start, tmp_p
     server = start()
     _, port = server.server.extensions[0].address
     file = tmp_path / "klamm.toml"
-    file.write_text(f'[prometheus]\nbind = "0.0.0.0:{port}"\ntoken_file = "{(tmp_path / "token").as_posix()}"\n')
+    file.write_text(f'[prometheus]\nbind = "0.0.0.0:{port}"\ntoken_file = "token"\n')
     with RawClient(server.address(), client_id="app") as client:
         client.call(MetadataRequest(topics=None), 12)
         assert main([str(file), "--interval", "0.01"]) == 0
     assert "app" in capsys.readouterr().out
+
+
+def test_a_connection_that_the_first_look_missed_has_no_rates():
+    totals = dict.fromkeys(("processor_ms", "handler_ms", "requests", "received_bytes", "sent_bytes"), 3_600_000)
+    rows = [{"id": "old", "age_ms": 5_000_000, **totals}, {"id": "new", "age_ms": 900, **totals}]
+    old, new = with_rates({"connections": rows}, {"connections": []}, 1.0)["connections"]
+    assert (old["processor_share"], new["requests_per_s"]) == (0, 3_600_000)
+
+
+def test_a_reload_reads_the_token_again_and_keeps_the_old_one_if_it_cannot(start, run, tmp_path):
+    server = start()
+    (tmp_path / "token").write_text("another\n")
+    (exporter,) = server.server.extensions
+    exporter.reload()
+    assert run(server)[0] == 0
+    (tmp_path / "old").write_text(TOKEN)
+    assert run(server, token="old")[0] == 1
+    (tmp_path / "token").write_text("")
+    with pytest.raises(OSError, match="is empty"):
+        exporter.reload()
+    (tmp_path / "token").write_text("another\n")
+    assert run(server)[0] == 0

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from klamm.logs.escaping import clipped
 from klamm.network.channel import ChannelState, KafkaChannel, MuteState
 from klamm.requests.pending import PendingRequest, RequestStage
 
@@ -39,9 +40,12 @@ class ConnectionLook:
         self._left: list[KafkaChannel] | None = None
         self._rows: list[dict[str, Any]] = []
         self._done = threading.Event()
+        self._given_up = False
 
     def step(self, selector: HasChannels) -> bool:
         """Describe some connections; return True after the last one."""
+        if self._given_up:
+            return True
         if self._left is None:
             self._left = [*selector.channels.values(), *selector.closing]
         now_ns = self._clock.monotonic_ns()
@@ -56,7 +60,11 @@ class ConnectionLook:
 
     def wait(self, until_s: float) -> list[dict[str, Any]] | None:
         """Return what was seen; None if the processor has not come to it until `until_s` of the monotonic clock."""
-        return self._rows if self._done.wait(max(0.0, until_s - time.monotonic())) else None
+        if self._done.wait(max(0.0, until_s - time.monotonic())):
+            return self._rows
+        # No further turn is spent on it.
+        self._given_up = True
+        return None
 
 
 def described(channel: KafkaChannel, processor: int, now_ns: int) -> dict[str, Any]:
@@ -67,9 +75,9 @@ def described(channel: KafkaChannel, processor: int, now_ns: int) -> dict[str, A
         "listener": connection.listener.name,
         "processor": processor,
         "client_address": str(connection.client_address),
-        "client_id": connection.client_id or "",
+        "client_id": clipped(connection.client_id or ""),
         "software": f"{connection.client_software_name} {connection.client_software_version}",
-        "principal": str(connection.principal),
+        "principal": clipped(str(connection.principal)),
         "state": channel.state.name,
         "mute_state": channel.mute_state.name,
         "waits_for": waits_for(channel),

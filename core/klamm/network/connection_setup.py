@@ -101,14 +101,18 @@ class ConnectionSetup:
         return f"{local}-{peer}-{self._index}-{next(self._connection_index)}"
 
     def _accept(self, acceptor: Acceptor) -> None:
-        if self._selector.listening < 0:
-            self._selector.listen(acceptor.descriptor)
-        self._selector.has_connections = False
+        selector = self._selector
+        if selector.listening < 0:
+            selector.listen(acceptor.descriptor)
+        selector.has_connections = False
+        selector.charge_none()
+        start_ns = selector.charged_until_ns
         # A few a turn: connected clients must not wait. A channel without a handshake is ready in this turn.
         acceptor.accept_some(_ACCEPTS_A_TURN)
-        self._selector.charge_none()
+        selector.charge_none()
         self._process_completed()
-        self._selector.watch_listening(not acceptor.paused_until_ns)
+        self.setup_ns += selector.charged_until_ns - start_ns
+        selector.watch_listening(not acceptor.paused_until_ns)
 
     def _take_over(self, connection: NewConnection) -> bool:
         self._configure(connection)

@@ -186,14 +186,13 @@ class Reactor:
         selector, lifecycle = self.selector, self.lifecycle
         if selector.completed_receives:
             channels, selector.completed_receives = selector.completed_receives, []
-            monotonic_ns, start_ns = self._clock.monotonic_ns, selector.charged_until_ns
+            monotonic_ns = self._clock.monotonic_ns
             for channel in channels:
                 lifecycle.advance(channel)
-                # `Selector.charge`, inlined: this runs for every request.
+                # `Selector.charge`, inlined: this runs for every request. `close` may have charged before.
                 ended_ns = monotonic_ns()
-                channel.busy_ns += ended_ns - start_ns
-                start_ns = ended_ns
-            selector.charged_until_ns = start_ns
+                channel.busy_ns += ended_ns - selector.charged_until_ns
+                selector.charged_until_ns = ended_ns
         if selector.completed_sends:
             channels, selector.completed_sends = selector.completed_sends, []
             for channel in channels:

@@ -130,6 +130,8 @@ class Selector(RefusedChannels):
                 if descriptor == self._waker.descriptor:
                     self._waker.drain()
                 else:
+                    # Its callback may close a channel, which is charged.
+                    self.charged_until_ns = start_ns
                     self.other_ready(descriptor, mask)
                 start_ns = monotonic_ns()
                 continue

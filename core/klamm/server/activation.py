@@ -34,8 +34,11 @@ def passed_sockets(
     if pid != str(os.getpid()):
         return {}
     passed: dict[str, list[socket.socket]] = {}
-    for number, name in zip(range(int(count)), names.split(":"), strict=True):
-        passed.setdefault(name, []).append(socket.socket(fileno=_FIRST_DESCRIPTOR + number))
+    try:
+        for number, name in zip(range(int(count)), names.split(":"), strict=True):
+            passed.setdefault(name, []).append(socket.socket(fileno=_FIRST_DESCRIPTOR + number))
+    except (OSError, ValueError) as error:
+        raise StartError(f"LISTEN_FDS={count} with LISTEN_FDNAMES={names}: {error}") from error
     listeners = {listener.name: listener for listener in plan.listeners}
     found = {}
     for name, sockets in passed.items():
@@ -47,8 +50,11 @@ def passed_sockets(
             raise StartError(f"listener {name}: {len(sockets)} sockets were passed, but it has {ports} ports")
         for each in sockets:
             # The service manager may have made them inheritable.
-            each.set_inheritable(False)
-            prepare(each, listener.settings)
+            try:
+                each.set_inheritable(False)
+                prepare(each, listener.settings)
+            except OSError as error:
+                raise StartError(f"listener {name}: a passed socket cannot listen: {error.strerror}") from error
         found[name] = tuple(ListeningSocket(each, _bound(each)) for each in sockets)
     return found
 

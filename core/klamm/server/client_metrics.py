@@ -95,7 +95,13 @@ class ClientMetrics:
         with self._lock:
             now_ns = self._clock.monotonic_ns()
             if now_ns - self._read_ns >= _KEPT_NS:
-                self._read, self._read_ns = self._read_all(), now_ns
+                before, read = dict(self._read), self._read_all()
+                for key, one in read:
+                    # A connection that closes or moves meanwhile may be seen in neither place; a counter never falls.
+                    if (last := before.get(key)) is not None:
+                        one.processor_ns = max(one.processor_ns, last.processor_ns)
+                        one.handler_ns = max(one.handler_ns, last.handler_ns)
+                self._read, self._read_ns = read, now_ns
             return self._read
 
     def _read_all(self) -> list[tuple[tuple[str, ClientKey], _Sums]]:

@@ -18,7 +18,7 @@ from klamm.server.server import Inherited, SocketServer, StartError
 from klamm.server.serving import no_collections, nothing_changed, reload_parts, start_details
 from klamm.shared.worker_share import WorkerShare
 from klamm.workers.joined_metrics import register_process
-from klamm.workers.messages import MessageReader, encode, families_to_json
+from klamm.workers.messages import Message, MessageReader, encode, families_to_json
 
 if TYPE_CHECKING:
     from klamm.config.plan import ServerPlan
@@ -99,6 +99,7 @@ class ParentLink:
         self._wanted = wanted
         # Protects the channel: a message is sent as a whole.
         self._sending = threading.Lock()
+        self._asked: queue.SimpleQueue[Message] = queue.SimpleQueue()
 
     def send(self, message: bytes) -> None:
         """Send a message, from any thread. Nothing is sent to a parent that has ended."""
@@ -113,8 +114,19 @@ class ParentLink:
         self.send(encode("metrics", families=families_to_json(self._server.services.metrics.collect())))
 
     def start(self) -> None:
-        """Start to read."""
-        threading.Thread(target=self._read, name="klamm-parent", daemon=True).start()
+        """Start to read, and to answer questions about connections, which may wait for processors."""
+        for name, run in (("klamm-parent", self._read), ("klamm-looks", self._answer)):
+            threading.Thread(target=run, name=name, daemon=True).start()
+
+    def _answer(self) -> None:
+        while True:
+            message = self._asked.get()
+            try:
+                answer = getattr(self._server.services.connections, message["action"])(*message["arguments"])
+            except Exception:
+                log.exception("the action %s on connections failed", message["action"])
+                continue
+            self.send(encode("connections", ask=message["ask"], answer=answer))
 
     def _read(self) -> None:
         reader = MessageReader()
@@ -123,8 +135,7 @@ class ParentLink:
                 if message["type"] == "metrics":
                     self.report_metrics()
                 elif message["type"] == "connections":
-                    act = getattr(self._server.services.connections, message["action"])
-                    self.send(encode("connections", ask=message["ask"], answer=act(*message["arguments"])))
+                    self._asked.put(message)
                 else:
                     self._wanted.put(message["type"])
         self._wanted.put(_PARENT_ENDED)

@@ -24,8 +24,8 @@ class JoinedMetrics:
     """Counters and histograms are summed; each gauge gets the label `worker`, because not all gauges can be added.
 
     A worker's counts stay in the sums when its process ends, so that no sum ever falls. For a killed worker these are
-    the counts of its last report, so sums may grow by too little, but never by too much. Counts of clients are of open
-    connections, and end with them.
+    the counts of its last report, so sums may grow by too little, but never by too much. Counts of clients end with
+    their worker, so their sums may fall.
     """
 
     def __init__(self) -> None:

@@ -25,11 +25,16 @@ class MessageReader:
     """Parses messages from bytes as they arrive."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._pieces: list[bytes] = []
 
     def feed(self, data: bytes) -> Iterator[Message]:
         """Return the messages that are complete now. Raises ValueError for invalid bytes."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *lines, rest = data.split(b"\n")
+        if lines:
+            lines[0] = b"".join((*self._pieces, lines[0]))
+            self._pieces = []
+        if rest:
+            self._pieces.append(rest)
         for line in lines:
             yield json.loads(line)
 

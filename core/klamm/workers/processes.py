@@ -11,13 +11,10 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from klamm.workers.joined_metrics import JoinedMetrics
 from klamm.workers.messages import Message, MessageReader, encode, families_from_json
-
-if TYPE_CHECKING:
-    import socket
 
 log = logging.getLogger("klamm.workers")
 EXIT_BROKEN: Final = 70
@@ -125,7 +122,8 @@ class Processes:
         self._serving: set[int] = set()
         self._asked = 0
         self._answers: dict[int, dict[int, Any]] = {}
-        # Protects the processes and the answers, and wakes exporters that wait for reports or answers.
+        # Protects the processes, those that serve, and the answers, and wakes exporters that wait for reports or
+        # answers.
         self._changed = threading.Condition()
 
     def fork(self, number: int, run: Callable[[socket.socket], int], keep: Collection[int]) -> int:
@@ -159,7 +157,8 @@ class Processes:
                 continue
             if message["type"] != "metrics":
                 if message["type"] == "ready":
-                    self._serving.add(number)
+                    with self._changed:
+                        self._serving.add(number)
                 self._receiver.received(number, message)
                 continue
             self._joined.update(number, families_from_json(message["families"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -22,16 +23,31 @@ class ConnectionPages:
 
     def __init__(self, server: ServerServices, token_file: Path | None) -> None:
         self._server = server
-        self._token = token_file.read_text(encoding="utf-8").strip().encode() if token_file is not None else None
-        if self._token == b"":
-            raise OSError(f"the token file {token_file} is empty")
+        self._token_file = token_file
+        self._token: bytes | None = None
+        self.reload()
+        # One look at a time: it has a row of every connection, and takes turns of the processors.
+        self._looking = threading.Lock()
         self.pages = {"/connections": self._look}
         self.actions = {"/connections/close": self._close, "/connections/move": self._move}
+
+    def reload(self) -> None:
+        """Read the token. Raises OSError; then the old one stays."""
+        file = self._token_file
+        token = file.read_text(encoding="utf-8").strip().encode() if file is not None else None
+        if token == b"":
+            raise OSError(f"the token file {file} is empty")
+        self._token = token
 
     def _look(self, request: Request) -> Page:
         if self._token is not None and not self._has_token(request):
             return _refused()
-        return _json(200, self._connections.look(_LOOK_WITHIN_S))
+        if not self._looking.acquire(timeout=_LOOK_WITHIN_S):
+            return _json(503, {"error": "another look takes place: try again"})
+        try:
+            return _json(200, self._connections.look(_LOOK_WITHIN_S))
+        finally:
+            self._looking.release()
 
     def _close(self, request: Request) -> Page:
         return self._act(request, lambda: self._connections.close(_argument(request, "id")))

@@ -110,11 +110,11 @@ def _filter(text: str) -> tuple[str, str]:
 
 def observe(server: RunningServer, interval_s: float, sleep: Callable[[float], None] = time.sleep) -> Row:
     """Return what the server says after an interval, with rates over it. Raises UnreachableError."""
-    before = server.connections()
     started_s = time.monotonic()
+    before = server.connections()
     sleep(interval_s)
-    now = server.connections()
-    return with_rates(now, before, time.monotonic() - started_s)
+    seconds = time.monotonic() - started_s
+    return with_rates(server.connections(), before, seconds)
 
 
 def with_rates(now: Row, before: Row, seconds: float) -> Row:
@@ -122,7 +122,8 @@ def with_rates(now: Row, before: Row, seconds: float) -> Row:
     old = {_key(row): row for row in before["connections"]}
     connections = []
     for row in now["connections"]:
-        earlier = old.get(_key(row), {})
+        # One that is not new was missed by the first look, because its processor did not answer: no rates.
+        earlier = old.get(_key(row), {} if row["age_ms"] <= 1000 * seconds else row)
         rates = {}
         for total, rate in RATES.items():
             grown = (row[total] - earlier.get(total, 0)) / seconds

@@ -1,4 +1,4 @@
-"""`klamm exprintable`: the stage that limits a running server now, the numbers it rests on, and where to look."""
+"""`klamm explain`: the stage that limits a running server now, the numbers it rests on, and where to look."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
 from klamm_metrics.connections import Row, with_rates
 from klamm_metrics.limiting_stages import Finding, findings
@@ -17,11 +18,13 @@ from klamm_metrics.snapshot import Difference
 from klamm_metrics.top import fetch
 from klamm_metrics.words import printable
 
+_NEEDED: Final = "klamm_processor_busyseconds_total"
+
 
 def main(arguments: list[str]) -> int:
     """Print what limits the server, the worst first; return the exit code."""
     parser = argparse.ArgumentParser(
-        prog="klamm exprintable",
+        prog="klamm explain",
         description="Name the stage that limits a running server now, and who or what to look at.",
     )
     add_server_arguments(parser)
@@ -36,7 +39,7 @@ def main(arguments: list[str]) -> int:
     try:
         found = findings(*observe(find(options.server, options.token_file), options.interval))
     except UnreachableError as error:
-        print(f"klamm exprintable: {error}", file=sys.stderr)
+        print(f"klamm explain: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 0
@@ -60,4 +63,6 @@ def observe(
     before, earlier = fetch(server), server.connections()
     sleep(interval_s)
     now, later = fetch(server), server.connections()
+    if now.value(_NEEDED) is None:
+        raise UnreachableError(f"{server.metrics_url} has no {_NEEDED}: see [prometheus] include")
     return Difference(now, before), with_rates(later, earlier, now.time_s - before.time_s)

@@ -42,6 +42,7 @@ class PrometheusExporter(ServerExtension):
         # One page is rendered at a time.
         self._rendering = threading.Lock()
         self._http: HttpServer
+        self._connections: ConnectionPages
 
     def open(self, server: ServerServices) -> None:
         """Bind and answer. Raises OSError if the address cannot be bound or the token cannot be read."""
@@ -52,7 +53,7 @@ class PrometheusExporter(ServerExtension):
         if settings.process:
             ProcessCollector(registry=registry)
         self._registry = registry
-        connections = ConnectionPages(server, settings.token_file)
+        connections = self._connections = ConnectionPages(server, settings.token_file)
         pages = {
             "/metrics": self._metrics,
             **connections.pages,
@@ -62,6 +63,10 @@ class PrometheusExporter(ServerExtension):
         }
         self._http = HttpServer(parse_host_port(settings.bind), pages, server.clock, connections.actions)
         self._http.start("klamm-prometheus")
+
+    def reload(self) -> None:
+        """Read the token again."""
+        self._connections.reload()
 
     def _metrics(self, request: Request) -> Page:
         # The whole text exists before any of it is sent: a slow reader holds no lock.

@@ -234,7 +234,8 @@ def parts(samples: Samples) -> Iterable[Finding]:
         return
     text = f"handlers and filters of {api} take {mean_ms:,.1f} ms a request, {share:.1f} threads in all"
     computes = computing >= _COMPUTES * busy
-    if not computes and api in _OF_THE_LOG:
+    # 0 if the metrics of the process are not exported.
+    if computing and not computes and api in _OF_THE_LOG:
         yield Finding("disk", 0.95, f"{text}; they wait and do not compute", ("the disk of data_dir",))
         return
     why = "they compute" if computes else "they wait, or other programs have the processors of the machine"
@@ -254,7 +255,8 @@ def disk(samples: Samples) -> Iterable[Finding]:
 
 def pool(samples: Samples) -> Iterable[Finding]:
     """Find a memory pool that is used up."""
-    depleted = samples.seen.rate("kafka_server_socket_server_metrics_memorypooldepletedtime_total") / _NS
+    workers = max(1.0, samples.seen.now.value("klamm_workers_ready") or 1.0)
+    depleted = samples.seen.rate("kafka_server_socket_server_metrics_memorypooldepletedtime_total") / _NS / workers
     if depleted >= _DEPLETED:
         waiting = samples.seen.now.value("klamm_memorypool_waitingrequests") or 0.0
         used = samples.seen.now.value("kafka_network_socketserver_memorypoolused") or 0.0

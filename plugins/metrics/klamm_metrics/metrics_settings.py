@@ -34,13 +34,15 @@ class PrometheusSettings:
 
     bind: str = setting(
         "127.0.0.1:9404",
-        doc="HOST:PORT of /metrics, /live, /ready and /started. Every client that can connect can read them.",
+        doc="HOST:PORT of /metrics, /live, /ready and /started, and of /connections, which needs the token if there "
+        "is one. Every client that can connect can read them.",
         check=_check_endpoint,
     )
     token_file: Path | None = setting(
         None,
         doc="File with the token that lets a client close and move connections, and is then needed to look at them "
-        "too; metrics need none.",
+        "too; metrics need none. Read again at SIGHUP.",
+        private=True,
     )
     include: tuple[str, ...] = setting(
         ("*",), doc="Patterns of Prometheus names, with * and ?; only these are exported, e.g. `kafka_network_*`."

@@ -7,6 +7,7 @@ import json
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -15,6 +16,8 @@ import tomli
 
 DEFAULT_BIND: Final = "127.0.0.1:9404"
 _TIMEOUT_S: Final = 5.0
+# The server is near, and the token is for it alone: no proxy of the environment.
+_OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _ANY_HOSTS: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}
 
 
@@ -40,7 +43,11 @@ class RunningServer:
 
     def connections(self) -> dict[str, Any]:
         """Return what the server says of its connections. Raises UnreachableError."""
-        content: dict[str, Any] = json.loads(self._ask(self._request("/connections")))
+        request = self._request("/connections")
+        try:
+            content: dict[str, Any] = json.loads(self._ask(request))
+        except ValueError as error:
+            raise UnreachableError(f"{request.full_url}: the answer is not JSON: {error}") from error
         return content
 
     def act(self, action: str, **arguments: str) -> None:
@@ -56,12 +63,12 @@ class RunningServer:
         if request.type not in ("http", "https"):
             raise UnreachableError(f"{request.full_url} is not an http or https URL")
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
+            with _OPENER.open(request, timeout=_TIMEOUT_S) as answer:
                 text: str = answer.read().decode("utf-8")
                 return text
         except urllib.error.HTTPError as error:
             raise UnreachableError(_refusal(error)) from error
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             raise UnreachableError(
                 f'{request.full_url}: {_cause(error)}; the server needs [server] extensions = ["prometheus"]'
             ) from error
@@ -81,11 +88,14 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
 def find(text: str, token_file: Path | None = None) -> RunningServer:
     """Return the server that an argument names. Raises UnreachableError for a file that cannot be read."""
     if text.endswith(".toml"):
-        table = _table(Path(text))
+        file = Path(text)
+        table = _table(file)
         text = str(table.get("bind", DEFAULT_BIND))
         host, _, port = text.rpartition(":")
         text = f"{_ANY_HOSTS.get(host, host)}:{port}"
-        token_file = token_file or (Path(table["token_file"]) if "token_file" in table else None)
+        if token_file is None and "token_file" in table:
+            # As the server does: relative to the file.
+            token_file = file.parent / Path(str(table["token_file"])).expanduser()
     try:
         token = token_file.read_text(encoding="utf-8").strip() if token_file is not None else ""
     except OSError as error:
@@ -113,7 +123,7 @@ def _refusal(error: urllib.error.HTTPError) -> str:
         return f"{error.url}: {error.code} {text}"
 
 
-def _cause(error: OSError | ValueError) -> str:
+def _cause(error: OSError | ValueError | HTTPException) -> str:
     """The system's words; urllib wraps its errors."""
     inner = error.reason if isinstance(error, urllib.error.URLError) else error
     return (inner.strerror if isinstance(inner, OSError) else "") or str(inner) or repr(inner)

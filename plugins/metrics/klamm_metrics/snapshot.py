@@ -46,16 +46,18 @@ class Difference:
         self.before = before
         self.seconds = now.time_s - before.time_s if before is not None else 0.0
 
-    def rates(self, name: str, *by: str) -> dict[tuple[str, ...], float]:
+    def rates(self, name: str, *by: str, new: bool = True) -> dict[tuple[str, ...], float]:
         """Return the growth of each counter per second, summed up by labels.
 
-        A counter that fell was reset; a new counter counts from 0.
+        A counter that fell was reset; a new counter counts from 0, or is left out without `new`.
         """
         sums: dict[tuple[str, ...], float] = {}
         if self.before is None or self.seconds <= 0:
             return sums
         old = self.before.samples.get(name, {})
         for labels, value in self.now.samples.get(name, {}).items():
+            if not new and labels not in old:
+                continue
             grown = value - old.get(labels, 0.0)
             named = dict(labels)
             key = tuple(named.get(label, "") for label in by)

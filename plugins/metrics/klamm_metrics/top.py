@@ -188,7 +188,7 @@ def _lanes(seen: Difference) -> Table:
         sizes[labels.get("lane", "")] = sizes.get(labels.get("lane", ""), 0.0) + size
     for number, (lane, size) in enumerate(sizes.items()):
         rest = (handlers, f"{busy:.0%}", _bar(busy), full) if number == 0 else ("", "", "", "")
-        table.add_row(lane, short_number(size), *rest)
+        table.add_row(plain(lane), short_number(size), *rest)
     return table
 
 
@@ -245,11 +245,11 @@ def _clients(seen: Difference) -> Table:
     )
     table = _table("Clients that use the most time", *columns)
     labels = ("client_id", "principal", "host", "listener")
-    requests = seen.rates("klamm_client_requests_total", *labels)
-    processor = seen.rates("klamm_client_processorseconds_total", *labels)
-    handler = seen.rates("klamm_client_handlerseconds_total", *labels)
-    received = seen.rates("klamm_client_receivedbytes_total", *labels)
-    sent = seen.rates("klamm_client_sentbytes_total", *labels)
+    requests = seen.rates("klamm_client_requests_total", *labels, new=False)
+    processor = seen.rates("klamm_client_processorseconds_total", *labels, new=False)
+    handler = seen.rates("klamm_client_handlerseconds_total", *labels, new=False)
+    received = seen.rates("klamm_client_receivedbytes_total", *labels, new=False)
+    sent = seen.rates("klamm_client_sentbytes_total", *labels, new=False)
 
     def used(key: tuple[str, ...]) -> tuple[float, float]:
         return processor.get(key, 0.0) + handler.get(key, 0.0), requests[key]

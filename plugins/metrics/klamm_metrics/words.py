@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from rich.text import Text
+
 
 def printable(text: str) -> str:
     """Return a name that a client chose, so that it does not move the cursor."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
-def plain(text: str) -> str:
+def plain(text: str) -> Text:
     """Return a name that a client chose, so that it neither moves the cursor nor is interpreted as markup."""
-    return printable(text).replace("[", "\\[")
+    return Text(printable(text))
 
 
 def short_number(value: float) -> str:

@@ -230,6 +230,7 @@ klamm_acceptor_connectionsrefused_total{listener="public",reason="per_ip"} 100
 klamm_acceptor_connectionsdelayed_total{listener="public",reason="per_ip_rate"} 100
 klamm_clientquota_throttledrequests_total{quota="producer_byte_rate"} 10
 klamm_clientquota_throttletimems_total{quota="producer_byte_rate"} 1000
+klamm_client_requests_total{client_id="ev[bold]il\\u001b",principal="User:a",host="10.0.0.1",listener="public"} 0
 """
 NOW = """
 kafka_network_requestmetrics_requests_total{request="Produce",version="11"} 150
@@ -265,8 +266,8 @@ def test_without_an_earlier_look_there_are_no_rates():
 
 def test_top_shows_a_server():
     out = io.StringIO()
-    text = NOW.replace("\\u001b", "\x1b")
-    seen = Difference(Snapshot.parse(text, 12.0), Snapshot.parse(BEFORE, 10.0))
+    before, now = (text.replace("\\u001b", "\x1b") for text in (BEFORE, NOW))
+    seen = Difference(Snapshot.parse(now, 12.0), Snapshot.parse(before, 10.0))
     Console(file=out, width=140).print(top.frame(seen, "http://server/metrics"))
     shown = out.getvalue()
     assert re.search(r"public +0 +75% +█{8}░░", shown)

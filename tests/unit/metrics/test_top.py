@@ -3,8 +3,10 @@
 import io
 import socket
 
+import pytest
 from rich.console import Console
 
+from klamm_metrics.explain import main as explain
 from klamm_metrics.snapshot import Difference, Snapshot
 from klamm_metrics.top import frame, main
 
@@ -62,6 +64,20 @@ def test_shares_are_of_the_interval_and_the_client_that_uses_most_is_first():
     assert clients == ["heavy", "light"]
 
 
+def test_a_client_that_was_not_listed_before_has_no_rates():
+    before = Snapshot.parse("klamm_requesthandlerpool_size 4\n", 10.0)
+    now = Snapshot.parse(SECONDS.format(busy=500, handlers=0, blocked=0, evictions=0, many=9000), 12.0)
+    assert not [line for line in printed(Difference(now, before)) if line[:1] in (["heavy"], ["light"])]
+
+
+def test_names_of_clients_are_neither_markup_nor_movement():
+    name = "\\\\[/x][red]\\x1b[2J"
+    text = f'klamm_requestchannel_lanesize{{lane="{name}"}} 3\n'
+    (line,) = [line for line in printed(Difference(Snapshot.parse(text, 1.0), None)) if "3" in line[1:2]]
+    assert line[0].startswith("\\[/x][red]")
+    assert "\x1b" not in line[0]
+
+
 def test_a_system_without_them_has_an_empty_table():
     first = Snapshot.parse("kafka_network_requestchannel_requestqueuesize 0\n", 1.0)
     assert ["Queues", "of", "new", "connections"] in printed(Difference(first, None))
@@ -77,3 +93,9 @@ def test_a_refused_connection_is_reported_in_the_systems_words(capsys):
         f"klamm top: http://{address}/metrics: Connection refused;"
         ' the server needs [server] extensions = ["prometheus"]\n'
     )
+
+
+def test_explain_names_itself(capsys):
+    with pytest.raises(SystemExit):
+        explain(["--help"])
+    assert capsys.readouterr().out.startswith("usage: klamm explain ")

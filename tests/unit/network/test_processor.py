@@ -7,6 +7,7 @@ from klamm.network import reactor
 from klamm.network.channel import ChannelState
 from klamm.requests.pending import PendingRequest, RequestStage
 from klamm.requests.request_channel import RequestChannel
+from klamm.testing import ManualClock
 from klamm_dispatch.schedulers import Fifo
 from tests.unit.network.fakes import FakePoller, FakeWaker, connection_context, runtime
 from tests.unit.network.test_channel import channel as quiet_channel
@@ -125,3 +126,23 @@ def test_a_call_that_fails_closes_its_channel_and_stops_no_other(subject, error)
     subject.run_once()
     assert failing.state is ChannelState.CLOSED
     assert called == ["after it"]
+
+
+def test_a_channel_that_closes_is_not_charged_for_the_others(monkeypatch, poller):
+    clock = ManualClock()
+    monkeypatch.setattr(reactor, "make_poller", lambda kind: poller)
+    monkeypatch.setattr(reactor, "Waker", lambda kind: FakeWaker())
+    subject = reactor.Reactor(0, runtime(clock=clock))
+    busy, closing = channels = [quiet_channel(), quiet_channel()]
+
+    def advance(channel):
+        clock.advance_ms(40 if channel is busy else 2)
+        if channel is closing:
+            # As a close does, before the rest of its turn.
+            subject.selector.charge(channel)
+
+    monkeypatch.setattr(subject.lifecycle, "advance", advance)
+    subject.selector.poll(0)
+    subject.selector.completed_receives = channels
+    subject._process_completed()
+    assert (busy.busy_ns, closing.busy_ns) == (40_000_000, 2_000_000)
