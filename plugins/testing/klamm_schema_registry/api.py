@@ -68,8 +68,11 @@ class Request(NamedTuple):
             text = self.body.get("schema") or ""
             if not isinstance(text, str):
                 raise TypeError("schema must be a string")
+            schema_type = self.body.get("schemaType") or AVRO
+            if not isinstance(schema_type, str):
+                raise TypeError("schemaType must be a string")
             references = references_of(self.body.get("references") or ())
-            content = Content(self.body.get("schemaType") or AVRO, text, references, contract_of(self.body))
+            content = Content(schema_type, text, references, contract_of(self.body))
             schema_id, version = int(self.body.get("id") or -1), int(self.body.get("version") or 0)
             if max(schema_id, version) > _INT_MAX:
                 raise ValueError(f"id and version must be at most {_INT_MAX}")

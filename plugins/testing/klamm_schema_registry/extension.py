@@ -57,7 +57,7 @@ class SchemaRegistry(ServerExtension):
         settings: SchemaRegistrySettings = self.settings
         self._services = server
         self._admin = admin_of(server)
-        topic = SchemasTopic(self._admin, settings.topic)
+        topic = SchemasTopic(self._admin, settings.topic, settings.max_schema_bytes)
         limits = Limits(settings.max_schemas, settings.max_subjects, settings.compatibility)
         self._registry = Registry(topic, limits)
         self._http = RegistryServer(parse_host_port(settings.bind), Api(self._registry), settings.max_schema_bytes)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from klamm_schema_registry.errors import InvalidSchemaError
 
@@ -33,19 +35,30 @@ LEVELS: Final = (
 )
 _MAX_OLD_CHARACTERS: Final = 10 * 1024
 _MAX_STEPS: Final = 200_000
+_CHARACTERS_PER_STEP: Final = 256
+_ELEMENTS_PER_STEP: Final = 16
 
 
 class Steps:
-    """Counts the steps of one comparison, so that schemas made to take long do not."""
+    """Counts the steps of one piece of work, so that schemas made to take long do not."""
 
-    def __init__(self, left: int = _MAX_STEPS) -> None:
+    def __init__(self, left: int = _MAX_STEPS, problem: str = "The schemas are too complex to be compared") -> None:
         self._left = left
+        self._problem = problem
 
-    def take(self) -> None:
-        """Count a step. Raises InvalidSchemaError if there were too many."""
-        self._left -= 1
+    def take(self, count: int = 1) -> None:
+        """Count steps. Raises InvalidSchemaError if there were too many."""
+        self._left -= count
         if self._left < 0:
-            raise InvalidSchemaError("The schemas are too complex to be compared")
+            raise InvalidSchemaError(self._problem)
+
+    def take_characters(self, count: int) -> None:
+        """Count the work on text, of which a step is many characters."""
+        self.take(count // _CHARACTERS_PER_STEP)
+
+    def take_elements(self, count: int) -> None:
+        """Count the work on sets, of which a step is several elements."""
+        self.take(count // _ELEMENTS_PER_STEP)
 
 
 class ParsedSchema(ABC):
@@ -75,6 +88,22 @@ class ParsedSchema(ABC):
 
         `{reader}` and `{writer}` stand for which of the two is the new one.
         """
+
+
+def strict_json(text: str | bytes) -> Any:
+    """Return the value of JSON. Raises ValueError, also for NaN and Infinity, which Python would take and write."""
+    return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    found = float(text)
+    if math.isinf(found):
+        raise ValueError(f"{text[:200]} is too large")
+    return found
 
 
 def parse(schema_type: str, text: str, references: Mapping[str, str]) -> ParsedSchema:

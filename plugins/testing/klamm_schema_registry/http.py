@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import socket
@@ -13,6 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from klamm.config import format_host_port
 from klamm_schema_registry.api import Api, Text
 from klamm_schema_registry.errors import RegistryError
+from klamm_schema_registry.formats import strict_json
 
 log = logging.getLogger("klamm.schema_registry")
 
@@ -39,6 +41,10 @@ class RegistryServer(ThreadingHTTPServer):
         self.api = api
         self.max_body_bytes = max_body_bytes
         self._places = threading.BoundedSemaphore(_CONNECTIONS)
+        # Protects the sockets below: one is closed only after it has left them, so that `server_close` shuts down no
+        # other that has got its number.
+        self._sockets_lock = threading.Lock()
+        self._sockets: set[socket.socket] = set()
         try:
             super().__init__((str(resolved[0]), int(resolved[1])), _Handler)
         except OSError as error:
@@ -49,13 +55,33 @@ class RegistryServer(ThreadingHTTPServer):
         if not self._places.acquire(timeout=_PLACE_WITHIN_S):
             self.shutdown_request(request)
             return
-        super().process_request(request, client_address)
+        with self._sockets_lock:
+            self._sockets.add(request)
+        try:
+            super().process_request(request, client_address)
+        except Exception:
+            # The system has no thread for it; the caller closes it.
+            self._places.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._places.release()
+
+    def close_request(self, request: Any) -> None:
+        with self._sockets_lock:
+            self._sockets.discard(request)
+        super().close_request(request)
+
+    def server_close(self) -> None:
+        """Stop listening, and end the connections, whose threads would answer from what the registry was."""
+        super().server_close()
+        with self._sockets_lock:
+            for each in self._sockets:
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.debug("peer=%s: answer failed", client_address, exc_info=True)
@@ -87,6 +113,9 @@ class _Handler(BaseHTTPRequestHandler):
             status, answer = 200, self._answer(method)
         except RegistryError as error:
             status, answer = error.status, {"error_code": error.code, "message": str(error)}
+        except (TimeoutError, ConnectionError):
+            # The client, not the registry, which turns its own into RegistryError.
+            raise
         except Exception:
             log.exception("%s %s failed", method, self.path[:200])
             status, answer = 500, {"error_code": 500, "message": "the request failed; the log has the reason"}
@@ -101,30 +130,45 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, method: str) -> Any:
         body = self._body()
-        parts = urlsplit(self.path)
+        try:
+            parts = urlsplit(self.path)
+        except ValueError as error:
+            raise RegistryError(400, "Bad Request: the path is not one") from error
         words = [unquote(word) for word in parts.path.split("/") if word]
         return self.server.api.answer(method, words, dict(parse_qsl(parts.query, keep_blank_values=True)), body)
 
     def _body(self) -> dict[str, Any]:
-        length = self.headers.get("Content-Length", "0")
-        if "Transfer-Encoding" in self.headers or not length.isdecimal():
-            self.close_connection = True
-            raise RegistryError(411, "HTTP 411 Length Required")
-        if int(length[:12]) > self.server.max_body_bytes:
+        length = self._length()
+        if length > self.server.max_body_bytes:
             # A client reads the answer only once its body has been taken, unless that is absurdly large.
             self.close_connection = True
-            left = min(int(length[:12]), _MAX_DROPPED_BYTES)
+            left = min(length, _MAX_DROPPED_BYTES)
             while left > 0 and (dropped := self.rfile.read(min(left, _PIECE_BYTES))):
                 left -= len(dropped)
             raise RegistryError(42209, "Register operation failed because schema is too large")
-        content = self.rfile.read(int(length))
+        content = self.rfile.read(length)
+        if len(content) < length:
+            self.close_connection = True
+            raise RegistryError(400, "Bad Request: the body ends early")
         try:
-            found = json.loads(content) if content.strip() else {}
+            found = strict_json(content) if content.strip() else {}
         except (ValueError, RecursionError) as error:
             raise RegistryError(400, "Bad Request: the body is not JSON") from error
         if not isinstance(found, dict):
             raise RegistryError(400, "Bad Request: the body must be a JSON object")
         return found
+
+    def _length(self) -> int:
+        lengths = self.headers.get_all("Content-Length", ["0"])
+        text = lengths[0]
+        if "Transfer-Encoding" in self.headers or not (text.isascii() and text.isdecimal()):
+            self.close_connection = True
+            raise RegistryError(411, "HTTP 411 Length Required")
+        if len(lengths) > 1:
+            self.close_connection = True
+            raise RegistryError(400, "Bad Request: there are several lengths")
+        # Of thousands of digits, the first ones are too large already.
+        return int(text.lstrip("0")[:12] or "0")
 
     def log_message(self, format: str, *arguments: Any) -> None:
         log.debug(format, *arguments)

@@ -18,6 +18,7 @@ MODES: Final = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
 LATEST: Final = -1
 _RESERVED: Final = ("__GLOBAL", "__EMPTY")
 _KEPT_SCHEMAS: Final = 200
+_MAX_KEPT_CHARACTERS: Final = 64 << 10
 _MAX_REFERENCES: Final = 500
 _MAX_REFERENCED_CHARACTERS: Final = 4 << 20
 
@@ -50,7 +51,8 @@ class Registry:
         # Protects everything below; writers hold it while the broker appends.
         self.lock = threading.RLock()
         self._state: State | None = None
-        self._parsed: OrderedDict[Content, ParsedSchema] = OrderedDict()
+        # By type, text, and what the schema refers to.
+        self._parsed: OrderedDict[tuple[str, str, tuple[tuple[str, str], ...]], ParsedSchema] = OrderedDict()
 
     @property
     def state(self) -> State:
@@ -66,7 +68,7 @@ class Registry:
             for key, value in self._topic.read():
                 try:
                     state.apply(key, value)
-                except (LookupError, TypeError, ValueError, AttributeError):
+                except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
                     log.warning("a record has not the format of a schema registry: %s", str(key)[:200])
         except (KafkaError, OSError, LookupError) as error:
             raise errors.RegistryError(50001, f"Error while reading the Kafka store: {error}") from error
@@ -107,7 +109,7 @@ class Registry:
         return None if found is None or (found.deleted and not deleted) else found
 
     def of_id(self, schema_id: int, subject: str | None = None) -> Content:
-        """Return the schema of an id, which `subject` must have if it is given."""
+        """Return the schema of an id; if `subject` has it too, with that subject's references."""
         found = [each for each in self.state.of_id(schema_id) if subject in (None, each.subject)]
         found = found or self.state.of_id(schema_id)
         if not found:
@@ -119,13 +121,16 @@ class Registry:
     def parsed(self, content: Content) -> ParsedSchema:
         """Return a schema with what it refers to. Raises InvalidSchemaError."""
         with self.lock:
-            if content in self._parsed:
-                self._parsed.move_to_end(content)
-                return self._parsed[content]
+            # What a reference names may have been deleted, and be another schema by now.
             referenced: dict[str, str] = {}
             self._resolve(content.references, referenced, 0)
+            key = content.schema_type, content.text, tuple(referenced.items())
+            if key in self._parsed:
+                self._parsed.move_to_end(key)
+                return self._parsed[key]
             made = parse(content.schema_type, content.text, referenced)
-            self._parsed[content] = made
+            if len(content.text) + sum(map(len, referenced.values())) <= _MAX_KEPT_CHARACTERS:
+                self._parsed[key] = made
             if len(self._parsed) > _KEPT_SCHEMAS:
                 self._parsed.popitem(last=False)
             return made
@@ -153,7 +158,7 @@ class Registry:
         text = made.normalized() if normalize else made.canonical()
         references = asked.content.references
         try:
-            "".join([text, *(each.name + each.subject for each in references)]).encode()
+            "".join([text, asked.content.contract, *(each.name + each.subject for each in references)]).encode()
         except UnicodeEncodeError as error:
             raise errors.InvalidSchemaError("The schema has a character that is half of one") from error
         return asked.content._replace(

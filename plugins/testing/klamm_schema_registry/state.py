@@ -123,9 +123,11 @@ class State:
         kind = key.get("keytype")
         subject = key.get("subject")
         if kind == "SCHEMA":
+            # Before anything is changed, because a record counts as a whole or not at all.
+            made = None if value is None else _version(value)
             self._forget(key["subject"], key["version"])
-            if value is not None:
-                self._add(_version(value))
+            if made is not None:
+                self._add(made)
         elif kind == "CONFIG":
             _put(self.configs, subject, None if value is None else {**value})
         elif kind == "MODE":
@@ -170,13 +172,18 @@ def references_of(listed: Iterable[Mapping[str, Any]]) -> tuple[Reference, ...]:
 
 def contract_of(value: Mapping[str, Any]) -> str:
     """Return metadata and rules of a schema as JSON text."""
-    return json.dumps({key: value[key] for key in ("metadata", "ruleSet") if value.get(key)}, sort_keys=True)
+    kept = {key: value[key] for key in ("metadata", "ruleSet") if value.get(key)}
+    return json.dumps(kept, sort_keys=True, ensure_ascii=False)
 
 
 def _version(value: Mapping[str, Any]) -> Version:
     references = references_of(value.get("references") or ())
     content = Content(value.get("schemaType") or AVRO, value["schema"], references, contract_of(value))
-    return Version(value["subject"], value["version"], value["id"], content, bool(value.get("deleted")))
+    found = Version(value["subject"], value["version"], value["id"], content, bool(value.get("deleted")))
+    texts, numbers = (found.subject, content.text, content.schema_type), (found.version, found.id)
+    if not all(isinstance(each, str) for each in texts) or not all(type(each) is int for each in numbers):
+        raise TypeError("a schema's record has a field of another type")
+    return found
 
 
 def _put(found: dict[str | None, Any], key: str | None, value: object) -> None:

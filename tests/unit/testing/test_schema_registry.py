@@ -1,13 +1,16 @@
 """The extension `schema_registry`: its paths, its errors, and what it keeps in the topic."""
 
+import contextlib
 import http.client
 import json
+import socket
 import threading
 
 import pytest
 
 from klamm.config.problems import ConfigError
 from klamm.testing import EmbeddedServer
+from klamm_schema_registry import http as registry_http
 from tests.registry_client import Rest
 
 LONG = '"long"'
@@ -112,6 +115,58 @@ def test_unknown_types_and_wrong_bodies(rest):
         assert rest("POST", "/subjects/s/versions", wrong)[0] == 422
     assert rest.raw("POST", "/subjects/s/versions", b"x" * (2 << 20))[0] == 422
     assert rest.raw("POST", "/subjects", b"", {"Transfer-Encoding": "chunked"})[0] == 411
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"schemaType": ["x"]},
+        {"id": 1e999},
+        {"metadata": {"a": "\ud800"}},
+        {"metadata": {"a": float("nan")}},
+        {"references": [{"name": "n", "subject": "s", "version": float("inf")}]},
+    ],
+)
+def test_wrong_fields_are_errors_of_the_request(rest, body):
+    assert rest("POST", "/subjects/s/versions", {"schema": LONG, **body})[0] in (400, 422)
+    assert rest("GET", "/subjects") == (200, [])
+
+
+def sent(rest, content):
+    """The answer to bytes after which the client sends nothing more."""
+    host, port = rest.host.split(":")
+    with socket.create_connection((host, int(port)), 60) as connection:
+        connection.sendall(content)
+        connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (b"POST /subjects/s HTTP/1.1\r\nContent-Length: 0000000000001073741824\r\n\r\n{}", 422),
+        (b"POST /subjects/s HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}", 400),
+        (b"POST /subjects/s HTTP/1.1\r\nContent-Length: 7\r\n\r\n{}", 400),
+        ("POST /subjects/s HTTP/1.1\r\nContent-Length: \u00b2\r\n\r\n{}".encode("latin-1"), 411),
+        (b"GET http://[ HTTP/1.1\r\n\r\n", 400),
+        (b"GET /subjects HTTP/1.1\r\nContent-Length: 000\r\n\r\n", 200),
+    ],
+    ids=["zeros before a length", "two lengths", "ends early", "no digits", "no path", "a length of zeros"],
+)
+def test_requests_that_are_not_well_formed(rest, content, status):
+    answer = sent(rest, content)
+    assert answer.startswith(b"HTTP/1.1 %d" % status)
+    assert status != 422 or b"42209" in answer
+
+
+@pytest.mark.parametrize("error", [TimeoutError, ConnectionResetError])
+def test_a_body_that_stops_is_no_failure_of_the_registry(rest, caplog, monkeypatch, error):
+    def stops(handler):
+        raise error
+
+    monkeypatch.setattr(registry_http._Handler, "_body", stops)
+    assert sent(rest, b"GET /subjects HTTP/1.1\r\n\r\n") == b""
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
 def test_soft_and_permanent_deletes(rest):
@@ -247,6 +302,21 @@ def test_references(rest):
     assert rest("DELETE", "/subjects/two") == (200, [1])
 
 
+def test_a_reference_may_become_another_schema(rest):
+    one = '{"type":"record","name":"One","fields":[{"name":"two","type":"Two"}]}'
+    named = [{"name": "Two", "subject": "two", "version": 1}]
+    rest.register("two", TWO)
+    # Parsed, but not registered: what it refers to can be deleted.
+    body = {"schema": one, "references": named}
+    assert rest("POST", "/compatibility/subjects/one/versions", body) == (200, {"is_compatible": True})
+    for query in ("", "?permanent=true"):
+        assert rest("DELETE", f"/subjects/two{query}") == (200, [1])
+    rest.register("two", SPARE)
+    rest.register("one", one, references=named)
+    resolved = json.loads(rest.raw("GET", "/subjects/one/versions/1/schema?format=resolved")[1])
+    assert resolved["fields"][0]["type"] == SPARE
+
+
 def test_normalized_schemas_are_one(rest):
     first = {"type": "record", "name": "n.R", "fields": [], "z": 1, "a": 2}
     second = {"a": 2, "fields": [], "z": 1, "namespace": "n", "name": "R", "type": "record"}
@@ -343,11 +413,17 @@ def test_records_of_a_real_registry_are_read_and_others_left_alone(server, rest)
     server.produce(topic, None, key='{"keytype":"NOOP","magic":0}')
     value = {"subject": "s", "version": 3, "id": 9, "md5": "x", "schema": LONG, "deleted": False, "ts": 1}
     server.produce(topic, json.dumps(value), key='{"keytype":"SCHEMA","subject":"s","version":3,"magic":1}')
-    for key, other in (("x", "y"), ("[]", "1"), ('{"keytype":"SCHEMA"}', "{}"), ('{"keytype":"MODE"}', "[]")):
+    deep = "[" * 100_000
+    others = (("x", "y"), ("[]", "1"), ('{"keytype":"SCHEMA"}', "{}"), ('{"keytype":"MODE"}', "[]"), (deep, "1"))
+    for key, other in others:
         server.produce(topic, other, key=key)
+    for field in ("id", "version", "subject", "schema", "schemaType"):
+        wrong = {**value, "version": 4, field: ["x"] if field in ("subject", "schema", "schemaType") else "x"}
+        server.produce(topic, json.dumps(wrong), key='{"keytype":"SCHEMA","subject":"s","version":3,"magic":1}')
     (extension,) = server.server.extensions
     extension.clear()
     assert rest("GET", "/subjects/s/versions/3")[1]["id"] == 9
+    assert rest("GET", "/subjects/s/versions") == (200, [3])
     assert rest.register("t", '"int"')[1]["id"] == 10
 
 
@@ -379,6 +455,13 @@ def test_limits():
         for subject in "abc":
             last = rest("PUT", f"/config/{subject}", {"compatibility": "NONE"})
         assert "settings of 2 subjects at most" in last[1]["message"]
+
+
+def test_schemas_may_be_as_large_as_the_setting_says():
+    settings = ['server.extensions=["schema_registry"]', "schema_registry.max_schema_bytes=4194304"]
+    with EmbeddedServer(settings) as server:
+        rest = Rest(server.schema_registry_url)
+        assert rest.register("s", {**TWO, "doc": '"' * 900_000})[0] == 200
 
 
 def test_wrong_settings_are_refused():
@@ -425,6 +508,33 @@ def test_clients_that_send_nothing_hold_up_no_others(rest):
     finally:
         for each in silent:
             each.close()
+
+
+def test_connections_end_with_the_registry():
+    with EmbeddedServer(schema_registry=True) as server:
+        connection = http.client.HTTPConnection(Rest(server.schema_registry_url).host, timeout=60)
+
+        def ask():
+            connection.request("GET", "/subjects")
+            return connection.getresponse().read()
+
+        assert ask() == b"[]"
+    with contextlib.closing(connection), pytest.raises(ConnectionError):
+        ask()
+
+
+def test_a_connection_without_a_thread_leaves_its_place(monkeypatch):
+    def no_thread(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(registry_http, "_CONNECTIONS", 1)
+    listening = registry_http.RegistryServer(("127.0.0.1", 0), None, 1024)
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    with contextlib.closing(socket.socket()) as connection:
+        for _ in range(3):
+            with pytest.raises(RuntimeError, match="new thread"):
+                listening.process_request(connection, ("127.0.0.1", 1))
+    listening.server_close()
 
 
 def test_the_ready_file_names_it(server):

@@ -208,6 +208,39 @@ def test_schemas_made_to_take_long_do_not():
         problems("BACKWARD", ("AVRO", avro(unions[0])), [("AVRO", 1, avro(unions[1]))])
 
 
+def chained(of):
+    """Types of which each contains the one before it twice; every field of `of` differs from that of another chain."""
+    made = record(field("x", of), name="L0")
+    for level in range(1, 31):
+        made = record(field("a", made), field("b", f"L{level - 1}"), name=f"L{level}")
+    return made
+
+
+MANY = [f"f{number}" for number in range(200)]
+LONG_NAME = "N" * 200_000
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer"),
+    [
+        (chained("int"), chained("string")),
+        (
+            [record(*(field(each, "int") for each in MANY), name=f"A{number}") for number in range(100)],
+            [record(name=f"B{number}") for number in range(100)],
+        ),
+        (
+            [{**ENUM, "name": f"A{number}", "symbols": MANY} for number in range(100)],
+            [{**ENUM, "name": f"B{number}", "symbols": MANY[::-1]} for number in range(100)],
+        ),
+        ([record(name=f"A{number}") for number in range(400)], [record(name=LONG_NAME), "int"]),
+    ],
+    ids=["a chain doubles its problems", "many fields are missing", "many symbols", "a long name in many problems"],
+)
+def test_comparisons_do_not_grow_beyond_their_steps(reader, writer):
+    with pytest.raises(InvalidSchemaError, match="too complex"):
+        problems("BACKWARD", ("AVRO", avro(reader)), [("AVRO", 1, avro(writer))])
+
+
 def test_schemas_made_to_nest_deeply_are_refused():
     chain = {f"R{number + 1}": record(field("f", f"R{number}"), name=f"R{number + 1}") for number in range(2000)}
     first, second = (avro(record(field("f", "R2000")), {"R0": record(name="R0"), **chain}) for _ in range(2))

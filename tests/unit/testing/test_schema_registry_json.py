@@ -8,6 +8,7 @@ import pytest
 
 from klamm_schema_registry.errors import InvalidSchemaError
 from klamm_schema_registry.formats import Steps, parse, problems
+from klamm_schema_registry.json_schema import comparison, nodes
 from klamm_schema_registry.json_schema.schema import parse as parse_json
 
 NEWER = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
@@ -187,6 +188,7 @@ def test_references():
         (7, "is not a schema"),
         ({"type": "text"}, r"unknown type: \[text\]"),
         ({"type": [1]}, "unknown type"),
+        ({"type": ["object", "object"]}, "a type twice"),
         ({"enum": 1}, "enum must be a list"),
         ({"anyOf": []}, "anyOf must be a list"),
         ({"properties": 1}, "properties must be an object"),
@@ -245,6 +247,127 @@ def test_schemas_made_to_take_long_do_not():
         deep = {"not": deep}
     with pytest.raises(ValueError, match="nested more than 64"):
         schema(deep)
+
+
+def chained(of):
+    """Definitions of which each contains the one before it twice."""
+    found = {"L0": an_object(x={"type": of})}
+    for level in range(1, 31):
+        before = {"$ref": f"#/definitions/L{level - 1}"}
+        found[f"L{level}"] = an_object(a=before, b=before)
+    return {"$ref": "#/definitions/L30", "definitions": found}
+
+
+def one_of(*parts):
+    return {"oneOf": [*parts]}
+
+
+def objects(name):
+    """Objects that have no name in common."""
+    return one_of(
+        *(an_object(False, **{f"{name}{number}-{each}": string() for each in range(100)}) for number in range(60))
+    )
+
+
+def needing(name):
+    required = [f"{name}{each}" for each in range(1000)]
+    return one_of(*({**an_object(required=required), "title": f"{name}{each}"} for each in range(60)))
+
+
+def enums(start):
+    return one_of(*({"enum": list(range(start + number, start + number + 1000))} for number in range(60)))
+
+
+def long_names(of):
+    return an_object(**{"n" * 200_000: an_object(**{f"p{number}": {"type": of} for number in range(500)})})
+
+
+def combined_deeply(title):
+    made = string(description="d" * 500_000)
+    for _ in range(60):
+        made = {"allOf": [made, {"title": title}]}
+    return made
+
+
+def pattern_properties(count):
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "patternProperties": {f"^x{each}$": {} for each in range(count)},
+    }
+
+
+@pytest.mark.parametrize(
+    ("original", "update"),
+    [
+        (chained("integer"), chained("string")),
+        (objects("a"), objects("b")),
+        (needing("a"), needing("b")),
+        (enums(0), enums(10**6)),
+        (long_names("integer"), long_names("string")),
+        (combined_deeply("a"), combined_deeply("b")),
+    ],
+    ids=["a chain doubles", "properties", "required names", "enums", "a long name in many paths", "texts within texts"],
+)
+def test_comparisons_do_not_grow_beyond_their_steps(original, update):
+    with pytest.raises(InvalidSchemaError, match="too complex"):
+        problems("BACKWARD", ("JSON", schema(update)), [("JSON", 1, schema(original))])
+
+
+@pytest.mark.parametrize(("patterns", "names"), [(60, 3400), (1000, 1)])
+def test_patterns_and_their_searches_are_counted(monkeypatch, patterns, names):
+    class NothingFound:
+        def search(self, name):
+            return None
+
+    monkeypatch.setattr(comparison, "compile_re2", lambda pattern: NothingFound())
+    original = pattern_properties(patterns)
+    update = {**original, "properties": {f"p{number}": {} for number in range(names)}}
+    with pytest.raises(InvalidSchemaError, match="too complex"):
+        problems("BACKWARD", ("JSON", schema(update)), [("JSON", 1, schema(original))])
+
+
+def test_what_is_required_is_read_once():
+    names = [f"p{number}" for number in range(3000)]
+    closed = an_object(False)
+    required = an_object(False, names, **dict.fromkeys(names, string()))
+    assert len(kinds(closed, required)) == len(names)
+    assert schema(required).root.required == frozenset(names)
+
+
+def test_each_place_is_read_once_however_references_spell_it():
+    spelled = ["%62ig", "b%69g", "bi%67", "big"]
+    text = {"definitions": {"big": string()}, "anyOf": [{"$ref": f"#/definitions/{each}"} for each in spelled]}
+    assert len({id(part.target()) for part in schema(text).root.parts}) == 1
+
+
+def test_a_schema_has_a_limited_number_of_parts(monkeypatch):
+    monkeypatch.setattr(nodes, "Steps", lambda problem: Steps(2000, problem))
+    with pytest.raises(InvalidSchemaError, match="The schema is too complex"):
+        schema({"anyOf": [{}] * 2000})
+    # Each of the definitions contains all that are deeper, and is read for the reference to it.
+    found = array(items=[{}] * 100)
+    for _ in range(60):
+        found = array(items=found)
+    everywhere = [{"$ref": "#/definitions/a" + "/items" * depth} for depth in range(60)]
+    one = {"definitions": {"a": found}, **array(items=everywhere)}
+    with pytest.raises(InvalidSchemaError, match="The schema is too complex"):
+        kinds(one, one)
+
+
+@pytest.mark.parametrize("text", ["NaN", "-Infinity", "1e400"])
+def test_numbers_that_json_does_not_have_are_refused(text):
+    with pytest.raises(InvalidSchemaError, match="is not JSON|is too large"):
+        parse("JSON", f'{{"maximum": {text}}}', {})
+
+
+def test_numbers_of_any_size_are_compared():
+    small, large = number(multipleOf=1e-9), number(multipleOf=1e30)
+    assert kinds(small, large) == ["MULTIPLE_OF_EXPANDED #/multipleOf"]
+    assert kinds(large, small) == []
+    assert kinds(number(multipleOf=0.3), number(multipleOf=0.1)) == []
+    huge = 10**4200
+    assert kinds(number(maximum=huge), number(maximum=huge - 1)) == ["MAXIMUM_DECREASED #/maximum"]
 
 
 def test_definitions_that_refer_to_one_another_take_no_longer_than_their_pairs():

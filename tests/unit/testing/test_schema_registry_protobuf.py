@@ -17,6 +17,7 @@ from klamm_schema_registry.formats import Steps, problems
 from klamm_schema_registry.formats import parse as parse_any
 from klamm_schema_registry.protobuf import compiling
 from klamm_schema_registry.protobuf.comparison import Types, unreadable
+from klamm_schema_registry.protobuf.printing import printed
 from klamm_schema_registry.protobuf.schema import parse
 
 EVERYTHING = """syntax = "proto3";
@@ -223,6 +224,24 @@ def test_names_of_imports_stay_in_their_folder():
             parse('syntax = "proto3";', {name: 'syntax = "proto3";'})
 
 
+@pytest.mark.parametrize("path", [None, "."])
+def test_names_of_imports_are_no_modules_of_python(tmp_path, monkeypatch, path):
+    if path is not None:
+        monkeypatch.setenv("PYTHONPATH", path)
+    marker = tmp_path / "marker"
+    code = f"open({str(marker)!r}, 'w')"
+    names = ("grpc_tools/__init__.py", "grpc_tools/protoc.py", "sitecustomize.py", "subprocess.py")
+    assert parse('syntax = "proto3";', dict.fromkeys(names, code)).canonical() == 'syntax = "proto3";\n'
+    assert not marker.exists()
+
+
+def test_a_descriptor_that_refers_to_what_it_lacks_is_refused():
+    file = FileDescriptorProto(syntax="proto3")
+    file.message_type.add(name="M").field.add(name="a", number=1, label=1, type=5, oneof_index=7)
+    with pytest.raises(InvalidSchemaError, match="refers to what it does not have"):
+        parse_any("PROTOBUF", base64.b64encode(file.SerializeToString()).decode(), {})
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -268,6 +287,52 @@ def test_comparisons_are_bounded():
     assert unreadable(many, many, Steps()) == []
     with pytest.raises(InvalidSchemaError, match="too complex"):
         unreadable(many, many, Steps(1000))
+
+
+def chained(kind):
+    """Messages of which each contains the one before it twice."""
+    file = FileDescriptorProto(syntax="proto3")
+    file.message_type.add(name="L0").field.add(name="x", number=1, label=1, type=kind)
+    for level in range(1, 31):
+        one = file.message_type.add(name=f"L{level}")
+        for number, name in enumerate("ab", 1):
+            one.field.add(name=name, number=number, label=1, type=11, type_name=f".L{level - 1}")
+    return Types(file, [])
+
+
+def long_name(kind):
+    file = FileDescriptorProto(syntax="proto3")
+    one = file.message_type.add(name="N" * 200_000)
+    for number in range(1, 400):
+        one.field.add(name=f"f{number}", number=number, label=1, type=kind)
+    return Types(file, [])
+
+
+@pytest.mark.parametrize("made", [chained, long_name])
+def test_comparisons_do_not_grow_beyond_their_steps(made):
+    with pytest.raises(InvalidSchemaError, match="too complex"):
+        unreadable(made(5), made(9), Steps())
+
+
+def test_printing_takes_no_longer_than_the_fields():
+    file = FileDescriptorProto(syntax="proto3", dependency=["x"] * 20_000, public_dependency=range(20_000))
+    one = file.message_type.add(name="M")
+    for number in range(3000):
+        one.oneof_decl.add(name=f"o{number}")
+        one.field.add(name=f"f{number}", number=number + 1, label=1, type=5, oneof_index=number)
+    calls = []
+
+    def count(frame, event, argument):
+        calls.append(event)
+
+    sys.setprofile(count)
+    try:
+        text = printed(file)
+    finally:
+        sys.setprofile(None)
+    assert text.count("oneof") == 3000
+    # Of the size of the descriptor, not of its square, which is nine million.
+    assert len(calls) < 2_000_000
 
 
 def test_messages_have_the_registry_s_words():

@@ -43,7 +43,12 @@ class _Comparison:
         pair = (id(reader), id(writer))
         if pair not in self._known:
             self._known[pair] = []
-            self._known[pair] = self._compared(reader, writer, path)
+            found = self._compared(reader, writer, path)
+            # Names are as long as clients like, and are in the problems.
+            self._steps.take_characters(sum(map(len, found)))
+            self._known[pair] = found
+        # The caller copies them, and a chain of types doubles them at each level.
+        self._steps.take(len(self._known[pair]))
         return self._known[pair]
 
     def _compared(self, reader: AvroType, writer: AvroType, path: tuple[str, ...]) -> list[str]:
@@ -61,6 +66,7 @@ class _Comparison:
             return self.of(reader.types[0], writer.types[0], (*path, "items"))
         if reader.kind == "map":
             return self.of(reader.types[0], writer.types[0], (*path, "values"))
+        self._steps.take_elements(_size(reader) + _size(writer))
         found = _names(reader, writer, path)
         if reader.kind == "fixed":
             return found + _sizes(reader, writer, path)
@@ -96,6 +102,7 @@ class _Comparison:
             if names:
                 found += self.of(one.type, written[names[0]].type, (*at, "type"))
             elif one.default is NO_DEFAULT:
+                self._steps.take()
                 found += self._without_default(one, writer, at)
         return found
 
@@ -106,6 +113,10 @@ class _Comparison:
         text = f"The field '{one.name}' at path '{_shown(at)}' in the {{reader}} schema has no default value and is"
         text = f"{text} missing in the {{writer}} schema"
         return [_problem("READER_FIELD_MISSING_DEFAULT_VALUE", text, one.name)]
+
+
+def _size(each: AvroType) -> int:
+    return len(each.symbols) + len(each.aliases) + sum(1 + len(one.aliases) for one in each.fields)
 
 
 def _lacks(writer: AvroType, path: tuple[str, ...]) -> str:

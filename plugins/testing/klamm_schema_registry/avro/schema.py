@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,7 +9,7 @@ from typing import Any, Final
 from klamm_schema_registry.avro.reading import unreadable
 from klamm_schema_registry.avro.text import canonical_text, normalized_text
 from klamm_schema_registry.avro.types import NO_DEFAULT, PRIMITIVE, AvroField, AvroType
-from klamm_schema_registry.formats import ParsedSchema, Steps
+from klamm_schema_registry.formats import ParsedSchema, Steps, strict_json
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _NAMED: Final = ("record", "error", "enum", "fixed")
@@ -53,16 +52,9 @@ def parse(text: str, references: Mapping[str, str]) -> AvroSchema:
     """Return a schema; `references` are the texts of those that it depends on. Raises ValueError."""
     parser = _Parser()
     for referenced in references.values():
-        parser.type_of(_json(referenced), "", 0)
+        parser.type_of(strict_json(referenced), "", 0)
     known = frozenset(parser.names)
-    return AvroSchema(parser.type_of(_json(text), "", 0), known)
-
-
-def _json(text: str) -> Any:
-    def no_constant(name: str) -> Any:
-        raise ValueError(f"{name} is not JSON")
-
-    return json.loads(text, parse_constant=no_constant)
+    return AvroSchema(parser.type_of(strict_json(text), "", 0), known)
 
 
 class _Parser:

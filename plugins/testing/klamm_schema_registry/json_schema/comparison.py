@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
 from klamm.shared import compile_re2
@@ -15,6 +14,8 @@ from klamm_schema_registry.json_schema.nodes import Node
 Difference: TypeAlias = tuple[str, tuple[str, ...]]
 """A kind, and the path to the place, relative to the compared pair."""
 
+_COMPILING_STEPS: Final = 400
+_KEPT_PATTERNS: Final = 64
 _UPPER: Final = ("MAXIMUM", "EXCLUSIVE_MAXIMUM", "MAX_LENGTH", "MAX_ITEMS", "MAX_PROPERTIES", "MAX_CONTAINS")
 _BOUNDS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "string": (("maxLength", "MAX_LENGTH"), ("minLength", "MIN_LENGTH")),
@@ -36,7 +37,10 @@ _BOUNDS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
 
 def unreadable(reader: Node, writer: Node, steps: Steps) -> list[str]:
     """Return why the reader's schema does not accept all that the writer's accepts, an empty list if it does."""
-    return [message(kind, path) for kind, path in _Comparison(steps).of(writer, reader)]
+    found = _Comparison(steps).of(writer, reader)
+    # Names of properties are as long as clients like, and are in each path.
+    steps.take_characters(sum(len(name) for _, path in found for name in path))
+    return [message(kind, path) for kind, path in found]
 
 
 class _Comparison:
@@ -50,11 +54,12 @@ class _Comparison:
         self._known: dict[tuple[int, int], list[Difference]] = {}
         # Nodes that references refer to are made during the comparison, and must not end while their ids are known.
         self._kept: list[Node] = []
+        self._compiled: dict[str, Any] = {}
         self._rules: Mapping[str, Callable[[Node, Node], list[Difference]]] = {
             "string": self._strings,
             "number": self._numbers,
-            "const": _constants,
-            "enum": _enums,
+            "const": self._constants,
+            "enum": self._enums,
             "combined": self._combined,
             "not": self._negations,
             "object": self._objects,
@@ -74,6 +79,8 @@ class _Comparison:
             self._known[pair] = []
             self._kept += (original, update)
             self._known[pair] = self._of_pair(original, update)
+        # A chain of definitions doubles them at each level.
+        self._steps.take(len(self._known[pair]))
         return [(kind, (*path, *rest)) for kind, rest in self._known[pair]]
 
     def _target(self, node: Node) -> Node:
@@ -126,6 +133,16 @@ class _Comparison:
             found.append(("TYPE_NARROWED", ()))
         return found
 
+    def _constants(self, original: Node, update: Node) -> list[Difference]:
+        return [] if original.values == update.values else [("ENUM_ARRAY_CHANGED", ("const",))]
+
+    def _enums(self, original: Node, update: Node) -> list[Difference]:
+        old, new = original.values, update.values
+        self._steps.take_elements(len(old) + len(new))
+        if new >= old:
+            return []
+        return [("ENUM_ARRAY_NARROWED" if old >= new else "ENUM_ARRAY_CHANGED", ("enum",))]
+
     def _negations(self, original: Node, update: Node) -> list[Difference]:
         return [("NOT_TYPE_EXTENDED", ("not",))] if self.of(update.parts[0], original.parts[0]) else []
 
@@ -140,8 +157,7 @@ class _Comparison:
         )
         if original.criterion != update.criterion and not extended:
             return [("COMBINED_TYPE_CHANGED", ())]
-        old = list({part.same_as: part for part in original.parts}.values())
-        new = list({part.same_as: part for part in update.parts}.values())
+        old, new = self._distinct(original.parts), self._distinct(update.parts)
         found: list[Difference] = []
         if len(old) < len(new) and update.criterion == "allOf":
             found.append(("PRODUCT_TYPE_EXTENDED", ()))
@@ -152,10 +168,19 @@ class _Comparison:
             found.append(("COMBINED_TYPE_SUBSCHEMAS_CHANGED", ()))
         return found
 
+    def _distinct(self, parts: list[Node]) -> list[Node]:
+        found: dict[tuple[str, bool, str], Node] = {}
+        for part in parts:
+            # The text of a combination contains those of its parts.
+            self._steps.take_characters(len(part.same_as[2]))
+            found[part.same_as] = part
+        return list(found.values())
+
     # ---- objects
 
     def _objects(self, original: Node, update: Node) -> list[Difference]:
-        required = _required(update) - _required(original)
+        self._steps.take_elements(len(original.required) + len(update.required))
+        required = update.required - original.required
         found: list[Difference] = [
             ("REQUIRED_ATTRIBUTE_ADDED", ("required", name))
             for name, node in update.properties.items()
@@ -173,16 +198,17 @@ class _Comparison:
         path = ("properties", name)
         if old is not None and new is not None:
             return self.of(old, new, *path)
+        self._steps.take()
         if new is None:
-            return self._removed("PROPERTY", old, _is_open(update), _partial(update, name), path)
-        required = name in _required(update)
+            return self._removed("PROPERTY", old, _is_open(update), self._partial(update, name), path)
+        required = name in update.required
         if _is_open(original):
             if self._target(new).kind == "empty":
                 return []
             kind = "REQUIRED_PROPERTY" if required else "OPTIONAL_PROPERTY"
             default = "_WITH_DEFAULT" if required and _has_default(new) else ""
             return [(f"{kind}{default}_ADDED_TO_OPEN_CONTENT_MODEL", path)]
-        found = self._added_to_partial("PROPERTY", new, _partial(original, name), path)
+        found = self._added_to_partial("PROPERTY", new, self._partial(original, name), path)
         if required and not _has_default(new):
             found.append(("REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL", path))
         return found
@@ -209,6 +235,7 @@ class _Comparison:
         found: list[Difference] = []
         for name, new in update.required_with.items():
             old = original.required_with.get(name)
+            self._steps.take(1 + len(new))
             if old is None:
                 found.append(("DEPENDENCY_ARRAY_ADDED", ("dependencies", name)))
             elif not old >= new:
@@ -218,6 +245,7 @@ class _Comparison:
             if name in original.dependencies:
                 found += self.of(original.dependencies[name], node, "dependencies", name)
             else:
+                self._steps.take()
                 found.append(("DEPENDENCY_SCHEMA_ADDED", ("dependencies", name)))
         return found
 
@@ -247,10 +275,12 @@ class _Comparison:
             path = ("items", str(index))
             if index < min(len(old), len(new)):
                 found += self.of(old[index], new[index], *path)
-            elif index < len(old):
-                found += self._removed("ITEM", old[index], _is_open(update), _partial(update), path)
+                continue
+            self._steps.take()
+            if index < len(old):
+                found += self._removed("ITEM", old[index], _is_open(update), _beyond(update), path)
             elif not _is_open(original):
-                found += self._added_to_partial("ITEM", new[index], _partial(original), path)
+                found += self._added_to_partial("ITEM", new[index], _beyond(original), path)
             elif self._target(new[index]).kind != "empty":
                 found.append(("ITEM_ADDED_TO_OPEN_CONTENT_MODEL", path))
         found += self._others(original, update, "ADDITIONAL_ITEMS", "additionalItems")
@@ -258,6 +288,27 @@ class _Comparison:
         found += _bounds("array", original, update)
         if update.raw.get("uniqueItems") is True and original.raw.get("uniqueItems") is not True:
             found.append(("UNIQUE_ITEMS_ADDED", ("uniqueItems",)))
+        return found
+
+    # ---- patterns
+
+    def _partial(self, node: Node, name: str) -> Node | None:
+        """The schema that a property has which the schema does not name."""
+        for pattern, found in node.patterns.items():
+            self._steps.take()
+            self._steps.take_characters(len(name))
+            if self._pattern(pattern).search(name):
+                return found
+        return _beyond(node)
+
+    def _pattern(self, text: str) -> Any:
+        found = self._compiled.get(text)
+        if found is None:
+            self._steps.take(_COMPILING_STEPS)
+            found = compile_re2(text)
+            # One may take a megabyte.
+            if len(self._compiled) < _KEPT_PATTERNS:
+                self._compiled[text] = found
         return found
 
 
@@ -276,31 +327,11 @@ def _bounds(kind: str, original: Node, update: Node) -> list[Difference]:
     return found
 
 
-def _number(value: Any) -> Decimal | None:
+def _number(value: Any) -> Fraction | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return Decimal(repr(value))
-
-
-def _constants(original: Node, update: Node) -> list[Difference]:
-    same = _texts([original.raw["const"]]) == _texts([update.raw["const"]])
-    return [] if same else [("ENUM_ARRAY_CHANGED", ("const",))]
-
-
-def _enums(original: Node, update: Node) -> list[Difference]:
-    old, new = _texts(original.raw["enum"]), _texts(update.raw["enum"])
-    if new >= old:
-        return []
-    return [("ENUM_ARRAY_NARROWED" if old >= new else "ENUM_ARRAY_CHANGED", ("enum",))]
-
-
-def _texts(values: list[Any]) -> set[str]:
-    return {json.dumps(each, sort_keys=True) for each in values}
-
-
-def _required(node: Node) -> set[str]:
-    listed = node.raw.get("required")
-    return set(map(str, listed)) if isinstance(listed, list) else set()
+    # As it is written: 0.1 is a tenth. A whole number may have thousands of digits, which need not be written for that.
+    return Fraction(value if isinstance(value, int) else repr(value))
 
 
 def _has_default(node: Node) -> bool:
@@ -313,11 +344,8 @@ def _is_open(node: Node) -> bool:
     return node.open and node.others is None and not node.patterns and may_have_more
 
 
-def _partial(node: Node, name: str | None = None) -> Node | None:
-    """The schema that a property or item has which the schema does not name."""
-    for pattern, found in node.patterns.items() if name is not None else ():
-        if name is not None and compile_re2(pattern).search(name):
-            return found
+def _beyond(node: Node) -> Node | None:
+    """The schema of properties or items beyond those that the schema names."""
     if node.others is not None:
         return node.others
     unevaluated = node.unevaluated

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import unquote, urldefrag, urljoin
 
+from klamm_schema_registry.formats import Steps
+
 TYPES: Final = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _MAX_DEPTH: Final = 64
 _NEWER: Final = re.compile(r"json-schema\.org/draft/20(19|20)-")
@@ -48,6 +50,7 @@ class Node:
     properties: dict[str, Node] = field(default_factory=dict)
     patterns: dict[str, Node] = field(default_factory=dict)
     dependencies: dict[str, Node] = field(default_factory=dict)
+    required: frozenset[str] = frozenset()
     required_with: dict[str, frozenset[str]] = field(default_factory=dict)
     first_items: list[Node] = field(default_factory=list)
     all_items: Node | None = None
@@ -56,12 +59,21 @@ class Node:
     open: bool = True
     unevaluated: Node | None = None
     _text: str = ""
+    _values: frozenset[str] | None = None
 
     @property
     def same_as(self) -> tuple[str, bool, str]:
         """Equal for nodes that mean the same."""
         self._text = self._text or json.dumps(self.raw, sort_keys=True)
         return self.kind, self.integer, self._text
+
+    @property
+    def values(self) -> frozenset[str]:
+        """The values of `enum` or `const`, as JSON."""
+        if self._values is None:
+            listed = self.raw["enum"] if self.kind == "enum" else [self.raw["const"]]
+            self._values = frozenset(json.dumps(each, sort_keys=True) for each in listed)
+        return self._values
 
 
 class Loader:
@@ -74,11 +86,14 @@ class Loader:
         self._base = identity if isinstance(identity, str) else ""
         self._documents = {**references, "": root, self._base.rstrip("#"): root}
         self._root = root
-        self._of_reference: dict[str, Node] = {}
+        self._steps = Steps(problem="The schema is too complex")
+        # By the id of what references refer to, which the documents keep alive: one place has many spellings.
+        self._referred_to: dict[int, Node] = {}
         self.root = self.node(root, 0)
 
     def node(self, found: Any, depth: int) -> Node:
         """Return the node of a JSON value."""
+        self._steps.take()
         if depth > _MAX_DEPTH:
             raise ValueError(f"schemas are nested more than {_MAX_DEPTH} levels deep")
         if isinstance(found, bool):
@@ -120,6 +135,9 @@ class Loader:
         for each in types:
             if not isinstance(each, str) or each not in TYPES:
                 raise ValueError(f"unknown type: [{str(each)[:200]}]")
+        if len(set(types)) < len(types):
+            # What the type contains would be read for each of them, at each level of types within types.
+            raise ValueError("type names a type twice")
         nodes = [self._of_type(each, found, depth) for each in types]
         if isinstance(declared, list):
             yield Node("combined", found, "anyOf", nodes)
@@ -145,8 +163,10 @@ class Loader:
             else:
                 made.dependencies[name] = self.node(each, depth + 1)
         made.required_with = {name: frozenset(map(str, each)) for name, each in required.items()}
-        if not isinstance(found.get("required", []), (list, bool)):
+        listed = found.get("required", [])
+        if not isinstance(listed, (list, bool)):
             raise ValueError("required must be a list")
+        made.required = frozenset(map(str, listed)) if isinstance(listed, list) else frozenset()
         self._rest(made, found, "additionalProperties", "unevaluatedProperties", depth)
 
     def _array(self, made: Node, found: Mapping[str, Any], depth: int) -> None:
@@ -177,20 +197,21 @@ class Loader:
     # ---- references
 
     def _reference(self, found: Mapping[str, Any]) -> Node:
-        reference: str = found["$ref"]
-        # Seen here, so that a schema that refers to nothing is not registered.
-        self._pointed(reference)
-        return Node("reference", found, target=lambda: self._resolved(reference))
+        # Found here, so that a schema that refers to nothing is not registered.
+        pointed = self._pointed(found["$ref"])
+        return Node("reference", found, target=lambda: self._resolved(pointed))
 
-    def _resolved(self, reference: str) -> Node:
-        if reference not in self._of_reference:
-            found = self._pointed(reference)
-            self._of_reference[reference] = self.root if found is self._root else self.node(found, 0)
-        return self._of_reference[reference]
+    def _resolved(self, pointed: Any) -> Node:
+        if id(pointed) not in self._referred_to:
+            self._referred_to[id(pointed)] = self.root if pointed is self._root else self.node(pointed, 0)
+        return self._referred_to[id(pointed)]
 
     def _pointed(self, reference: str) -> Any:
         name, fragment = urldefrag(reference)
-        document = self._documents.get(name, self._documents.get(urljoin(self._base, name)))
+        document = self._documents.get(name)
+        if document is None:
+            self._steps.take_characters(len(self._base))
+            document = self._documents.get(urljoin(self._base, name))
         if document is None:
             raise ValueError(f"{reference[:200]} refers to no schema: name it in references")
         for step in unquote(fragment).split("/")[1:] if fragment.startswith("/") else ():

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from klamm_schema_registry.formats import ParsedSchema, Steps
+from klamm_schema_registry.formats import ParsedSchema, Steps, strict_json
 from klamm_schema_registry.json_schema.comparison import unreadable
 from klamm_schema_registry.json_schema.nodes import Loader, Node
 
@@ -31,6 +31,6 @@ class JsonSchema(ParsedSchema):
 
 def parse(text: str, references: Mapping[str, str]) -> JsonSchema:
     """Return a schema; `references` are the texts of those that it refers to. Raises ValueError."""
-    value = json.loads(text)
-    loader = Loader(value, {name: json.loads(each) for name, each in references.items()})
+    value = strict_json(text)
+    loader = Loader(value, {name: strict_json(each) for name, each in references.items()})
     return JsonSchema(value, loader.root)

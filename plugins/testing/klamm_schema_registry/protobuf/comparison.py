@@ -76,6 +76,8 @@ class Types:
 def unreadable(reader: Types, writer: Types, steps: Steps) -> list[str]:
     """Return why data of the writer's schema cannot be read with the reader's, an empty list if it can."""
     found = dict.fromkeys(_Comparison(writer, reader, steps).of_files())
+    # Names of messages are as long as clients like, and are in each path.
+    steps.take_characters(sum(len(name) for _, path in found for name in path))
     return [_message(kind, path) for kind, path in found]
 
 
@@ -108,7 +110,9 @@ class _Comparison:
     ) -> list[Difference]:
         found: list[Difference] = []
         names = {each.name for each in new}
+        self._steps.take_elements(len(names))
         for each in old:
+            self._steps.take()
             if each.options.map_entry:
                 continue
             if each.name in names:
@@ -126,6 +130,8 @@ class _Comparison:
             found = _moved_into_oneofs(old, new, path) + self._fields(old, new, pair, path)
             found += self._nested(old.nested_type, new.nested_type, pair, path)
             self._known[pair] = found
+        # The caller copies them, and a chain of messages doubles them at each level.
+        self._steps.take(len(self._known[pair]))
         return self._known[pair]
 
     def _fields(

@@ -24,11 +24,13 @@ def compiled(text: str, references: Mapping[str, str]) -> tuple[FileDescriptorPr
 
     with tempfile.TemporaryDirectory(prefix="klamm-proto-") as name:
         folder = Path(name)
+        sources = folder / "sources"
+        sources.mkdir()
         for reference, content in {**references, _NAME: text}.items():
             path = PurePosixPath(reference)
             if path.is_absolute() or ".." in path.parts or "\\" in reference or ":" in reference or "\0" in reference:
                 raise ValueError(f"{reference[:200]} is not the name of an import")
-            target = folder / path
+            target = sources / path
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_text(content, encoding="utf-8")
@@ -36,10 +38,13 @@ def compiled(text: str, references: Mapping[str, str]) -> tuple[FileDescriptorPr
                 raise ValueError(f"{reference[:200]} is not the name of an import") from error
         result = folder / "klamm_result"
         known = Path(grpc_tools.__file__).with_name("_proto")
-        arguments = [f"-I{folder}", f"-I{known}", f"--descriptor_set_out={result}", "--include_imports", _NAME]
+        arguments = [f"-I{sources}", f"-I{known}", f"--descriptor_set_out={result}", "--include_imports", _NAME]
         try:
+            # Clients name the sources, so Python must not look for modules among them: neither where it runs, as with
+            # PYTHONPATH=., nor where it would without -P.
             run = subprocess.run(
-                [sys.executable, "-m", "grpc_tools.protoc", *arguments],
+                [sys.executable, "-P", "-m", "grpc_tools.protoc", *arguments],
+                stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=_TIMEOUT_S,
                 check=False,

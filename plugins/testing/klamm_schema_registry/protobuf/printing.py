@@ -43,8 +43,9 @@ def _block(lines: Iterable[str]) -> list[str]:
 
 
 def _imports(file: FileDescriptorProto) -> Iterator[str]:
+    public, weak = set(file.public_dependency), set(file.weak_dependency)
     for index, name in enumerate(file.dependency):
-        kind = "public " if index in file.public_dependency else "weak " if index in file.weak_dependency else ""
+        kind = "public " if index in public else "weak " if index in weak else ""
         yield f"import {kind}{json.dumps(name)};"
 
 
@@ -79,16 +80,17 @@ def _body(message: DescriptorProto, newer: bool) -> Iterator[str]:
     maps = {nested.name: nested for nested in message.nested_type if nested.options.map_entry}
     yield from (f"option {name} = {value};" for name, value in _options(message.options))
     yield from _reserved(message, message.reserved_range, "max", 1)
-    seen: set[int] = set()
+    members: dict[int, list[FieldDescriptorProto]] = {}
     for field in message.field:
-        if not field.HasField("oneof_index") or field.proto3_optional:
+        if _is_in_oneof(field):
+            members.setdefault(field.oneof_index, []).append(field)
+    for field in message.field:
+        if not _is_in_oneof(field):
             yield from _field(field, newer, maps)
-        elif field.oneof_index not in seen:
-            seen.add(field.oneof_index)
+        elif field.oneof_index in members:
             yield f"oneof {message.oneof_decl[field.oneof_index].name} {{"
-            for other in message.field:
-                if other.HasField("oneof_index") and other.oneof_index == field.oneof_index:
-                    yield from _inner(_field(other, newer, maps, labelled=False))
+            for member in members.pop(field.oneof_index):
+                yield from _inner(_field(member, newer, maps, labelled=False))
             yield "}"
     for ranges in message.extension_range:
         yield f"extensions {_range(ranges.start, ranges.end - 1, 'max')};"
@@ -99,6 +101,10 @@ def _body(message: DescriptorProto, newer: bool) -> Iterator[str]:
     for nested in message.nested_type:
         if nested.name not in maps and nested.name not in groups:
             yield from _message(nested, newer)
+
+
+def _is_in_oneof(field: FieldDescriptorProto) -> bool:
+    return bool(field.HasField("oneof_index") and not field.proto3_optional)
 
 
 def _is_group(field: FieldDescriptorProto) -> bool:

@@ -50,4 +50,7 @@ def _as_text(text: str) -> str:
         file = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, DecodeError, ValueError):
         return text
-    return printed(file)
+    try:
+        return printed(file)
+    except LookupError as error:
+        raise ValueError("the descriptor refers to what it does not have") from error
