@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -127,9 +128,96 @@ class LakeAttack:
 
         self.say_of_a_file(change)
 
+    def say_the_same_hour_otherwise(self) -> None:
+        """As one of the day before: queries of the day skip the file."""
+
+        def change(add: dict[str, Any]) -> None:
+            values = add["partitionValues"]
+            earlier = date.fromisoformat(values["date"]) - timedelta(days=1)
+            values.update(date=earlier.isoformat(), hour=str(int(values["hour"]) + 24))
+
+        self.say_of_a_file(change)
+
+    def say_a_year_that_python_has_not(self) -> None:
+        def change(add: dict[str, Any]) -> None:
+            add["partitionValues"]["date"] = f"+1{add['partitionValues']['date']}"
+
+        self.say_of_a_file(change)
+
+    def say_what_is_no_statistic(self) -> None:
+        def change(add: dict[str, Any]) -> None:
+            said = {"numRecords": 1, "minValues": {"seq": "x", "time_us": 1 << 60}}
+            add["stats"] = self.choose.choice((json.dumps(said), "7", "", '{"numRecords": 1, "numRecords": 2}'))
+
+        self.say_of_a_file(change)
+
+    def say_a_statistic_that_not_all_readers_know(self) -> None:
+        def change(add: dict[str, Any]) -> None:
+            statistics = json.loads(add["stats"])
+            forged = {
+                "minValues": {"time": "+12026-01-01T00:00:00.000Z"},
+                "maxValues": {"error_code": -5},
+                "nullCount": {"resources": statistics["numRecords"]},
+            }
+            name = self.choose.choice(sorted(forged))
+            add["stats"] = json.dumps(statistics | {name: forged[name]})
+
+        self.say_of_a_file(change)
+
+    def leave_out_a_column(self) -> None:
+        """All of it is null, and its commit says that it is not."""
+        path = self.choose.choice(self.files)
+        self.touched.add(str(path))
+        self.write(path, pq.ParquetFile(path).read().drop_columns("certificate_subject"))
+        change_commits(self.lake, path, lambda add: add.update(stats=_with_nulls(add, certificate_subject=0)))
+
+    def name_another_file(self) -> None:
+        """In a commit, a path is a URI."""
+        path = self.choose.choice(self.files)
+        other = path.with_name("part-%41.parquet")
+        self.touched.add(str(other))
+        shutil.copy(path, other)
+        shutil.copy(path, path.with_name("part-A.parquet"))
+        change_commits(self.lake, path, lambda add: add.update(path=str(other.relative_to(self.lake.events))))
+
+    def repeat_a_column(self) -> None:
+        path = self.choose.choice(self.files)
+        self.touched.add(str(path))
+        table = pq.ParquetFile(path).read()
+        self.write(path, table.append_column("principal", table.column("principal")))
+
+    def write_a_column_in_capital_letters(self) -> None:
+        path = self.choose.choice(self.files)
+        self.touched.add(str(path))
+        table = pq.ParquetFile(path).read().drop_columns("certificate_subject")
+        self.write(path, table.append_column("Certificate_Subject", pa.array(["x"] * len(table))))
+
+    def forge_events(self, *forged: dict[str, Any]) -> None:
+        def change(rows: Rows) -> Rows:
+            for row, values in zip(self.choose.sample(rows, len(forged)), forged, strict=True):
+                self.touched.add(row["event_id"])
+                row.update(values)
+            return rows
+
+        self.rows(change)
+
+    def forge_a_gap_that_ends_before_it_begins(self) -> None:
+        self.forge_events({"kind": "audit_gap", "gap_first_seq": 5, "gap_last_seq": 1})
+
+    def forge_a_gap_of_no_boot(self) -> None:
+        self.forge_events({"kind": "audit_gap", "action": "segments_deleted", "boot": None, "gap_first_seq": 5})
+
+    def forge_interrupted_changes_of_no_node(self) -> None:
+        interrupted = {"kind": "request", "action": "interrupted"}
+        self.forge_events(interrupted, interrupted | {"node": None}, interrupted | {"seq": None})
+
+    def forge_a_resource_that_is_none(self) -> None:
+        self.forge_events({"kind": "request", "action": "interrupted", "resources": [None]})
+
     def say_of_a_file(self, change: Callable[[dict[str, Any]], None]) -> None:
         """Change what the commits say of a file."""
         path = self.choose.choice(self.files)
+        self.touched.add(str(path))
         self.touched |= {row["event_id"] for row in pq.ParquetFile(path).read().to_pylist()}
         change_commits(self.lake, path, change)
 
@@ -263,7 +351,16 @@ class LakeAttack:
         self.write_seals(fitting)
 
 
+def _with_nulls(add: dict[str, Any], **nulls: int) -> str:
+    statistics = json.loads(add["stats"])
+    return json.dumps(statistics | {"nullCount": statistics.get("nullCount", {}) | nulls})
+
+
 WAYS = (
+    *("say_the_same_hour_otherwise", "say_a_year_that_python_has_not", "say_what_is_no_statistic"),
+    *("say_a_statistic_that_not_all_readers_know", "leave_out_a_column", "name_another_file", "repeat_a_column"),
+    *("forge_a_gap_that_ends_before_it_begins", "forge_a_gap_of_no_boot"),
+    *("write_a_column_in_capital_letters", "forge_interrupted_changes_of_no_node", "forge_a_resource_that_is_none"),
     "insert_a_row_of_an_unknown_segment",
     "put_in_what_is_no_number",
     *("change_a_row", "change_only_the_time_that_queries_use", "change_a_resource", "drop_a_row", "repeat_a_row"),

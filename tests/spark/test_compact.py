@@ -33,3 +33,22 @@ def test_small_files_become_few_and_the_lake_says_the_same(ship, tmp_path):
     assert [event_id for (event_id,) in found] == denied
     assert len(list(lake.events.rglob("part-*.parquet"))) > len(files_of(lake)) == 1
     assert verify.run(None, pipeline, say=said.append) == 0, said
+
+
+def test_statistics_of_all_columns_are_those_of_the_rows(ship, tmp_path):
+    from klamm_spark.lake import compact, verify
+    from klamm_spark.lake.files import files_of
+    from klamm_spark.lake.layout import Lake
+
+    settings = settings_of(tmp_path / "lake", max_files_per_trigger=1)
+    pipeline, lake = Pipeline(tmp_path / "spool", settings), Lake(tmp_path / "lake")
+    write_sample_spool(tmp_path / "spool", sample_events(EVENTS), events_per_segment=EVENTS // 2)
+    ship(tmp_path / "spool", settings)
+    lake.table().alter.set_table_properties({"delta.dataSkippingNumIndexedCols": "-1"})
+    said = []
+    assert compact.run(pipeline, keep_hours=168, say=said.append) == 0
+    (file,) = files_of(lake)
+    assert {"time", "error_code", "total_time_ms"} <= file.committed.lowest.keys()
+    assert verify.run(None, pipeline, say=said.append) == 0, said
+    lake.table().create_checkpoint()
+    assert verify.run(None, pipeline, say=said.append) == 0, said

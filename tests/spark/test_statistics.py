@@ -28,7 +28,12 @@ def problems(folder, committed):
     "committed",
     [
         Committed(),
-        Committed(3, {"node": "m", "seq": 1}, {"node": "n", "seq": 3}, {"node": 1, "seq": 0, "principal": 3}),
+        Committed(
+            3,
+            {"node": "m", "seq": 1},
+            {"node": "n", "seq": 3},
+            {"node": 1, "seq": 0, "principal": 3, "resources": 2, "left_out": 3},
+        ),
         Committed(3, {"seq": 0, "principal": "a"}, {"seq": 4, "principal": "b", "send_time_ms": 0.5}),
         # In whole milliseconds, as Delta cuts times off.
         Committed(3, {"time": TIME.replace(microsecond=1_000)}, {"time": TIME.replace(microsecond=1_000)}),
@@ -46,6 +51,10 @@ def test_what_fits_is_no_problem(tmp_path, committed):
         (Committed(highest={"seq": 2}), "seq"),
         (Committed(lowest={"node": "n"}), "node"),
         (Committed(nulls={"node": 3}), "node"),
+        (Committed(nulls={"resources": 3}), "resources"),
+        (Committed(nulls={"resources": 1}), "resources"),
+        (Committed(nulls={"principal": 2}), "principal"),
+        (Committed(nulls={"left_out": 0}), "left_out"),
         (Committed(highest={"send_time_ms": 0.4}), "send_time_ms"),
         (Committed(highest={"time": TIME - timedelta(milliseconds=2)}), "time"),
     ],

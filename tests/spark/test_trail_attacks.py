@@ -19,13 +19,13 @@ from klamm_spark.spool.signatures import KeyFileError
 from tests.spark.lake_attacks import COLUMNS, WAYS, LakeAttack, change_commits, live_files
 from tests.spark.sealed_lake import FIRST, digests_now, new_signer, sealed_lake
 from tests.trail_attacks import OF_ROWS, TrailAttack, Way, drawn, files_by_kind, not_named, ways
-from tests.unit.audit.log_attacks import FORKED
+from tests.unit.audit.log_attacks import FORKED, ROLLED_BACK
 
 COVERS = {
     "": set(),
     "seals fit": {"the signature of its seal is wrong"},
     "signed": {"the lake has another seal"},
-    "all signed": {FORKED},
+    "all signed": {FORKED, ROLLED_BACK},
 }
 """What an attacker makes fit to the rows, and what names it then if the rows themselves do not."""
 QUESTIONS = (
@@ -119,6 +119,17 @@ def test_whatever_is_done_to_the_lake_is_found_and_named(sealed, signer, seed, t
         made[code] += 1
     start()
     assert made[verify.EXIT_FOUND] > tries * 0.9, made
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_is_found_and_named(sealed, seed, way):
+    sealed.restore()
+    attack = LakeAttack(sealed.lake, random.Random(seed))
+    getattr(attack, way)()
+    code, said = said_of(sealed)
+    assert code == verify.EXIT_FOUND, said
+    assert not_named(attack.touched, said) == {}
+    sealed.restore()
 
 
 def test_every_file_of_a_lake_has_attacks(sealed):

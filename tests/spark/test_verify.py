@@ -173,3 +173,12 @@ def test_missing_numbers_are_attributed_to_the_strongest_report():
     assert not found.sound
     found = compare({}, {life: Ranges([(0, 49)])}, reported, {}, Ends({}, frozenset()))[life]
     assert found.sound
+
+
+def test_a_gap_that_ends_before_it_begins_is_named_and_excuses_nothing():
+    from klamm_spark.lake.verify import NodeBoot, ReportedGaps, add_gaps
+
+    reported, gap = ReportedGaps(), {"event_id": "n/b/9", "node": "n", "boot": "b" * 20}
+    add_gaps(reported, [gap | {"gap_first_seq": 5, "gap_last_seq": 1}, gap | {"gap_first_seq": 3, "gap_last_seq": 3}])
+    assert reported.wrong == ["n/b/9 reports a gap from 5 to 1, which is none"]
+    assert (str(reported.ranges[NodeBoot("n", "b" * 20)]), reported.crashed) == ("3", {})

@@ -39,7 +39,7 @@ def lake_of(folder, files):
         path = lake.events / f"{number}.parquet"
         there = [dict(zip(("node", "boot", "seq"), row, strict=True)) for row in rows]
         pq.write_table(pa.Table.from_pylist(there, FILE), path)
-        found.append(DataFile(path.name, None, None, path.stat().st_size, "{}"))
+        found.append(DataFile(path.name, None, None, path.stat().st_size, f'{{"numRecords":{len(rows)}}}'))
     append(lake, found, [])
     return lake
 

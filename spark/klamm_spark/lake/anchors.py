@@ -13,14 +13,14 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm_spark.errors import LakeError
 from klamm_spark.spool.layout import Seal, stream_mark
 from klamm_spark.storage.files import SpoolFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from klamm_spark.storage.filesystems import AnyPath
 
@@ -93,13 +93,25 @@ def newest_of(seals: Iterable[Seal]) -> list[dict[str, Any]]:
     return [{key: getattr(seal, key) for key in _KEYS} for _, seal in sorted(newest.items())]
 
 
-def compare_anchors(path: AnyPath, seals: Mapping[str, Seal]) -> Iterator[str]:
-    """A sentence for each anchored seal that the lake does not have. Raises LakeError."""
+class Anchors(NamedTuple):
+    """The lines of a file of anchors."""
+
+    path: AnyPath
+    lines: Sequence[bytes]
+
+
+def read_anchors(path: AnyPath) -> Anchors:
+    """Read a file of anchors, before the ledger: `ship` writes there what it has anchored. Raises LakeError."""
     try:
-        lines = path.read_bytes().splitlines()
+        return Anchors(path, path.read_bytes().splitlines())
     except FileNotFoundError as error:
         raise LakeError(f"there are no anchors at {path}") from error
-    for number, line in enumerate(lines, start=1):
+
+
+def compare_anchors(anchors: Anchors, seals: Mapping[str, Seal]) -> Iterator[str]:
+    """A sentence for each anchored seal that the lake does not have."""
+    path = anchors.path
+    for number, line in enumerate(anchors.lines, start=1):
         try:
             anchored = json.loads(line)
             if "checkpoint" in anchored:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm_spark.errors import LakeError
 from klamm_spark.storage.filesystems import path_of
@@ -13,8 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
+    from deltalake import DeltaTable
 
     from klamm_spark.lake.layout import Lake
+
+_PLAIN_PATH: Final = re.compile(r"[\w=-][\w=.-]*(/[\w=-][\w=.-]*)*", re.ASCII)
+"""In a commit a path is a URI: of any other text, readers differ about the file that it names."""
 
 
 class Committed(NamedTuple):
@@ -28,27 +33,53 @@ class Committed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A file of the table, and the hour that its rows are of; of the quarantine there is none."""
+    """A file of the table, and the hour that its rows are of; of the quarantine there is none. `problems`: what its
+    commit says may lead other readers to another file or past its rows."""
 
     path: str
     hour_us: int | None
     committed: Committed = field(default=Committed(), compare=False)
+    problems: tuple[str, ...] = field(default=(), compare=False)
 
 
-def files_of(lake: Lake, *, before_us: int | None = None) -> list[TableFile]:
-    """The files that the newest commit names, by their paths; only those that were added before a time. Raises
-    LakeError."""
-    import pyarrow as pa
-
+def files_of(lake: Lake, *, before_us: int | None = None, table: DeltaTable | None = None) -> list[TableFile]:
+    """The files that the newest commit names, or that of an open table, by their paths; only those that were added
+    before a time. Raises LakeError."""
     found = []
-    for action in pa.table(lake.table().get_add_actions(flatten=True)).to_pylist():
+    for action in _actions(lake, table or lake.table()):
         if before_us is not None and action["modification_time"] * 1000 >= before_us:
             continue
-        date, hour = action["partition.date"], action["partition.hour"]
-        days = None if date is None else pa.scalar(date, pa.date32()).cast(pa.int32()).as_py()
+        days, hour = action["partition.date"], action["partition.hour"]
         hour_us = None if days is None or hour is None else (days * 24 + hour) * 3_600_000_000
-        found.append(TableFile(str(lake.events / action["path"]), hour_us, _committed(action)))
+        path = str(lake.events / action["path"])
+        found.append(TableFile(path, hour_us, _committed(action), tuple(_problems(action))))
     return sorted(found, key=lambda file: file.path)
+
+
+def _actions(lake: Lake, table: DeltaTable) -> list[dict[str, Any]]:
+    """What the commits say of the files. Dates are days since 1970: Python has none after the year 9999."""
+    import pyarrow as pa
+    from deltalake.exceptions import DeltaError
+
+    try:
+        found = pa.table(table.get_add_actions(flatten=True))
+        for name, kind in (("partition.date", pa.int32()), ("partition.hour", pa.int64())):
+            at = found.schema.names.index(name)
+            found = found.set_column(at, name, found.column(at).cast(kind))
+        actions: list[dict[str, Any]] = found.to_pylist()
+    except (DeltaError, OSError, ValueError, ArithmeticError, pa.ArrowException) as error:
+        raise LakeError(f"the commits of {lake.events} cannot be read: {' '.join(str(error).split())}") from error
+    return actions
+
+
+def _problems(action: Mapping[str, Any]) -> Iterator[str]:
+    date, hour = action["partition.date"], action["partition.hour"]
+    if not _PLAIN_PATH.fullmatch(action["path"]):
+        yield "its commit writes its path so that readers may open another file"
+    if (date is None) != (hour is None) or not 0 <= (hour or 0) < 24:
+        yield "its commit is wrong about date and hour, and a query may skip rows"
+    if action["num_records"] is None:
+        yield "its commit has no statistics that can be read, and other readers may read them"
 
 
 def _committed(action: Mapping[str, Any]) -> Committed:
@@ -77,7 +108,10 @@ def read_columns(files: Sequence[TableFile], columns: Sequence[str]) -> Iterator
     for file in files:
         try:
             with pq.ParquetFile(source_of(file)) as parquet:
-                there = [name for name in columns if name in parquet.schema_arrow.names]
+                names = parquet.schema_arrow.names
+                if len(names) > len(set(names)):
+                    raise ValueError("it has a column twice")
+                there = [name for name in columns if name in names]
                 yield from parquet.iter_batches(columns=there)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise LakeError(f"{file.path} cannot be read: {' '.join(str(error).split())}") from error

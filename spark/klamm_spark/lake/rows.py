@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from klamm_spark.lake.commits import unread_statistics
 from klamm_spark.lake.files import TableFile, files_of, hidden_by
 from klamm_spark.lake.forgotten import ALL_LINES, Forgotten
 from klamm_spark.lake.ranges import Ranges
 from klamm_spark.lake.scanned import CHANGED, Query, Scanned, SegmentRows, ask, scan
-from klamm_spark.lake.seals import line_digests
+from klamm_spark.lake.seals import line_digests, read_seals
 from klamm_spark.spool.layout import Seal, lines_sha256, parse_name
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ class NodeBoot(NamedTuple):
 @dataclass(slots=True)
 class LakeRows:
     """The content of a lake's files: `segments` by file, `ranges` of the numbers of each boot, those that are there
-    more than once, events that report gaps, state changes without an outcome, and what is wrong with files."""
+    more than once, events that report gaps, state changes without an outcome, and what is wrong with files. `sealed`
+    are the segments that the ledger had before: `ship` may be running."""
 
     lake: Lake
     tasks: Tasks
@@ -47,11 +49,14 @@ class LakeRows:
     interrupted: list[dict[str, Any]] = field(default_factory=list)
     bad_lines: int = 0
     problems: list[str] = field(default_factory=list)
+    sealed: frozenset[str] = frozenset()
 
     @staticmethod
     def read(lake: Lake, tasks: Tasks) -> LakeRows:
         """Look at all files. Raises LakeError."""
-        found, files = LakeRows(lake, tasks, problems=list(hidden_by(lake))), files_of(lake)
+        sealed = frozenset(read_seals(lake).seals)
+        files = files_of(lake)
+        found = LakeRows(lake, tasks, problems=[*hidden_by(lake), *unread_statistics(lake, files)], sealed=sealed)
         for file, scanned in zip(files, tasks.run(scan, files), strict=True):
             found._add(file, scanned)
         found.interrupted.sort(key=lambda event: (event["node"], event["boot"], event["seq"]))
@@ -76,6 +81,10 @@ class LakeRows:
         self.gaps += scanned.gaps
         self.interrupted += scanned.interrupted
         self.bad_lines += scanned.bad_lines
+
+    def may_have(self, stem: str) -> bool:
+        """Return False for a segment that was shipped after the files had been listed: its rows were not looked at."""
+        return stem in self.sealed or stem in self.segments
 
     def of_segments(self, columns: str, stems: Iterable[str]) -> Iterator[tuple[Any, ...]]:
         """Yield these columns of all rows of some segments."""

@@ -20,10 +20,13 @@ from klamm_spark.spool.layout import line_digest
 
 CHANGED: Final = "changed"
 """In the place of the digest of a row whose own columns do not fit together."""
-GAP_COLUMNS: Final = ("node", "boot", "kind", "action", "detail", "gap_boot", "gap_first_seq", "gap_last_seq")
+GAP_COLUMNS: Final = (
+    *("event_id", "node", "boot", "seq", "kind", "action", "detail"),
+    *("gap_boot", "gap_first_seq", "gap_last_seq"),
+)
 INTERRUPTED_COLUMNS: Final = ("node", "boot", "seq", "event_id", "api_name", "principal", "client_address", "resources")
 _ROWS_AT_ONCE: Final = 1 << 16
-_UNREADABLE: Final = (OSError, ValueError, TypeError, ArithmeticError, pa.ArrowException, duckdb.Error)
+_UNREADABLE: Final = (OSError, ValueError, TypeError, LookupError, ArithmeticError, pa.ArrowException, duckdb.Error)
 """Who can write to a lake can put anything into a file."""
 _SEGMENT: Final = re.compile(r"([^/]+?)\.jsonl(\.\w+)?$")
 _KEPT: Final = ("event_id", "node", "boot", "seq", "time_us", "kind")
@@ -37,9 +40,9 @@ class SegmentRows(NamedTuple):
 
 
 class Scanned(NamedTuple):
-    """The content of a file. `problems`: it cannot be read, or its statistics are wrong. `seqs` are ranges of numbers,
-    `doubled` those that it has more than once; `gaps` are `audit_gap` events, `interrupted` state changes without an
-    outcome."""
+    """The content of a file. `problems`: it cannot be read, or not by all readers alike, or its statistics are wrong.
+    `seqs` are ranges of numbers, `doubled` those that it has more than once; `gaps` are `audit_gap` events,
+    `interrupted` state changes without an outcome."""
 
     problems: Sequence[str] = ()
     segments: Mapping[str, SegmentRows] = {}
@@ -60,9 +63,10 @@ class Query(NamedTuple):
 def scan(file: TableFile) -> Scanned:
     """Look at all rows of a file."""
     try:
-        return _scanned(_RowTable(file))
+        found = _scanned(_RowTable(file))
     except _UNREADABLE as error:
-        return Scanned([f"{file.path} cannot be read: {' '.join(str(error).split())}"])
+        found = Scanned([f"{file.path} cannot be read: {' '.join(str(error).split())}"])
+    return found._replace(problems=[*(f"{file.path}: {line}" for line in file.problems), *found.problems])
 
 
 def _scanned(rows: _RowTable) -> Scanned:
@@ -112,6 +116,7 @@ class _RowTable:
             "seq BIGINT, time_us BIGINT, kind VARCHAR, shipped_us BIGINT, is_bad BOOLEAN)"
         )
         with pq.ParquetFile(source_of(file)) as parquet:
+            names = parquet.schema_arrow.names
             checked = Checked(parquet)
             for batch in checked.batches(_ROWS_AT_ONCE):
                 table = self._rows(with_columns(pa.Table.from_batches([batch]), FILE))
@@ -119,7 +124,9 @@ class _RowTable:
                 database.execute("INSERT INTO rows SELECT * FROM batch")
                 database.unregister("batch")
         checked.check_commit(file.committed)
-        self.problems = [f"{file.path}: {line}" for line in checked.problems]
+        # Spark and DuckDB do not tell capital letters.
+        alike = [f"readers may take its column {name} for another" for name in names if _is_alike(name)]
+        self.problems = [f"{file.path}: {line}" for line in (*alike, *checked.problems)]
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Ask the rows."""
@@ -127,9 +134,9 @@ class _RowTable:
 
     def _rows(self, batch: pa.Table) -> pa.Table:
         kind = batch.column("kind")
-        self.gaps += batch.filter(pc.equal(kind, AUDIT_GAP)).select(GAP_COLUMNS).to_pylist()
+        self.gaps += _events(batch, pc.equal(kind, AUDIT_GAP), GAP_COLUMNS)
         ended = pc.and_(pc.equal(kind, REQUEST), pc.equal(batch.column("action"), "interrupted"))
-        self.interrupted += batch.filter(ended).select(INTERRUPTED_COLUMNS).to_pylist()
+        self.interrupted += _events(batch, ended, INTERRUPTED_COLUMNS)
         is_bad = pc.is_valid(batch.column("bad_line"))
         columns = [
             _segments(batch.column("source_file")),
@@ -162,6 +169,19 @@ class _RowTable:
             return pc.and_(pc.is_null(time_us), pc.is_null(time))
         hour = pc.and_(pc.greater_equal(time_us, self._hour_us), pc.less(time_us, self._hour_us + 3_600_000_000))
         return pc.fill_null(pc.and_(pc.equal(time_us, time), hour), False)
+
+
+def _is_alike(name: str) -> bool:
+    return name not in FILE.names and name.lower() in FILE.names
+
+
+def _events(batch: pa.Table, wanted: pa.ChunkedArray, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Columns of the wanted rows, in their types; what has no node, boot or number is no event."""
+    for name in ("node", "boot", "seq"):
+        wanted = pc.and_(wanted, pc.is_valid(batch.column(name)))
+    found = batch.filter(wanted).select(columns)
+    events: list[dict[str, Any]] = found.cast(pa.schema([EVENT.field(name) for name in columns])).to_pylist()
+    return events
 
 
 def _segments(sources: pa.ChunkedArray) -> pa.ChunkedArray:

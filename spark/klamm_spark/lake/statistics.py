@@ -6,6 +6,7 @@ read them; not page indices and Bloom filters, which `ship` does not write.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -48,6 +49,7 @@ class Checked:
         self._parquet = parquet
         self._names = [path for field in parquet.schema_arrow for path in _paths(field)]
         self._all = [Bounds() for _ in self._names]
+        self._nulls: Counter[str] = Counter()
         self._rows = 0
 
     def batches(self, rows_at_once: int) -> Iterator[pa.RecordBatch]:
@@ -56,6 +58,8 @@ class Checked:
             found = [Bounds() for _ in self._names]
             for batch in self._parquet.iter_batches(rows_at_once, row_groups=[number]):
                 self._rows += len(batch)
+                for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                    self._nulls[name] += column.null_count
                 leaves = (leaf for column in batch.columns for leaf in _leaves(column))
                 found = [one | _bounds(leaf) for one, leaf in zip(found, leaves, strict=True)]
                 yield batch
@@ -72,8 +76,13 @@ class Checked:
             highest = commit.highest.get(name)
             if isinstance(highest, datetime):
                 highest += _CUT_OFF
-            nulls = self._rows - found.values
-            if not found.are_within(commit.lowest.get(name), highest) or commit.nulls.get(name, nulls) != nulls:
+            if not found.are_within(commit.lowest.get(name), highest):
+                self._add("commit", name)
+        nulls = {name: self._rows - found.values for name, found in zip(self._names, self._all, strict=True)}
+        # A list counts as a whole; of a column that the file lacks, all values are null.
+        nulls.update(self._nulls)
+        for name, said in commit.nulls.items():
+            if said != nulls.get(name, self._rows):
                 self._add("commit", name)
 
     def _check_group(self, group: pq.RowGroupMetaData, all_found: Sequence[Bounds]) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm_spark.events.event import WAS_SHIPPED
+from klamm_spark.lake.anchors import read_anchors
 from klamm_spark.lake.keys import keys_of
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.log_check import check_log
@@ -80,13 +81,15 @@ class Finding:
 class ReportedGaps:
     """The content of `audit_gap` events: missing numbers, the first number that a crash took, and the streams whose
     retention deleted segments that were not shipped: nodes with `stream_mark`s. `shipped` are numbers that retention
-    deleted when they were, `unsealed` those that an `audit_gap` reports which nothing has sealed yet."""
+    deleted when they were, `unsealed` those that an `audit_gap` reports which nothing has sealed yet. `wrong` has a
+    sentence for each that says no range."""
 
     ranges: dict[NodeBoot, Ranges] = field(default_factory=dict)
     crashed: dict[NodeBoot, int] = field(default_factory=dict)
     deleting: set[tuple[str, str]] = field(default_factory=set)
     shipped: dict[NodeBoot, Ranges] = field(default_factory=dict)
     unsealed: dict[NodeBoot, Ranges] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
 
     def all_ranges(self) -> Iterator[Mapping[NodeBoot, Ranges]]:
         """All that is reported of boots."""
@@ -109,7 +112,7 @@ def run(
     settings, tasks = pipeline.settings, Tasks(spark)
     lake = Lake.of(settings)
     lake.require_events()
-    kept = Kept(anchors, check_log(lake, settings, checkpoints, anchors))
+    kept = Kept(None if anchors is None else read_anchors(anchors), check_log(lake, settings, checkpoints, anchors))
     if pipeline.spool is None:
         proof = prove(LakeRows.read(lake, tasks), kept, settings.key_ids, settings.lake_id)
         return _conclude(say, proof, None, ReportedGaps(), (), pinned=bool(settings.key_ids))
@@ -167,7 +170,12 @@ def _conclude(
     in_spool_too = {(folder.node, folder.mark) for folder in folders if folder.first is not None}
     sisters = check_sisters(proof.seals, in_spool_too, reported.deleting)
     breaks = [line for folder in folders for line in folder.breaks]
-    breaks += [*_beginnings([*folders, *proof.folders], reported, proof), *proof.breaks, *sisters.breaks]
+    breaks += [
+        *_beginnings([*folders, *proof.folders], reported, proof),
+        *proof.breaks,
+        *reported.wrong,
+        *sisters.breaks,
+    ]
     for line in breaks:
         say(f"broken chain: {line}")
     behind = [*sisters.behind, *proof.log.behind]
@@ -259,7 +267,9 @@ def add_gaps(reported: ReportedGaps, gaps: Iterable[Mapping[str, Any]]) -> None:
         if gap.get("action") == SEGMENTS_DELETED and not was_shipped:
             reported.deleting.add((gap["node"], stream_mark(gap["boot"])))
         node_boot, first, last = NodeBoot(gap["node"], gap.get("gap_boot") or gap["boot"]), *_bounds(gap)
-        if first is not None and last is not None:
+        if first is not None and last is not None and first > last:
+            reported.wrong.append(f"{gap.get('event_id')} reports a gap from {first} to {last}, which is none")
+        elif first is not None and last is not None:
             (once if was_shipped else found)[node_boot].append((first, last))
         elif first is not None:
             reported.crashed[node_boot] = min(first, reported.crashed.get(node_boot, first))
@@ -294,7 +304,7 @@ def _beginnings(folders: Iterable[NodeFolder], reported: ReportedGaps, proof: La
 def _interrupted(events: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """State changes whose outcome a crash has taken: whether they were executed, only the server's state can tell."""
     for event in events[:_LINES]:
-        named = ", ".join(f"{one['type']} {one['name']}" for one in event["resources"] or ())
+        named = ", ".join(f"{one['type']} {one['name']}" for one in event["resources"] or () if one)
         client = f"{event['principal']} from {event['client_address']}"
         yield f"{event['api_name']} of {named} by {client}, which a crash interrupted ({event['event_id']})"
     if len(events) > _LINES:
@@ -313,6 +323,7 @@ def _numbers_in(folders: Sequence[NodeFolder]) -> tuple[dict[NodeBoot, Ranges], 
     for node_boot, first in unsealed.crashed.items():
         reported.crashed[node_boot] = min(first, reported.crashed.get(node_boot, first))
     reported.unsealed = unsealed.ranges
+    reported.wrong += unsealed.wrong
     return {node_boot: Ranges(found) for node_boot, found in pairs.items()}, reported
 
 

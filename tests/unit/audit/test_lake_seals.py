@@ -7,7 +7,7 @@ from pathlib import PosixPath
 import pytest
 
 from klamm_spark.errors import LakeError
-from klamm_spark.lake.anchors import FileAnchor, compare_anchors
+from klamm_spark.lake.anchors import FileAnchor, compare_anchors, read_anchors
 from klamm_spark.lake.appends import read_shipped
 from klamm_spark.lake.keys import keys_of
 from klamm_spark.lake.layout import Lake
@@ -221,7 +221,7 @@ def test_lines_that_are_no_anchors_are_named(tmp_path, segments):
         b"",
     ]
     (tmp_path / "anchors").write_bytes(b"\n".join(lines))
-    found = list(compare_anchors(tmp_path / "anchors", {}))
+    found = list(compare_anchors(read_anchors(tmp_path / "anchors"), {}))
     assert found == [f"{tmp_path / 'anchors'}:{number} is not an anchor" for number in range(1, len(lines))]
 
 
