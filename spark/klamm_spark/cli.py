@@ -30,6 +30,8 @@ from klamm_spark.terminal import evidence, iceberg, rights
 
 EXIT_USAGE: Final = 2
 NO_SPARK: Final = "none"
+_MOST_KEEP_HOURS: Final = 1_000_000
+"""Delta counts them in milliseconds."""
 _TAKE_A_FOLDER: Final = ("report", "detect", "verify", "forget", "prove")
 _SETTINGS: Final = (
     "spool",
@@ -173,6 +175,8 @@ def _keep_hours(text: str) -> float:
     hours = float(text)
     if not hours >= MIN_KEEP_HOURS:
         raise argparse.ArgumentTypeError(f"must be at least {MIN_KEEP_HOURS}: Delta deletes no younger files")
+    if hours > _MOST_KEEP_HOURS:
+        raise argparse.ArgumentTypeError(f"must be at most {_MOST_KEEP_HOURS:,}")
     return hours
 
 
@@ -205,8 +209,14 @@ def main(arguments: list[str]) -> int:
         with _ended_by_signals():
             return _run(options, pipeline)
     except (KeyFileError, LakeError, FileSystemError, SparkUnavailableError) as error:
-        print(f"klamm audit {options.command}: {error}", file=sys.stderr)
-        return EXIT_USAGE
+        say(f"klamm audit {options.command}: {error}")
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # A full disk, for one.
+        said = f"{error.filename}: {error.strerror}" if error.filename else " ".join(str(error).split())
+        say(f"klamm audit {options.command}: {said}")
+    return EXIT_USAGE
 
 
 @contextmanager

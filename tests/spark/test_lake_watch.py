@@ -1,6 +1,7 @@
 """`klamm audit detect --follow` over a lake finds what it finds over the spool, each finding once."""
 
 import json
+import time
 from itertools import count
 
 import pytest
@@ -120,6 +121,18 @@ def test_a_killed_process_loses_and_repeats_nothing(ship, lake, follow, tmp_path
     (tmp_path / "of-lake.state").unlink()
     follow(rules=OF_LATER).step()
     assert (tmp_path / "of-lake").read_bytes() == found
+
+
+def test_a_file_that_was_committed_after_its_time_is_new_after_a_start(ship, lake, follow, tmp_path):
+    """Its time is of before its commit: another process may have looked in between."""
+    Server(tmp_path / "spool").write(LATER)
+    ship(tmp_path / "spool", settings_of(lake.root))
+    # A process has recorded something after the time of the file, and had not seen it.
+    log = FindingLog(tmp_path / "of-lake", WINDOW_US)
+    log.record([], time.time_ns() // 1000 + 1_000_000)
+    log.close()
+    follow(rules=OF_LATER).step()
+    assert {one["metadata"]["event_code"] for one in findings(tmp_path / "of-lake")} == LATER_FINDINGS
 
 
 def test_there_is_a_lake(follow):

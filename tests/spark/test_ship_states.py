@@ -7,11 +7,13 @@ from collections import Counter
 from pkgutil import resolve_name
 
 import pytest
+from deltalake import CommitProperties
 
 from klamm_spark.errors import LakeError
 from klamm_spark.lake import verify
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.seals import read_seals
+from klamm_spark.lake.segment import read_sealed
 from klamm_spark.lake.ship_lock import only_writer
 from klamm_spark.settings.spark import Pipeline
 from klamm_spark.spool.compression import compress
@@ -159,11 +161,12 @@ def test_a_driver_killed_at_any_write_repeats_and_loses_nothing(ship, tmp_path, 
     assert kills > 20
 
 
-def test_commits_of_others_hide_no_append_that_the_ledger_lacks(ship, tmp_path, monkeypatch):
+@pytest.mark.parametrize("commits", [12, 120])
+def test_commits_of_others_hide_no_append_that_the_ledger_lacks(ship, tmp_path, monkeypatch, commits):
     spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
     write_sample_spool(spool, sample_events(100))
     kill_at(monkeypatch, "before the ledger", ship, spool, settings)
-    for number in range(12):
+    for number in range(commits):
         lake.table().alter.set_table_description(str(number))
     assert "shipped 0 events" in "\n".join(ship(spool, settings))
     assert seqs_of(lake) == list(range(100))
@@ -182,6 +185,109 @@ def test_a_ledger_that_is_lost_costs_nothing(ship, tmp_path, left):
     write_sample_spool(spool, sample_events(10, first_seq=30))
     assert "shipped 10 events" in "\n".join(ship(spool, settings))
     assert seqs_of(lake) == list(range(40))
+    said = []
+    assert verify.run(None, Pipeline(spool, settings), say=said.append) == 0, said
+
+
+class Unread:
+    """Reads sealed segments, but fails once."""
+
+    def __init__(self):
+        self.failed = False
+
+    def __call__(self, segment, reader):
+        if not self.failed:
+            self.failed = True
+            raise OSError(5, "Input/output error")
+        return read_sealed(segment, reader)
+
+
+def test_a_segment_that_cannot_be_read_after_a_kill_is_appended_no_second_time(ship, tmp_path, monkeypatch):
+    spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
+    (path,) = write_sample_spool(spool, sample_events(10))
+    kill_at(monkeypatch, "before the ledger", ship, spool, settings)
+    # The seal is gone for one start, and its disk fails at another; meanwhile other segments come.
+    seal = path.with_suffix(".seal")
+    away = seal.rename(tmp_path / "seal")
+    write_sample_spool(spool, sample_events(10, node="other"))
+    said = ship(spool, settings, code=1)
+    assert "1 segments are in the lake without their seals: they could not be read again" in said
+    assert f"{path} is set aside: it has no seal yet" in said
+    assert seqs_of(lake) == sorted(2 * [*range(10)])
+    assert path.stem not in marks(spool)
+    away.rename(seal)
+    unread = Unread()
+    with monkeypatch.context() as patch:
+        patch.setattr("klamm_spark.lake.appends.read_sealed", unread)
+        write_sample_spool(spool, sample_events(10, node="third"))
+        # The same run looks again.
+        assert "shipped 10 events in 1 batches" in "\n".join(ship(spool, settings))
+    assert unread.failed
+    assert "shipped 0 events" in "\n".join(ship(spool, settings))
+    assert seqs_of(lake) == sorted(3 * [*range(10)])
+    assert len(marks(spool)) == 3
+    said = []
+    assert verify.run(None, Pipeline(spool, settings), say=said.append) == 0, said
+
+
+def test_a_lost_ledger_file_of_a_quiet_server_repeats_nothing(ship, tmp_path):
+    spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
+    write_sample_spool(spool, sample_events(10, node="busy"))
+    ship(spool, settings)
+    before = set(lake.seals.glob("*.parquet"))
+    write_sample_spool(spool, sample_events(10, first_seq=10, node="quiet"))
+    ship(spool, settings)
+    (quiet,) = set(lake.seals.glob("*.parquet")) - before
+    write_sample_spool(spool, sample_events(10, first_seq=20, node="busy"))
+    ship(spool, settings)
+    quiet.unlink()
+    assert "shipped 0 events" in "\n".join(ship(spool, settings))
+    assert seqs_of(lake) == list(range(30))
+    # One that cannot be read is named, and its segments come into the ledger again.
+    quiet = min(lake.seals.glob("*.parquet"))
+    quiet.write_bytes(b"")
+    said = ship(spool, settings)
+    assert any(line.startswith(f"{quiet} cannot be read: ") for line in said), said
+    assert seqs_of(lake) == list(range(30))
+
+
+@pytest.mark.parametrize("said", ["5", "[5]", "{}", '"x"', "null", "[" * 100_000])
+def test_what_others_say_in_their_commits_stops_no_start(ship, tmp_path, said):
+    spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
+    write_sample_spool(spool, sample_events(10))
+    ship(spool, settings)
+    for text in (said, f'{{"klamm_audit_segments": {said}}}'):
+        properties = CommitProperties({"userMetadata": text})
+        lake.table().alter.set_table_description("theirs", commit_properties=properties)
+    assert "shipped 0 events" in "\n".join(ship(spool, settings))
+
+
+def test_a_first_commit_that_was_only_staged_is_no_table(ship, tmp_path):
+    spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
+    write_sample_spool(spool, sample_events(10))
+    staged = lake.events / "_delta_log" / "00000000000000000000.json#1"
+    staged.parent.mkdir(parents=True)
+    staged.write_bytes(b"{}")
+    assert not lake.has_events()
+    ship(spool, settings)
+    assert seqs_of(lake) == list(range(10))
+
+
+LIMITED = """\
+import resource, runpy
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+runpy.run_module("klamm", run_name="__main__")
+"""
+
+
+def test_a_batch_of_many_hours_opens_few_files_at_a_time(ship, tmp_path):
+    spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
+    write_sample_spool(spool, sample_events(300, step_us=3_600_000_000))
+    command = [sys.executable, "-c", LIMITED, "audit", "ship", "--once", "--master", "none"]
+    command += ["--spool", str(spool), "--lake", str(lake.root)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert seqs_of(lake) == list(range(300))
     said = []
     assert verify.run(None, Pipeline(spool, settings), say=said.append) == 0, said
 

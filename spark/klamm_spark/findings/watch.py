@@ -113,7 +113,8 @@ class SpoolWatch(Watch):
 class LakeWatch(Watch):
     """Follows a lake: runs the detections around the hours of each file that is new, and records findings that are new.
 
-    Files that came since the last record of an earlier process are new to this one; their findings may be known then.
+    Files that came in the hour before the last record of an earlier process, and since, are new to this one; their
+    findings may be known then.
     """
 
     def __init__(
@@ -132,7 +133,8 @@ class LakeWatch(Watch):
         super().__init__(log, deliveries, report, window_us=window_us, wall_us=wall_us, rules=rules)
         self._lake = lake
         self._since_us = since_us
-        self._known = {file.path for file in files_of(lake, before_us=log.seen_us)}
+        # A file's time is that before its commit. What is looked at again has findings that are known by their keys.
+        self._known = {file.path for file in files_of(lake, before_us=log.seen_us - _HOUR_US)}
 
     def step(self) -> None:
         """Look at the new files, detect, record and deliver once. Raises OSError, LakeError."""

@@ -2,13 +2,15 @@
 
 Delta commits an append with its list of segments, or nothing, and the ledger gets them after it. So at most the last
 append may be unknown to the ledger, or more where files of the ledger are gone; its segments are still in the spool.
+A segment that the ledger could not take, e.g. because the spool's disk did not give it, is named by each later append
+until it can: it is never appended again. A commit also says how far the ledger had come: so a lost end of it shows.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm_spark.errors import LakeError
 from klamm_spark.lake.layout import PARTITIONS
@@ -17,7 +19,7 @@ from klamm_spark.lake.segment import read_sealed
 from klamm_spark.spool.compression import LineReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from deltalake import DeltaTable
 
@@ -27,11 +29,40 @@ if TYPE_CHECKING:
     from klamm_spark.storage.filesystems import AnyPath
 
 _SEGMENTS: Final = "klamm_audit_segments"
+_NEWEST: Final = "klamm_audit_newest"
 _COMMITS_READ: Final = 100
 """Those of `compact` and `forget` may be newer than the last append."""
 
 
-def append(lake: Lake, files: Iterable[DataFile], stems: Iterable[str]) -> None:
+class Named(NamedTuple):
+    """What an append's commit says: segments that the table has and the ledger may lack, and the newest segment of each
+    stream that the ledger had; None in a commit of an earlier klamm."""
+
+    segments: Collection[str]
+    newest: Mapping[str, str] | None
+
+    def to_json(self) -> str:
+        """Return the text that the commit has."""
+        return json.dumps({_SEGMENTS: list(self.segments), _NEWEST: self.newest}, separators=(",", ":"))
+
+    @staticmethod
+    def parse(text: object) -> Named | None:
+        """Return what a commit says; None if it is no append of `ship`."""
+        try:
+            said = json.loads(text) if isinstance(text, str) else None
+        except (ValueError, RecursionError):
+            return None
+        segments, newest = (said.get(_SEGMENTS), said.get(_NEWEST)) if isinstance(said, dict) else (None, None)
+        if not isinstance(segments, list) or not _are_texts(segments):
+            return None
+        return Named(segments, newest if isinstance(newest, dict) and _are_texts(newest.values()) else None)
+
+
+def _are_texts(values: Iterable[object]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def append(lake: Lake, files: Iterable[DataFile], named: Named) -> None:
     """Commit files to the table. Raises LakeError."""
     from deltalake import CommitProperties
     from deltalake.exceptions import DeltaError
@@ -49,7 +80,7 @@ def append(lake: Lake, files: Iterable[DataFile], stems: Iterable[str]) -> None:
         )
         for file in files
     ]
-    said = CommitProperties({"userMetadata": json.dumps({_SEGMENTS: list(stems)}, separators=(",", ":"))})
+    said = CommitProperties({"userMetadata": named.to_json()})
     try:
         table = _with_all_columns(lake.table()) if lake.has_events() else _create(lake)
         table.create_write_transaction(actions, "append", table.schema(), list(PARTITIONS), commit_properties=said)
@@ -78,33 +109,49 @@ def _with_all_columns(table: DeltaTable) -> DeltaTable:
     return table
 
 
-def _named_segments(table: DeltaTable, limit: int | None) -> Iterator[list[str]]:
-    """Yield the segments of each append, the last one first."""
-    for commit in table.history(limit):
-        try:
-            segments = json.loads(commit.get("userMetadata") or "{}").get(_SEGMENTS)
-        except (ValueError, AttributeError):
-            continue
-        if segments is not None:
-            yield segments
+def _appends(table: DeltaTable, limit: int | None) -> Iterator[Named]:
+    """Yield what the commit of each append says, the last one first. Raises LakeError."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        commits = list(table.history(limit))
+    except (DeltaError, OSError, ValueError) as error:
+        raise LakeError(f"{table.table_uri}: its commits cannot be read: {' '.join(str(error).split())}") from error
+    for commit in commits:
+        named = Named.parse(commit.get("userMetadata"))
+        if named is not None:
+            yield named
 
 
-def adopt(lake: Lake, ledger: Ledger, waiting: Mapping[str, AnyPath], say: Callable[[str], None]) -> None:
+def adopt(lake: Lake, ledger: Ledger, waiting: Mapping[str, AnyPath], say: Callable[[str], None]) -> set[str]:
     """Add segments to the ledger that the table has: those of the last append, if a driver was killed before, and older
-    ones if files of the ledger are gone. Raises LakeError."""
+    ones if files of the ledger are gone. Return those that are still owed to it: they must not be shipped again.
+
+    Raises LakeError, OSError.
+    """
     if not lake.has_events():
-        return
+        return set()
     table = lake.table()
-    unknown = {stem for stem in next(_named_segments(table, _COMMITS_READ), []) if stem not in ledger.known}
+    last = next(_appends(table, _COMMITS_READ), None) or next(_appends(table, None), Named((), {}))
+    unknown = set(last.segments) - ledger.known
     for stem in sorted(unknown - waiting.keys()):
         say(f"{stem} is in the lake, and its seal is not: it has left the spool")
-    # Only what is older than the newest known segment of its stream can be in an older append, or comes late.
-    older = {stem for stem, path in waiting.items() if stem not in ledger.known and ledger.has_newer(path)}
+    # Else only what is older than the newest known segment of its stream can be in an older append, or comes late.
+    is_cut = last.newest is None or not ledger.came_as_far_as(last.newest)
+    older = {
+        stem for stem, path in waiting.items() if stem not in ledger.known and (is_cut or ledger.has_newer(path))
+    } - unknown
     if older:
-        unknown |= older.intersection(*[{stem for stems in _named_segments(table, None) for stem in stems}])
-    ledger.add(
-        [each for stem in sorted(unknown & waiting.keys()) if (each := read_shipped(ledger, waiting[stem])) is not None]
-    )
+        unknown |= older.intersection(stem for named in _appends(table, None) for stem in named.segments)
+    return take(ledger, unknown, waiting)
+
+
+def take(ledger: Ledger, stems: set[str], waiting: Mapping[str, AnyPath]) -> set[str]:
+    """Add segments of the spool to the ledger that the table has, and return those that could not be read. Raises
+    LakeError, OSError."""
+    read = [read_shipped(ledger, waiting[stem]) for stem in sorted(stems & waiting.keys())]
+    ledger.add([each for each in read if each is not None])
+    return stems - ledger.known
 
 
 def read_shipped(ledger: Ledger, path: AnyPath) -> Shipped | None:

@@ -1,7 +1,9 @@
 """`klamm audit forget`: deletes old events from the lake, by age and kind, and keeps the proofs of all others.
 
 The records of what is forgotten are written first: a `forget` that is killed is named by `verify`, and the next one
-ends it. Events that report gaps stay: they have no client in them, and say why numbers are missing.
+ends it. Records and deletion are of one commit of the table: what `ship` or `compact` commits meanwhile ends `forget`,
+if it has old events, and nothing is deleted that no record names. Events that report gaps stay: they have no client in
+them, and say why numbers are missing.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from klamm_spark.lake.forgotten import (
 )
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.ranges import Ranges
-from klamm_spark.lake.scanned import CHANGED, Query, ask
+from klamm_spark.lake.scanned import CHANGED, Query, answer
 from klamm_spark.lake.seals import read_seals
 from klamm_spark.lake.tasks import Tasks
 from klamm_spark.spool.layout import day_of
@@ -53,10 +55,11 @@ def run(
     lake = Lake.of(pipeline.settings)
     lake.require_events()
     signer = None if key is None else SealSigner(key)
-    rule = _Rule(lake.table_id(), before_us, ", ".join(kinds) or "all", time.time_ns() // 1000)
+    table = lake.table()
+    rule = _Rule(str(table.metadata().id), before_us, ", ".join(kinds) or "all", time.time_ns() // 1000)
     names = ", ".join(f"'{kind}'" for kind in kinds or FORGETTABLE)
     old = f"(time_us < {before_us} AND kind IN ({names}))"
-    files = [file for file in files_of(lake) if file.hour_us is None or file.hour_us < before_us]
+    files = [file for file in files_of(lake, table=table) if file.hour_us is None or file.hour_us < before_us]
     queries = [
         Query(file, _OLD_ROWS.format(old if kinds else f"{old} OR (is_bad AND shipped_us < {before_us})"))
         for file in files
@@ -67,9 +70,9 @@ def run(
         old = f"(date <= '{day_of(before_us)}' AND {old})"
         bad = f"(date IS NULL AND shipped_time < to_timestamp_micros({before_us}))"
         try:
-            lake.table().delete(old if kinds else f"{old} OR {bad}")
+            table.delete(old if kinds else f"{old} OR {bad}")
         except (DeltaError, OSError, ValueError) as error:
-            raise LakeError(f"{lake.events}: {error}") from error
+            raise LakeError(f"{lake.events}: {error}: run klamm audit forget again") from error
     say(f"{lake.events}: {count:,} events were forgotten; klamm audit compact deletes their files when it is due")
     say(f"the records are of the lake {rule.lake}: klamm audit verify --lake-id {rule.lake} takes no others")
     return 0
@@ -101,25 +104,28 @@ class _Rule(NamedTuple):
 
 
 def _record(lake: Lake, queries: Sequence[Query], signer: SealSigner | None, rule: _Rule) -> int:
-    """Write the records; how many lines they are of."""
+    """Write the records; how many lines they are of. Raises LakeError."""
     if signer is not None:
         keep_key(lake, signer)
     seals, known = read_seals(lake).seals, read_forgotten(lake, rule.lake).segments
     count, tasks = 0, Tasks()
     for first in range(0, len(queries), tasks.count):
         records: list[tuple[Record, str]] = []
-        answers = tasks.run(ask, queries[first : first + tasks.count])
-        for old in (_Old(*row) for answer in answers for row in answer):
+        answers = tasks.run(answer, queries[first : first + tasks.count])
+        for old in (_Old(*row) for rows in answers for row in rows):
             if old.changed:
                 raise LakeError(
                     "rows that would be forgotten were changed since they were shipped: see klamm audit verify"
                 )
             count += old.lines
             seal = seals.get(old.segment)
-            # Without a seal nothing proved them, and nothing is missed.
-            if seal is not None:
-                record, digests = _record_of(old, seal, known.setdefault(seal.segment, Forgotten()), rule)
-                records.append((record if signer is None else record.signed(signer), digests))
+            if seal is None:
+                # `ship` adds it after the rows: without a record they would be missed for ever then.
+                raise LakeError(
+                    f"{old.segment or 'a row'} has no seal in the lake yet: run klamm audit ship, then forget"
+                )
+            record, digests = _record_of(old, seal, known.setdefault(seal.segment, Forgotten()), rule)
+            records.append((record if signer is None else record.signed(signer), digests))
         if records:
             write_records(lake, records)
     return count

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 PARTITIONS: Final = ("date", "hour")
 COMMITS: Final = "_delta_log"
+_COMMIT_SUFFIXES: Final = (".json", ".parquet")
 MIN_KEEP_HOURS: Final = 168
 """Younger files of the lake are never deleted: they may be about to be committed, or be read."""
 
@@ -72,8 +73,8 @@ class Lake:
             raise LakeError(f"nothing was shipped to {self.root} yet: run klamm audit ship")
 
     def has_events(self) -> bool:
-        """Return True if a batch has been committed."""
-        return any((self.events / COMMITS).glob("[0-9]*"))
+        """Return True if the table exists. A commit that a killed driver has staged has another suffix."""
+        return any(path.suffix in _COMMIT_SUFFIXES for path in (self.events / COMMITS).glob("[0-9]*"))
 
     def table_id(self) -> str:
         """The id that Delta has given to the table of events at random, when it was made."""

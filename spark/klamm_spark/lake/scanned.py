@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from klamm_spark.errors import LakeError
 from klamm_spark.events.event import AUDIT_GAP, REQUEST
 from klamm_spark.lake.files import TableFile, source_of
 from klamm_spark.lake.statistics import Checked
@@ -93,11 +94,19 @@ def _scanned(rows: _RowTable) -> Scanned:
     )
 
 
+def answer(query: Query) -> list[tuple[Any, ...]]:
+    """The answer of a file. Raises LakeError if it cannot be read."""
+    try:
+        return _RowTable(query.file).query(query.sql)
+    except _UNREADABLE as error:
+        raise LakeError(f"{query.file.path} cannot be read: {' '.join(str(error).split())}") from error
+
+
 def ask(query: Query) -> list[tuple[Any, ...]]:
     """The answer of a file; none if it cannot be read: `scan` names it."""
     try:
-        return _RowTable(query.file).query(query.sql)
-    except _UNREADABLE:
+        return answer(query)
+    except LakeError:
         return []
 
 

@@ -21,16 +21,15 @@ from klamm_spark.spool.layout import (
     SEAL_SUFFIX,
     Seal,
     find_file,
-    folder_name,
+    folder_of,
     node_folder_of,
     split_digests,
     stream_mark,
-    stream_of,
 )
 from klamm_spark.storage.filesystems import AnyPath, path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from klamm_spark.lake.layout import Lake
 
@@ -90,7 +89,9 @@ class Ledger:
         """Called with the rows that were added, or none."""
         self._running: dict[tuple[str, str], tuple[AnyPath | None, Seal]] = {}
         """Of each boot whose end is not known, its newest seal and the file of that, if it is in the spool."""
-        seals = read_seals(lake).seals
+        seals, breaks = read_seals(lake)
+        for line in breaks:
+            say(line)
         self.known: set[str] = set()
         self.aside: dict[str, str] = {}
         self._damaged: set[str] = set()
@@ -154,6 +155,14 @@ class Ledger:
         folder = node_folder_of(path).name
         return not self.known or path.name < self._newest.get(folder, "")
 
+    def newest(self) -> dict[str, str]:
+        """Return the newest known segment of each stream, by the name of its folder."""
+        return dict(self._newest)
+
+    def came_as_far_as(self, newest: Mapping[str, str]) -> bool:
+        """Return True if these or newer segments are known: no file is gone that had the newest of a stream."""
+        return all(stem <= self._newest.get(folder, "") for folder, stem in newest.items())
+
     def add(self, segments: Sequence[Shipped]) -> None:
         """Add segments that are in the table, and the last seals of boots that have ended since.
 
@@ -184,7 +193,7 @@ class Ledger:
     def _know(self, seals: Iterable[Seal]) -> None:
         for seal in seals:
             self.known.add(seal.segment)
-            folder = _folder_of(seal)
+            folder = folder_of(seal)
             self._newest[folder] = max(seal.segment, self._newest.get(folder, ""))
 
     def _misfit(self, seal: Seal) -> str:
@@ -228,14 +237,9 @@ class Ledger:
 
 def _seal_file(spool: AnyPath, seal: Seal) -> AnyPath | None:
     with contextlib.suppress(OSError):
-        found: AnyPath | None = find_file(spool / _folder_of(seal), seal.segment + SEAL_SUFFIX)
+        found: AnyPath | None = find_file(spool / folder_of(seal), seal.segment + SEAL_SUFFIX)
         return found
     return None
-
-
-def _folder_of(seal: Seal) -> str:
-    """The name of its stream's folder in a spool."""
-    return folder_name(seal.node, stream_of(stream_mark(seal.boot)))
 
 
 def _stream(seal: Seal) -> tuple[str, str]:

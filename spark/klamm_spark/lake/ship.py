@@ -3,7 +3,8 @@
 The seals in the lake are the ledger: a segment is shipped when its seal is there. Tasks, on Spark's executors or in
 this process, write the files of a batch; the driver appends them to the Delta table by one commit, which names the
 segments, and then adds a file to the ledger. A driver may be killed at any point: files that no commit names do not
-belong to the table, and the next driver takes what the last commit names into the ledger.
+belong to the table, and the next driver takes what the last commit names into the ledger. What it cannot read then is
+owed to the ledger: it looks again each time, and appends it to the table no second time.
 
 Names of segments are unique, and no time decides: the events of a server that was away for days are not late. A segment
 that is not what its seal says is set aside and named, and all others are shipped.
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm_spark.errors import LakeError
 from klamm_spark.lake.anchors import open_anchor
-from klamm_spark.lake.appends import adopt, append
+from klamm_spark.lake.appends import Named, adopt, append, take
 from klamm_spark.lake.keys import remember_keys
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.seal_log import open_log
@@ -104,15 +105,23 @@ class Shipper:
         self._marks = ShippedMarks(spool, say)
         self._backlog = SpoolBacklog(spool, self.ledger.known)
         self._backlog.look()
-        adopt(lake, self.ledger, {each.stem: each.path for each in self._backlog.waiting()}, say)
+        self._owed = adopt(lake, self.ledger, self._waiting(), say)
         # A driver may have been killed before it marked them.
         self._marks.mark_all(self.ledger.known)
         self._queue: deque[Waiting] = deque()
 
+    def _waiting(self) -> dict[str, AnyPath]:
+        return {each.stem: each.path for each in self._backlog.waiting()}
+
     def look(self) -> None:
         """Find what is sealed now and not shipped."""
         self._backlog.look()
-        self._queue = deque(self._backlog.waiting())
+        if self._owed:
+            waiting = self._waiting()
+            left = take(self.ledger, self._owed, waiting)
+            self._marks.mark(waiting[stem] for stem in self._owed - left)
+            self._owed = left
+        self._queue = deque(each for each in self._backlog.waiting() if each.stem not in self._owed)
 
     def next_batch(self) -> list[Segment]:
         """The next segments that `look` has found, as many as a batch may have, one at least; none at the end."""
@@ -144,9 +153,9 @@ class Shipper:
         if not shipped:
             return
         sync_all(self._lake.root)
-        append(
-            self._lake, (file for one in written for file in one.files), (each.segment.seal.segment for each in shipped)
-        )
+        stems = [each.segment.seal.segment for each in shipped]
+        named = Named([*stems, *sorted(self._owed)], self.ledger.newest())
+        append(self._lake, (file for one in written for file in one.files), named)
         sync_all(self._lake.root)
         self.ledger.add(shipped)
         self._marks.mark(path_of(each.segment.path) for each in shipped)
@@ -205,8 +214,11 @@ class Shipper:
                 f"{self.newer_lines:,} events are of a later klamm than this one: the lake has the fields that this "
                 "one knows, and each line whole in newer_line"
             )
-        if self.ledger.aside:
-            self._say(f"{len(self.ledger.aside):,} segments were set aside, and are not in the lake")
+        aside = len(self.ledger.aside.keys() - self._owed)
+        if aside:
+            self._say(f"{aside:,} segments were set aside, and are not in the lake")
+        if self._owed:
+            self._say(f"{len(self._owed):,} segments are in the lake without their seals: they could not be read again")
         self._say(f"lake: {self._lake.root}")
 
 

@@ -27,21 +27,47 @@ class TextFile(NamedTuple):
 
 
 def read_text_files(folder: AnyPath, columns: Sequence[str]) -> Iterator[TextFile]:
-    """The files of a table, by their names, with these columns. A file in which a value is no text has no rows."""
+    """The files of a table, by their names, with these columns. A file in which a value is no text has no rows.
+
+    If a file goes meanwhile, because `compact` has merged it into another, that one is read too, after the others.
+    """
+    read, gone = set[str](), set[str]()
+    while True:
+        files: list[AnyPath] = sorted(folder.glob(f"*{_SUFFIX}"), key=lambda path: path.name)
+        missed = False
+        for path in files:
+            if path.name in read:
+                continue
+            try:
+                found = _read(path, columns)
+            except FileNotFoundError as error:
+                # Of one that is listed a second time, nothing else has the rows.
+                if path.name not in gone:
+                    gone.add(path.name)
+                    missed = True
+                    continue
+                found = TextFile(path, problem=f"cannot be read: {error}")
+            read.add(path.name)
+            yield found
+        if not missed:
+            return
+
+
+def _read(path: AnyPath, columns: Sequence[str]) -> TextFile:
+    """Raises FileNotFoundError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    files: list[AnyPath] = sorted(folder.glob(f"*{_SUFFIX}"), key=lambda path: path.name)
-    for path in files:
-        try:
-            data = path.read_bytes()
-            table = pq.read_table(BytesIO(data), columns=list(columns))
-            rows = list(zip(*(_texts(table.column(name)) for name in columns), strict=True))
-        except (OSError, ValueError, pa.ArrowException) as error:
-            yield TextFile(path, problem=f"cannot be read: {error}".partition("\n")[0])
-            continue
-        same = hashlib.sha256(data).hexdigest()[:_NAME_DIGITS] == path.stem
-        yield TextFile(path, rows, "" if same else "was changed: its name is not its SHA-256")
+    try:
+        data = path.read_bytes()
+        table = pq.read_table(BytesIO(data), columns=list(columns))
+        rows = list(zip(*(_texts(table.column(name)) for name in columns), strict=True))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, pa.ArrowException) as error:
+        return TextFile(path, problem=f"cannot be read: {error}".partition("\n")[0])
+    same = hashlib.sha256(data).hexdigest()[:_NAME_DIGITS] == path.stem
+    return TextFile(path, rows, "" if same else "was changed: its name is not its SHA-256")
 
 
 def _texts(column: Any) -> list[str]:

@@ -37,6 +37,8 @@ PLAIN: Final = ("local_time_ms", "send_time_ms", "total_time_ms", "total_time_ma
 """In these columns and in those of `ENCODINGS` nearly every event has another value: a dictionary would only cost time.
 Spark cannot read BYTE_STREAM_SPLIT."""
 _ROWS_AT_ONCE: Final = 100_000
+_MOST_OPEN: Final = 64
+"""Of a quiet server a batch may have events of thousands of hours, and a process may open 1,024 files."""
 
 
 class DataFile(NamedTuple):
@@ -90,15 +92,16 @@ def write_part(part: Part) -> Written:
 
 
 class _Files:
-    """Files of a table, one for each hour."""
+    """Files of a table, one for each hour; more if a batch has many hours."""
 
     def __init__(self, table: AnyPath, shipped_us: int) -> None:
         self._table = table
         self._shipped_us = shipped_us
-        self._name = f"part-{uuid.uuid4()}.parquet"
+        self._name = _new_name()
         self._waiting: list[pa.Table] = []
         self._open: dict[tuple[str | None, str | None], tuple[str, Any, pq.ParquetWriter]] = {}
         self._rows: dict[str, int] = {}
+        self._ended: list[DataFile] = []
 
     def add(self, rows: pa.Table, source: str) -> None:
         """Add the rows of a segment."""
@@ -123,6 +126,8 @@ class _Files:
             self._rows[path] = self._rows.get(path, 0) + len(found)
 
     def _begin(self, partition: tuple[str | None, str | None]) -> tuple[str, Any, pq.ParquetWriter]:
+        if len(self._open) >= _MOST_OPEN:
+            self._end()
         names = [f"{key}={value or NO_PARTITION}" for key, value in zip(PARTITIONS, partition, strict=True)]
         path, folder = "/".join((*names, self._name)), self._table / names[0] / names[1]
         if isinstance(folder, Path):
@@ -139,7 +144,10 @@ class _Files:
     def close(self) -> list[DataFile]:
         """Write what waits, and wait until the disk has it."""
         self._write()
-        found = []
+        self._end()
+        return self._ended
+
+    def _end(self) -> None:
         for (date, hour), (path, file, writer) in self._open.items():
             writer.close()
             size_bytes = file.tell()
@@ -147,8 +155,15 @@ class _Files:
                 file.flush()
                 os.fsync(file.fileno())
             file.close()
-            found.append(DataFile(path, date, hour, size_bytes, json.dumps({"numRecords": self._rows[path]})))
-        return found
+            stats = json.dumps({"numRecords": self._rows[path]})
+            self._ended.append(DataFile(path, date, hour, size_bytes, stats))
+        self._open.clear()
+        # An hour of which events come later gets another file.
+        self._name = _new_name()
+
+
+def _new_name() -> str:
+    return f"part-{uuid.uuid4()}.parquet"
 
 
 def _leaves(fields: Sequence[pa.Field], prefix: str = "") -> Iterator[str]:

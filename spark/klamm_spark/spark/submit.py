@@ -1,7 +1,8 @@
 """`klamm audit submit`: prints the `spark-submit` line that ships from a cluster, and writes the archive for it.
 
-The machines of the cluster need Python of the same minor version with pandas, PyArrow and protobuf, and see spool and
-lake under the same paths. The archive has klamm itself, in pure Python, and the two small packages that it imports.
+The machines of the cluster need Python of the same minor version with PyArrow, DuckDB and cramjam, that of the driver
+deltalake and cryptography too, and see spool and lake under the same paths. The archive has klamm itself, in pure
+Python, and the two small packages that it imports.
 """
 
 from __future__ import annotations

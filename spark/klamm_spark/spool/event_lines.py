@@ -213,8 +213,19 @@ def _has_type(value: Any, field: Field) -> bool:
         )
     if not isinstance(value, _PYTHON_TYPES[field.type]) or (field.type == "boolean") != isinstance(value, bool):
         return False
+    if field.type == "double":
+        return _is_double(value)
     bits = _BITS.get(field.type)
     return bits is None or -(1 << bits) <= value < 1 << bits
+
+
+def _is_double(value: float) -> bool:
+    """Return whether a number of JSON has a double: a whole one may have too many digits for it."""
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
 
 
 def _known(values: Mapping[str, Any], fields: Sequence[Field]) -> dict[str, Any]:

@@ -81,6 +81,11 @@ def folder_name(node: str, stream: str) -> str:
     return node if stream == REQUESTS else f"{node}{NODE_END}{stream}"
 
 
+def folder_of(seal: Seal) -> str:
+    """The name of the folder of a seal's stream."""
+    return folder_name(seal.node, stream_of(stream_mark(seal.boot)))
+
+
 def stream_mark(boot: str) -> str:
     """The suffix of a boot that names its stream: a value of `STREAMS`."""
     return boot[_BOOT_CHARACTERS:]

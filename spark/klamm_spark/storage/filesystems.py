@@ -160,9 +160,13 @@ class StorePath:
         """Do nothing: a store has no folders."""
 
     def unlink(self, *, missing_ok: bool) -> None:
-        """Delete the file, if it exists."""
-        with _translated(self.uri):
-            self._store.delete_file(self._path)
+        """Delete the file. Raises FileNotFoundError if there is none and `missing_ok` is False."""
+        try:
+            with _translated(self.uri):
+                self._store.delete_file(self._path)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
 
     @property
     def _root(self) -> str:
@@ -237,15 +241,28 @@ def path_of(location: str | Path) -> AnyPath:
     return location.resolve() if isinstance(location, Path) else StorePath(location)
 
 
+@contextmanager
+def _naming(path: AnyPath) -> Iterator[None]:
+    """Raise FileSystemError for an OSError that does not say which file it is of, e.g. of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, FileSystemError) or error.filename is not None:
+            raise
+        raise FileSystemError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
 def create_durably(path: AnyPath, data: bytes) -> None:
-    """Write a file whose name stands for its content: whole or not at all."""
+    """Write a file whose name stands for its content: whole or not at all. Raises OSError, which names the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(path, StorePath):
-        with path.open_output() as file:
+        # A store that fails may do so when the file is closed.
+        with _translated(path.uri), path.open_output() as file:
             file.write(data)
     else:
-        _replace_local(path, data)
-        sync_directory(path.parent.parent)
+        with _naming(path):
+            _replace_local(path, data)
+            sync_directory(path.parent.parent)
 
 
 def _replace_local(path: Path, data: bytes) -> None:
@@ -262,11 +279,12 @@ def _replace_local(path: Path, data: bytes) -> None:
 
 def sync_all(folder: AnyPath) -> None:
     """Wait until the disk has all that was written to the file system of a folder; Spark syncs nothing itself. A store
-    has a file when it is there. Raises OSError."""
+    has a file when it is there. Raises OSError, which names the folder."""
     if not isinstance(folder, Path) or not PLATFORM.directory_flags:
         return
     descriptor = PLATFORM.open(folder, os.O_RDONLY | PLATFORM.directory_flags, 0)
     try:
-        PLATFORM.sync_file_system(descriptor)
+        with _naming(folder):
+            PLATFORM.sync_file_system(descriptor)
     finally:
         os.close(descriptor)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm_spark.errors import LakeError
 from klamm_spark.events.event import FIELDS
 from klamm_spark.queries.event_views import duckdb_type
-from klamm_spark.spool.layout import node_folders
+from klamm_spark.spool.layout import Seal, folder_of, node_folders
 from klamm_spark.spool.reader import local_spool, read_seal, read_segment, segments_of
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 COMMANDS: Final = ("iceberg",)
 _NEWEST: Final = "klamm.newest."
 _BATCH_BYTES: Final = 256 * 1024**2
+"""Of lines, uncompressed: a batch is in memory whole."""
 _EXIT_LEFT_OUT: Final = 1
 
 
@@ -39,7 +40,8 @@ def add_commands(commands: Any, spool: list[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace, pipeline: Pipeline, say: Callable[[str], None]) -> int:
-    """Append what the table does not have; 1 if a stream has a segment that is not what its seal says.
+    """Append what the table does not have; 1 if a stream has a segment that is not what its seal says, or a folder is
+    not that of its stream.
 
     Raises LakeError.
     """
@@ -61,25 +63,33 @@ def run(options: argparse.Namespace, pipeline: Pipeline, say: Callable[[str], No
                     say(f"{folder.name}: {table.append(folder.name, batch):,} events up to {batch[-1].name}")
     except CommitFailedException as error:
         raise LakeError(f"another command has written to {options.table}: run this one again ({error})") from error
-    except (ValueError, OSError) as error:
-        raise LakeError(f"{options.table}: {error}") from error
+    except Exception as error:
+        # Each kind of catalog raises the errors of its own library.
+        raise LakeError(f"{options.table}: {' '.join(str(error).split()) or type(error).__name__}") from error
     return _EXIT_LEFT_OUT if refused else 0
 
 
 def _batches(folder: Path, newest: str) -> Iterator[list[Path] | str]:
-    """Yield the segments of a stream that are newer, in parts, and in words why it goes on no further."""
+    """Yield the segments of a stream that are newer, in parts, and in words why it goes on no further.
+
+    A copy of a stream's folder has the name of no stream: its events would be there twice.
+    """
     batch, size_bytes = list[Path](), 0
     for stem, path in segments_of(folder, live=False).items():
         if stem <= newest:
             continue
-        problem = _problem(path)
-        if problem:
+        seal = read_seal(path)
+        if seal is not None and folder_of(seal) != folder.name:
+            yield f"{folder} is left out: its segments are of {folder_of(seal)}"
+            return
+        problem = _problem(path, seal)
+        if seal is None or problem:
             if batch:
                 yield batch
             yield f"{folder.name} ends before {path}: {problem}"
             return
         batch.append(path)
-        size_bytes += path.stat().st_size
+        size_bytes += seal.size_bytes
         if size_bytes >= _BATCH_BYTES:
             yield batch
             batch, size_bytes = [], 0
@@ -87,8 +97,7 @@ def _batches(folder: Path, newest: str) -> Iterator[list[Path] | str]:
         yield batch
 
 
-def _problem(path: Path) -> str:
-    seal = read_seal(path)
+def _problem(path: Path, seal: Seal | None) -> str:
     if seal is None:
         return "it has no seal"
     try:
@@ -137,6 +146,8 @@ class _Table:
         return int(rows.num_rows)
 
     def _rows(self, files: list[str]) -> Any:
+        from klamm_spark.spool.event_lines import MAX_TIME_US
+
         columns = ", ".join(f"{field.name}: '{duckdb_type(field)}'" for field in FIELDS)
         source = f"read_json($files, columns = {{{columns}}}, format = 'newline_delimited', ignore_errors = true)"
         if not files:
@@ -144,5 +155,7 @@ class _Table:
             source = f"(SELECT {nothing} WHERE false)"
         time = "make_timestamptz(time_us) AS time, make_timestamptz(time_us)::DATE AS date"
         names = ", ".join(field.name for field in FIELDS)
-        query = f"SELECT {names}, {time} FROM {source} WHERE event_id IS NOT NULL ORDER BY time_us"
+        # Other times have no date.
+        is_event = f"event_id IS NOT NULL AND time_us BETWEEN 0 AND {MAX_TIME_US - 1}"
+        query = f"SELECT {names}, {time} FROM {source} WHERE {is_event} ORDER BY time_us"
         return self._duckdb.sql(query, params={"files": files} if files else None).to_arrow_table()

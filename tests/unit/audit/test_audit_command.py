@@ -186,6 +186,7 @@ def test_problems_are_reported_before_spark_is_called(monkeypatch, tmp_path, cap
         (["report", "--since", "yesterday"], 'takes e.g. 24h, 7d, 2026-01-31 or 2026-01-31T12:00, not "yesterday"'),
         (["compact", "--keep-hours", "167.5"], "must be at least 168: Delta deletes no younger files"),
         (["compact", "--keep-hours", "nan"], "must be at least 168: Delta deletes no younger files"),
+        (["compact", "--keep-hours", "inf"], "must be at most 1,000,000"),
         (["compact", "--keep-hours", "soon"], "invalid"),
     ],
 )
@@ -194,6 +195,30 @@ def test_arguments_that_cannot_be(capsys, arguments, message):
         main(arguments)
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [None, "/lake/seals/x"])
+def test_a_disk_that_is_full_is_one_line(monkeypatch, tmp_path, capsys, name):
+    pytest.importorskip("deltalake")
+
+    def full(*given, **named):
+        raise OSError(28, "No space left on device", name)
+
+    monkeypatch.setattr("klamm_spark.lake.ship.run", full)
+    assert main(["ship", "--spool", str(tmp_path), "--master", "none"]) == 2
+    said = f"{name}: No space left on device" if name else "[Errno 28] No space left on device"
+    assert capsys.readouterr().err == f"klamm audit ship: {said}\n"
+
+
+def test_a_pipe_that_is_closed_stays_one(monkeypatch, tmp_path):
+    pytest.importorskip("deltalake")
+
+    def closed(*given, **named):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("klamm_spark.lake.ship.run", closed)
+    with pytest.raises(BrokenPipeError):
+        main(["ship", "--spool", str(tmp_path), "--master", "none"])
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
 """Paths in a store have the methods of a path that the commands use."""
 
+import re
+
 import pytest
 
+from klamm.runtime import PLATFORM
 from klamm_spark.storage import filesystems
-from klamm_spark.storage.filesystems import FileSystemError, StorePath, create_durably, path_of
+from klamm_spark.storage.filesystems import FileSystemError, StorePath, create_durably, path_of, sync_all
 
 fs = pytest.importorskip("pyarrow.fs")
 
@@ -34,6 +37,9 @@ def test_a_store_path_has_the_methods_of_a_path(store, tmp_path):
     assert list(file.parent.glob("*")) == []
     with pytest.raises(FileNotFoundError):
         file.stat()
+    file.unlink(missing_ok=True)
+    with pytest.raises(FileNotFoundError):
+        file.unlink(missing_ok=False)
     assert str(file) == file.as_uri() == "s3://bucket/a lake/x/a b=%/1.compact"
 
 
@@ -41,3 +47,43 @@ def test_what_a_store_says_is_one_sentence(monkeypatch):
     with pytest.raises(FileSystemError, match=r"^nothing://host cannot be used: .*nothing") as caught:
         StorePath("nothing://host/x").exists()
     assert "\n" not in str(caught.value)
+
+
+class FullDisk:
+    """Confirms nothing."""
+
+    def __getattr__(self, name):
+        return getattr(PLATFORM, name)
+
+    def sync(self, descriptor):
+        raise OSError(28, "No space left on device")
+
+    sync_file_system = sync
+
+
+def test_what_a_full_disk_says_names_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(filesystems, "PLATFORM", FullDisk())
+    path = tmp_path / "folder" / "file"
+    said = "cannot be written: No space left on device"
+    with pytest.raises(FileSystemError, match=f"^{re.escape(str(path))} {said}$"):
+        create_durably(path, b"x")
+    assert not path.exists()
+    if PLATFORM.directory_flags:
+        with pytest.raises(FileSystemError, match=f"^{tmp_path} {said}$"):
+            sync_all(tmp_path)
+
+
+def test_what_a_store_does_not_take_names_the_file(store, monkeypatch):
+    class Full:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *raised):
+            raise OSError("SlowDown")
+
+        def write(self, data):
+            pass
+
+    monkeypatch.setattr(StorePath, "open_output", lambda self: Full())
+    with pytest.raises(FileSystemError, match="^s3://bucket/a lake/x cannot be used: SlowDown$"):
+        create_durably(store / "x", b"x")

@@ -1,12 +1,14 @@
 """`klamm audit iceberg`: a spool's events in an Iceberg table, each once, read back by pyiceberg and by DuckDB."""
 
 import json
+import shutil
 from datetime import UTC, datetime
 
 import pytest
 
 from klamm_spark.cli import main
 from klamm_spark.events.event import FIELDS
+from klamm_spark.spool.compression import compress
 from klamm_spark.spool.layout import SEAL_SUFFIX, sealed_segments
 from klamm_spark.terminal import iceberg
 from tests.audit_samples import sample_events, write_sample_spool
@@ -146,6 +148,52 @@ def test_what_is_no_event_is_left_out(place):
     reseal([path])
     assert ship(place) == 0
     assert seqs() == list(range(COUNT + 2))
+
+
+def test_a_copy_of_a_folder_doubles_nothing(place, capsys):
+    copy = place / "spool" / "node-1.bak"
+    shutil.copytree(place / "spool" / "node-1", copy)
+    assert ship(place) == 1
+    assert f"{copy} is left out: its segments are of node-1" in capsys.readouterr().err
+    assert seqs() == list(range(COUNT))
+
+
+@pytest.mark.parametrize("time_us", [-1, 253_402_300_800_000_000, 2**63 - 1])
+def test_a_time_without_a_date_does_not_stop_a_stream(place, time_us):
+    from tests.spark.conftest import reseal
+
+    paths = sealed_segments(place / "spool" / "node-1")
+    lines = paths[1].read_text().splitlines(keepends=True)
+    event = json.loads(lines[3])
+    lines[3] = json.dumps({**event, "time_us": time_us}) + "\n"
+    paths[1].write_text("".join(lines))
+    reseal(paths)
+    assert ship(place) == 0
+    assert seqs() == [seq for seq in range(COUNT) if seq != event["seq"]]
+
+
+def test_a_batch_has_so_many_bytes_of_lines_not_of_files(place, monkeypatch):
+    (whole,) = iceberg._batches(place / "spool" / "node-1", "")
+    for path in whole:
+        path.with_name(f"{path.name}.zst").write_bytes(compress(path.read_bytes(), "zstd"))
+        path.unlink()
+    monkeypatch.setattr(iceberg, "_BATCH_BYTES", 20_000)
+    assert [len(batch) for batch in iceberg._batches(place / "spool" / "node-1", "")] == [1, 1, 1]
+
+
+def test_what_a_catalog_does_not_do_is_one_line(place, capsys):
+    assert ship(place, "--table", "nothing") == 2
+    err = capsys.readouterr().err
+    assert err.startswith("klamm audit iceberg: nothing: ")
+    assert err.count("\n") == 1
+
+
+def test_a_catalog_that_cannot_be_opened_is_one_line(place, capsys):
+    (place / "catalog.db").write_bytes(b"no database" * 100)
+    assert ship(place) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("klamm audit iceberg: klamm.events: ")
+    assert err.count("\n") == 1
 
 
 def test_a_catalog_that_is_not_configured_is_named(place, capsys):

@@ -7,6 +7,7 @@ import pytest
 from klamm_spark.lake.forgotten import Record, digests_sha256, read_forgotten
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.seals import line_digests, read_seals
+from klamm_spark.lake.text_files import read_text_files, write_text_file
 from klamm_spark.spool.layout import Seal
 from klamm_spark.spool.signatures import KeyFileError
 from tests.audit_samples import sample_events, write_sample_spool
@@ -104,3 +105,23 @@ def test_a_key_that_is_none_is_named(lake):
     path.write_text("no key")
     with pytest.raises(KeyFileError, match=f"^{path}: no public key in PEM"):
         read_forgotten(lake, "one")
+
+
+def test_a_reader_beside_compact_sees_all_rows(lake):
+    """After its first file, the others become one."""
+    paths = [write_text_file(lake.seals, ("name",), [(str(number),)]) for number in range(4)]
+    files = read_text_files(lake.seals, ("name",))
+    found = [next(files)]
+    write_text_file(lake.seals, ("name",), [(str(number),) for number in range(4)])
+    for path in paths:
+        path.unlink()
+    found += files
+    assert {row for file in found for row in file.rows} == {(str(number),) for number in range(4)}
+    assert [file.problem for file in found] == ["", ""]
+
+
+def test_a_file_that_is_listed_and_not_there_is_named(lake):
+    lake.seals.mkdir(parents=True)
+    (lake.seals / "x.parquet").symlink_to("nowhere")
+    (file,) = read_text_files(lake.seals, ("name",))
+    assert file.problem.startswith("cannot be read: ")
