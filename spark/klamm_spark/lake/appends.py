@@ -32,6 +32,9 @@ _SEGMENTS: Final = "klamm_audit_segments"
 _NEWEST: Final = "klamm_audit_newest"
 _COMMITS_READ: Final = 100
 """Those of `compact` and `forget` may be newer than the last append."""
+_KEPT_COMMITS: Final = {"delta.logRetentionDuration": "interval 100 days"}
+"""Delta's 30 would take an append away that a killed driver has made, if none starts for so long and `compact` does. With
+more, a busy lake would have a million files to list."""
 
 
 class Named(NamedTuple):
@@ -93,7 +96,7 @@ def _create(lake: Lake) -> DeltaTable:
 
     from klamm_spark.lake.written import TABLE
 
-    return DeltaTable.create(str(lake.events), TABLE, partition_by=list(PARTITIONS))
+    return DeltaTable.create(str(lake.events), TABLE, partition_by=list(PARTITIONS), configuration=_KEPT_COMMITS)
 
 
 def _with_all_columns(table: DeltaTable) -> DeltaTable:
