@@ -1,5 +1,6 @@
 """`ship` starts from every state that a killed driver leaves, and from those that others have made."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from deltalake import CommitProperties
 
 from klamm_spark.errors import LakeError
 from klamm_spark.lake import verify
+from klamm_spark.lake.appends import Named
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.seals import read_seals
 from klamm_spark.lake.segment import read_sealed
@@ -251,6 +253,21 @@ def test_a_lost_ledger_file_of_a_quiet_server_repeats_nothing(ship, tmp_path):
     said = ship(spool, settings)
     assert any(line.startswith(f"{quiet} cannot be read: ") for line in said), said
     assert seqs_of(lake) == list(range(30))
+
+
+def test_a_damaged_ledger_of_an_earlier_klamm_repeats_nothing(ship, tmp_path, monkeypatch):
+    """Its commits do not say how far the ledger had come."""
+    spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
+    with monkeypatch.context() as patch:
+        patch.setattr(Named, "to_json", lambda self: json.dumps({"klamm_audit_segments": self.segments}))
+        write_sample_spool(spool, sample_events(10, node="quiet"))
+        ship(spool, settings)
+        (quiet,) = lake.seals.glob("*.parquet")
+        write_sample_spool(spool, sample_events(10, first_seq=10, node="busy"))
+        ship(spool, settings)
+    quiet.write_bytes(b"")
+    assert "shipped 0 events" in "\n".join(ship(spool, settings))
+    assert seqs_of(lake) == list(range(20))
 
 
 @pytest.mark.parametrize("said", ["5", "[5]", "{}", '"x"', "null", "[" * 100_000])

@@ -33,8 +33,8 @@ _NEWEST: Final = "klamm_audit_newest"
 _COMMITS_READ: Final = 100
 """Those of `compact` and `forget` may be newer than the last append."""
 _KEPT_COMMITS: Final = {"delta.logRetentionDuration": "interval 100 days"}
-"""Delta's 30 would take an append away that a killed driver has made, if none starts for so long and `compact` does. With
-more, a busy lake would have a million files to list."""
+"""After Delta's 30, `compact` would take away what a killed driver has appended, if no other starts for so long. With
+more than these, a busy lake would have millions of files to list."""
 
 
 class Named(NamedTuple):
@@ -140,7 +140,7 @@ def adopt(lake: Lake, ledger: Ledger, waiting: Mapping[str, AnyPath], say: Calla
     for stem in sorted(unknown - waiting.keys()):
         say(f"{stem} is in the lake, and its seal is not: it has left the spool")
     # Else only what is older than the newest known segment of its stream can be in an older append, or comes late.
-    is_cut = last.newest is None or not ledger.came_as_far_as(last.newest)
+    is_cut = ledger.is_damaged if last.newest is None else not ledger.came_as_far_as(last.newest)
     older = {
         stem for stem, path in waiting.items() if stem not in ledger.known and (is_cut or ledger.has_newer(path))
     } - unknown

@@ -92,6 +92,7 @@ class Ledger:
         seals, breaks = read_seals(lake)
         for line in breaks:
             say(line)
+        self.is_damaged = bool(breaks)
         self.known: set[str] = set()
         self.aside: dict[str, str] = {}
         self._damaged: set[str] = set()
