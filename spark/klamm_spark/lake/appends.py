@@ -38,8 +38,8 @@ more than these, a busy lake would have millions of files to list."""
 
 
 class Named(NamedTuple):
-    """What an append's commit says: segments that the table has and the ledger may lack, and the newest segment of each
-    stream that the ledger had; None in a commit of an earlier klamm."""
+    """The content of an append's commit: segments that the table has and the ledger may lack, and the newest segment of
+    each stream that the ledger had; None in a commit of an earlier klamm."""
 
     segments: Collection[str]
     newest: Mapping[str, str] | None
