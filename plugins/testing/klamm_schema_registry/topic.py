@@ -26,7 +26,7 @@ class SchemasTopic:
 
     def read(self) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any] | None]]:
         """Yield key and value of each record, the oldest first; create the topic if there is none."""
-        # A record has the schema as a request has it, written anew, and a few fields more.
+        # A record has the schema as a request has it, written again, and a few fields more.
         configs = {"cleanup.policy": "compact", "max.message.bytes": 2 * self._max_schema_bytes + _MORE_BYTES}
         try:
             self._admin.create_topic(self._name, 1, configs)

@@ -73,7 +73,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _unread(text: str, committed: Committed) -> Iterator[str]:
-    """What a text says that is not in the statistics of its file."""
+    """Return what a text says that is not in the statistics of its file."""
     statistics = _parsed(text)
     if not statistics:
         yield "no object of JSON, or one that has a name twice"

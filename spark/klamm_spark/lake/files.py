@@ -57,7 +57,7 @@ def files_of(lake: Lake, *, before_us: int | None = None, table: DeltaTable | No
 
 
 def _actions(lake: Lake, table: DeltaTable) -> list[dict[str, Any]]:
-    """What the commits say of the files. Dates are days since 1970: Python has none after the year 9999."""
+    """Return what the commits say of the files. Dates are days since 1970: Python has none after the year 9999."""
     import pyarrow as pa
     from deltalake.exceptions import DeltaError
 
