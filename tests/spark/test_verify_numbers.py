@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from klamm_spark.lake.appends import append
+from klamm_spark.lake.appends import Named, append
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.ranges import Ranges
 from klamm_spark.lake.rows import LakeRows, NodeBoot
@@ -40,7 +40,7 @@ def lake_of(folder, files):
         there = [dict(zip(("node", "boot", "seq"), row, strict=True)) for row in rows]
         pq.write_table(pa.Table.from_pylist(there, FILE), path)
         found.append(DataFile(path.name, None, None, path.stat().st_size, f'{{"numRecords":{len(rows)}}}'))
-    append(lake, found, [])
+    append(lake, found, Named((), {}))
     return lake
 
 
