@@ -97,7 +97,7 @@ def said_of(sealed):
     said = []
     try:
         code = verify.run(None, sealed.pipeline, say=said.append, checkpoints=[sealed.kept])
-    except KeyFileError as error:
+    except (KeyFileError, LakeError) as error:
         return 2, [str(error)]
     return code, said
 
