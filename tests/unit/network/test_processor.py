@@ -128,6 +128,7 @@ def test_a_call_that_fails_closes_its_channel_and_stops_no_other(subject, error)
     assert called == ["after it"]
 
 
+@pytest.mark.interpreted
 def test_a_channel_that_closes_is_not_charged_for_the_others(monkeypatch, poller):
     clock = ManualClock()
     monkeypatch.setattr(reactor, "make_poller", lambda kind: poller)
