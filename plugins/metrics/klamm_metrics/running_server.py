@@ -16,8 +16,6 @@ import tomli
 
 DEFAULT_BIND: Final = "127.0.0.1:9404"
 _TIMEOUT_S: Final = 5.0
-# The server is near, and the token is for it alone: no proxy of the environment.
-_OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 _ANY_HOSTS: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}
 
 
@@ -62,8 +60,10 @@ class RunningServer:
     def _ask(self, request: urllib.request.Request) -> str:
         if request.type not in ("http", "https"):
             raise UnreachableError(f"{request.full_url} is not an http or https URL")
+        # The server is near, and the token is for it alone: no proxy of the environment.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with _OPENER.open(request, timeout=_TIMEOUT_S) as answer:
+            with opener.open(request, timeout=_TIMEOUT_S) as answer:
                 text: str = answer.read().decode("utf-8")
                 return text
         except urllib.error.HTTPError as error:
