@@ -297,7 +297,7 @@ def scram(mechanism, password):
 
 
 def frames(mechanism, *tokens):
-    """What a client sends to the authenticator `sasl`."""
+    """Return what a client sends to the authenticator `sasl`."""
     messages = [(SaslHandshakeRequest(mechanism), 1), *((SaslAuthenticateRequest(token), 2) for token in tokens)]
     return [encode_request_header(one.API_KEY, version, 1, "c") + one.encode(version) for one, version in messages]
 

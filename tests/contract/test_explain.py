@@ -256,7 +256,7 @@ OVERLOADS = {
 
 
 def explained(server, capsys):
-    """What the command finds, the worst first."""
+    """Return what the command finds, the worst first."""
     host, port = server.server.extensions[0].address
     assert explain.main([f"{host}:{port}", "--interval", "1.2", "--json"]) == 0
     return json.loads(capsys.readouterr().out)

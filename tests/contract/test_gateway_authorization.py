@@ -249,7 +249,7 @@ class AllButDescribing(Powerless):
 @pytest.mark.parametrize("version", [5, 6])
 @pytest.mark.parametrize("may_delete_of_cluster", [False, True])
 def test_a_topic_that_may_not_be_described_may_not_be_deleted(version, may_delete_of_cluster):
-    """As in Kafka; the right on the cluster stands for both."""
+    """The right on the cluster stands for both, as in Kafka."""
     names = ["open", "hidden"]
     by_name = DeleteTopicsRequest(topic_names=names)
     request = by_name if version < 6 else DeleteTopicsRequest([DeleteTopicState(name) for name in names])
@@ -379,7 +379,7 @@ def test_a_topic_that_may_not_be_created_is_not_created(client):
 
 @pytest.mark.parametrize("version", range(4))
 def test_a_topic_is_not_created_by_an_early_metadata_either(client, version):
-    """Those versions cannot say that none is to be created."""
+    """Early versions cannot ask that no topic is created."""
     for _ in range(2):
         wanted = MetadataRequest([MetadataRequestTopic(name=name) for name in ("open", "closed", "open-not-there")])
         found = client.call(wanted, version).topics

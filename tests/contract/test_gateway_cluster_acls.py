@@ -128,7 +128,7 @@ def test_without_an_answer_nothing_is_open_by_default():
     ids=["operation", "resource type", "permission", "pattern", "a network is no host", "no host"],
 )
 def test_rules_that_klamm_does_not_know(rules, allowed):
-    """What no request can ask for does not matter; where the meaning is not known, nothing is allowed."""
+    """Rules about operations that no request needs change nothing; a rule of unknown meaning allows nothing."""
     with AclNode(*rules) as node, front_of(node) as front:
         assert may_read(front, "hers") is allowed
 

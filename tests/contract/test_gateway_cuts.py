@@ -182,7 +182,7 @@ def test_a_node_that_stops_within_a_produce_response(audited):
 @pytest.mark.parametrize("looked_at", [True, False], ids=["looked at", "opaque"])
 @pytest.mark.parametrize("answer", ["swapped", "twice", "other", "unasked"])
 def test_a_client_never_gets_the_answer_to_another_request(audited, answer, looked_at):
-    """Of a node that confuses requests, which are three of equal shape on one connection."""
+    """A node confuses three requests of equal shape on one connection."""
     pending = []
 
     def serve(node, sock, frame):

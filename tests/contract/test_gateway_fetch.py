@@ -48,7 +48,7 @@ def fetch(client, version, topics):
 
 
 def served(audited, bodies, monkeypatch, *, decoded):
-    """What a client gets for each body, and the events of the audit."""
+    """Return what a client gets for each body, and the events of the audit."""
     if decoded:
         monkeypatch.setattr(ForwardedRequest, "_may_stream", lambda request: False)
     waiting = iter(bodies)

@@ -24,7 +24,7 @@ GUARDS = ["listeners.default.authorizer=static", 'listeners.default.static.rules
 
 
 def produce_request(choose, version, *, names=("allowed",)):
-    """Of a few partitions."""
+    """Return a request for a few partitions."""
 
     def topic(name):
         sizes = [choose.choice([None, 0, 5, 200, 20_000, 300_000]) for _ in range(choose.randrange(4))]

@@ -62,7 +62,7 @@ def serving(scheduler: str, *settings: str) -> Iterator[EmbeddedServer]:
 
 
 def longest_s(client: RawClient, requests: list[tuple[Message, int]], samples: int = SAMPLES) -> float:
-    """Of requests one after the other; of a hundred that is no less than the p99."""
+    """Return the longest time of requests that follow each other; of a hundred that is no less than the p99."""
     times = []
     for number in range(samples):
         begin = time.monotonic()
@@ -162,7 +162,7 @@ def test_priority_lets_data_through_beside_many_control_requests():
 
 
 def test_requests_of_a_control_listener_go_first():
-    """As in KIP-291: all requests of the listener go ahead."""
+    """All requests of the listener go ahead, as in KIP-291."""
     settings = ("listeners.internal.bind=127.0.0.1:0", "listeners.internal.api_set=working")
     settings += ("listeners.internal.dispatch=pool", 'server.priority.control_listeners=["internal"]')
     ratios = []

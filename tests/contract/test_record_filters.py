@@ -335,7 +335,7 @@ def test_a_producer_cannot_send_the_header(topic, codec, tmp_path):
 
 @pytest.mark.parametrize("api_set", API_SETS)
 def test_a_batch_that_is_too_large_because_it_is_encrypted_gets_an_error_that_says_so(api_set, tmp_path):
-    """Of small values ciphertext is several times as large."""
+    """Ciphertext of small values is several times as large as they are."""
     settings = encrypting(keys_file(tmp_path, "k1", "k1"), 'topics=["secret-*"]')[: 3 if api_set == "gateway" else None]
     with served(api_set, settings) as (broker, front), connect(front) as client:
         for topic in ("secret-1", "open"):

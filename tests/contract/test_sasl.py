@@ -122,7 +122,7 @@ def test_tokens_after_handshake_v0_have_no_header(serve, connect, right):
 
 
 def test_only_who_is_in_learns_that_another_node_is_here():
-    """As in Kafka: before authentication nothing is said about the node and the cluster that a client means."""
+    """Before authentication the server says nothing about the node and the cluster that a client means, as in Kafka."""
     settings = [f"listeners.default.{each}" for each in ("authenticator=sasl", 'sasl.mechanisms=["PLAIN"]', USERS)]
     means = ApiVersionsRequest("x", "1", "another", 7)
     with EmbeddedServer(settings) as server, RawClient(server.address()) as client:

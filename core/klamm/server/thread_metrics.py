@@ -54,10 +54,11 @@ class ThreadMetrics:
 
     def register(self, registry: MetricsRegistry) -> None:
         """Register everything that is read here."""
-        register_all(registry, "gauge", self._gauges())
+        register_all(registry, "gauge", self._gauges_of_queues())
+        register_all(registry, "gauge", self._gauges_of_threads())
         register_all(registry, "counter", self._counters())
 
-    def _gauges(self) -> MetricTable:
+    def _gauges_of_queues(self) -> MetricTable:
         return {
             "kafka.network:type=RequestChannel,name=RequestQueueSize": (
                 "Requests that wait for a handler.",
@@ -67,6 +68,38 @@ class ThreadMetrics:
                 "Responses that wait for their processor: all, and by processor.",
                 self._response_queues,
             ),
+            "klamm:type=RequestChannel,name=LaneSize": (
+                "Requests that wait for a handler, by the largest 50 of the scheduler's lanes and others.",
+                lambda: _largest_lanes(self._channel.lane_sizes()),
+            ),
+            "klamm:type=RequestChannel,name=QueueCapacity": (
+                "Maximum number of requests that wait for a handler.",
+                lambda: [({}, self._queue_capacity)],
+            ),
+            "klamm:type=RequestChannel,name=OldestRequestAgeMs": (
+                "Milliseconds for which the oldest request has waited for a handler, in the queue or at a processor.",
+                lambda: [({}, self._oldest_ms())],
+            ),
+            "klamm:type=Processor,name=ConnectionsInSetup": (
+                "Connections that are new, or in their handshake or authentication.",
+                lambda: [(labels, one.connections_in_setup) for labels, one in processors_of(self._listeners)],
+            ),
+            "klamm:type=Acceptor,name=AcceptQueueSize": (
+                "Connections that the system queues until they are accepted (Linux).",
+                lambda: self._accept_queues(lambda queue: queue.waiting),
+            ),
+            "klamm:type=Acceptor,name=AcceptQueueLimit": (
+                "Maximum number of connections that the system queues: backlog, or its own limit (Linux).",
+                lambda: self._accept_queues(lambda queue: queue.limit),
+            ),
+            "klamm:type=Processor,name=WaitingRequests": (
+                "Requests that a processor holds, because the request queue had no room for them.",
+                lambda: [(labels, processor.waiting_requests) for labels, processor in processors_of(self._listeners)],
+            ),
+        }
+
+    def _gauges_of_threads(self) -> MetricTable:
+        return {
             "kafka.network:type=Processor,name=IdlePercent": (
                 "Share of time, 0 to 1, in which a processor waits for something to happen.",
                 lambda: [(labels, self._idle(processor)) for labels, processor in processors_of(self._listeners)],
@@ -85,37 +118,9 @@ class ThreadMetrics:
                 "Share of time, 0 to 1, in which request handlers wait for requests.",
                 lambda: [({}, 1.0 - self._handlers_busy())],
             ),
-            "klamm:type=RequestChannel,name=LaneSize": (
-                "Requests that wait for a handler, by the largest 50 of the scheduler's lanes and others.",
-                lambda: _largest_lanes(self._channel.lane_sizes()),
-            ),
-            "klamm:type=RequestChannel,name=QueueCapacity": (
-                "Maximum number of requests that wait for a handler.",
-                lambda: [({}, self._queue_capacity)],
-            ),
-            "klamm:type=RequestChannel,name=OldestRequestAgeMs": (
-                "Milliseconds for which the oldest request has waited for a handler, in the queue or at a processor.",
-                lambda: [({}, self._oldest_ms())],
-            ),
-            "klamm:type=Processor,name=ConnectionsInSetup": (
-                "Connections that are new, or in their handshake or authentication.",
-                lambda: [(labels, one.connections_in_setup) for labels, one in processors_of(self._listeners)],
-            ),
             "klamm:type=RequestHandlerPool,name=Size": (
                 "Request handler threads.",
                 lambda: [({}, self._handler_pool.size)],
-            ),
-            "klamm:type=Acceptor,name=AcceptQueueSize": (
-                "Connections that the system queues until they are accepted (Linux).",
-                lambda: self._accept_queues(lambda queue: queue.waiting),
-            ),
-            "klamm:type=Acceptor,name=AcceptQueueLimit": (
-                "Maximum number of connections that the system queues: backlog, or its own limit (Linux).",
-                lambda: self._accept_queues(lambda queue: queue.limit),
-            ),
-            "klamm:type=Processor,name=WaitingRequests": (
-                "Requests that a processor holds, because the request queue had no room for them.",
-                lambda: [(labels, processor.waiting_requests) for labels, processor in processors_of(self._listeners)],
             ),
             "klamm:type=Processor,name=TurnAgeMs": (
                 "Milliseconds since a processor last looked for something to do; it does so three times a second.",

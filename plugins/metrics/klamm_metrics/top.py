@@ -173,8 +173,12 @@ def _handlers_busy(seen: Difference) -> float:
 def _depleted(seen: Difference) -> float:
     rates = seen.rates("kafka_server_socket_server_metrics_memorypooldepletedtime_total")
     if rates:
-        return min(1.0, sum(rates.values()) / 1e9 / max(1.0, seen.now.value("klamm_workers_count") or 1.0))
+        return min(1.0, sum(rates.values()) / 1e9 / _workers(seen))
     return _mean(seen.now, "kafka_server_socket_server_metrics_memorypoolavgdepleted_percent") or 0.0
+
+
+def _workers(seen: Difference) -> float:
+    return max(1.0, seen.now.value("klamm_workers_count") or 1.0)
 
 
 def _lanes(seen: Difference) -> Table:
@@ -198,13 +202,12 @@ def _accept_queues(seen: Difference) -> Table:
     """
     columns = ("listener", "waiting", "at most", "accept blocked", "queue full, of this host")
     table = _table("Queues of new connections", *columns)
-    workers = max(1.0, seen.now.value("klamm_workers_count") or 1.0)
     blocked = seen.rates("klamm_acceptor_blockedseconds_total", "listener")
     overflows = "klamm_acceptor_listenoverflows_total"
     full = f"{short_number(seen.rate(overflows))}/s, {short_number(seen.now.value(overflows) or 0)} in all"
     limits = _by_listener(seen.now, "klamm_acceptor_acceptqueuelimit")
     for number, (listener, size) in enumerate(_by_listener(seen.now, "klamm_acceptor_acceptqueuesize").items()):
-        share = min(1.0, blocked.get((listener.rpartition("/")[2],), 0.0) / workers)
+        share = min(1.0, blocked.get((listener.rpartition("/")[2],), 0.0) / _workers(seen))
         most = short_number(limits.get(listener, 0))
         table.add_row(listener, short_number(size), most, f"{share:.0%}", full if number == 0 else "")
     return table

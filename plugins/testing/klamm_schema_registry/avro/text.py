@@ -83,7 +83,7 @@ class _Normalized:
 
     def value(self, each: AvroType) -> Any:
         """Return the JSON value of a type."""
-        others = _ordered(each.attributes)
+        others = dict(sorted(each.attributes.items()))
         if each.kind == "union":
             return [self.value(branch) for branch in each.types]
         if each.kind in ("array", "map"):
@@ -119,11 +119,7 @@ class _Normalized:
             found["doc"] = one.doc
         if one.order != "ascending":
             found["order"] = one.order
-        return {**found, **_ordered(one.attributes)}
-
-
-def _ordered(attributes: dict[str, Any]) -> dict[str, Any]:
-    return {key: attributes[key] for key in sorted(attributes)}
+        return {**found, **dict(sorted(one.attributes.items()))}
 
 
 def _relative(name: str, space: str) -> str:
