@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from klamm.api.context import ConnectionContext, ListenerContext, RequestContext, ServerContext
 from klamm.api.contracts import HANDLES, handler_problem
 from klamm.api.part import Part
 from klamm.shared.features import Features
-
-if TYPE_CHECKING:
-    from klamm.api.context import ConnectionContext, ListenerContext, RequestContext, ServerContext
-
 
 Handler = Callable[[Any, "RequestContext"], Any]
 F = TypeVar("F", bound=Callable[..., Any])

@@ -5,16 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from klamm.api.api_set import ApiHandler
+from klamm.api.context import ConnectionContext
 from klamm.api.part import ListenerPart
 from klamm.api.transport import TransportLayer
 from klamm.shared.principal import KafkaPrincipal
 from klamm.wire.chunks import Buffer
-
-if TYPE_CHECKING:
-    from klamm.api.api_set import ApiHandler
-    from klamm.api.context import ConnectionContext
 
 
 @dataclass(slots=True)

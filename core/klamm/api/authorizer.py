@@ -5,16 +5,13 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from klamm.api.acl import AclBinding, AclBindingFilter, AclOperation, ResourceType, Verdict
+from klamm.api.context import RequestContext
 from klamm.api.part import ListenerPart
+from klamm.shared.tables import SharedState
 from klamm.wire.errors import ErrorCode, KafkaError
-
-if TYPE_CHECKING:
-    from klamm.api.context import RequestContext
-    from klamm.shared.tables import SharedState
-
 
 Bindings: TypeAlias = "Collection[AclBinding] | None"
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from klamm.api.context import Address, RequestContext, ServerServices
 from klamm.api.part import ListenerPart, Part
-
-if TYPE_CHECKING:
-    from klamm.api.context import Address, RequestContext, ServerServices
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from klamm.api.context import ServerServices
 from klamm.api.part import Part
-
-if TYPE_CHECKING:
-    from klamm.api.context import ServerServices
-
 
 _Host: TypeAlias = "ServerServices"
 

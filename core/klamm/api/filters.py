@@ -5,12 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from klamm.api.context import RequestContext, TopicNames
 from klamm.api.part import ListenerPart
-
-if TYPE_CHECKING:
-    from klamm.api.context import RequestContext, TopicNames
 
 
 @dataclass(frozen=True, slots=True)

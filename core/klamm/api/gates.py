@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from klamm.api.context import Address
 from klamm.api.part import ListenerPart
-
-if TYPE_CHECKING:
-    from klamm.api.context import Address
 
 
 @dataclass(frozen=True, slots=True)

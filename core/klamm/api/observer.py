@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from klamm.api.context import Address, ConnectionContext, RequestContext
 from klamm.api.part import ListenerPart
-
-if TYPE_CHECKING:
-    from klamm.api.context import Address, ConnectionContext, RequestContext
 
 
 class RequestOutcome(enum.Enum):

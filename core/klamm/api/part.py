@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from collections.abc import Mapping
+from typing import Any, Generic, TypeAlias, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from klamm.api.context import ListenerContext
+from klamm.api.context import ListenerContext
 
 Host = TypeVar("Host")
 

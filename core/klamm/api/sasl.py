@@ -9,16 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from klamm.api.context import ConnectionContext, ListenerContext
 from klamm.api.part import ListenerPart, Part
+from klamm.api.sessions import SessionRegistry
+from klamm.api.transport import TransportLayer
 from klamm.shared.principal import KafkaPrincipal
-
-if TYPE_CHECKING:
-    from klamm.api.context import ConnectionContext, ListenerContext
-    from klamm.api.sessions import SessionRegistry
-    from klamm.api.transport import TransportLayer
-    from klamm.shared.scram import ScramCredential, ScramMechanism
+from klamm.shared.scram import ScramCredential, ScramMechanism
 
 
 class SaslError(Exception):

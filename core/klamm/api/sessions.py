@@ -6,15 +6,13 @@ import logging
 import threading
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
+from klamm.api.context import ListenerContext
 from klamm.logs.escaping import clipped
 from klamm.logs.rate_limited import RateLimitedLog
-
-if TYPE_CHECKING:
-    from klamm.api.context import ListenerContext
-    from klamm.runtime.scheduler import Timer
-    from klamm.shared.principal import KafkaPrincipal
+from klamm.runtime.scheduler import Timer
+from klamm.shared.principal import KafkaPrincipal
 
 log = logging.getLogger("klamm.sessions")
 

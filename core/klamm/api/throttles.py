@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
 
+from klamm.api.context import RequestContext
 from klamm.api.part import ListenerPart
-
-if TYPE_CHECKING:
-    from klamm.api.context import RequestContext
 
 
 class Throttle(ListenerPart, ABC):

@@ -12,14 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import IntFlag
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from klamm.api.context import Address
 from klamm.api.part import ListenerPart
 from klamm.shared.principal import ANONYMOUS, KafkaPrincipal
 from klamm.wire.chunks import Buffer
-
-if TYPE_CHECKING:
-    from klamm.api.context import Address
 
 
 class Interest(IntFlag):

@@ -6,14 +6,12 @@ to one."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from klamm.api.described_config import DescribedConfig
 from klamm.config.config_tables import Put
+from klamm.config.plan import ServerPlan
 from klamm.config.setting import SettingSpec, specs_of
-
-if TYPE_CHECKING:
-    from klamm.config.plan import ServerPlan
 
 _NUMBERS: Final = (bool, int, float)
 _OWN_NAME: Final = "listener.name.NAME."

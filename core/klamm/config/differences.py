@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from klamm.api.part import Part
+from klamm.config.plan import ListenerPlan, PartPlan, ServerPlan
 from klamm.config.plugin_registry import load_factory
 from klamm.config.setting import specs_of
-
-if TYPE_CHECKING:
-    from klamm.config.plan import ListenerPlan, PartPlan, ServerPlan
 
 _LIVE: Final = {"io_threads", "processors", "log_level"}
 _OF_SERVER: Final = "a server makes its folders, queues and handler threads once"

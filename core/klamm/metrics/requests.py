@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from klamm.api.observer import StageTimes
 from klamm.metrics.metrics_registry import Histogram, HistogramValue, Labels, MetricsRegistry
+from klamm.wire.error_counts import ErrorCounts
 from klamm.wire.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from klamm.api.observer import StageTimes
-    from klamm.wire.error_counts import ErrorCounts
 
 # About one sample of each API and version per interval, on each processor: rare requests are all timed, and samples
 # take less than a hundredth of the processor's time, however many requests there are.

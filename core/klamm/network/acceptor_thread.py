@@ -5,16 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm.network.acceptor import Acceptor
 from klamm.network.poller import READ, Waker, make_poller
+from klamm.network.processor import Processor
+from klamm.network.runtime import ListenerRuntime
 from klamm.runtime.clock import Clock
-
-if TYPE_CHECKING:
-    from klamm.network.processor import Processor
-    from klamm.network.runtime import ListenerRuntime
-
 
 log = logging.getLogger("klamm.network")
 

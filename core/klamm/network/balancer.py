@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
+from klamm.api.context import Address
 from klamm.api.dispatch import ConnectionLoad, ProcessorAssigner, ProcessorLoad
 from klamm.network.channel import KafkaChannel
 from klamm.network.inbox import Inbox
 from klamm.runtime.clock import Clock
-
-if TYPE_CHECKING:
-    from klamm.api.context import Address
 
 log = logging.getLogger("klamm.network")
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import enum
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm.api.authentication import Authenticator
+from klamm.api.context import Address, ConnectionContext
 from klamm.api.gates import ConnectionGate
 from klamm.api.transport import TransportLayer
 from klamm.logs.escaping import LogFields, clipped, escape_control_characters
+from klamm.network.answer_queue import AnswerQueue
 from klamm.network.poller import READ, WRITE
-
-if TYPE_CHECKING:
-    from klamm.api.context import Address, ConnectionContext
-    from klamm.network.answer_queue import AnswerQueue
-    from klamm.network.receive import NetworkReceive
-    from klamm.network.send import NetworkSend
-    from klamm.requests.pending import PendingRequest
+from klamm.network.receive import NetworkReceive
+from klamm.network.send import NetworkSend
+from klamm.requests.pending import PendingRequest
 
 log = logging.getLogger("klamm.network")
 

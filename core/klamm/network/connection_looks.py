@@ -5,14 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from klamm.logs.escaping import clipped
 from klamm.network.channel import ChannelState, KafkaChannel, MuteState
 from klamm.requests.pending import PendingRequest, RequestStage
-
-if TYPE_CHECKING:
-    from klamm.runtime.clock import Clock
+from klamm.runtime.clock import Clock
 
 _CONNECTIONS_A_TURN: Final = 100
 _SETUP: Final = frozenset({ChannelState.HANDSHAKE, ChannelState.AUTHENTICATE})

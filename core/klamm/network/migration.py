@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from klamm.network.channel import ChannelState, KafkaChannel
 from klamm.network.lifecycle import ChannelLifecycle
 from klamm.network.selector import Selector
 
 if TYPE_CHECKING:
-    from typing import Protocol
 
     class Target(Protocol):
         """The processor that a channel migrates to."""

@@ -5,16 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from klamm.network.channel import ChannelState, KafkaChannel, describe
+from klamm.network.memory_waiters import MemoryWaiters
 from klamm.network.poller import Poller, Waker
 from klamm.network.receive import InvalidReceiveError
 from klamm.network.runtime import ListenerRuntime
 from klamm.network.watched_channels import WatchedChannels
-
-if TYPE_CHECKING:
-    from klamm.network.memory_waiters import MemoryWaiters
 
 
 class RefusedChannels(WatchedChannels):

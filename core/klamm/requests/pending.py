@@ -5,18 +5,16 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from klamm.api.context import RequestContext
+from klamm.api.filters import Hold
 from klamm.api.observer import RequestOutcome
 from klamm.api.pending import Pending
+from klamm.requests.routes import Route
 from klamm.runtime.shared_interpreter import SHARED_INTERPRETER
 from klamm.wire.chunks import Buffer, Chunk
-
-if TYPE_CHECKING:
-    from klamm.api.filters import Hold
-    from klamm.requests.routes import Route
-    from klamm.wire.error_counts import ErrorCounts
+from klamm.wire.error_counts import ErrorCounts
 
 
 class IllegalStageError(Exception):

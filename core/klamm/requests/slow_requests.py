@@ -6,15 +6,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from klamm.api.context import RequestContext
+from klamm.api.observer import StageTimes
 from klamm.logs.escaping import clipped, escape_control_characters
 from klamm.logs.rate_limited import Later, RateLimitedLog
 from klamm.wire.api_keys import ApiKey, spec_of
-
-if TYPE_CHECKING:
-    from klamm.api.context import RequestContext
-    from klamm.api.observer import StageTimes
 
 log = logging.getLogger("klamm.slow_requests")
 

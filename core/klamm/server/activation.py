@@ -8,15 +8,13 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, MutableMapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm.api.context import Address
+from klamm.config.plan import ServerPlan
 from klamm.server.listening import ListeningSocket, prepare
 from klamm.server.parts import StartError
 from klamm.shared.addresses import UNIX_PREFIX
-
-if TYPE_CHECKING:
-    from klamm.config.plan import ServerPlan
 
 _FIRST_DESCRIPTOR: Final = 3
 _VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")

@@ -5,15 +5,13 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm.metrics.client_usage import ClientKey, client_key
 from klamm.metrics.metrics_registry import MetricsRegistry
+from klamm.runtime.clock import Clock
+from klamm.server.listener import Listener
 from klamm.server.metric_tables import Samples, register_all
-
-if TYPE_CHECKING:
-    from klamm.runtime.clock import Clock
-    from klamm.server.listener import Listener
 
 # One collection reads several metrics of the same clients.
 _KEPT_NS: Final = 100_000_000

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm.metrics.metrics_registry import Labels, MetricsRegistry
+from klamm.network.acceptor import Acceptor
+from klamm.network.channel import KafkaChannel
+from klamm.server.listener import Listener
 from klamm.server.metric_tables import (
     SOCKET_SERVER,
     MetricTable,
@@ -15,11 +18,6 @@ from klamm.server.metric_tables import (
     processors_of,
     register_all,
 )
-
-if TYPE_CHECKING:
-    from klamm.network.acceptor import Acceptor
-    from klamm.network.channel import KafkaChannel
-    from klamm.server.listener import Listener
 
 _SOFTWARE_LABELS: Final = 50
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from klamm.api.described_config import DescribedConfig
 from klamm.config.described_config import described_configs, dynamic_settings, puts_of
+from klamm.config.plan import ServerPlan
 from klamm.config.problems import ConfigError
-
-if TYPE_CHECKING:
-    from klamm.api.described_config import DescribedConfig
-    from klamm.config.plan import ServerPlan
-    from klamm.runtime.scheduler import Scheduler
+from klamm.runtime.scheduler import Scheduler
 
 
 class DynamicConfigs:

@@ -7,11 +7,11 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klamm.api.api_set import ApiHandler
 from klamm.api.authentication import AuthenticatorFactory
-from klamm.api.context import ListenerContext
+from klamm.api.context import ListenerContext, RequestContext, TopicNames
 from klamm.api.dispatch import ProcessorAssigner
 from klamm.api.filters import RequestFilter
 from klamm.api.gates import ConnectionGate
@@ -20,12 +20,9 @@ from klamm.api.part import ListenerPart
 from klamm.api.part_failures import name_of
 from klamm.api.throttles import Throttle
 from klamm.api.transport import Transport
+from klamm.config.plan import ListenerPlan, PartPlan
 from klamm.logs.causes import cause
 from klamm.requests.routes import FilterCalls
-
-if TYPE_CHECKING:
-    from klamm.api.context import RequestContext, TopicNames
-    from klamm.config.plan import ListenerPlan, PartPlan
 
 log = logging.getLogger("klamm.server")
 

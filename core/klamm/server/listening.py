@@ -9,17 +9,14 @@ import socket
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from klamm.api.context import Address
+from klamm.config.plan import ListenerPlan
+from klamm.config.server_settings import ListenerSettings
 from klamm.network.acceptor import set_connection_options
 from klamm.network.listening_sockets import ListeningSockets
 from klamm.runtime.platform.sockets import forbid_sharing
 from klamm.shared.addresses import UNIX_PREFIX
-
-if TYPE_CHECKING:
-    from klamm.config.plan import ListenerPlan
-    from klamm.config.server_settings import ListenerSettings
 
 
 class BindError(Exception):

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from klamm.metrics.metrics_registry import Kind, Labels, MetricsRegistry
 from klamm.metrics.windows import WindowedShare
-
-if TYPE_CHECKING:
-    from klamm.network.acceptor import Acceptor
-    from klamm.network.processor import Processor
-    from klamm.runtime.clock import Clock
-    from klamm.server.listener import Listener
+from klamm.network.acceptor import Acceptor
+from klamm.network.processor import Processor
+from klamm.runtime.clock import Clock
+from klamm.server.listener import Listener
 
 Samples: TypeAlias = Iterable[tuple[Labels, float]]
 MetricTable: TypeAlias = Mapping[str, tuple[str, Callable[[], Samples]]]

@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from klamm.network.channel import KafkaChannel
 from klamm.network.connection_looks import find_channel
-
-if TYPE_CHECKING:
-    from klamm.network.channel import KafkaChannel
-    from klamm.network.processor import Processor
-    from klamm.runtime.clock import Clock
-    from klamm.server.listener import Listener
+from klamm.network.processor import Processor
+from klamm.runtime.clock import Clock
+from klamm.server.listener import Listener
 
 log = logging.getLogger("klamm.server")
 

@@ -6,15 +6,13 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from klamm.api.context import ServerServices
+from klamm.api.part import Part
 from klamm.api.part_failures import name_of
+from klamm.config.plan import PartPlan
 from klamm.logs.causes import cause
-
-if TYPE_CHECKING:
-    from klamm.api.context import ServerServices
-    from klamm.api.part import Part
-    from klamm.config.plan import PartPlan
 
 log = logging.getLogger("klamm.server")
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from klamm.requests.request_channel import RequestChannel
+from klamm.runtime.clock import Clock
+from klamm.server.listener import Listener
 from klamm.server.metric_tables import processors_of
-
-if TYPE_CHECKING:
-    from klamm.requests.request_channel import RequestChannel
-    from klamm.runtime.clock import Clock
-    from klamm.server.listener import Listener
 
 
 class ServedUntil:

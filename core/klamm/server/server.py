@@ -9,12 +9,12 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from klamm.api.api_set import ApiSet
 from klamm.api.context import ServerContext, ServerServices
 from klamm.api.dispatch import RequestScheduler
 from klamm.api.extension import ServerExtension
+from klamm.config.plan import PartPlan, ServerPlan
 from klamm.config.plugin_registry import PluginError
 from klamm.metrics.requests import RequestMetrics
 from klamm.network.listening_sockets import AcceptTurns
@@ -37,9 +37,6 @@ from klamm.shared.features import Features
 from klamm.shared.version import __version__
 from klamm.shared.worker_share import WorkerShare
 from klamm.wire.api_keys import find_spec
-
-if TYPE_CHECKING:
-    from klamm.config.plan import PartPlan, ServerPlan
 
 log = logging.getLogger("klamm.server")
 

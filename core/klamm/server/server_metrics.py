@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm.metrics.metrics_registry import MetricsRegistry
 from klamm.network.listening_sockets import ListenOverflows
 from klamm.network.memory_pool import MemoryPool
+from klamm.requests.handler_pool import KafkaRequestHandlerPool
+from klamm.requests.request_channel import RequestChannel
+from klamm.runtime.clock import Clock
 from klamm.server.client_metrics import ClientMetrics
 from klamm.server.connection_metrics import ConnectionMetrics
+from klamm.server.listener import Listener
 from klamm.server.metric_tables import SOCKET_SERVER, TimeShares, single
 from klamm.server.thread_metrics import ThreadMetrics
 from klamm.shared.version import __version__
-
-if TYPE_CHECKING:
-    from klamm.requests.handler_pool import KafkaRequestHandlerPool
-    from klamm.requests.request_channel import RequestChannel
-    from klamm.runtime.clock import Clock
-    from klamm.server.listener import Listener
-    from klamm.shared.worker_share import WorkerShare
+from klamm.shared.worker_share import WorkerShare
 
 # Kafka's value for a pool without a limit: the largest number of a Java long.
 _UNLIMITED_BYTES: Final = (1 << 63) - 1

@@ -14,21 +14,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TypedDict
+from typing import Final, Protocol, TypedDict
 
+from klamm.api.api_set import ApiSet
+from klamm.api.extension import ServerExtension
 from klamm.config.differences import differences
+from klamm.config.plan import PartPlan, ServerPlan
+from klamm.runtime.clock import Clock
 from klamm.runtime.files import check_replaceable, replace_file
 from klamm.runtime.platform.processes import raise_descriptor_limit, wait_for_signal
 from klamm.server.activation import passed_sockets
 from klamm.server.server import SocketServer, StartError
 from klamm.server.service_manager import ServiceManager
 from klamm.shared.version import __version__
-
-if TYPE_CHECKING:
-    from klamm.api.api_set import ApiSet
-    from klamm.api.extension import ServerExtension
-    from klamm.config.plan import PartPlan, ServerPlan
-    from klamm.runtime.clock import Clock
 
 log = logging.getLogger("klamm.server")
 

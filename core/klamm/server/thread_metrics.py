@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm.metrics.client_usage import LABEL_CHARACTERS
 from klamm.metrics.metrics_registry import Labels, MetricsRegistry
+from klamm.network.acceptor import Acceptor
 from klamm.network.listening_sockets import AcceptQueue, ListenOverflows
+from klamm.network.processor import Processor
+from klamm.requests.handler_pool import KafkaRequestHandlerPool
+from klamm.requests.request_channel import RequestChannel
+from klamm.server.listener import Listener
 from klamm.server.metric_tables import (
     MetricTable,
     Samples,
@@ -20,13 +25,6 @@ from klamm.server.metric_tables import (
     processors_of,
     register_all,
 )
-
-if TYPE_CHECKING:
-    from klamm.network.acceptor import Acceptor
-    from klamm.network.processor import Processor
-    from klamm.requests.handler_pool import KafkaRequestHandlerPool
-    from klamm.requests.request_channel import RequestChannel
-    from klamm.server.listener import Listener
 
 _LANE_LABELS: Final = 50
 _OTHER_LANES: Final = "other"

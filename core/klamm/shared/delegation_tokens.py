@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm.shared.principal import KafkaPrincipal
-
-if TYPE_CHECKING:
-    from klamm.shared.scram import ScramCredential, ScramMechanism
+from klamm.shared.scram import ScramCredential, ScramMechanism
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import astuple
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from klamm.api.acl import WILDCARD, AclBinding, AclOperation, AclPermission, PatternType, ResourceType
 from klamm.config.problems import did_you_mean
+from klamm.testing.admin import Admin
 from klamm.testing.outcomes import check_error
 from klamm.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from klamm.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from klamm.wire.messages.describe_acls import DescribeAclsRequest
-
-if TYPE_CHECKING:
-    from klamm.testing.admin import Admin
 
 OperationName: TypeAlias = Literal[
     "ALL",

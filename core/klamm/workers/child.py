@@ -10,8 +10,9 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from klamm.config.plan import ServerPlan
 from klamm.logs.output import log_as_worker
 from klamm.server.listening import ListeningSocket
 from klamm.server.server import Inherited, SocketServer, StartError
@@ -19,9 +20,6 @@ from klamm.server.serving import no_collections, nothing_changed, reload_parts, 
 from klamm.shared.worker_share import WorkerShare
 from klamm.workers.joined_metrics import register_process
 from klamm.workers.messages import Message, MessageReader, encode, families_to_json
-
-if TYPE_CHECKING:
-    from klamm.config.plan import ServerPlan
 
 log = logging.getLogger("klamm.workers")
 

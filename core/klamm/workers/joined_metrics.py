@@ -6,13 +6,10 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from klamm.metrics.metrics_registry import Family, HistogramValue, Kind, MetricsRegistry, Sample
-
-if TYPE_CHECKING:
-    from klamm.workers.supervisor import Supervisor
-
+from klamm.workers.supervisor import Supervisor
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 LabelKey: TypeAlias = tuple[tuple[str, str], ...]

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from klamm.api.context import ServerServices
 from klamm.api.extension import ServerExtension
+from klamm.config.plan import ServerPlan
 from klamm.runtime.clock import Clock
 from klamm.server.parts import ServerParts
 from klamm.server.serving import at_next_start, describe
 from klamm.workers.connections import Ask, WorkerConnections
 from klamm.workers.joined_metrics import JoinedMetrics, JoinedRegistry, register_supervision
-
-if TYPE_CHECKING:
-    from klamm.config.plan import ServerPlan
-    from klamm.workers.supervisor import Supervisor
+from klamm.workers.supervisor import Supervisor
 
 log = logging.getLogger("klamm.workers")
 

@@ -16,8 +16,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from klamm.config.plan import ListenerPlan, ServerPlan
 from klamm.logs.output import log_file_descriptors
 from klamm.runtime.clock import SystemClock
 from klamm.runtime.platform.processes import raise_descriptor_limit
@@ -42,9 +43,6 @@ from klamm.workers.once import OnceParts
 from klamm.workers.processes import Processes
 from klamm.workers.reloading import Reloading
 from klamm.workers.supervisor import Supervisor, describe_status
-
-if TYPE_CHECKING:
-    from klamm.config.plan import ListenerPlan, ServerPlan
 
 log = logging.getLogger("klamm.workers")
 

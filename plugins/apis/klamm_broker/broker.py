@@ -7,11 +7,12 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from klamm import ApiHandler, ApiSet
-from klamm.runtime import Purgatory, Scheduler, Timer, Workers
+from klamm import ApiHandler, ApiSet, ConnectionContext, ListenerContext, ServerContext
+from klamm.runtime import Clock, Purgatory, Scheduler, Timer, Workers
 from klamm.sasl import SCRAM_CREDENTIALS
+from klamm.shared import Features, Table
 from klamm.wire.api_keys import ApiKey
 from klamm_broker import broker_metrics
 from klamm_broker.broker_settings import BrokerSettings
@@ -47,11 +48,6 @@ from klamm_broker.topics.own_records import OwnRecords
 from klamm_broker.topics.topic import Topic
 from klamm_broker.topics.topic_registry import TopicRegistry
 from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers, TransactionRegistry
-
-if TYPE_CHECKING:
-    from klamm import ConnectionContext, ListenerContext, ServerContext
-    from klamm.runtime import Clock
-    from klamm.shared import Features, Table
 
 log = logging.getLogger("klamm.broker")
 

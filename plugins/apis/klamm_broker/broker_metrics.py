@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm.metrics import Histogram, MetricsRegistry
-
-if TYPE_CHECKING:
-    from klamm_broker.fetch.sessions import FetchSessionCache
-    from klamm_broker.log import PartitionLog
-    from klamm_broker.log.producer_total import ProducerTotal
-    from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.topic import TopicTraffic
-    from klamm_broker.topics.topic_registry import TopicRegistry
+from klamm_broker.fetch.sessions import FetchSessionCache
+from klamm_broker.log import PartitionLog
+from klamm_broker.log.producer_total import ProducerTotal
+from klamm_broker.services import BrokerServices
+from klamm_broker.topics.topic import TopicTraffic
+from klamm_broker.topics.topic_registry import TopicRegistry
 
 MAX_REPORTED_PARTITIONS: Final = 1000
 MAX_REPORTED_TOPICS: Final = 1000

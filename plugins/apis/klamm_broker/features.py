@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError, clipped
 from klamm.shared import Feature, FeatureLevels, Features
-
-if TYPE_CHECKING:
-    from klamm_broker.storage.store import Store
+from klamm_broker.storage.store import Store
 
 METADATA_VERSION: Final = "metadata.version"
 TRANSACTION_VERSION: Final = "transaction.version"

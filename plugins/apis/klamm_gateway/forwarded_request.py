@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from klamm import RequestContext
 from klamm.forwarding import (
@@ -17,9 +17,7 @@ from klamm.forwarding import (
 from klamm.runtime import Workers
 from klamm.wire.api_keys import ApiKey, load, spec_of
 from klamm.wire.primitives import TooManyElementsError, WireError, decode_limited
-
-if TYPE_CHECKING:
-    from klamm_gateway.fetch_walk import FetchWalk
+from klamm_gateway.fetch_walk import FetchWalk
 
 _CARRY_RECORDS: Final = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
 _DECODED_AT_ONCE_BYTES: Final = 16 * 1024

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klamm import (
     ApiHandler,
@@ -30,6 +30,7 @@ from klamm.wire.headers import encode_request_header
 from klamm_gateway.as_it_came import frame_as_it_came, wants_no_response
 from klamm_gateway.authorization.checks import LocalAnswer
 from klamm_gateway.client_login import LOGIN_HANDLERS
+from klamm_gateway.cluster_acl_learner import ClusterAclLearner
 from klamm_gateway.forwarded_apis import forwarded_apis
 from klamm_gateway.forwarded_request import UNCHANGED, Change, ForwardedRequest
 from klamm_gateway.gateway_settings import GatewaySettings
@@ -41,9 +42,6 @@ from klamm_gateway.rewriting import REWRITES, NodeAddresses, Rewrite
 from klamm_gateway.session import ClientSession, SessionParts
 from klamm_gateway.upstream.questions import Questions
 from klamm_gateway.upstream.security import load_security
-
-if TYPE_CHECKING:
-    from klamm_gateway.cluster_acl_learner import ClusterAclLearner
 
 log = logging.getLogger("klamm.gateway")
 

@@ -6,7 +6,7 @@ clients choose their protocol by them. Until a node has answered, the error is B
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm import ErrorCode, RequestContext, handles
 from klamm.forwarding import error_of_request
@@ -16,9 +16,7 @@ from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslA
 from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from klamm_gateway.client_login import HANDSHAKE_VERSIONS
 from klamm_gateway.forwarded_apis import forwarded_apis
-
-if TYPE_CHECKING:
-    from klamm_gateway.layout import Cluster, Layout
+from klamm_gateway.layout import Cluster, Layout
 
 _FIRST_VERSION_WITH_LEVEL_0: Final = 4
 _OWN: Final = (api_versions, sasl_handshake, sasl_authenticate)

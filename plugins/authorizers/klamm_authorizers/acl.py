@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, ListenerContext
 from klamm.acl import (
     CLUSTER_NAME,
     WILDCARD,
@@ -19,13 +19,10 @@ from klamm.acl import (
     ResourceType,
 )
 from klamm.shared import Table
+from klamm_authorizers.authorizer_settings import AclSettings
 from klamm_authorizers.authorizing import IndexAuthorizer
 from klamm_authorizers.index import AclIndex
 from klamm_authorizers.rules import check_host
-
-if TYPE_CHECKING:
-    from klamm import ListenerContext
-    from klamm_authorizers.authorizer_settings import AclSettings
 
 TABLE: Final = "acls"
 _COLUMNS: Final = (

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from klamm import setting
+from klamm.config import ListenerSecurity
 from klamm_authorizers.rules import check_principal, parse_rule
-
-if TYPE_CHECKING:
-    from klamm.config import ListenerSecurity
 
 
 def _check_super_users(users: tuple[str, ...]) -> str | None:

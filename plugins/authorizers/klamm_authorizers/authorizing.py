@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from klamm import RateLimitedLog, clipped
-from klamm.acl import Authorizer, Verdict
+from klamm import ListenerContext, RateLimitedLog, RequestContext, clipped
+from klamm.acl import AclOperation, Authorizer, ResourceType, Verdict
 from klamm.metrics import Counter, RatePerMinute
+from klamm_authorizers.authorizer_settings import AclSettings, StaticSettings
 from klamm_authorizers.index import AclIndex
-
-if TYPE_CHECKING:
-    from klamm import ListenerContext, RequestContext
-    from klamm.acl import AclOperation, ResourceType
-    from klamm_authorizers.authorizer_settings import AclSettings, StaticSettings
 
 log = logging.getLogger("klamm.authorizer")
 

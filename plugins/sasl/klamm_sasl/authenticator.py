@@ -5,23 +5,39 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from klamm import ANONYMOUS, AuthenticationStep, Authenticator, Buffer, ErrorCode, KafkaPrincipal, clipped
-from klamm.sasl import SaslAuthenticationError, SaslChallenge, SaslError, SaslProof, SaslServer, SaslSuccess, SaslTask
+from klamm import (
+    ANONYMOUS,
+    AuthenticationStep,
+    Authenticator,
+    Buffer,
+    ConnectionContext,
+    ErrorCode,
+    KafkaPrincipal,
+    SessionRegistry,
+    TransportLayer,
+    clipped,
+)
+from klamm.metrics import Counter
+from klamm.sasl import (
+    SaslAuthenticationError,
+    SaslChallenge,
+    SaslError,
+    SaslMechanism,
+    SaslProof,
+    SaslServer,
+    SaslSuccess,
+    SaslTask,
+)
 from klamm.wire.api_keys import ApiKey, load
 from klamm.wire.error_responses import error_response
 from klamm.wire.headers import decode_request_header, response_header_size
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from klamm.wire.primitives import TooManyElementsError, WireError, decode_limited
+from klamm_sasl.credential_checks import Check
 from klamm_sasl.states import IllegalSaslStateError, SaslState, moved
-
-if TYPE_CHECKING:
-    from klamm import ConnectionContext, SessionRegistry, TransportLayer
-    from klamm.metrics import Counter
-    from klamm.sasl import SaslMechanism
-    from klamm_sasl.credential_checks import Check
 
 log = logging.getLogger("klamm.sasl")
 

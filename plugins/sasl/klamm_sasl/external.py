@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import ANONYMOUS, KafkaPrincipal
+from klamm import ANONYMOUS, ConnectionContext, KafkaPrincipal, TransportLayer
 from klamm.sasl import SaslAuthenticationError, SaslError, SaslMechanism, SaslServer, SaslSuccess
-
-if TYPE_CHECKING:
-    from klamm import ConnectionContext, TransportLayer
 
 
 class ExternalMechanism(SaslMechanism):

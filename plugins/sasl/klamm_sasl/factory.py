@@ -5,9 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from klamm import ApiHandler, AuthenticatorFactory, ErrorCode, ListenerContext, SessionRegistry, bind_handlers, handles
+from klamm import (
+    ApiHandler,
+    AuthenticatorFactory,
+    ConnectionContext,
+    ErrorCode,
+    ListenerContext,
+    RequestContext,
+    SessionRegistry,
+    TransportLayer,
+    bind_handlers,
+    handles,
+)
 from klamm.metrics import Counter
 from klamm.sasl import CredentialStore, SaslContext, SaslMechanism
 from klamm.wire.messages import sasl_authenticate, sasl_handshake
@@ -17,9 +28,6 @@ from klamm_sasl.authenticator import SaslServerAuthenticator
 from klamm_sasl.credential_checks import CredentialChecks
 from klamm_sasl.sasl_settings import SaslSettings
 from klamm_sasl.stores.user_table import InlineStore
-
-if TYPE_CHECKING:
-    from klamm import ConnectionContext, RequestContext, TransportLayer
 
 
 @handles(sasl_handshake, versions=range(0, 2), blocking=False)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from klamm import ConnectionContext, TransportLayer
 
 try:
     import gssapi
@@ -26,9 +28,6 @@ from klamm.sasl import (
 )
 from klamm_sasl.kerberos_names import KerberosShortNamer, NoMatchingRuleError
 from klamm_sasl.sasl_settings import GssapiSettings
-
-if TYPE_CHECKING:
-    from klamm import ConnectionContext, TransportLayer
 
 _NO_LAYER: Final = 1
 _NAMED: Final = object()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from klamm import KafkaPrincipal
+from klamm import ConnectionContext, KafkaPrincipal, TransportLayer
 from klamm.sasl import (
     SaslAuthenticationError,
     SaslChallenge,
@@ -22,9 +22,6 @@ from klamm.sasl import (
 from klamm_sasl.jwks import JwksKeys, fetcher
 from klamm_sasl.sasl_settings import OAuthBearerSettings
 from klamm_sasl.tokens import BearerToken, TokenError, TokenValidator, UnknownKeyError
-
-if TYPE_CHECKING:
-    from klamm import ConnectionContext, TransportLayer
 
 _CLIENT_FIRST: Final = re.compile(
     r"n,(?:a=(?P<authzid>(?:[^\x00=,]|=2C|=3D)+))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7E \t\r\n]+\x01)*)\x01"

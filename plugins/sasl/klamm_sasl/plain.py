@@ -12,9 +12,9 @@ import hmac
 import logging
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from klamm import KafkaPrincipal, clipped
+from klamm import ConnectionContext, KafkaPrincipal, TransportLayer, clipped
 from klamm.sasl import (
     SaslAuthenticationError,
     SaslContext,
@@ -27,9 +27,6 @@ from klamm.sasl import (
     ScramCredential,
 )
 from klamm_sasl.credentials import Credentials
-
-if TYPE_CHECKING:
-    from klamm import ConnectionContext, TransportLayer
 
 log = logging.getLogger("klamm.sasl")
 

@@ -11,9 +11,10 @@ import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
-from klamm import KafkaPrincipal, ServerServices, clipped
+from klamm import ConnectionContext, KafkaPrincipal, ServerServices, TransportLayer, clipped
+from klamm.runtime import Timer
 from klamm.sasl import (
     DELEGATION_TOKENS,
     DelegationTokenCache,
@@ -31,10 +32,6 @@ from klamm.sasl import (
     ScramMechanism,
 )
 from klamm_sasl.credentials import Credentials
-
-if TYPE_CHECKING:
-    from klamm import ConnectionContext, TransportLayer
-    from klamm.runtime import Timer
 
 _NAME: Final = r"(?:[^\x00=,]|=2C|=3D)+"
 _PRINTABLE: Final = r"[\x21-\x2B\x2D-\x7E]+"

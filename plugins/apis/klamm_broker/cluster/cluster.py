@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
+from klamm import ListenerContext
+from klamm.runtime import Clock
+from klamm.shared import SharedState
+from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.cluster.controlled_nodes import ControlledNodes
 from klamm_broker.cluster.coordinators import Coordinators
 from klamm_broker.cluster.elections import Elections
 from klamm_broker.cluster.membership import Membership
 from klamm_broker.cluster.nodes import Nodes
 from klamm_broker.cluster.view import ClusterView
+from klamm_broker.storage.store import Store
 from klamm_broker.topics.placement import ReplicaPlacement
-
-if TYPE_CHECKING:
-    from klamm import ListenerContext
-    from klamm.runtime import Clock
-    from klamm.shared import SharedState
-    from klamm_broker.broker_settings import BrokerSettings
-    from klamm_broker.storage.store import Store
-    from klamm_broker.topics.topic_registry import TopicRegistry
+from klamm_broker.topics.topic_registry import TopicRegistry
 
 
 class Cluster:

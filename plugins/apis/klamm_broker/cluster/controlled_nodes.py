@@ -6,18 +6,15 @@ Follows `ReplicaManager.becomeLeaderOrFollower`, `stopReplicas` and `maybeUpdate
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
+from klamm_broker.cluster.elections import Elections
+from klamm_broker.cluster.membership import Membership
 from klamm_broker.topics.leadership import NO_LEADER, Leadership
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from klamm_broker.cluster.elections import Elections
-    from klamm_broker.cluster.membership import Membership
-    from klamm_broker.topics.topic import Partition
-    from klamm_broker.topics.topic_registry import TopicRegistry
+from klamm_broker.topics.topic import Partition
+from klamm_broker.topics.topic_registry import TopicRegistry
 
 _UNKNOWN_BROKER_EPOCH: Final = -1
 _NO_TOPIC_ID: Final = bytes(16)

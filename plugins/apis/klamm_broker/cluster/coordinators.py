@@ -7,10 +7,9 @@ partition is its coordinator. The topics themselves need not exist: here a parti
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from klamm_broker.cluster.membership import Membership
+from klamm_broker.cluster.membership import Membership
 
 PARTITIONS: Final = 50
 """Kafka's default of `offsets.topic.num.partitions` and `transaction.state.log.num.partitions`."""

@@ -8,16 +8,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from klamm import ErrorCode, KafkaError
+from klamm_broker.cluster.membership import Membership
+from klamm_broker.storage.store import Store
 from klamm_broker.topics.leadership import LEADERSHIP_ROWS, NO_LEADER, Leadership, put_leaderships
-
-if TYPE_CHECKING:
-    from klamm_broker.cluster.membership import Membership
-    from klamm_broker.storage.store import Store
-    from klamm_broker.topics.topic import Partition
-    from klamm_broker.topics.topic_registry import TopicRegistry
+from klamm_broker.topics.topic import Partition
+from klamm_broker.topics.topic_registry import TopicRegistry
 
 _NAMED: Final = 3
 _Change: TypeAlias = "tuple[Partition, Leadership]"

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from klamm import ListenerContext
 from klamm.runtime import Clock, SystemClock
-
-if TYPE_CHECKING:
-    from klamm import ListenerContext
 
 _SYSTEM_CLOCK: Final = SystemClock()
 _CHANGES_KEPT: Final = 1000

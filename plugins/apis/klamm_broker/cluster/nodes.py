@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from klamm_broker.cluster.coordinators import PARTITIONS, coordinator_partition
+from klamm_broker.cluster.coordinators import PARTITIONS, Coordinators, coordinator_partition
+from klamm_broker.cluster.elections import Elections
+from klamm_broker.cluster.membership import ClusterChange, Membership
 from klamm_broker.topics.leadership import NO_LEADER
-
-if TYPE_CHECKING:
-    from klamm_broker.cluster.coordinators import Coordinators
-    from klamm_broker.cluster.elections import Elections
-    from klamm_broker.cluster.membership import ClusterChange, Membership
-    from klamm_broker.topics.topic import Partition
-    from klamm_broker.topics.topic_registry import TopicRegistry
+from klamm_broker.topics.topic import Partition
+from klamm_broker.topics.topic_registry import TopicRegistry
 
 
 class Nodes:

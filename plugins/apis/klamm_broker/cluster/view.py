@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, ListenerContext
 from klamm_broker.cluster.coordinators import Coordinators
-
-if TYPE_CHECKING:
-    from klamm import ListenerContext
-    from klamm_broker.cluster.membership import Membership, NodeEndpoint
-    from klamm_broker.topics.topic import Partition
+from klamm_broker.cluster.membership import Membership, NodeEndpoint
+from klamm_broker.topics.topic import Partition
 
 
 class ClusterView:

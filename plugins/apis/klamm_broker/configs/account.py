@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm_broker.limits.ledger import UNKNOWN_OWNER, Ledger, text_bytes
+from klamm_broker.storage.store import Store
 from klamm_broker.topics.topic_rows import TOPIC_RESOURCE
-
-if TYPE_CHECKING:
-    from klamm_broker.storage.store import Store
 
 _CONFIG_BYTES: Final = 1024
 """Approximate size of a config without its value."""

@@ -9,10 +9,9 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from klamm_broker.log import FileOperations
+from klamm_broker.log import FileOperations
 
 log = logging.getLogger("klamm.broker.topics")
 

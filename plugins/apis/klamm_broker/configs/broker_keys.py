@@ -7,14 +7,12 @@ import re
 import typing
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from klamm import ServerContext
 from klamm.config import CLUSTER_WIDE, specs_of
 from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.configs.topic_config import TOPIC_CONFIGS, ConfigType
-
-if TYPE_CHECKING:
-    from klamm import ServerContext
 
 SPECS: Final = specs_of(BrokerSettings)
 _TOPIC_KEY_OF: Final = {entry.broker_name: name for name, entry in TOPIC_CONFIGS.items() if entry.broker_name in SPECS}

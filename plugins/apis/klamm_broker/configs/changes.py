@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation
 from klamm_broker.configs.broker_keys import text_of, topic_key_of
 from klamm_broker.configs.config_registry import (
@@ -22,12 +22,9 @@ from klamm_broker.configs.config_registry import (
 from klamm_broker.configs.loggers import check_levels, own_level, set_levels
 from klamm_broker.configs.topic_config import TOPIC_CONFIGS
 from klamm_broker.security.authorization import require_cluster, require_group, require_topic
+from klamm_broker.services import BrokerServices
 from klamm_broker.telemetry.subscriptions import parse
 from klamm_broker.topics.names import check_topic_name
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
 
 _MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import math
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from klamm import ErrorCode, KafkaError
-from klamm.shared import CLIENT_QUOTAS
+from klamm import ErrorCode, KafkaError, RequestContext
+from klamm.shared import CLIENT_QUOTAS, QuotaEntity, Table
 from klamm_broker.numbers import INT32_MAX, INT64_MAX
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm.shared import QuotaEntity, Table
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"

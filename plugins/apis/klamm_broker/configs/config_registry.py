@@ -13,7 +13,7 @@ import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
 from klamm.config import PER_BROKER
@@ -31,10 +31,7 @@ from klamm_broker.configs.unused_configs import DYNAMIC_ONLY, UNUSED_CONFIGS, ch
 from klamm_broker.live_settings import DYNAMIC, LiveSettings
 from klamm_broker.log import LogConfig
 from klamm_broker.storage.config_rows import replace_configs
-
-if TYPE_CHECKING:
-    from klamm_broker.storage.store import Store
-
+from klamm_broker.storage.store import Store
 
 log = logging.getLogger("klamm.broker.configs")
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
+from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.configs.topic_config import ConfigType, TopicConfig, parse_as
-
-if TYPE_CHECKING:
-    from klamm_broker.broker_settings import BrokerSettings
 
 CONSUMER_SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 CONSUMER_HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"

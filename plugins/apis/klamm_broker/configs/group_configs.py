@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from klamm import KafkaError, clipped
+from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.configs.broker_keys import text_of
 from klamm_broker.configs.config_registry import ConfigEntry, ConfigSource, ResourceType, Synonym
 from klamm_broker.configs.group_config_keys import (
@@ -36,10 +37,7 @@ from klamm_broker.configs.group_config_keys import (
     group_config_keys,
 )
 from klamm_broker.storage.config_rows import replace_configs
-
-if TYPE_CHECKING:
-    from klamm_broker.broker_settings import BrokerSettings
-    from klamm_broker.storage.store import Store
+from klamm_broker.storage.store import Store
 
 
 class StreamsGroupConfigs:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from klamm import ApiHandler, ApiSet, bind_handlers
+from klamm import ApiHandler, ApiSet, ListenerContext, ServerContext, ServerServices, bind_handlers
+from klamm_broker.cluster.controlled_nodes import ControlledNodes
 from klamm_broker.control.k04_leader_and_isr import become_leader_or_follower
 from klamm_broker.control.k05_stop_replica import stop_replicas
 from klamm_broker.control.k06_update_metadata import update_metadata
 from klamm_broker.control.k07_controlled_shutdown import shut_down
-
-if TYPE_CHECKING:
-    from klamm import ListenerContext, ServerContext, ServerServices
-    from klamm_broker.cluster.controlled_nodes import ControlledNodes
 
 HANDLERS = (become_leader_or_follower, stop_replicas, update_metadata, shut_down)
 

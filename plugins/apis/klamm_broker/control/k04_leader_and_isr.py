@@ -16,9 +16,7 @@ Authorization: CLUSTER_ACTION on the cluster.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import handles
+from klamm import RequestContext, handles
 from klamm.acl import AclOperation
 from klamm.wire.messages import leader_and_isr
 from klamm.wire.messages.leader_and_isr import (
@@ -30,9 +28,6 @@ from klamm.wire.messages.leader_and_isr import (
 from klamm_broker.cluster.controlled_nodes import ControlledNode, PartitionOrder
 from klamm_broker.security.authorization import require_cluster
 from klamm_broker.topics.leadership import Leadership
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
 
 _FIRST_VERSION_BY_TOPIC_ID = 5
 

@@ -12,18 +12,13 @@ Authorization: CLUSTER_ACTION on the cluster.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import handles
+from klamm import RequestContext, handles
 from klamm.acl import AclOperation
 from klamm.wire.messages import stop_replica
 from klamm.wire.messages.stop_replica import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
+from klamm_broker.cluster.controlled_nodes import ControlledNode
 from klamm_broker.security.authorization import require_cluster
 from klamm_broker.topics.leadership import NO_LEADER_EPOCH
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.cluster.controlled_nodes import ControlledNode
 
 
 @handles(stop_replica, versions=range(0, 5))

@@ -12,18 +12,13 @@ Authorization: CLUSTER_ACTION on the cluster.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import handles
+from klamm import RequestContext, handles
 from klamm.acl import AclOperation
 from klamm.wire.messages import update_metadata as messages
 from klamm.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from klamm_broker.cluster.controlled_nodes import ControlledNode, PartitionOrder
 from klamm_broker.security.authorization import require_cluster
 from klamm_broker.topics.leadership import Leadership
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
 
 
 @handles(messages, versions=range(0, 9))

@@ -12,9 +12,7 @@ Authorization: CLUSTER_ACTION on the cluster.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import handles
+from klamm import RequestContext, handles
 from klamm.acl import AclOperation
 from klamm.wire.messages import controlled_shutdown
 from klamm.wire.messages.controlled_shutdown import (
@@ -22,11 +20,8 @@ from klamm.wire.messages.controlled_shutdown import (
     ControlledShutdownResponse,
     RemainingPartition,
 )
+from klamm_broker.cluster.controlled_nodes import ControlledNode
 from klamm_broker.security.authorization import require_cluster
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.cluster.controlled_nodes import ControlledNode
 
 
 @handles(controlled_shutdown, versions=range(0, 4))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING
 
 from klamm import ErrorCode
 from klamm_broker.groups import persistence
@@ -13,9 +12,7 @@ from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.group import Group
 from klamm_broker.groups.group_registry import GroupRegistry
 from klamm_broker.groups.requests import DescribedGroup, ListedGroup
-
-if TYPE_CHECKING:
-    from klamm_broker.storage.store import Store, StoreError
+from klamm_broker.storage.store import Store, StoreError
 
 
 class GroupAdministration:

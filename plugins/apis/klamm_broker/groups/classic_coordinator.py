@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups import persistence
@@ -29,9 +28,7 @@ from klamm_broker.groups.requests import (
     SyncResult,
 )
 from klamm_broker.groups.state import COMPLETING_REBALANCE, DEAD, EMPTY, PREPARING_REBALANCE, STABLE
-
-if TYPE_CHECKING:
-    from klamm_broker.storage.store import Store, StoreError
+from klamm_broker.storage.store import Store, StoreError
 
 log = logging.getLogger("klamm.broker.groups")
 

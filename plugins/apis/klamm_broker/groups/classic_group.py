@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError
+from klamm.runtime import Clock
 from klamm_broker.groups import consumer_protocol
 from klamm_broker.groups.classic_membership import ClassicMembership
+from klamm_broker.groups.expiration import ExpirationTimer
 from klamm_broker.groups.group import CommittedOffset, CommittedPartitions, Group
 from klamm_broker.groups.requests import DescribedGroup, DescribedMember, JoinedMember, JoinResult, Protocol
 from klamm_broker.groups.state import (
@@ -21,11 +22,6 @@ from klamm_broker.groups.state import (
     GroupState,
     IllegalTransitionError,
 )
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock
-    from klamm_broker.groups.expiration import ExpirationTimer
-
 
 log = logging.getLogger("klamm.broker.groups")
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError, clipped
+from klamm_broker.groups.expiration import ExpirationTimer
 from klamm_broker.groups.group import Group, cancel_timer
 from klamm_broker.groups.member import Member, charge_bytes
 from klamm_broker.groups.requests import JoinReply, JoinResult, Protocol, SyncReply, SyncResult
-
-if TYPE_CHECKING:
-    from klamm_broker.groups.expiration import ExpirationTimer
 
 log = logging.getLogger("klamm.broker.groups")
 

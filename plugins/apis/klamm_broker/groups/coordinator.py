@@ -6,9 +6,10 @@ Follows Kafka's `GroupCoordinatorService`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from klamm import ErrorCode
+from klamm.runtime import Clock, Scheduler
 from klamm_broker.groups import persistence
 from klamm_broker.groups.administration import GroupAdministration
 from klamm_broker.groups.classic_coordinator import ClassicCoordinator
@@ -42,10 +43,7 @@ from klamm_broker.groups.streams.coordinator import StreamsCoordinator
 from klamm_broker.groups.streams.fencing import StreamsFencing
 from klamm_broker.groups.streams.group import StreamsGroup
 from klamm_broker.groups.transactional_offsets import TransactionalOffsets
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock, Scheduler
-    from klamm_broker.storage.store import Store
+from klamm_broker.storage.store import Store
 
 
 class AllTimeouts(GroupTimeouts, ShareTimeouts, Protocol):

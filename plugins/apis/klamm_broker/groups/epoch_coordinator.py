@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups.epoch_group import JOIN_EPOCH, EpochGroup, MemberT
+from klamm_broker.groups.group import Group
+from klamm_broker.groups.group_registry import GroupRegistry
+from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.member_timers import GroupT, MemberTimers
-
-if TYPE_CHECKING:
-    from klamm_broker.groups.group import Group
-    from klamm_broker.groups.group_registry import GroupRegistry
-    from klamm_broker.groups.group_settings import GroupSettings
 
 NOT_WRITTEN: Final = ErrorCode.NOT_COORDINATOR
 """The error when a change could not be written: the client finds the coordinator again and retries."""

@@ -6,16 +6,14 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from klamm import ErrorCode, KafkaError
+from klamm_broker.groups.expiration import ExpirationTimer
 from klamm_broker.groups.group import CommittedOffset, Group
 from klamm_broker.groups.state import IllegalTransitionError
 from klamm_broker.limits.ledger import UNKNOWN_OWNER
-
-if TYPE_CHECKING:
-    from klamm_broker.groups.expiration import ExpirationTimer
-    from klamm_broker.storage.store import Statement
+from klamm_broker.storage.store import Statement
 
 JOIN_EPOCH: Final = 0
 """The epoch of a member that joins, or joins again without an assignment."""

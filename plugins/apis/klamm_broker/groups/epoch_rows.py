@@ -10,14 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from klamm_broker.groups.assignors import Partitions
 from klamm_broker.groups.epoch_group import Changes, EpochGroup, EpochMember
 from klamm_broker.groups.targeted_members import MemberState, TargetedMember, TargetedMembers
-
-if TYPE_CHECKING:
-    from klamm_broker.groups.assignors import Partitions
-    from klamm_broker.storage.store import Statement, Store
+from klamm_broker.storage.store import Statement, Store
 
 T = TypeVar("T")
 GroupT = TypeVar("GroupT", bound=EpochGroup[Any])

@@ -7,12 +7,9 @@ behind, a Heartbeat or JoinGroup may have arrived in time and not been read yet.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from klamm.runtime import Clock, Scheduler, Timer
 from klamm_broker.numbers import NS_PER_MS
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock, Scheduler, Timer
 
 _RETRY_MS = 50
 

@@ -6,18 +6,14 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeAlias
+from typing import ClassVar, Final, NamedTuple, TypeAlias
 
 from klamm import clipped
+from klamm.runtime import Timer
+from klamm_broker.groups.expiration import ExpirationTimer
 from klamm_broker.groups.lock import GroupLock
-from klamm_broker.limits import GROUPS, MEMBERS, OFFSETS
+from klamm_broker.limits import GROUPS, MEMBERS, OFFSETS, StateLimits
 from klamm_broker.limits.ledger import UNKNOWN_OWNER, Ledger, text_bytes
-
-if TYPE_CHECKING:
-    from klamm.runtime import Timer
-    from klamm_broker.groups.expiration import ExpirationTimer
-    from klamm_broker.limits import StateLimits
-
 
 CommittedPartitions: TypeAlias = Iterable[tuple[bytes, int]]
 """Topic ids and indexes of partitions."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from klamm.runtime import Clock
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.group import UNCOUNTED, Group, GroupLedgers
 from klamm_broker.limits.owners import GROUPS as OWNERS
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock
-    from klamm_broker.storage.store import Store
+from klamm_broker.storage.store import Store
 
 G = TypeVar("G", bound=Group)
 

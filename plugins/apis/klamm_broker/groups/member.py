@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from klamm_broker.groups.expiration import ExpirationTimer
 from klamm_broker.groups.requests import JoinReply, Protocol, SyncReply
 from klamm_broker.limits.ledger import UNKNOWN_OWNER
-
-if TYPE_CHECKING:
-    from klamm_broker.groups.expiration import ExpirationTimer
-
 
 MEMBER_BYTES: Final = 4096
 """Approximate size of a member with subscription and assignment of `FREE_BYTES`."""

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from klamm import clipped
+from klamm.runtime import Clock
 from klamm_broker.groups.epoch_group import Changes, EpochGroup
-from klamm_broker.groups.targeted_members import MemberState
+from klamm_broker.groups.expiration import ExpirationScheduler
+from klamm_broker.groups.targeted_members import MemberState, TargetedMember
 from klamm_broker.numbers import NS_PER_MS
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock
-    from klamm_broker.groups.expiration import ExpirationScheduler
-    from klamm_broker.groups.targeted_members import TargetedMember
-    from klamm_broker.storage.store import Statement, Store, StoreError
+from klamm_broker.storage.store import Statement, Store, StoreError
 
 log = logging.getLogger("klamm.broker.groups")
 

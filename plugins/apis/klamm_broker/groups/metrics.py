@@ -5,17 +5,15 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from klamm.metrics import MetricsRegistry
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.consumer.group import ConsumerGroup, ConsumerGroupState
+from klamm_broker.groups.coordinator import GroupCoordinator
 from klamm_broker.groups.share.group import ShareGroupState
 from klamm_broker.groups.state import GroupState
 from klamm_broker.groups.streams.group import StreamsGroupState
-
-if TYPE_CHECKING:
-    from klamm.metrics import MetricsRegistry
-    from klamm_broker.groups.coordinator import GroupCoordinator
 
 _MANAGER: Final = "kafka.coordinator.group:type=GroupMetadataManager,name="
 _COORDINATOR: Final = "kafka.server:type=group-coordinator-metrics,name="

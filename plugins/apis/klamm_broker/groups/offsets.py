@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from klamm import ErrorCode, KafkaError
+from klamm.runtime import Clock
 from klamm_broker.groups import persistence
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.consumer.group import ConsumerGroup
@@ -21,10 +22,7 @@ from klamm_broker.groups.rebalance import Rebalancer
 from klamm_broker.groups.state import PREPARING_REBALANCE, STABLE
 from klamm_broker.groups.streams.group import StreamsGroup
 from klamm_broker.numbers import INT64_MAX
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock
-    from klamm_broker.storage.store import Store, StoreError
+from klamm_broker.storage.store import Store, StoreError
 
 log = logging.getLogger("klamm.broker.groups")
 

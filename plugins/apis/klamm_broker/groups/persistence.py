@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from klamm.runtime import Clock
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.consumer.persistence import ROWS as CONSUMER_ROWS
 from klamm_broker.groups.group import CommittedOffset, Group
@@ -20,10 +21,7 @@ from klamm_broker.groups.share.persistence import ROWS as SHARE_ROWS
 from klamm_broker.groups.state import STABLE
 from klamm_broker.groups.streams.persistence import ROWS as STREAMS_ROWS
 from klamm_broker.limits.owners import GROUPS as OWNERS
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock
-    from klamm_broker.storage.store import Statement, Store
+from klamm_broker.storage.store import Statement, Store
 
 _PUT_GROUP: Final = (
     "INSERT INTO groups (group_id, protocol_type, generation_id, protocol_name, leader_id, state_timestamp_ms)"

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, clipped
+from klamm.runtime import Clock
 from klamm_broker.groups import persistence
 from klamm_broker.groups.classic_group import ClassicGroup, join_result
+from klamm_broker.groups.expiration import ExpirationScheduler
 from klamm_broker.groups.group import cancel_timer
 from klamm_broker.groups.group_settings import MAX_PENDING_JOINS, NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from klamm_broker.groups.member import FREE_BYTES, Member
@@ -25,11 +26,7 @@ from klamm_broker.groups.state import (
     can_rebalance,
 )
 from klamm_broker.numbers import NS_PER_MS
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock
-    from klamm_broker.groups.expiration import ExpirationScheduler
-    from klamm_broker.storage.store import Store, StoreError
+from klamm_broker.storage.store import Store, StoreError
 
 log = logging.getLogger("klamm.broker.groups")
 

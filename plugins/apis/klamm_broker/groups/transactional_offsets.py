@@ -6,18 +6,15 @@ They are stored separately and durably until the transaction ends. Follows Kafka
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from klamm import ErrorCode, KafkaError
+from klamm.runtime import Clock
 from klamm_broker.groups import persistence
 from klamm_broker.groups.group import CommittedOffset, Group
 from klamm_broker.groups.group_registry import GroupRegistry
 from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.offsets import CommitRequest, PartitionCommit
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock
-    from klamm_broker.storage.store import Statement, Store, StoreError
+from klamm_broker.storage.store import Statement, Store, StoreError
 
 
 class TransactionalOffsets:

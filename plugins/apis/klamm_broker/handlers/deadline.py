@@ -6,13 +6,9 @@ made, and one that has started is answered when it is durable. A timeout of 0 or
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from klamm import ErrorCode, KafkaError
+from klamm.runtime import Clock
 from klamm_broker.numbers import NS_PER_MS
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock
 
 
 class Deadline:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, Protocol, TypeVar
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation, ResourceType
+from klamm_broker.groups.assignors import Partitions
 from klamm_broker.security.authorization import authorized_operations, denial, denied_topics, may_group, require_group
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from klamm import RequestContext
-    from klamm_broker.groups.assignors import Partitions
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 TOPICS_DENIED: Final = "The group has described topic(s) that the client is not authorized to describe."
 

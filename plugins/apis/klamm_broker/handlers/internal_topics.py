@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from klamm import ErrorCode, KafkaError, clipped
+from klamm import ErrorCode, KafkaError, RequestContext, clipped
 from klamm.acl import AclOperation
 from klamm_broker.configs.config_registry import check_topic_configs
+from klamm_broker.groups.streams.topology import InternalTopic
 from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import denied_topics, may_cluster
+from klamm_broker.services import BrokerServices
 from klamm_broker.topics.placement import NewTopic
 from klamm_broker.topics.topic_registry import MAX_PARTITIONS_PER_TOPIC
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from klamm import RequestContext
-    from klamm_broker.groups.streams.topology import InternalTopic
-    from klamm_broker.services import BrokerServices
 
 _NAMED_ERRORS = 3
 

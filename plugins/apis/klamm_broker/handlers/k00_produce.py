@@ -27,9 +27,9 @@ Deviation: `transaction.partition.verification.enable` does not exist; partition
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Sequence
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, Pending, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.produce import (
     PartitionProduceData,
@@ -48,13 +48,8 @@ from klamm_broker.handlers.produce_transactions import (
     producer_of,
 )
 from klamm_broker.security.authorization import denial, may_topic, require_transactional_id
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    from klamm import Pending, RequestContext
-    from klamm_broker.services import BrokerServices
-    from klamm_broker.transactions import ProducerIdAndEpoch, TopicPartition
+from klamm_broker.services import BrokerServices
+from klamm_broker.transactions import ProducerIdAndEpoch, TopicPartition
 
 
 def produce_records(

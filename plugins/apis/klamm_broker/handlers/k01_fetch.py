@@ -19,17 +19,12 @@ read, no epoch ever diverges, and no replica is preferred.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import KafkaError
+from klamm import KafkaError, Pending, RequestContext
 from klamm.wire.messages.fetch import FetchRequest, FetchResponse
 from klamm_broker.fetch.reading import READ_AT_ONCE, DelayedFetch, PendingFetch
 from klamm_broker.fetch.sessions import INITIAL_EPOCH, context_of
 from klamm_broker.limits import UNKNOWN_OWNER, owner_of
-
-if TYPE_CHECKING:
-    from klamm import Pending, RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 
 def fetch_records(broker: BrokerServices, request: FetchRequest, context: RequestContext) -> FetchResponse | Pending:

@@ -15,9 +15,8 @@ and `UnifiedLog.fetchOffsetByTimestamp`.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -26,13 +25,10 @@ from klamm.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from klamm_broker.cluster import ClusterView
 from klamm_broker.security.authorization import may_topic
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.cluster import ClusterView
-    from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.topic import Partition
+from klamm_broker.services import BrokerServices
+from klamm_broker.topics.topic import Partition
 
 LATEST = -1
 EARLIEST = -2

@@ -14,9 +14,8 @@ by id (from version 12), or all of them. Follows `KafkaApis.handleTopicMetadataR
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages.metadata import (
     MetadataRequest,
@@ -26,6 +25,7 @@ from klamm.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from klamm.wire.primitives import ZERO_UUID
+from klamm_broker.cluster import ClusterView
 from klamm_broker.security.authorization import (
     NOT_REQUESTED,
     authorized_operations,
@@ -35,14 +35,10 @@ from klamm_broker.security.authorization import (
     may_topic,
     shows,
 )
+from klamm_broker.services import BrokerServices
 from klamm_broker.topics.leadership import NO_LEADER
 from klamm_broker.topics.names import INTERNAL_TOPICS, check_topic_name, is_topic_name
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.cluster import ClusterView
-    from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.topic import Partition, Topic
+from klamm_broker.topics.topic import Partition, Topic
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 12
 _PARTITION_BYTES = 26

@@ -17,9 +17,8 @@ are durable; many commits share one transaction of the store. Follows `KafkaApis
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from klamm import ErrorCode
+from klamm import ErrorCode, Pending, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -30,10 +29,7 @@ from klamm.wire.messages.offset_commit import (
 from klamm_broker.groups import CommitRequest, PartitionCommit
 from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import may_topic, require_group
-
-if TYPE_CHECKING:
-    from klamm import Pending, RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
 _FIRST_VERSION_WITH_MEMBER_EPOCHS = 9

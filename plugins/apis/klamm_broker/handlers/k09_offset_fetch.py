@@ -17,9 +17,8 @@ From v8 for many groups at a time, from v10 by topic id. Follows `KafkaApis.hand
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from klamm import ErrorCode
+from klamm import ErrorCode, Pending, RequestContext
 from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -32,14 +31,10 @@ from klamm.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from klamm_broker.groups.offsets import UNSTABLE
+from klamm_broker.groups import CommittedOffset
+from klamm_broker.groups.offsets import UNSTABLE, FetchedOffsets, TopicPartitions
 from klamm_broker.security.authorization import may_group, may_topic, require_group, shows
-
-if TYPE_CHECKING:
-    from klamm import Pending, RequestContext
-    from klamm_broker.groups import CommittedOffset
-    from klamm_broker.groups.offsets import FetchedOffsets, TopicPartitions
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 _FIRST_VERSION_WITH_GROUPS = 8
 _FIRST_VERSION_WITH_TOPIC_IDS = 10

@@ -15,17 +15,13 @@ Authorization: DESCRIBE on the group or transactional id, CLUSTER_ACTION on the 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from klamm_broker.security.authorization import denial, require_cluster, require_group
+from klamm_broker.services import BrokerServices
 from klamm_broker.topics.names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
 
 _FIRST_VERSION_WITH_MANY_KEYS = 4
 _FIRST_VERSION_WITH_SHARE_KEYS = 6

@@ -13,17 +13,13 @@ Authorization: READ on the group.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from klamm import Pending, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from klamm_broker.groups import JoinRequest, JoinResult
 from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import require_group
-
-if TYPE_CHECKING:
-    from klamm import Pending, RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 _FIRST_VERSION_WITH_REBALANCE_TIMEOUT = 1
 _FIRST_VERSION_THAT_NEEDS_MEMBER_ID = 4

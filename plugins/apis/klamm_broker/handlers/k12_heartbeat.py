@@ -7,15 +7,11 @@ Authorization: READ on the group.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from klamm import RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from klamm_broker.security.authorization import require_group
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 
 def keep_session(broker: BrokerServices, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:

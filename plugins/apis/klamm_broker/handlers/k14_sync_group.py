@@ -9,17 +9,12 @@ Authorization: READ on the group.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, Pending, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from klamm_broker.groups import SyncRequest, SyncResult
 from klamm_broker.security.authorization import require_group
-
-if TYPE_CHECKING:
-    from klamm import Pending, RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 _FIRST_VERSION_WITH_PROTOCOL = 5
 

@@ -8,9 +8,7 @@ Authorization: DESCRIBE on each group.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import ErrorCode
+from klamm import ErrorCode, RequestContext
 from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages.describe_groups import (
     DescribedGroup,
@@ -19,10 +17,7 @@ from klamm.wire.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from klamm_broker.security.authorization import authorized_operations, may_group
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 _FIRST_VERSION_WITH_NOT_FOUND = 6
 

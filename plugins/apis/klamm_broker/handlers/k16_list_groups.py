@@ -8,15 +8,11 @@ Authorization: DESCRIBE on the cluster; without it, only the groups that the cli
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from klamm import RequestContext
 from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from klamm_broker.security.authorization import may_cluster, shows
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 
 def list_all(broker: BrokerServices, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:

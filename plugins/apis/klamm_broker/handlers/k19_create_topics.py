@@ -22,9 +22,9 @@ configs and numbers are left out.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -39,15 +39,10 @@ from klamm_broker.configs.topic_config import TOPIC_CONFIGS
 from klamm_broker.handlers.deadline import Deadline
 from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import may_cluster, require_topic, shows
+from klamm_broker.services import BrokerServices
 from klamm_broker.topics.placement import NewTopic
+from klamm_broker.topics.topic import Topic
 from klamm_broker.topics.topic_registry import KRAFT_METADATA_TOPIC, MAX_PARTITIONS_PER_TOPIC
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.topic import Topic
 
 _DEFAULT = -1
 _MAX_PARTITIONS_PER_REQUEST = 10_000

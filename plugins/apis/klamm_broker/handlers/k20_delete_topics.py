@@ -17,9 +17,8 @@ Authorization: DELETE on the cluster, or else DESCRIBE and DELETE on each topic.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.delete_topics import (
     DeletableTopicResult,
@@ -30,11 +29,8 @@ from klamm.wire.messages.delete_topics import (
 from klamm.wire.primitives import ZERO_UUID
 from klamm_broker.handlers.deadline import Deadline
 from klamm_broker.security.authorization import may_cluster, require_topic
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.topic import Topic
+from klamm_broker.services import BrokerServices
+from klamm_broker.topics.topic import Topic
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 6
 _FIRST_VERSION_WITH_DELETION_DISABLED = 3

@@ -12,9 +12,7 @@ Authorization: DELETE on each topic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -23,13 +21,10 @@ from klamm.wire.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from klamm_broker.cluster import ClusterView
 from klamm_broker.security.authorization import may_topic
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.cluster import ClusterView
-    from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.topic import Topic
+from klamm_broker.services import BrokerServices
+from klamm_broker.topics.topic import Topic
 
 _HIGH_WATERMARK = -1
 _INVALID_LOW_WATERMARK = -1

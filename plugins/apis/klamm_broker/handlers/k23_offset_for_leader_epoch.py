@@ -11,9 +11,7 @@ Authorization: CLUSTER_ACTION on the cluster, or else DESCRIBE on each topic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -22,14 +20,11 @@ from klamm.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from klamm_broker.cluster import ClusterView
 from klamm_broker.security.authorization import may_cluster, may_topic
+from klamm_broker.services import BrokerServices
 from klamm_broker.topics.leadership import NO_LEADER_EPOCH
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.cluster import ClusterView
-    from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.topic import Topic
+from klamm_broker.topics.topic import Topic
 
 
 def end_offsets(

@@ -18,9 +18,8 @@ version 4 on CLUSTER_ACTION on the cluster.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, Pending, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -32,13 +31,9 @@ from klamm.wire.messages.add_partitions_to_txn import (
 )
 from klamm_broker.handlers.countdown import call_after
 from klamm_broker.security.authorization import may_topic, require_cluster, require_transactional_id
+from klamm_broker.services import BrokerServices
 from klamm_broker.topics.names import INTERNAL_TOPICS
-from klamm_broker.transactions import ProducerIdAndEpoch
-
-if TYPE_CHECKING:
-    from klamm import Pending, RequestContext
-    from klamm_broker.services import BrokerServices
-    from klamm_broker.transactions import TopicPartition
+from klamm_broker.transactions import ProducerIdAndEpoch, TopicPartition
 
 _FIRST_VERSION_OF_BROKERS = 4
 _FIRST_VERSION_WITH_FENCED = 2

@@ -8,17 +8,12 @@ Asked of the authorizer: WRITE on the transactional id, READ on the group.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import ErrorCode
+from klamm import ErrorCode, Pending, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from klamm_broker.security.authorization import require_group, require_transactional_id
+from klamm_broker.services import BrokerServices
 from klamm_broker.transactions import ProducerIdAndEpoch, offsets_partition
-
-if TYPE_CHECKING:
-    from klamm import Pending, RequestContext
-    from klamm_broker.services import BrokerServices
 
 _FIRST_VERSION_WITH_FENCED = 2
 _CLIENT_VERSION = 0

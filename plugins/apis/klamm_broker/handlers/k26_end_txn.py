@@ -16,17 +16,12 @@ Asked of the authorizer: WRITE on the transactional id.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import ErrorCode
+from klamm import ErrorCode, Pending, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from klamm_broker.security.authorization import require_transactional_id
+from klamm_broker.services import BrokerServices
 from klamm_broker.transactions import ProducerIdAndEpoch
-
-if TYPE_CHECKING:
-    from klamm import Pending, RequestContext
-    from klamm_broker.services import BrokerServices
 
 _FIRST_VERSION_WITH_FENCED = 2
 _FIRST_VERSION_WITH_EPOCHS = 5

@@ -16,9 +16,8 @@ Asked of the authorizer: ALTER on the cluster, or CLUSTER_ACTION on it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, Pending, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
@@ -30,11 +29,8 @@ from klamm.wire.messages.write_txn_markers import (
 from klamm.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from klamm_broker.handlers.countdown import call_after
 from klamm_broker.security.authorization import may_cluster, require_cluster
+from klamm_broker.services import BrokerServices
 from klamm_broker.transactions import OFFSETS_TOPIC, Marker
-
-if TYPE_CHECKING:
-    from klamm import Pending, RequestContext
-    from klamm_broker.services import BrokerServices
 
 
 def write_markers(

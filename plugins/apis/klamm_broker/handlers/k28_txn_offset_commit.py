@@ -19,9 +19,9 @@ Asked of the authorizer: WRITE on the transactional id, READ on the group and on
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, Pending, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -32,11 +32,8 @@ from klamm.wire.messages.txn_offset_commit import (
 from klamm_broker.groups import CommitRequest, PartitionCommit
 from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import may_topic, require_group, require_transactional_id
+from klamm_broker.services import BrokerServices
 from klamm_broker.transactions import ProducerIdAndEpoch, offsets_partition
-
-if TYPE_CHECKING:
-    from klamm import Pending, RequestContext
-    from klamm_broker.services import BrokerServices
 
 _FIRST_VERSION_WITH_ABORTABLE = 4
 _FIRST_VERSION_THAT_ADDS = 5

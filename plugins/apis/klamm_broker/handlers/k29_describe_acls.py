@@ -8,8 +8,8 @@ Authorization: DESCRIBE on the cluster.
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING
 
+from klamm import Pending, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.describe_acls import (
     AclDescription,
@@ -18,10 +18,7 @@ from klamm.wire.messages.describe_acls import (
     DescribeAclsResponse,
 )
 from klamm_broker.security.acl_bindings import authorizer_of, filter_of, is_known, refuse_unknown
-
-if TYPE_CHECKING:
-    from klamm import Pending, RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 
 def matching_acls(

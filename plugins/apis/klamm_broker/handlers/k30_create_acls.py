@@ -7,16 +7,11 @@ An unknown type, operation or permission closes the connection. Authorization: A
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import KafkaError
+from klamm import KafkaError, Pending, RequestContext
 from klamm.acl import AclBinding, AclOperation, AclPermission, PatternType, ResourceType
 from klamm.wire.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from klamm_broker.security.acl_bindings import are_known, authorizer_of, refuse_unknown
-
-if TYPE_CHECKING:
-    from klamm import Pending, RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 
 def create_bindings(

@@ -7,9 +7,8 @@ Follows `AclApis.handleDeleteAcls`. Without an authorizer: SECURITY_DISABLED. Au
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
-from klamm import KafkaError
+from klamm import KafkaError, Pending, RequestContext
 from klamm.acl import AclBinding, AclOperation
 from klamm.wire.messages.delete_acls import (
     DeleteAclsFilterResult,
@@ -18,10 +17,7 @@ from klamm.wire.messages.delete_acls import (
     DeleteAclsResponse,
 )
 from klamm_broker.security.acl_bindings import authorizer_of, filter_of, is_known, refuse_unknown
-
-if TYPE_CHECKING:
-    from klamm import Pending, RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 
 def delete_bindings(

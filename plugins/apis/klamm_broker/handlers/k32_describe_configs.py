@@ -17,9 +17,9 @@ Authorization: DESCRIBE_CONFIGS on the topic, the group, or the cluster.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from klamm import ErrorCode, KafkaError, clipped
+from klamm import ErrorCode, KafkaError, RequestContext, clipped
 from klamm.acl import AclOperation
 from klamm.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -33,12 +33,8 @@ from klamm_broker.configs.config_registry import ConfigEntry, ConfigSource, Reso
 from klamm_broker.configs.loggers import LEVELS, logger_levels
 from klamm_broker.configs.topic_config import ConfigType
 from klamm_broker.security.authorization import require_cluster, require_group, require_topic
+from klamm_broker.services import BrokerServices
 from klamm_broker.topics.names import check_topic_name
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
-
 
 _TYPES: Final = frozenset(ResourceType)
 _LEVEL_DOC: Final = f"Lowest level of log lines that this logger writes: {', '.join(LEVELS.values())}."

@@ -16,18 +16,14 @@ Authorization: ALTER_CONFIGS on the topic, the group, or the cluster.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from klamm import RequestContext
 from klamm.wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
 from klamm_broker.configs.changes import Resource, for_each_resource, replace
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 
 def replace_configs(

@@ -12,9 +12,8 @@ Authorization: ALTER on the cluster.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from klamm import ErrorCode
+from klamm import ErrorCode, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -23,10 +22,7 @@ from klamm.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 from klamm_broker.security.authorization import require_cluster
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 _MAX_DIRECTORY_NAME_LENGTH = 255
 # Kafka appends the 32 digits of a UUID and "-future" to the directory name of a moving replica.

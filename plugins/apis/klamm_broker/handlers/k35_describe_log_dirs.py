@@ -12,9 +12,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -24,13 +24,8 @@ from klamm.wire.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from klamm_broker.security.authorization import require_cluster
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.topic import Partition
+from klamm_broker.services import BrokerServices
+from klamm_broker.topics.topic import Partition
 
 log = logging.getLogger("klamm.broker.log")
 

@@ -5,14 +5,9 @@ Follows `KafkaApis.handleSaslAuthenticateRequest`; see SaslHandshake.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import ErrorCode
+from klamm import ErrorCode, RequestContext
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 
 def late_authenticate(

@@ -14,9 +14,8 @@ Authorization: ALTER on each topic.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -26,11 +25,8 @@ from klamm.wire.messages.create_partitions import (
 )
 from klamm_broker.handlers.deadline import Deadline
 from klamm_broker.security.authorization import require_topic
+from klamm_broker.services import BrokerServices
 from klamm_broker.topics.topic_registry import MAX_PARTITIONS_PER_TOPIC
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
 
 _FIRST_VERSION_WITH_STRICT_QUOTA = 3
 

@@ -11,16 +11,11 @@ Follows `KafkaApis.handleCreateTokenRequest` and `DelegationTokenControlManager.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import ErrorCode, KafkaError, KafkaPrincipal
+from klamm import ErrorCode, KafkaError, KafkaPrincipal, RequestContext
 from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 from klamm_broker.security.delegation_tokens import USER_TYPE, require_token_requests
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 _FIRST_VERSION_WITH_REQUESTERS = 3
 

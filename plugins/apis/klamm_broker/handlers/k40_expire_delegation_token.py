@@ -5,14 +5,10 @@ Follows `DelegationTokenControlManager.expireDelegationToken`; same errors as Re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from klamm import RequestContext
 from klamm.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest, ExpireDelegationTokenResponse
 from klamm_broker.security.delegation_tokens import new_expiry
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 
 def expire_token(

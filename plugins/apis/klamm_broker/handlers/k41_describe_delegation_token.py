@@ -10,9 +10,7 @@ DESCRIBE_TOKENS on the owner; the rest is left out. Follows `KafkaApis.handleDes
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import KafkaPrincipal
+from klamm import KafkaPrincipal, RequestContext
 from klamm.acl import AclOperation, ResourceType
 from klamm.sasl import DelegationToken
 from klamm.wire.messages.describe_delegation_token import (
@@ -23,10 +21,7 @@ from klamm.wire.messages.describe_delegation_token import (
 )
 from klamm_broker.security.authorization import shows
 from klamm_broker.security.delegation_tokens import require_token_requests
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 
 def tokens_of_owners(

@@ -10,16 +10,12 @@ Authorization: DELETE on each group.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from klamm import ErrorCode
+from klamm import ErrorCode, Pending, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from klamm_broker.security.authorization import may_group
-
-if TYPE_CHECKING:
-    from klamm import Pending, RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 
 def delete(broker: BrokerServices, request: DeleteGroupsRequest, context: RequestContext) -> Pending:

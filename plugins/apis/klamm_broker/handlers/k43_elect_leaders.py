@@ -16,9 +16,9 @@ Authorization: ALTER on the cluster.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -27,13 +27,8 @@ from klamm.wire.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 from klamm_broker.security.authorization import require_cluster
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.topic import Partition, Topic
+from klamm_broker.services import BrokerServices
+from klamm_broker.topics.topic import Partition, Topic
 
 _PREFERRED, _UNCLEAN = 0, 1
 

@@ -18,18 +18,14 @@ Authorization: ALTER_CONFIGS on the topic, the group, or the cluster.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from klamm import RequestContext
 from klamm.wire.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
 from klamm_broker.configs.changes import Change, Resource, alter, for_each_resource
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 
 def alter_some_configs(

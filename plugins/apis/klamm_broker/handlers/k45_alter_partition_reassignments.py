@@ -14,9 +14,7 @@ Authorization: ALTER on the cluster.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -26,10 +24,7 @@ from klamm.wire.messages.alter_partition_reassignments import (
     ReassignableTopicResponse,
 )
 from klamm_broker.security.authorization import require_cluster
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 
 def reassign(

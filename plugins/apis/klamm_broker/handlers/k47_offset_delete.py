@@ -11,9 +11,8 @@ Authorization: DELETE on the group, READ on each topic.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, Pending, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -22,10 +21,7 @@ from klamm.wire.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 from klamm_broker.security.authorization import may_topic, require_group
-
-if TYPE_CHECKING:
-    from klamm import Pending, RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 
 def delete_offsets(broker: BrokerServices, request: OffsetDeleteRequest, context: RequestContext) -> Pending:

@@ -12,11 +12,11 @@ Only quotas that AlterClientQuotas has set are returned, not the defaults of the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation
-from klamm.shared import quotas_by_entity
+from klamm.shared import QuotaEntity, quotas_by_entity
 from klamm.wire.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
@@ -27,13 +27,7 @@ from klamm.wire.messages.describe_client_quotas import (
 )
 from klamm_broker.configs.client_quotas import ENTITY_TYPES, IP, quota_table
 from klamm_broker.security.authorization import require_cluster
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from klamm import RequestContext
-    from klamm.shared import QuotaEntity
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 

@@ -14,11 +14,11 @@ Deviation: `ip` takes addresses only; Kafka also takes host names, which it reso
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation
-from klamm.shared import client_quota_key
+from klamm.shared import QuotaEntity, Row, client_quota_key
 from klamm.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -28,13 +28,7 @@ from klamm.wire.messages.alter_client_quotas import (
 )
 from klamm_broker.configs.client_quotas import check_value, keys_of, quota_table
 from klamm_broker.security.authorization import require_cluster
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from klamm import RequestContext
-    from klamm.shared import QuotaEntity, Row
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 
 def alter_quotas(

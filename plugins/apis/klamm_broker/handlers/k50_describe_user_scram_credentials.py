@@ -10,9 +10,8 @@ Authorization: DESCRIBE on the cluster.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from klamm import ErrorCode
+from klamm import ErrorCode, RequestContext
 from klamm.acl import AclOperation
 from klamm.sasl import ScramMechanism
 from klamm.wire.messages.describe_user_scram_credentials import (
@@ -22,10 +21,7 @@ from klamm.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResult,
 )
 from klamm_broker.security.authorization import require_cluster
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 
 def scram_users(

@@ -15,9 +15,9 @@ Authorization: ALTER on the cluster.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation
 from klamm.sasl import MAX_ITERATIONS, MIN_ITERATIONS, ScramCredential, ScramMechanism
 from klamm.wire.messages.alter_user_scram_credentials import (
@@ -28,10 +28,7 @@ from klamm.wire.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from klamm_broker.security.authorization import require_cluster
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 _Rows = Mapping[str, Mapping[str, Any]]
 _Change = ScramCredentialDeletion | ScramCredentialUpsertion

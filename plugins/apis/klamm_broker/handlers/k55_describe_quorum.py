@@ -10,9 +10,7 @@ Authorization: DESCRIBE on the cluster.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import ErrorCode
+from klamm import ErrorCode, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -24,11 +22,8 @@ from klamm.wire.messages.describe_quorum import (
     ResponseTopicData,
 )
 from klamm_broker.security.authorization import require_cluster
+from klamm_broker.services import BrokerServices
 from klamm_broker.topics.topic_registry import KRAFT_METADATA_TOPIC
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
 
 _FIRST_VERSION_WITH_TIMES = 1
 _FIRST_VERSION_WITH_NODES = 2

@@ -13,9 +13,7 @@ Asked of the authorizer: ALTER on the cluster.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import KafkaError
+from klamm import KafkaError, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.update_features import (
     UpdatableFeatureResult,
@@ -24,10 +22,7 @@ from klamm.wire.messages.update_features import (
 )
 from klamm_broker.features import FeatureUpdate
 from klamm_broker.security.authorization import require_cluster
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 _LAST_VERSION_WITH_RESULTS = 1
 _FAILED = "The update failed for all features since the following feature had an error"

@@ -7,19 +7,14 @@ UNSUPPORTED_ENDPOINT_TYPE. The type controller, which another listener serves in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
 from klamm_broker.security.authorization import NOT_REQUESTED, cluster_operations
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 _BROKERS, _CONTROLLERS = 1, 2
 

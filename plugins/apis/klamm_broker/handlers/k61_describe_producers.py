@@ -8,9 +8,9 @@ Authorization: READ on each topic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -19,16 +19,11 @@ from klamm.wire.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from klamm_broker.cluster import ClusterView
 from klamm_broker.security.authorization import require_topic
+from klamm_broker.services import BrokerServices
 from klamm_broker.topics.names import check_topic_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from klamm import RequestContext
-    from klamm_broker.cluster import ClusterView
-    from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.topic import Topic
+from klamm_broker.topics.topic import Topic
 
 _PRODUCER_BYTES = 36
 

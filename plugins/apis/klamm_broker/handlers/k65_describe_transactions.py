@@ -11,9 +11,7 @@ out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import ErrorCode
+from klamm import ErrorCode, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -22,10 +20,7 @@ from klamm.wire.messages.describe_transactions import (
     TransactionState,
 )
 from klamm_broker.security.authorization import may_topic, may_transactional_id
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 
 def describe(

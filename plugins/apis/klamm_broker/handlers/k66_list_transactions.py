@@ -12,9 +12,9 @@ Asked of the authorizer: DESCRIBE on each transactional id; ids without this per
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation, ResourceType
 from klamm.shared import compile_re2
 from klamm.wire.messages.list_transactions import (
@@ -23,14 +23,9 @@ from klamm.wire.messages.list_transactions import (
     TransactionState,
 )
 from klamm_broker.security.authorization import shows
+from klamm_broker.services import BrokerServices
 from klamm_broker.transactions import TransactionState as State
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
-    from klamm_broker.transactions.transaction import Transaction
+from klamm_broker.transactions.transaction import Transaction
 
 
 def list_matching(

@@ -20,9 +20,9 @@ expression matches only topics that the client may DESCRIBE.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, Pending, RequestContext
 from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages.consumer_group_heartbeat import (
     Assignment,
@@ -36,12 +36,7 @@ from klamm_broker.groups import ConsumerHeartbeat, EpochHeartbeatResult
 from klamm_broker.handlers.epoch_groups import check_heartbeat
 from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import shows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from klamm import Pending, RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 _FIRST_VERSION_WHOSE_CLIENTS_MAKE_MEMBER_IDS = 1
 

@@ -9,8 +9,7 @@ Authorization: DESCRIBE on each group, and on each topic of an assignment: TOPIC
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from klamm import RequestContext
 from klamm.wire.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -19,14 +18,11 @@ from klamm.wire.messages.consumer_group_describe import (
     Member,
     TopicPartitions,
 )
+from klamm_broker.groups.assignors import Partitions
+from klamm_broker.groups.consumer.member import ConsumerMember
 from klamm_broker.handlers.epoch_groups import bytes_of_member, describe_each, named, require_topics
 from klamm_broker.handlers.k68_consumer_group_heartbeat import require_protocol
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.groups.assignors import Partitions
-    from klamm_broker.groups.consumer.member import ConsumerMember
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 _CLASSIC = 0
 _CONSUMER = 1

@@ -12,17 +12,13 @@ Authorization: none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from klamm import RequestContext
 from klamm.wire.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )
+from klamm_broker.services import BrokerServices
 from klamm_broker.telemetry.clients import CODECS
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
 
 
 def telemetry_subscription(

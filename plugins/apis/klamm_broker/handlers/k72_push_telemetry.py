@@ -13,13 +13,9 @@ Authorization: none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from klamm import RequestContext
 from klamm.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 
 def take_metrics(

@@ -9,9 +9,7 @@ Authorization: DESCRIBE_CONFIGS on the cluster.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.list_config_resources import (
     ConfigResource,
@@ -20,10 +18,7 @@ from klamm.wire.messages.list_config_resources import (
 )
 from klamm_broker.configs.config_registry import ResourceType
 from klamm_broker.security.authorization import require_cluster
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 _FIRST_VERSION_WITH_TYPES = 1
 

@@ -13,9 +13,9 @@ Authorization: DESCRIBE on each topic; a request for all topics leaves out those
 from __future__ import annotations
 
 from heapq import merge
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -24,15 +24,12 @@ from klamm.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
     ResponseCursor,
 )
+from klamm_broker.cluster import ClusterView
 from klamm_broker.security.authorization import NOT_REQUESTED, authorized_operations, denied_topics, shows
+from klamm_broker.services import BrokerServices
 from klamm_broker.topics.leadership import NO_LEADER
 from klamm_broker.topics.names import check_topic_name
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.cluster import ClusterView
-    from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.topic import Partition
+from klamm_broker.topics.topic import Partition
 
 _SORTED_AT_ONCE: Final = 2_000
 

@@ -14,9 +14,7 @@ Authorization: READ on the group, DESCRIBE on each named topic: TOPIC_AUTHORIZAT
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, Pending, RequestContext
 from klamm.wire.messages.share_group_heartbeat import (
     Assignment,
     ShareGroupHeartbeatRequest,
@@ -27,11 +25,8 @@ from klamm_broker.features import SHARE_VERSION
 from klamm_broker.groups import EpochHeartbeatResult, ShareHeartbeat
 from klamm_broker.handlers.epoch_groups import check_heartbeat
 from klamm_broker.limits import owner_of
+from klamm_broker.services import BrokerServices
 from klamm_broker.topics.names import SHARE_GROUP_STATE
-
-if TYPE_CHECKING:
-    from klamm import Pending, RequestContext
-    from klamm_broker.services import BrokerServices
 
 
 def keep_share_member(broker: BrokerServices, request: ShareGroupHeartbeatRequest, context: RequestContext) -> Pending:

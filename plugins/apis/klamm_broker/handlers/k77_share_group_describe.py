@@ -8,8 +8,7 @@ Authorization: DESCRIBE on each group, and on each topic of an assignment: TOPIC
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from klamm import RequestContext
 from klamm.wire.messages.share_group_describe import (
     Assignment,
     DescribedGroup,
@@ -18,13 +17,10 @@ from klamm.wire.messages.share_group_describe import (
     ShareGroupDescribeResponse,
     TopicPartitions,
 )
+from klamm_broker.groups.share.group import ShareMember
 from klamm_broker.handlers.epoch_groups import bytes_of_member, describe_each, named, require_topics
 from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.groups.share.group import ShareMember
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 
 def describe_share_groups(

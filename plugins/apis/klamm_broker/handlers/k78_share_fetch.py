@@ -24,9 +24,7 @@ delivered often is not delivered alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, Pending, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages import share_fetch
 from klamm.wire.messages.share_fetch import (
@@ -40,15 +38,11 @@ from klamm_broker.handlers.countdown import call_after
 from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
 from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import require_group
+from klamm_broker.services import BrokerServices
 from klamm_broker.share.acknowledging import AcknowledgedPartition, acknowledge, name_leaders
 from klamm_broker.share.fetching import DelayedShareFetch, PendingShareFetch
-from klamm_broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey
-
-if TYPE_CHECKING:
-    from klamm import Pending, RequestContext
-    from klamm_broker.services import BrokerServices
-    from klamm_broker.share.live_partition import Outcome
-    from klamm_broker.share.sessions import ShareSession, TopicPartition
+from klamm_broker.share.live_partition import Outcome
+from klamm_broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, ShareSession, TopicPartition
 
 
 def fetch_shared(broker: BrokerServices, request: ShareFetchRequest, context: RequestContext) -> Pending:

@@ -15,9 +15,7 @@ Authorization: READ on the group and on each topic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, Pending, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages import share_acknowledge
 from klamm.wire.messages.share_acknowledge import (
@@ -29,14 +27,10 @@ from klamm.wire.messages.share_acknowledge import (
 from klamm_broker.groups.requests import MAX_MEMBER_ID_CHARS
 from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
 from klamm_broker.security.authorization import require_group
+from klamm_broker.services import BrokerServices
 from klamm_broker.share.acknowledging import AcknowledgedPartition, acknowledge, name_leaders
-from klamm_broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey
-
-if TYPE_CHECKING:
-    from klamm import Pending, RequestContext
-    from klamm_broker.services import BrokerServices
-    from klamm_broker.share.live_partition import Outcome
-    from klamm_broker.share.sessions import TopicPartition
+from klamm_broker.share.live_partition import Outcome
+from klamm_broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, TopicPartition
 
 
 def acknowledge_shared(broker: BrokerServices, request: ShareAcknowledgeRequest, context: RequestContext) -> Pending:

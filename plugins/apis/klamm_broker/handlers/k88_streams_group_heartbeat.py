@@ -25,19 +25,23 @@ are created with CREATE on the cluster or the topic; the status names the topics
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, Pending, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.streams_group_heartbeat import (
     EndpointToPartitions,
+    RequestTaskIds,
     ResponseEndpoint,
     ResponseTaskIds,
     Status,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
+    TaskOffset,
+    TopicInfo,
     TopicPartition,
 )
+from klamm.wire.messages.streams_group_heartbeat import Topology as WireTopology
 from klamm_broker.features import STREAMS_VERSION
 from klamm_broker.groups.streams.requests import Endpoint, StreamsHeartbeat, StreamsHeartbeatResult
 from klamm_broker.groups.streams.tasks import Task, Tasks, by_subtopology
@@ -46,14 +50,7 @@ from klamm_broker.handlers.epoch_groups import check_heartbeat
 from klamm_broker.handlers.internal_topics import create_internal_topics
 from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import denial, denied_topics
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from klamm import Pending, RequestContext
-    from klamm.wire.messages.streams_group_heartbeat import RequestTaskIds, TaskOffset, TopicInfo
-    from klamm.wire.messages.streams_group_heartbeat import Topology as WireTopology
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 _FIRST_VERSION_WITH_MISSING_CLIENT_TAGS = 1
 

@@ -11,9 +11,9 @@ Authorization: DESCRIBE on each group, and on each topic of its topology: TOPIC_
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.streams_group_describe import (
     Assignment,
@@ -29,21 +29,15 @@ from klamm.wire.messages.streams_group_describe import (
     TopicInfo,
     Topology,
 )
+from klamm_broker.groups.streams.coordinator import DescribedStreamsGroup
 from klamm_broker.groups.streams.group import NO_OFFSETS
-from klamm_broker.groups.streams.tasks import NONE, by_subtopology
+from klamm_broker.groups.streams.member import StreamsMember
+from klamm_broker.groups.streams.tasks import NONE, Task, Tasks, by_subtopology
+from klamm_broker.groups.streams.topology import InternalTopic
 from klamm_broker.handlers.epoch_groups import TOPICS_DENIED, describe_each
 from klamm_broker.handlers.k88_streams_group_heartbeat import require_streams_groups
 from klamm_broker.security.authorization import denied_topics
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from klamm import RequestContext
-    from klamm_broker.groups.streams.coordinator import DescribedStreamsGroup
-    from klamm_broker.groups.streams.member import StreamsMember
-    from klamm_broker.groups.streams.tasks import Task, Tasks
-    from klamm_broker.groups.streams.topology import InternalTopic
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 _NOT_REQUESTED = 0
 _NOT_STORED = 1

@@ -10,9 +10,7 @@ Authorization: DESCRIBE on each group and topic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import ErrorCode
+from klamm import ErrorCode, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
@@ -25,11 +23,8 @@ from klamm.wire.messages.describe_share_group_offsets import (
 from klamm.wire.primitives import ZERO_UUID
 from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
 from klamm_broker.security.authorization import denied_topics, may_group
+from klamm_broker.services import BrokerServices
 from klamm_broker.share.administration import describe, topics_of
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
 
 _OFFSET_BYTES = 16
 

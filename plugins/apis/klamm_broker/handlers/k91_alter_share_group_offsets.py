@@ -15,9 +15,7 @@ Authorization: READ on the group and on each topic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -29,12 +27,9 @@ from klamm.wire.primitives import ZERO_UUID
 from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
 from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import denied_topics, require_group
+from klamm_broker.services import BrokerServices
 from klamm_broker.share.administration import alter, share_group_to_alter
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.topic import Partition
+from klamm_broker.topics.topic import Partition
 
 
 def alter_share_offsets(

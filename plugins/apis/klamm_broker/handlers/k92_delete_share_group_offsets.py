@@ -13,9 +13,7 @@ Authorization: DELETE on the group, READ on each topic.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
@@ -24,11 +22,8 @@ from klamm.wire.messages.delete_share_group_offsets import (
 )
 from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
 from klamm_broker.security.authorization import denied_topics, require_group
+from klamm_broker.services import BrokerServices
 from klamm_broker.share.administration import require_empty
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
 
 
 def delete_share_offsets(

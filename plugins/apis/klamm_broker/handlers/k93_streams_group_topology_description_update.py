@@ -9,20 +9,15 @@ Authorization: READ on the group.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation
+from klamm.wire.messages.streams_group_topology_description_update import (
+    StreamsGroupTopologyDescriptionUpdateRequest,
+    StreamsGroupTopologyDescriptionUpdateResponse,
+)
 from klamm_broker.handlers.k88_streams_group_heartbeat import require_streams_groups
 from klamm_broker.security.authorization import require_group
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm.wire.messages.streams_group_topology_description_update import (
-        StreamsGroupTopologyDescriptionUpdateRequest,
-        StreamsGroupTopologyDescriptionUpdateResponse,
-    )
-    from klamm_broker.services import BrokerServices
+from klamm_broker.services import BrokerServices
 
 
 def refuse_description(

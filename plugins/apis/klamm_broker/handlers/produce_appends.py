@@ -6,9 +6,10 @@ This module has no handler's decorator, so that it can be compiled.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import Any, Final
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, Pending, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES, Codec
 from klamm.wire.messages.produce import (
@@ -31,13 +32,8 @@ from klamm_broker.handlers.produce_transactions import (
 )
 from klamm_broker.log.record_check import INLINE_UNPACKED_BYTES, UnpacksToMoreError
 from klamm_broker.security.authorization import denial, may_topic
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from klamm import Pending, RequestContext
-    from klamm_broker.services import BrokerServices
-    from klamm_broker.topics.topic import Partition, Topic
+from klamm_broker.services import BrokerServices
+from klamm_broker.topics.topic import Partition, Topic
 
 _log = logging.getLogger("klamm.broker.produce")
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from klamm import KafkaError, RequestContext
+from klamm.wire.messages.produce import PartitionProduceResponse, ProduceResponse
 from klamm_broker.handlers.countdown import call_after
-
-if TYPE_CHECKING:
-    from klamm import KafkaError, RequestContext
-    from klamm.wire.messages.produce import PartitionProduceResponse, ProduceResponse
-    from klamm_broker.log import LogFlusher, PartitionLog
+from klamm_broker.log import LogFlusher, PartitionLog
 
 
 class Unflushed(NamedTuple):

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klamm import ErrorCode, KafkaError
+from klamm.wire.messages.produce import PartitionProduceResponse
 from klamm.wire.records import holds_one_batch
-from klamm_broker.transactions import ProducerIdAndEpoch
-
-if TYPE_CHECKING:
-    from klamm.wire.messages.produce import PartitionProduceResponse
-    from klamm_broker.topics.topic import Partition
-    from klamm_broker.transactions import TopicPartition, TransactionCoordinator
+from klamm_broker.topics.topic import Partition
+from klamm_broker.transactions import ProducerIdAndEpoch, TopicPartition, TransactionCoordinator
 
 ATTRIBUTES_LOW_BYTE: Final = 22
 TRANSACTIONAL: Final = 0x10

@@ -10,18 +10,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm import KafkaError
+from klamm.runtime import Clock, Scheduler
 from klamm_broker.internal_topics.topic_projection import TopicProjection
+from klamm_broker.log import LogManager
+from klamm_broker.storage.store import Store
 from klamm_broker.topics.names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock, Scheduler
-    from klamm_broker.log import LogManager
-    from klamm_broker.storage.store import Store
-    from klamm_broker.topics.topic import Partition
-    from klamm_broker.topics.topic_registry import TopicRegistry
+from klamm_broker.topics.topic import Partition
+from klamm_broker.topics.topic_registry import TopicRegistry
 
 log = logging.getLogger("klamm.broker.internal_topics")
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm.wire.coordinator_records import share_group_current_member_assignment as current_assignment
 from klamm.wire.coordinator_records import share_group_member_metadata as member_metadata
 from klamm.wire.coordinator_records import share_group_metadata as group_metadata
 from klamm.wire.coordinator_records import share_group_target_assignment_member as target_member
 from klamm.wire.coordinator_records import share_group_target_assignment_metadata as target_metadata
-from klamm_broker.internal_topics.record_source import Row, as_hash, by_topic, record_key, source
-
-if TYPE_CHECKING:
-    from klamm_broker.internal_topics.record_source import Encodes
+from klamm_broker.internal_topics.record_source import Encodes, Row, as_hash, by_topic, record_key, source
 
 _STABLE: Final = 0
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from klamm_broker.internal_topics.record_source import RecordSource, Row
-    from klamm_broker.storage.store import Store
+from klamm_broker.internal_topics.record_source import RecordSource, Row
+from klamm_broker.storage.store import Store
 
 _AT_ONCE: Final = 500
 """Number of objects whose rows are read while commits wait."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klamm.wire.coordinator_records import streams_group_current_member_assignment as current_assignment
 from klamm.wire.coordinator_records import streams_group_member_metadata as member_metadata
@@ -13,10 +13,7 @@ from klamm.wire.coordinator_records import streams_group_target_assignment_membe
 from klamm.wire.coordinator_records import streams_group_target_assignment_metadata as target_metadata
 from klamm.wire.coordinator_records import streams_group_topology as group_topology
 from klamm_broker.groups.targeted_members import MemberState
-from klamm_broker.internal_topics.record_source import MEMBER_STATES, Row, as_hash, record_key, source
-
-if TYPE_CHECKING:
-    from klamm_broker.internal_topics.record_source import Encodes
+from klamm_broker.internal_topics.record_source import MEMBER_STATES, Encodes, Row, as_hash, record_key, source
 
 
 def _group(row: Row) -> Iterator[tuple[bytes, Encodes | None]]:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm import ErrorCode, KafkaError
+from klamm.runtime import Clock
 from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES
 from klamm.wire.records import Record, decode_records, encode_batch, iterate_batches
 from klamm_broker.cluster.coordinators import partition_for
+from klamm_broker.internal_topics.record_source import CoordinatorRecord
 from klamm_broker.log.files import FileRegion
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock
-    from klamm_broker.internal_topics.record_source import CoordinatorRecord
-    from klamm_broker.topics.topic import Partition, Topic
+from klamm_broker.topics.topic import Partition, Topic
 
 log = logging.getLogger("klamm.broker.internal_topics")
 

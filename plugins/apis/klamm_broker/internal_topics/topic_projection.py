@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from klamm.runtime import Clock
+from klamm_broker.internal_topics.record_source import RecordSource, Row
 from klamm_broker.internal_topics.store_changes import StoreChanges
 from klamm_broker.internal_topics.topic_log import TopicLog
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock
-    from klamm_broker.internal_topics.record_source import RecordSource, Row
-    from klamm_broker.storage.store import Store
-    from klamm_broker.topics.topic import Partition, Topic
-    from klamm_broker.topics.topic_registry import TopicRegistry
+from klamm_broker.storage.store import Store
+from klamm_broker.topics.topic import Partition, Topic
+from klamm_broker.topics.topic_registry import TopicRegistry
 
 _Owned = tuple["RecordSource", "Row"]
 

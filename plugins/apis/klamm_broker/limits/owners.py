@@ -6,14 +6,11 @@ An owner is a principal, or the address of a client that has not authenticated.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from klamm import ANONYMOUS
+from klamm import ANONYMOUS, RequestContext
 from klamm.shared import source_of
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.storage.store import Statement, Store
+from klamm_broker.storage.store import Statement, Store
 
 _PUT: Final = "INSERT OR REPLACE INTO state_owners (kind, name, owner) VALUES (?, ?, ?)"
 _DELETE: Final = "DELETE FROM state_owners WHERE kind = ? AND name = ?"

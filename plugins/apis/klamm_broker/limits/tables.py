@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from klamm import ErrorCode
+from klamm.metrics import MetricsRegistry
 from klamm.sasl import DELEGATION_TOKENS, SCRAM_CREDENTIALS
 from klamm.shared import CLIENT_QUOTAS
 from klamm.wire.api_keys import ApiKey
 from klamm_broker.limits.ledger import Ledger
-
-if TYPE_CHECKING:
-    from klamm.metrics import MetricsRegistry
 
 
 class StateTable(NamedTuple):

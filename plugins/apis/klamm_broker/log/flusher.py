@@ -10,13 +10,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from pathlib import Path
+from typing import Protocol, TypeAlias
 
 from klamm import ErrorCode, KafkaError
 from klamm.metrics import Histogram
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 log = logging.getLogger("klamm.broker.log")
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, Pending, RequestContext
 from klamm.acl import AclBindingFilter, AclOperation, AclPermission, Authorizer, PatternType, ResourceType
 from klamm_broker.security.authorization import require_cluster
-
-if TYPE_CHECKING:
-    from klamm import Pending, RequestContext
 
 _RESOURCE_TYPES, _PATTERN_TYPES, _OPERATIONS, _PERMISSIONS = (
     frozenset(kind) - {0} for kind in (ResourceType, PatternType, AclOperation, AclPermission)

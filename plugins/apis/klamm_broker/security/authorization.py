@@ -6,13 +6,10 @@ On a listener without an authorizer everything is allowed, at the cost of one at
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import CLUSTER_NAME, AclOperation, ResourceType
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
 
 NOT_REQUESTED: Final = -(2**31)
 """The value of authorized operations in a response to a request that did not ask for them."""

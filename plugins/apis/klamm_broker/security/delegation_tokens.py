@@ -12,18 +12,15 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from klamm import ErrorCode, KafkaError, KafkaPrincipal
+from klamm import ErrorCode, KafkaError, KafkaPrincipal, RequestContext, ServerContext
+from klamm.metrics import MetricsRegistry
 from klamm.runtime import Clock
 from klamm.sasl import DELEGATION_TOKENS, DelegationToken, DelegationTokenCache, ScramCredential, ScramMechanism
 from klamm.shared import SharedState
 from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.security.token_secret import read_secret_key
-
-if TYPE_CHECKING:
-    from klamm import RequestContext, ServerContext
-    from klamm.metrics import MetricsRegistry
 
 USER_TYPE: Final = "User"
 _SALT_BYTES: Final = 24

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from klamm_broker.limits import Ledger
 from klamm_broker.limits.ledger import text_bytes
-
-if TYPE_CHECKING:
-    from klamm_broker.limits import Ledger
 
 PARTITION_BYTES: Final = 3072
 """Approximate size of a share partition with `FREE_RUNS`, in memory and on disk."""

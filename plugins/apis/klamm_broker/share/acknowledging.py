@@ -6,21 +6,18 @@ Follows `KafkaApis.handleAcknowledgements` and its validation.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from klamm import ErrorCode
+from klamm import ErrorCode, RequestContext
 from klamm.acl import AclOperation
 from klamm_broker.handlers.countdown import call_after
 from klamm_broker.security.authorization import may_topic
+from klamm_broker.services import BrokerServices
 from klamm_broker.share.live_partition import Outcome
 from klamm_broker.share.partition import Acknowledgement
 from klamm_broker.share.record_state import AcknowledgeType
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.services import BrokerServices
-    from klamm_broker.share.sessions import SessionKey, TopicPartition
-    from klamm_broker.topics.topic import Partition, Topic
+from klamm_broker.share.sessions import SessionKey, TopicPartition
+from klamm_broker.topics.topic import Partition, Topic
 
 
 class AcknowledgedPartition(NamedTuple):

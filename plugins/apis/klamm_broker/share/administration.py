@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups.share.group import ShareGroup
+from klamm_broker.services import BrokerServices
 from klamm_broker.share import persistence
-
-if TYPE_CHECKING:
-    from klamm_broker.services import BrokerServices
-    from klamm_broker.share.live_partition import LiveSharePartition
-    from klamm_broker.topics.topic import Partition, Topic
+from klamm_broker.share.live_partition import LiveSharePartition
+from klamm_broker.topics.topic import Partition, Topic
 
 NO_OFFSET = -1
 

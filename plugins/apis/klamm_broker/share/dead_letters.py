@@ -11,23 +11,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from klamm import ErrorCode, KafkaError, clipped
+from klamm.runtime import Clock
 from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES
 from klamm.wire.records import HEADER_BYTES, Record, decode_records, encode_batch, iterate_batches
+from klamm_broker.broker_settings import BrokerSettings
+from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.configs.topic_config import DEAD_LETTERS_OF_GROUPS
 from klamm_broker.log.files import FileRegion
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock
-    from klamm_broker.broker_settings import BrokerSettings
-    from klamm_broker.configs.group_configs import GroupConfigs
-    from klamm_broker.share.meters import ShareMeters
-    from klamm_broker.share.persistence import SharePartitionKey
-    from klamm_broker.share.run import Run
-    from klamm_broker.topics.topic import Partition, Topic
-    from klamm_broker.topics.topic_registry import TopicRegistry
+from klamm_broker.share.meters import ShareMeters
+from klamm_broker.share.persistence import SharePartitionKey
+from klamm_broker.share.run import Run
+from klamm_broker.topics.topic import Partition, Topic
+from klamm_broker.topics.topic_registry import TopicRegistry
 
 log = logging.getLogger("klamm.broker.share")
 

@@ -7,22 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from klamm import ErrorCode, KafkaError
-from klamm.wire.messages.share_fetch import AcquiredRecords, PartitionData
+from klamm import ErrorCode, KafkaError, RequestContext
+from klamm.wire.messages.share_fetch import AcquiredRecords, PartitionData, ShareFetchRequest
 from klamm_broker.fetch.reading import WaitingFetch
 from klamm_broker.limits import owner_of
+from klamm_broker.services import BrokerServices
 from klamm_broker.share.acknowledging import find_partition
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm.wire.messages.share_fetch import ShareFetchRequest
-    from klamm_broker.services import BrokerServices
-    from klamm_broker.share.live_partition import Delivery, LiveSharePartition
-    from klamm_broker.share.partition import Acquired
-    from klamm_broker.share.sessions import ShareSession, TopicPartition
-    from klamm_broker.topics.topic import TopicTraffic
+from klamm_broker.share.live_partition import Delivery, LiveSharePartition
+from klamm_broker.share.partition import Acquired
+from klamm_broker.share.sessions import ShareSession, TopicPartition
+from klamm_broker.topics.topic import TopicTraffic
 
 WantedPartition: TypeAlias = "tuple[TopicPartition, LiveSharePartition]"
 

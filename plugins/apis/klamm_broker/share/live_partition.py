@@ -5,24 +5,22 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from klamm import ErrorCode, KafkaError, clipped
+from klamm.runtime import Clock, Scheduler, Timer
 from klamm_broker.configs.group_config_keys import EARLIEST, LATEST, reset_duration_ms
 from klamm_broker.numbers import NS_PER_MS
 from klamm_broker.share import persistence
+from klamm_broker.share.account import ShareAccount
+from klamm_broker.share.dead_letters import DeadLetters
 from klamm_broker.share.log_batches import ReadBatches, read_batches
 from klamm_broker.share.meters import PartitionMeters, ShareMeters
 from klamm_broker.share.partition import Acknowledgement, Acquired, Limits, SharePartition
+from klamm_broker.share.persistence import SavedPartition, SharePartitionKey
 from klamm_broker.share.record_state import AcknowledgeType
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock, Scheduler, Timer
-    from klamm_broker.share.account import ShareAccount
-    from klamm_broker.share.dead_letters import DeadLetters
-    from klamm_broker.share.persistence import SavedPartition, SharePartitionKey
-    from klamm_broker.storage.store import Statement, Store, StoreError
-    from klamm_broker.topics.topic import Partition
+from klamm_broker.storage.store import Statement, Store, StoreError
+from klamm_broker.topics.topic import Partition
 
 log = logging.getLogger("klamm.broker.share")
 

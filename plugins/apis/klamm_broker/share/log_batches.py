@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm.wire.records import HEADER_BYTES, RecordBatchHeader, unpack_header
 from klamm_broker.log.files import FileRegion
+from klamm_broker.log.reader import LogRead
 from klamm_broker.share.partition import FetchedBatch
-
-if TYPE_CHECKING:
-    from klamm_broker.log.reader import LogRead
 
 _HEADERS_READ_BYTES: Final = 8 * 1024
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm.metrics import Histogram
-
-if TYPE_CHECKING:
-    from klamm_broker.share.partition import Acquired
+from klamm_broker.share.partition import Acquired
 
 _NS_PER_US: Final = 1_000
 _NEVER: Final = -1

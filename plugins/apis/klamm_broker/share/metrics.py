@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
+from klamm.metrics import Histogram, HistogramValue, MetricsRegistry
+from klamm_broker.share.live_partition import LiveSharePartition
+from klamm_broker.share.meters import GroupMeters
+from klamm_broker.share.partitions import SharePartitions
 from klamm_broker.share.record_state import AcknowledgeType
-
-if TYPE_CHECKING:
-    from klamm.metrics import Histogram, HistogramValue, MetricsRegistry
-    from klamm_broker.share.live_partition import LiveSharePartition
-    from klamm_broker.share.meters import GroupMeters
-    from klamm_broker.share.partitions import SharePartitions
 
 Samples: TypeAlias = "Iterator[tuple[Mapping[str, str], float | HistogramValue]]"
 

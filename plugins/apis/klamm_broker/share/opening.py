@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from klamm_broker.features import DEAD_LETTERS_FROM, SHARE_VERSION
+from klamm import ServerContext
+from klamm.runtime import Purgatory, Workers
+from klamm_broker.configs.group_configs import GroupConfigs
+from klamm_broker.features import DEAD_LETTERS_FROM, SHARE_VERSION, FeatureRegistry
+from klamm_broker.limits import Ledger
+from klamm_broker.live_settings import LiveSettings
 from klamm_broker.share import metrics
 from klamm_broker.share.dead_letters import DeadLetterTopics
 from klamm_broker.share.partitions import SharePartitions
-
-if TYPE_CHECKING:
-    from klamm import ServerContext
-    from klamm.runtime import Purgatory, Workers
-    from klamm_broker.configs.group_configs import GroupConfigs
-    from klamm_broker.features import FeatureRegistry
-    from klamm_broker.limits import Ledger
-    from klamm_broker.live_settings import LiveSettings
-    from klamm_broker.storage.store import Store
-    from klamm_broker.topics.topic_registry import TopicRegistry
+from klamm_broker.storage.store import Store
+from klamm_broker.topics.topic_registry import TopicRegistry
 
 
 def open_shares(

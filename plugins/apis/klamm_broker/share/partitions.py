@@ -9,8 +9,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import partial
-from typing import TYPE_CHECKING
 
+from klamm.runtime import Clock, Purgatory, Scheduler
+from klamm_broker.limits import Ledger
 from klamm_broker.limits.ledger import UNKNOWN_OWNER
 from klamm_broker.limits.owners import GROUPS as OWNERS
 from klamm_broker.share import persistence
@@ -18,18 +19,12 @@ from klamm_broker.share.account import ShareAccount
 from klamm_broker.share.dead_letters import DeadLetters, NoDeadLetters
 from klamm_broker.share.live_partition import LiveSharePartition, ShareConfigs, ShareParts
 from klamm_broker.share.meters import ShareMeters
-from klamm_broker.share.persistence import SharePartitionKey
-from klamm_broker.share.sessions import SessionKey, ShareSessionCache
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock, Purgatory, Scheduler
-    from klamm_broker.limits import Ledger
-    from klamm_broker.share.partition import Acknowledgement
-    from klamm_broker.share.persistence import SavedPartition
-    from klamm_broker.share.sessions import ShareSession
-    from klamm_broker.storage.store import Statement, Store
-    from klamm_broker.topics.topic import Partition, Topic
-    from klamm_broker.topics.topic_registry import TopicRegistry
+from klamm_broker.share.partition import Acknowledgement
+from klamm_broker.share.persistence import SavedPartition, SharePartitionKey
+from klamm_broker.share.sessions import SessionKey, ShareSession, ShareSessionCache
+from klamm_broker.storage.store import Statement, Store
+from klamm_broker.topics.topic import Partition, Topic
+from klamm_broker.topics.topic_registry import TopicRegistry
 
 
 class SharePartitions:

@@ -7,14 +7,11 @@ rows.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from klamm_broker.share.record_state import RecordState
-from klamm_broker.share.state_changes import StateBatch
-
-if TYPE_CHECKING:
-    from klamm_broker.share.state_changes import StateUpdate
-    from klamm_broker.storage.store import Statement, Store
+from klamm_broker.share.state_changes import StateBatch, StateUpdate
+from klamm_broker.storage.store import Statement, Store
 
 _PUT: Final = (
     "INSERT INTO share_partitions (group_id, topic_id, partition, start_offset, end_offset) VALUES (?, ?, ?, ?, ?)"

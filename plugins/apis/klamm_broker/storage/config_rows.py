@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from klamm_broker.storage.store import Statement
+from klamm_broker.storage.store import Statement
 
 
 def delete_configs(resource_type: int, name: str) -> Statement:

@@ -9,12 +9,10 @@ import base64
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from klamm_broker.log import FileOperations
-    from klamm_broker.storage.store import Store
-
+from klamm_broker.log import FileOperations
+from klamm_broker.storage.store import Store
 
 _BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
 _BOOT_ID_KEY: Final = "boot-id"

@@ -8,10 +8,9 @@ becomes durable when the server starts.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from klamm_broker.storage.store import Store
+from klamm_broker.storage.store import Store
 
 BLOCK_SIZE: Final = 1000
 _COUNTER: Final = "next_producer_id_block"

@@ -10,14 +10,15 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from klamm import ErrorCode, KafkaError, RateLimitedLog
+from klamm import ErrorCode, KafkaError, RateLimitedLog, RequestContext, ServerContext
 from klamm.metrics import Counter, MetricsRegistry
 from klamm.runtime import Clock, Scheduler
 from klamm.wire.compression import Codec, decompress
 from klamm_broker.limits import owner_of
 from klamm_broker.storage.meta_properties import random_uuid, uuid_text
+from klamm_broker.storage.store import Store
 from klamm_broker.telemetry.otlp import TelemetryError, read_metrics
 from klamm_broker.telemetry.subscriptions import (
     ALL_METRICS,
@@ -26,11 +27,6 @@ from klamm_broker.telemetry.subscriptions import (
     attributes_of,
 )
 from klamm_broker.telemetry.values import PushedValues
-
-if TYPE_CHECKING:
-    from klamm import RequestContext, ServerContext
-    from klamm_broker.storage.store import Store
-
 
 log = logging.getLogger("klamm.broker.telemetry")
 

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from klamm import ErrorCode, KafkaError
+from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.shared import JavaRegexError, compile_java
 from klamm_broker.configs.config_registry import ConfigEntry, ConfigSource, ResourceType, Synonym
 from klamm_broker.configs.topic_config import ConfigType
 from klamm_broker.storage.config_rows import replace_configs
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.storage.store import Store
+from klamm_broker.storage.store import Store
 
 ALL_METRICS: Final = "*"
 DEFAULT_INTERVAL_MS: Final = 300_000

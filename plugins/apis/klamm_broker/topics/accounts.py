@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from klamm_broker.limits.ledger import UNKNOWN_OWNER, Ledger, text_bytes
 from klamm_broker.limits.owners import TOPICS as OWNERS
-
-if TYPE_CHECKING:
-    from klamm_broker.storage.store import Store
-    from klamm_broker.topics.placement import NewTopic
-    from klamm_broker.topics.topic import Topic
+from klamm_broker.storage.store import Store
+from klamm_broker.topics.placement import NewTopic
+from klamm_broker.topics.topic import Topic
 
 PARTITION_BYTES: Final = 8192
 """Approximate size of a partition in memory, without its records."""

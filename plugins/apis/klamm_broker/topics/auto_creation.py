@@ -9,18 +9,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from klamm import KafkaError, clipped
+from klamm import KafkaError, RequestContext, clipped
+from klamm_broker.broker_settings import BrokerSettings
+from klamm_broker.internal_topic_settings import InternalTopicSettings
 from klamm_broker.limits import owner_of
 from klamm_broker.topics.names import CONSUMER_OFFSETS, INTERNAL_TOPICS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from klamm_broker.topics.placement import NewTopic
 from klamm_broker.topics.topic_registry import KRAFT_METADATA_TOPIC, TopicRegistry
-
-if TYPE_CHECKING:
-    from klamm import RequestContext
-    from klamm_broker.broker_settings import BrokerSettings
-    from klamm_broker.internal_topic_settings import InternalTopicSettings
 
 
 def internal_topic(name: str, settings: InternalTopicSettings) -> NewTopic:

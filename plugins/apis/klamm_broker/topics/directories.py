@@ -7,14 +7,12 @@ import os
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from klamm_broker.log import LogManager
 from klamm_broker.storage.meta_properties import uuid_bytes
+from klamm_broker.storage.store import Store
 from klamm_broker.topics.topic_rows import DELETION
-
-if TYPE_CHECKING:
-    from klamm_broker.log import LogManager
-    from klamm_broker.storage.store import Store
 
 log = logging.getLogger("klamm.broker.topics")
 

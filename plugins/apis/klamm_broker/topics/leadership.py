@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from klamm_broker.storage.store import Statement
+from klamm_broker.storage.store import Statement
 
 NO_LEADER: Final = -1
 NO_LEADER_EPOCH: Final = -1

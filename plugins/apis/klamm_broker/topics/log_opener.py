@@ -7,15 +7,13 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from klamm import ErrorCode, KafkaError
 from klamm.runtime import Clock, Scheduler
 from klamm_broker.configs.adopted_configs import write_copy
-
-if TYPE_CHECKING:
-    from klamm_broker.log import FileOperations, LogConfig, LogManager
-    from klamm_broker.topics.topic import Partition, Topic
+from klamm_broker.log import FileOperations, LogConfig, LogManager
+from klamm_broker.topics.topic import Partition, Topic
 
 log = logging.getLogger("klamm.broker.topics")
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from klamm import ErrorCode, KafkaError
+from klamm.runtime import Clock
 from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES
 from klamm.wire.records import Record, encode_batch
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from klamm.runtime import Clock
-    from klamm_broker.topics.topic import Topic
-    from klamm_broker.topics.topic_registry import TopicRegistry
+from klamm_broker.topics.topic import Topic
+from klamm_broker.topics.topic_registry import TopicRegistry
 
 _BATCH_BYTES: Final = 512 * 1024
 

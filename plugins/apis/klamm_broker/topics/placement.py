@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.limits.ledger import UNKNOWN_OWNER
+from klamm_broker.storage.store import Statement
 from klamm_broker.topics.leadership import Leadership, put_leaderships
-
-if TYPE_CHECKING:
-    from klamm_broker.storage.store import Statement
-
 
 Replicas: TypeAlias = Sequence[tuple[int, ...]]
 """The replicas of partitions, as node ids; the first of each is the preferred leader."""

@@ -13,19 +13,21 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.configs.adopted_configs import read_copy
+from klamm_broker.log import FileOperations, LogManager
 from klamm_broker.storage.config_rows import replace_configs
 from klamm_broker.storage.meta_properties import random_uuid
+from klamm_broker.storage.store import Store
 from klamm_broker.topics.accounts import TopicAccounts
 from klamm_broker.topics.directories import finish_deletions, topics_in
 from klamm_broker.topics.fair_lock import FairLock
 from klamm_broker.topics.leadership import first_leadership
 from klamm_broker.topics.log_opener import LogConfigs, LogOpener
 from klamm_broker.topics.names import check_topic_name, collision_key
-from klamm_broker.topics.placement import NewTopic, Replicas
+from klamm_broker.topics.placement import NewTopic, ReplicaPlacement, Replicas
 from klamm_broker.topics.topic import Partition, Topic, TopicTraffic
 from klamm_broker.topics.topic_rows import (
     TOPIC_RESOURCE,
@@ -34,11 +36,6 @@ from klamm_broker.topics.topic_rows import (
     grow_topic,
     insert_topic,
 )
-
-if TYPE_CHECKING:
-    from klamm_broker.log import FileOperations, LogManager
-    from klamm_broker.storage.store import Store
-    from klamm_broker.topics.placement import ReplicaPlacement
 
 log = logging.getLogger("klamm.broker.topics")
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm_broker.limits.owners import TOPICS as OWNERS
 from klamm_broker.storage.config_rows import delete_configs, replace_configs
+from klamm_broker.storage.store import Statement
 from klamm_broker.topics.leadership import delete_leaderships, first_leadership
-
-if TYPE_CHECKING:
-    from klamm_broker.storage.store import Statement
-    from klamm_broker.topics.placement import NewTopic, ReplicaPlacement
-    from klamm_broker.topics.topic import Partition, Topic
+from klamm_broker.topics.placement import NewTopic, ReplicaPlacement
+from klamm_broker.topics.topic import Partition, Topic
 
 TOPIC_RESOURCE: Final = 2
 """`ConfigResource.Type.TOPIC`, as in the store's table `configs`."""

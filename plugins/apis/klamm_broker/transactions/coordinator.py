@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from klamm import ErrorCode, KafkaError, clipped
+from klamm.runtime import Clock, Scheduler
 from klamm.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from klamm_broker.groups import TransactionalOffsets
+from klamm_broker.storage.producer_ids import ProducerIds
 from klamm_broker.storage.store import StoreError
+from klamm_broker.transaction_settings import TransactionSettings
 from klamm_broker.transactions.ending import check_end
 from klamm_broker.transactions.ends import (
     NO_PRODUCER,
@@ -20,6 +24,7 @@ from klamm_broker.transactions.ends import (
     TransactionEnds,
     identity_of,
 )
+from klamm_broker.transactions.markers import TransactionMarkers
 from klamm_broker.transactions.state import (
     AT_REST,
     DEAD,
@@ -37,13 +42,6 @@ from klamm_broker.transactions.transaction import (
     is_exhausted,
 )
 from klamm_broker.transactions.transaction_registry import TransactionRegistry, Written
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock, Scheduler
-    from klamm_broker.groups import TransactionalOffsets
-    from klamm_broker.storage.producer_ids import ProducerIds
-    from klamm_broker.transaction_settings import TransactionSettings
-    from klamm_broker.transactions.markers import TransactionMarkers
 
 log = logging.getLogger("klamm.broker.transactions")
 

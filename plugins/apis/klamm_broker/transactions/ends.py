@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from klamm import ErrorCode, KafkaError, clipped
+from klamm.runtime import Clock, Scheduler
 from klamm.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from klamm_broker.transactions.markers import Marker, MissingMarkers
+from klamm_broker.groups import TransactionalOffsets
+from klamm_broker.transactions.markers import Marker, MissingMarkers, TransactionMarkers
 from klamm_broker.transactions.offsets_partition import OFFSETS_TOPIC
 from klamm_broker.transactions.state import PREPARE_ABORT, PREPARE_COMMIT, PREPARE_EPOCH_FENCE, PREPARED
 from klamm_broker.transactions.transaction import TopicPartition, Transaction, TransactionRecord, bumps_epoch
 from klamm_broker.transactions.transaction_registry import TransactionRegistry
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock, Scheduler
-    from klamm_broker.groups import TransactionalOffsets
-    from klamm_broker.transactions.markers import TransactionMarkers
 
 log = logging.getLogger("klamm.broker.transactions")
 

@@ -8,17 +8,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from klamm import ErrorCode, KafkaError
+from klamm.runtime import Clock
 from klamm.wire.records import ControlRecordType
-from klamm_broker.log import SerialWorker
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock
-    from klamm_broker.log import LogFlusher, PartitionLog
-    from klamm_broker.topics.topic_registry import TopicRegistry
-    from klamm_broker.transactions.transaction import TopicPartition
+from klamm_broker.log import LogFlusher, PartitionLog, SerialWorker
+from klamm_broker.topics.topic_registry import TopicRegistry
+from klamm_broker.transactions.transaction import TopicPartition
 
 log = logging.getLogger("klamm.broker.transactions")
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from klamm_broker.transactions.transaction import TopicPartition
+from klamm_broker.transactions.transaction import TopicPartition
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 """klamm has no such topic; its partitions represent the offsets of groups, because Kafka's tools show them that way."""

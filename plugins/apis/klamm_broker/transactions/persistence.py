@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from klamm_broker.storage.store import Statement, Store
 from klamm_broker.transactions.state import TransactionState
 from klamm_broker.transactions.transaction import TopicPartition, TransactionRecord
-
-if TYPE_CHECKING:
-    from klamm_broker.storage.store import Statement, Store
 
 _COLUMNS: Final = (
     "transactional_id, producer_id, previous_producer_id, next_producer_id, producer_epoch, last_producer_epoch,"

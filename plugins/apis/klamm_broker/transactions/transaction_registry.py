@@ -5,18 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from klamm import ErrorCode, KafkaError, clipped
 from klamm.wire.records import NO_PRODUCER_ID
 from klamm_broker.limits.ledger import Ledger
 from klamm_broker.limits.owners import TRANSACTIONS as OWNERS
+from klamm_broker.storage.store import Statement, Store, StoreError
 from klamm_broker.transactions import persistence
 from klamm_broker.transactions.state import ONGOING, PREPARE_ABORT
 from klamm_broker.transactions.transaction import TopicPartition, Transaction, TransactionRecord
-
-if TYPE_CHECKING:
-    from klamm_broker.storage.store import Statement, Store, StoreError
 
 log = logging.getLogger("klamm.broker.transactions")
 

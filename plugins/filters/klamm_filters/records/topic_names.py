@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klamm import (
     ErrorCode,
@@ -18,10 +18,8 @@ from klamm import (
     clipped,
     escape_control_characters,
 )
+from klamm.filters import TopicNames as Lookup
 from klamm.wire.api_keys import ApiKey
-
-if TYPE_CHECKING:
-    from klamm.filters import TopicNames as Lookup
 
 log = logging.getLogger("klamm.filters")
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from klamm import ErrorCode, KafkaError
-from klamm_broker.groups.assignors import ASSIGNORS, MemberSpec
+from klamm.runtime import Clock
+from klamm_broker.groups.assignors import ASSIGNORS, MemberSpec, Partitions
 from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.consumer.member import NO_PARTITIONS, ConsumerMember
 from klamm_broker.groups.consumer.reconciliation import next_step
@@ -18,14 +19,8 @@ from klamm_broker.groups.consumer.subscriptions import (
     resolve_regexes,
     topics_of,
 )
+from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.numbers import NS_PER_MS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from klamm.runtime import Clock
-    from klamm_broker.groups.assignors import Partitions
-    from klamm_broker.groups.group_settings import GroupSettings
 
 log = logging.getLogger("klamm.broker.groups")
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups.assignors import Partitions
 from klamm_broker.groups.classic_group import ClassicGroup
+from klamm_broker.groups.consumer.assignment import TargetAssignment
+from klamm_broker.groups.consumer.fencing import Fencing
 from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.consumer.member import NO_PARTITIONS, ConsumerMember
+from klamm_broker.groups.consumer.migration import Migration
 from klamm_broker.groups.consumer.subscriptions import (
     UNCHECKED,
     RegexRefresh,
@@ -25,15 +28,10 @@ from klamm_broker.groups.consumer.subscriptions import (
 )
 from klamm_broker.groups.epoch_coordinator import DescribedEpochGroup, EpochCoordinator, described, invalid
 from klamm_broker.groups.epoch_group import JOIN_EPOCH, STATIC_LEAVE_EPOCH
+from klamm_broker.groups.group import Group
+from klamm_broker.groups.group_registry import GroupRegistry
+from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.requests import ConsumerHeartbeat, EpochHeartbeatResult
-
-if TYPE_CHECKING:
-    from klamm_broker.groups.consumer.assignment import TargetAssignment
-    from klamm_broker.groups.consumer.fencing import Fencing
-    from klamm_broker.groups.consumer.migration import Migration
-    from klamm_broker.groups.group import Group
-    from klamm_broker.groups.group_registry import GroupRegistry
-    from klamm_broker.groups.group_settings import GroupSettings
 
 log = logging.getLogger("klamm.broker.groups")
 

@@ -6,20 +6,18 @@ Follows the timers of Kafka's `GroupMetadataManager`. The caller holds the group
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from klamm.runtime import Clock
+from klamm_broker.groups.consumer.assignment import TargetAssignment
 from klamm_broker.groups.consumer.group import ConsumerGroup
+from klamm_broker.groups.consumer.member import ConsumerMember
+from klamm_broker.groups.consumer.migration import Migration
 from klamm_broker.groups.consumer.persistence import ROWS
+from klamm_broker.groups.expiration import ExpirationScheduler
 from klamm_broker.groups.member_timers import REBALANCE, MemberTimers
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock
-    from klamm_broker.groups.consumer.assignment import TargetAssignment
-    from klamm_broker.groups.consumer.member import ConsumerMember
-    from klamm_broker.groups.consumer.migration import Migration
-    from klamm_broker.groups.expiration import ExpirationScheduler
-    from klamm_broker.groups.targeted_members import TargetedMember
-    from klamm_broker.storage.store import Store
+from klamm_broker.groups.targeted_members import TargetedMember
+from klamm_broker.storage.store import Store
 
 JOIN: Final = "join"
 SYNC: Final = "sync"

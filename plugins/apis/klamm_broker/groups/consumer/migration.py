@@ -8,29 +8,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from klamm import ErrorCode, KafkaError
+from klamm.runtime import Clock
 from klamm_broker.groups import consumer_protocol, persistence
+from klamm_broker.groups.assignors import Partitions
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.consumer.member import ClassicProtocol, ConsumerMember
 from klamm_broker.groups.consumer.persistence import ROWS
 from klamm_broker.groups.consumer.subscriptions import Topics, refresh_metadata
 from klamm_broker.groups.group import cancel_timer
+from klamm_broker.groups.group_registry import GroupRegistry
+from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.member import Member
-from klamm_broker.groups.rebalance import names_for_log
+from klamm_broker.groups.rebalance import Rebalancer, names_for_log
 from klamm_broker.groups.requests import JoinResult, SyncResult
 from klamm_broker.groups.state import STABLE
 from klamm_broker.groups.streams.group import StreamsGroup
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock
-    from klamm_broker.groups.assignors import Partitions
-    from klamm_broker.groups.group_registry import GroupRegistry
-    from klamm_broker.groups.group_settings import GroupSettings
-    from klamm_broker.groups.rebalance import Rebalancer
-    from klamm_broker.storage.store import Store
+from klamm_broker.storage.store import Store
 
 log = logging.getLogger("klamm.broker.groups")
 

@@ -8,25 +8,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from klamm import ErrorCode, KafkaError, clipped
+from klamm.runtime import Clock
 from klamm_broker.groups.assignors import MemberSpec, Partitions
 from klamm_broker.groups.assignors.simple import assign_shared
 from klamm_broker.groups.consumer.subscriptions import Topics, existing_ids, require_topic_names, topics_hash
 from klamm_broker.groups.epoch_coordinator import DescribedEpochGroup, EpochCoordinator, described, invalid
 from klamm_broker.groups.epoch_group import JOIN_EPOCH, LEAVE_EPOCH, Changes
+from klamm_broker.groups.expiration import ExpirationScheduler
+from klamm_broker.groups.group_registry import GroupRegistry
+from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.member_timers import MemberTimers
 from klamm_broker.groups.requests import MAX_MEMBER_ID_CHARS, EpochHeartbeatResult, ShareHeartbeat
 from klamm_broker.groups.share.group import ShareGroup, ShareMember
 from klamm_broker.groups.share.persistence import ROWS
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock
-    from klamm_broker.groups.expiration import ExpirationScheduler
-    from klamm_broker.groups.group_registry import GroupRegistry
-    from klamm_broker.groups.group_settings import GroupSettings
-    from klamm_broker.storage.store import Statement, Store
+from klamm_broker.storage.store import Statement, Store
 
 log = logging.getLogger("klamm.broker.groups")
 

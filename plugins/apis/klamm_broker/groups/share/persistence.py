@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klamm_broker.groups.epoch_rows import EpochRows, JsonRows, common_json, partitions_json, partitions_of
 from klamm_broker.groups.share.group import ShareGroup, ShareMember
-
-if TYPE_CHECKING:
-    from klamm_broker.storage.store import Statement
+from klamm_broker.storage.store import Statement
 
 
 class _ShareRows(EpochRows[ShareGroup]):

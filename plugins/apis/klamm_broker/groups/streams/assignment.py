@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from klamm.runtime import Clock
 from klamm_broker.groups.assignors.tasks import NAME, StreamsMemberSpec, StreamsSpec, assign_sticky
 from klamm_broker.groups.consumer.subscriptions import Topics, topics_hash
 from klamm_broker.groups.streams.configuration import configure
+from klamm_broker.groups.streams.group import StreamsGroup
+from klamm_broker.groups.streams.member import StreamsMember
 from klamm_broker.groups.streams.reconciliation import next_step
 from klamm_broker.groups.streams.requests import Status, StatusCode
-from klamm_broker.groups.streams.tasks import NONE
+from klamm_broker.groups.streams.tasks import NONE, Tasks
 from klamm_broker.numbers import NS_PER_MS
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock
-    from klamm_broker.groups.streams.group import StreamsGroup
-    from klamm_broker.groups.streams.member import StreamsMember
-    from klamm_broker.groups.streams.tasks import Tasks
 
 log = logging.getLogger("klamm.broker.groups")
 

@@ -8,14 +8,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError, clipped
 from klamm_broker.groups.assignors.tasks import NAME as ASSIGNOR
 from klamm_broker.groups.classic_group import ClassicGroup
+from klamm_broker.groups.consumer.subscriptions import Topics
 from klamm_broker.groups.epoch_coordinator import DescribedEpochGroup, EpochCoordinator, described
 from klamm_broker.groups.epoch_group import STATIC_LEAVE_EPOCH
-from klamm_broker.groups.streams.group import StreamsGroup
+from klamm_broker.groups.group import Group
+from klamm_broker.groups.group_registry import GroupRegistry
+from klamm_broker.groups.group_settings import GroupSettings
+from klamm_broker.groups.streams.assignment import StreamsAssignment
+from klamm_broker.groups.streams.configuration import Configuration
+from klamm_broker.groups.streams.fencing import StreamsFencing
+from klamm_broker.groups.streams.group import StreamsGroup, TaskOffsets
 from klamm_broker.groups.streams.member import StreamsMember
 from klamm_broker.groups.streams.membership import (
     check_heartbeat,
@@ -31,20 +38,8 @@ from klamm_broker.groups.streams.requests import (
     StreamsHeartbeat,
     StreamsHeartbeatResult,
 )
-from klamm_broker.groups.streams.tasks import NONE, Task
-
-if TYPE_CHECKING:
-    from klamm_broker.groups.consumer.subscriptions import Topics
-    from klamm_broker.groups.group import Group
-    from klamm_broker.groups.group_registry import GroupRegistry
-    from klamm_broker.groups.group_settings import GroupSettings
-    from klamm_broker.groups.streams.assignment import StreamsAssignment
-    from klamm_broker.groups.streams.configuration import Configuration
-    from klamm_broker.groups.streams.fencing import StreamsFencing
-    from klamm_broker.groups.streams.group import TaskOffsets
-    from klamm_broker.groups.streams.tasks import Tasks
-    from klamm_broker.groups.streams.topology import Topology
-
+from klamm_broker.groups.streams.tasks import NONE, Task, Tasks
+from klamm_broker.groups.streams.topology import Topology
 
 log = logging.getLogger("klamm.broker.groups")
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from klamm.runtime import Clock
+from klamm_broker.groups.expiration import ExpirationScheduler
 from klamm_broker.groups.member_timers import MemberTimers
-from klamm_broker.groups.streams.assignment import INITIAL_REBALANCE
+from klamm_broker.groups.streams.assignment import INITIAL_REBALANCE, StreamsAssignment, StreamsConfigs
 from klamm_broker.groups.streams.group import StreamsGroup
 from klamm_broker.groups.streams.persistence import ROWS
-
-if TYPE_CHECKING:
-    from klamm.runtime import Clock
-    from klamm_broker.groups.expiration import ExpirationScheduler
-    from klamm_broker.groups.streams.assignment import StreamsAssignment, StreamsConfigs
-    from klamm_broker.storage.store import Store
+from klamm_broker.storage.store import Store
 
 
 class StreamsFencing(MemberTimers[StreamsGroup]):

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups.group import Group
 from klamm_broker.groups.member import charge_bytes
 from klamm_broker.groups.streams.configuration import Configuration
 from klamm_broker.groups.streams.member import StreamsMember
+from klamm_broker.groups.streams.reconciliation import FreeRoles
 from klamm_broker.groups.streams.tasks import NONE, Task, Tasks
+from klamm_broker.groups.streams.topology import Topology
 from klamm_broker.groups.targeted_members import TargetedMembers
 from klamm_broker.limits.ledger import UNKNOWN_OWNER
-
-if TYPE_CHECKING:
-    from klamm_broker.groups.streams.reconciliation import FreeRoles
-    from klamm_broker.groups.streams.topology import Topology
 
 
 class StreamsGroupState(enum.Enum):

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from klamm import clipped
 from klamm_broker.groups.epoch_coordinator import invalid
 from klamm_broker.groups.epoch_group import STATIC_LEAVE_EPOCH
+from klamm_broker.groups.member_timers import MemberTimers
+from klamm_broker.groups.streams.configuration import Configuration
+from klamm_broker.groups.streams.group import StreamsGroup
 from klamm_broker.groups.streams.member import StreamsMember
 from klamm_broker.groups.streams.requests import StreamsHeartbeat
+from klamm_broker.groups.streams.tasks import Tasks
 from klamm_broker.groups.streams.topology import check_names, check_topology
-
-if TYPE_CHECKING:
-    from klamm_broker.groups.member_timers import MemberTimers
-    from klamm_broker.groups.streams.configuration import Configuration
-    from klamm_broker.groups.streams.group import StreamsGroup
-    from klamm_broker.groups.streams.tasks import Tasks
 
 Timers: TypeAlias = "MemberTimers[StreamsGroup]"
 

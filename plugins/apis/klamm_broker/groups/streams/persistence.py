@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from klamm_broker.groups.epoch_group import Changes
 from klamm_broker.groups.epoch_rows import EpochRows, JsonRows, common_json
 from klamm_broker.groups.streams.group import StreamsGroup
 from klamm_broker.groups.streams.member import StreamsMember
@@ -13,10 +14,7 @@ from klamm_broker.groups.streams.requests import Endpoint
 from klamm_broker.groups.streams.tasks import Task, Tasks
 from klamm_broker.groups.streams.topology import CopartitionGroup, InternalTopic, Subtopology, Topology
 from klamm_broker.groups.targeted_members import MemberState
-
-if TYPE_CHECKING:
-    from klamm_broker.groups.epoch_group import Changes
-    from klamm_broker.storage.store import Statement
+from klamm_broker.storage.store import Statement
 
 _PUT_GROUP: Final = (
     "INSERT INTO streams_groups (group_id, epoch, assignment_epoch, metadata_hash, validated_epoch, configs, topology)"

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from klamm import ErrorCode
 from klamm_broker.groups.epoch_group import JOIN_EPOCH
 from klamm_broker.groups.streams.tasks import Task, Tasks
-
-if TYPE_CHECKING:
-    from klamm_broker.groups.streams.topology import InternalTopic, Topology
+from klamm_broker.groups.streams.topology import InternalTopic, Topology
 
 
 class StatusCode(enum.IntEnum):
