@@ -26,6 +26,7 @@ NAMESPACES: Final = (
     "klamm.filters",
     "klamm.forwarding",
     "klamm.config",
+    "klamm.http",
     "klamm.metrics",
     "klamm.runtime",
     "klamm.shared",

@@ -1,7 +1,8 @@
 """klamm: a server framework for the Kafka wire protocol. This is what every plugin needs; `docs/stability.md` lists it.
 
 Further public namespaces: `klamm.acl`, `klamm.sasl`, `klamm.dispatch`, `klamm.filters`, `klamm.forwarding`,
-`klamm.config`, `klamm.metrics`, `klamm.runtime`, `klamm.shared`, `klamm.testing`, and every module of `klamm.wire`.
+`klamm.config`, `klamm.http`, `klamm.metrics`, `klamm.runtime`, `klamm.shared`, `klamm.testing`, and every module of
+`klamm.wire`.
 """
 
 from typing import TYPE_CHECKING

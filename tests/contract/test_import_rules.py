@@ -21,6 +21,7 @@ NAMESPACES = (
     "klamm.dispatch",
     "klamm.filters",
     "klamm.forwarding",
+    "klamm.http",
     "klamm.metrics",
     "klamm.runtime",
     "klamm.sasl",

@@ -29,6 +29,7 @@ def test_every_namespace_is_documented():
         "klamm.filters",
         "klamm.forwarding",
         "klamm.config",
+        "klamm.http",
         "klamm.metrics",
         "klamm.runtime",
         "klamm.shared",

@@ -44,6 +44,15 @@ def parse_host_port(text: str, *, to_connect: bool = False) -> tuple[str, int]:
     return host if inside is None else inside, int(port)
 
 
+def check_host_port(text: str) -> str | None:
+    """Return the problem with an address to listen on, or None if it is `HOST:PORT`."""
+    try:
+        parse_host_port(text)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def format_host_port(host: str, port: int) -> str:
     """`HOST:PORT`, with an IPv6 host in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

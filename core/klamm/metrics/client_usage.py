@@ -21,12 +21,12 @@ class ClientKey(NamedTuple):
 
 
 class Usage:
-    """Nanoseconds of processors and of handlers. At most `error_ns` of their sum may belong to other clients."""
+    """Nanoseconds of processors and of handlers."""
 
-    __slots__ = ("error_ns", "handler_ns", "processor_ns")
+    __slots__ = ("handler_ns", "processor_ns")
 
     def __init__(self) -> None:
-        self.processor_ns = self.handler_ns = self.error_ns = 0
+        self.processor_ns = self.handler_ns = 0
 
     @property
     def time_ns(self) -> int:
@@ -44,7 +44,7 @@ class ClosedConnectionUsage:
     """The algorithm Space-Saving (Metwally and others, 2005) with `clients` counters, of one listener.
 
     Every client that has used more than the `clients`-th part of all time is there, and no count is too large by more
-    than that part. A client without a counter takes the smallest one, with its count as the error. Open connections
+    than that part. A client without a counter takes the smallest one, and keeps its count. Open connections
     are counted exactly, by themselves.
     """
 
@@ -67,11 +67,9 @@ class ClosedConnectionUsage:
         if len(self._counters) < self._clients:
             return Usage()
         smallest = min(self._counters, key=lambda one: self._counters[one].time_ns)
-        usage = self._counters.pop(smallest)
-        usage.error_ns = usage.time_ns
-        return usage
+        return self._counters.pop(smallest)
 
-    def read(self) -> list[tuple[ClientKey, int, int, int]]:
-        """Return each client with its nanoseconds of processors and of handlers, and the largest error of their sum."""
+    def read(self) -> list[tuple[ClientKey, int, int]]:
+        """Return each client with its nanoseconds of processors and of handlers."""
         with self._lock:
-            return [(client, one.processor_ns, one.handler_ns, one.error_ns) for client, one in self._counters.items()]
+            return [(client, one.processor_ns, one.handler_ns) for client, one in self._counters.items()]

@@ -105,7 +105,7 @@ class ClientMetrics:
     def _read_all(self) -> list[tuple[tuple[str, ClientKey], _Sums]]:
         sums: dict[tuple[str, ClientKey], _Sums] = {}
         for listener in list(self._listeners):
-            for client, processor_ns, handler_ns, _ in listener.counts.usage.read():
+            for client, processor_ns, handler_ns in listener.counts.usage.read():
                 one = sums[listener.name, client] = _Sums()
                 one.processor_ns, one.handler_ns = processor_ns, handler_ns
             for processor in listener.all_processors:

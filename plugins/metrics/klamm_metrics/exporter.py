@@ -12,7 +12,7 @@ from klamm import ServerExtension, ServerServices
 from klamm.config import format_host_port, parse_host_port
 from klamm_metrics.collector import RegistryCollector
 from klamm_metrics.connection_pages import ConnectionPages
-from klamm_metrics.http import HttpServer, Page, Request, render
+from klamm_metrics.http import Page, PageServer, Request, render
 from klamm_metrics.metrics_settings import PrometheusSettings
 
 _TURN_AGE: Final = "klamm:type=Processor,name=TurnAgeMs"
@@ -41,7 +41,7 @@ class PrometheusExporter(ServerExtension):
         self._registry: CollectorRegistry
         # One page is rendered at a time.
         self._rendering = threading.Lock()
-        self._http: HttpServer
+        self._http: PageServer
         self._connections: ConnectionPages
 
     def open(self, server: ServerServices) -> None:
@@ -61,8 +61,8 @@ class PrometheusExporter(ServerExtension):
             "/ready": lambda _: _page("ready", self.obstacles()),
             "/started": lambda _: _page("started", self._obstacles_of_start()),
         }
-        self._http = HttpServer(parse_host_port(settings.bind), pages, server.clock, connections.actions)
-        self._http.start("klamm-prometheus")
+        self._http = PageServer(parse_host_port(settings.bind), pages, server.clock, connections.actions)
+        self._http.start()
 
     def reload(self) -> None:
         """Read the token again."""

@@ -14,14 +14,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from klamm.config import format_host_port
+from klamm.http import HttpHandler, HttpServer
 from klamm.runtime import Clock
 
 log = logging.getLogger("klamm.prometheus")
@@ -29,7 +28,6 @@ log = logging.getLogger("klamm.prometheus")
 CONNECTIONS: Final = 16
 DEADLINE_S: Final = 10.0
 _MAX_HEAD_BYTES: Final = 16 * 1024
-_LOOK_EVERY_S: Final = 0.2
 _PLACE_WITHIN_S: Final = 2.0
 _TEXT: Final = "text/plain; charset=utf-8"
 
@@ -71,13 +69,8 @@ class _Connection(NamedTuple):
     deadline_ns: int
 
 
-class HttpServer(ThreadingHTTPServer):
+class PageServer(HttpServer):
     """Binds when it is created, which may raise OSError; answers from `start` to `close`."""
-
-    daemon_threads = True
-    block_on_close = False
-    allow_reuse_address = True
-    request_queue_size = 128
 
     def __init__(
         self,
@@ -87,10 +80,6 @@ class HttpServer(ThreadingHTTPServer):
         actions: Mapping[str, PageSource] | None = None,
     ) -> None:
         """`pages` are read with GET, `actions` are done with POST; both have their arguments in the query."""
-        family, _, _, _, resolved = socket.getaddrinfo(
-            address[0] or None, address[1], type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        self.address_family = family
         self.pages = pages
         self.actions = actions or {}
         self._clock = clock
@@ -98,34 +87,10 @@ class HttpServer(ThreadingHTTPServer):
         # The oldest first. A connection that was closed to make room is not in it; its thread ends soon.
         self._open: dict[socket.socket, _Connection] = {}
         self._thread_places = threading.BoundedSemaphore(2 * CONNECTIONS)
-        self._thread: threading.Thread
-        try:
-            super().__init__((str(resolved[0]), int(resolved[1])), _Handler)
-        except OSError as error:
-            # The system's error does not name the refused address.
-            raise OSError(error.errno, error.strerror, format_host_port(*address)) from error
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """Host and port it listens on."""
-        host, port = self.server_address[:2]
-        return str(host), int(port)
-
-    def start(self, name: str) -> None:
-        """Start to answer, on separate threads."""
-        self._thread = threading.Thread(
-            target=self.serve_forever, kwargs={"poll_interval": _LOOK_EVERY_S}, name=name, daemon=True
-        )
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop answering."""
-        self.shutdown()
-        self.server_close()
-        self._thread.join()
+        super().__init__(address, _Handler, "klamm-prometheus")
 
     def service_actions(self) -> None:
-        """Close connections whose deadline has passed; the loop calls this after each connection and every 0.2 s."""
+        """Close connections whose deadline has passed; the loop calls this after each connection and every 0.1 s."""
         now_ns = self._clock.monotonic_ns()
         with self._lock:
             for connection in list(self._open.values()):
@@ -174,17 +139,12 @@ class HttpServer(ThreadingHTTPServer):
             self._open.pop(request, None)
         self._thread_places.release()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        log.debug("peer=%s: answer failed", client_address, exc_info=True)
 
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(HttpHandler):
     """One connection: one request, one answer."""
 
-    server: HttpServer
+    server: PageServer
     timeout = DEADLINE_S
-    server_version = "klamm"
-    sys_version = ""
 
     def handle(self) -> None:
         head = self._read_head()
@@ -215,7 +175,7 @@ class _Handler(BaseHTTPRequestHandler):
         source = sources.get(path)
         if source is None:
             known = ", ".join(sources)
-            self._answer(Page(404, f"the pages are {known}\n".encode()))
+            self.answer(404, _TEXT, f"the pages are {known}\n".encode())
             return
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
         try:
@@ -225,17 +185,6 @@ class _Handler(BaseHTTPRequestHandler):
         except Exception:
             log.exception("page %s cannot be made", self.path[:256])
             page = Page(500, b"this page cannot be made; the log says why\n")
-        self._answer(page)
+        self.answer(page.status, page.content_type, page.body)
 
     do_HEAD = do_GET
-
-    def _answer(self, page: Page) -> None:
-        self.send_response(page.status)
-        self.send_header("Content-Type", page.content_type)
-        self.send_header("Content-Length", str(len(page.body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(page.body)
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        log.debug(format, *arguments)

@@ -50,14 +50,9 @@ class Samples:
     connections: list[Row]
     unanswered: list[Row]
 
-    @property
-    def workers(self) -> float:
-        """Return the number of processes whose counters are added up."""
-        return max(1.0, self.seen.now.value("klamm_workers_ready") or 1.0)
-
     def shares(self, counter: str, *labels: str) -> dict[tuple[str, ...], float]:
         """Return the share of time that each thread spent, from a counter of seconds; of workers, their mean."""
-        return {key: min(1.0, rate / self.workers) for key, rate in self.seen.rates(counter, *labels).items()}
+        return {key: min(1.0, rate / self.seen.workers) for key, rate in self.seen.rates(counter, *labels).items()}
 
     def processors(self, counter: str = "klamm_processor_busyseconds_total") -> dict[tuple[str, ...], float]:
         """Return the busy share of each processor, by listener and number."""
@@ -219,7 +214,7 @@ def handlers(samples: Samples) -> Iterable[Finding]:
 def interpreter(samples: Samples) -> Iterable[Finding]:
     """Find threads that wait for the interpreter, because another one computes."""
     busy, computing = samples.busy_threads(), samples.computing()
-    per_worker = computing / samples.workers
+    per_worker = computing / samples.seen.workers
     if per_worker >= _HOT and busy >= _SECOND_THREAD * computing:
         api, _, mean_ms = samples.slowest_api()
         text = (
@@ -260,7 +255,7 @@ def disk(samples: Samples) -> Iterable[Finding]:
 def pool(samples: Samples) -> Iterable[Finding]:
     """Find a memory pool that is used up."""
     depleted_ns = samples.seen.rate("kafka_server_socket_server_metrics_memorypooldepletedtime_total")
-    depleted = depleted_ns / _NS / samples.workers
+    depleted = depleted_ns / _NS / samples.seen.workers
     if depleted >= _DEPLETED:
         waiting = samples.seen.now.value("klamm_memorypool_waitingrequests") or 0.0
         used = samples.seen.now.value("kafka_network_socketserver_memorypoolused") or 0.0

@@ -8,17 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from klamm import setting
-from klamm.config import parse_host_port
+from klamm.config import check_host_port
 
 _LABEL: Final = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
-
-
-def _check_endpoint(text: str) -> str | None:
-    try:
-        parse_host_port(text)
-    except ValueError as error:
-        return str(error)
-    return None
 
 
 def _check_labels(labels: dict[str, str]) -> str | None:
@@ -36,7 +28,7 @@ class PrometheusSettings:
         "127.0.0.1:9404",
         doc="HOST:PORT of /metrics, /live, /ready and /started, and of /connections, which needs the token if there "
         "is one. Every client that can connect can read them.",
-        check=_check_endpoint,
+        check=check_host_port,
     )
     token_file: Path | None = setting(
         None,

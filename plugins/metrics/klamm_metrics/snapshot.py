@@ -46,6 +46,11 @@ class Difference:
         self.before = before
         self.seconds = now.time_s - before.time_s if before is not None else 0.0
 
+    @property
+    def workers(self) -> float:
+        """Return the number of processes whose counters are added up: the workers that are ready, at least 1."""
+        return max(1.0, self.now.value("klamm_workers_ready") or 1.0)
+
     def rates(self, name: str, *by: str, new: bool = True) -> dict[tuple[str, ...], float]:
         """Return the growth of each counter per second, summed up by labels.
 

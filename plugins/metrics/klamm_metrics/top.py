@@ -173,12 +173,8 @@ def _handlers_busy(seen: Difference) -> float:
 def _depleted(seen: Difference) -> float:
     rates = seen.rates("kafka_server_socket_server_metrics_memorypooldepletedtime_total")
     if rates:
-        return min(1.0, sum(rates.values()) / 1e9 / _workers(seen))
+        return min(1.0, sum(rates.values()) / 1e9 / seen.workers)
     return _mean(seen.now, "kafka_server_socket_server_metrics_memorypoolavgdepleted_percent") or 0.0
-
-
-def _workers(seen: Difference) -> float:
-    return max(1.0, seen.now.value("klamm_workers_count") or 1.0)
 
 
 def _lanes(seen: Difference) -> Table:
@@ -207,7 +203,7 @@ def _accept_queues(seen: Difference) -> Table:
     full = f"{short_number(seen.rate(overflows))}/s, {short_number(seen.now.value(overflows) or 0)} in all"
     limits = _by_listener(seen.now, "klamm_acceptor_acceptqueuelimit")
     for number, (listener, size) in enumerate(_by_listener(seen.now, "klamm_acceptor_acceptqueuesize").items()):
-        share = min(1.0, blocked.get((listener.rpartition("/")[2],), 0.0) / _workers(seen))
+        share = min(1.0, blocked.get((listener.rpartition("/")[2],), 0.0) / seen.workers)
         most = short_number(limits.get(listener, 0))
         table.add_row(listener, short_number(size), most, f"{share:.0%}", full if number == 0 else "")
     return table

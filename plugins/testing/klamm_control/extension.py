@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from klamm import ServerExtension, ServerServices, setting
-from klamm.config import format_host_port, parse_host_port
+from klamm.config import parse_host_port
 from klamm_control.controlled import Controlled
 from klamm_control.every_action import ACTIONS
 from klamm_control.http import ControlServer
@@ -59,27 +58,22 @@ class Control(ServerExtension):
         self._server = Controlled(server, settings.ca_file)
         parts = [*(kind(self._server) for kind in ACTIONS), Description(ACTIONS)]
         self._http = ControlServer(endpoint(settings.bind), self._token, parts)
-        self._thread = threading.Thread(target=self._http.serve_forever, name="klamm-control", daemon=True)
 
     def ready(self) -> None:
         self._server.ready()
-        self._thread.start()
+        self._http.start()
 
     def stopping(self) -> None:
-        if self._thread.is_alive():
-            self._http.shutdown()
-            self._thread.join()
+        self._http.stop()
 
     def close(self) -> None:
-        self.stopping()
-        self._http.server_close()
+        self._http.close()
         self._server.close()
 
     @property
     def url(self) -> str:
         """The base URL."""
-        host, port = self._http.server_address[:2]
-        return f"http://{format_host_port(str(host), port)}"
+        return self._http.url
 
     def describe(self) -> str:
         return self.url

@@ -5,14 +5,12 @@ from __future__ import annotations
 import hmac
 import json
 import logging
-import socket
 from collections.abc import Iterable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from klamm import KafkaError
-from klamm.config import format_host_port
+from klamm.http import HttpHandler, HttpServer
 from klamm_control.routes import operations_of
 
 log = logging.getLogger("klamm.control")
@@ -21,56 +19,34 @@ _MAX_BODY_BYTES: Final = 16 << 20
 _SILENT_S: Final = 60.0
 
 
-class ControlServer(ThreadingHTTPServer):
+class ControlServer(HttpServer):
     """Its constructor binds and may raise OSError. Each connection has its own thread; tests open few."""
-
-    daemon_threads = True
-    block_on_close = False
 
     def __init__(self, address: tuple[str, int], token: str, parts: Iterable[object]) -> None:
         """`parts` are objects with methods that `route` marks."""
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.token = token
         self.operations = [(part, each) for part in parts for each in operations_of(type(part))]
-        try:
-            super().__init__(address, _Handler)
-        except OSError as error:
-            # The system's error does not name the refused address.
-            raise OSError(error.errno, error.strerror, format_host_port(*address)) from error
+        super().__init__(address, _Handler, "klamm-control")
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(HttpHandler):
     server: ControlServer
     protocol_version = "HTTP/1.1"
     timeout: ClassVar[float] = _SILENT_S
 
     def do_GET(self) -> None:
-        self._serve("GET")
-
-    def do_POST(self) -> None:
-        self._serve("POST")
-
-    def do_DELETE(self) -> None:
-        self._serve("DELETE")
-
-    def _serve(self, method: str) -> None:
         try:
-            status, answer = self._answer(method)
+            status, answer = self._answer()
         except Exception:
-            log.exception("%s %s failed", method, self.path[:200])
+            log.exception("%s %s failed", self.command, self.path[:200])
             status, answer = 500, {"error": "the request failed; the log has the reason"}
-        body = json.dumps(answer).encode() + b"\n"
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        if status == 413:
-            # The body was not read, so the connection cannot be reused.
-            self.send_header("Connection", "close")
-            self.close_connection = True
-        self.end_headers()
-        self.wfile.write(body)
+        # The body of a request that is too large was not read, so its connection cannot be reused.
+        self.close_connection = self.close_connection or status == 413
+        self.answer(status, "application/json", json.dumps(answer).encode() + b"\n")
 
-    def _answer(self, method: str) -> tuple[int, Any]:
+    do_POST = do_DELETE = do_GET
+
+    def _answer(self) -> tuple[int, Any]:
         length = self.headers.get("Content-Length", "0")
         if not length.isdecimal() or int(length) > _MAX_BODY_BYTES:
             return 413, {"error": f"a body may have at most {_MAX_BODY_BYTES} bytes"}
@@ -81,7 +57,7 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         words = tuple(unquote(word) for word in parts.path.split("/") if word)
         try:
-            return self._act(method, words, dict(parse_qsl(parts.query)), _object(body))
+            return self._act(self.command, words, dict(parse_qsl(parts.query)), _object(body))
         except (ValueError, TypeError) as error:
             return 400, {"error": str(error)}
         except LookupError as error:
@@ -102,9 +78,6 @@ class _Handler(BaseHTTPRequestHandler):
             methods = ", ".join(each.method for _, each in known)
             return 405, {"error": f"{method} is not allowed for this path, which supports {methods}"}
         raise LookupError(f"there is no /{'/'.join(words)}")
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        log.debug(format, *arguments)
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from klamm import ServerExtension, ServerServices, setting
-from klamm.config import format_host_port, parse_host_port
+from klamm.config import check_host_port, parse_host_port
 from klamm.testing import admin_of
 from klamm_schema_registry.api import Api
 from klamm_schema_registry.formats import LEVELS
 from klamm_schema_registry.http import RegistryServer
 from klamm_schema_registry.registry import Limits, Registry
 from klamm_schema_registry.topic import SchemasTopic
-
-_STOPS_WITHIN_S: Final = 0.1
-
-
-def _bind_problem(text: str) -> str | None:
-    try:
-        parse_host_port(text)
-    except ValueError:
-        return f'must be an address and a port, e.g. 127.0.0.1:8081, not "{text}"'
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +22,7 @@ class SchemaRegistrySettings:
     bind: str = setting(
         "127.0.0.1:0",
         doc="Address to listen on; port 0 is any free port. Every client that reaches it may read and write.",
-        check=_bind_problem,
+        check=check_host_port,
     )
     topic: str = setting("_schemas", doc="Topic that keeps the schemas; it is made if there is none.")
     compatibility: str = setting(
@@ -61,22 +49,16 @@ class SchemaRegistry(ServerExtension):
         limits = Limits(settings.max_schemas, settings.max_subjects, settings.compatibility)
         self._registry = Registry(topic, limits)
         self._http = RegistryServer(parse_host_port(settings.bind), Api(self._registry), settings.max_schema_bytes)
-        self._thread = threading.Thread(
-            target=self._http.serve_forever, args=(_STOPS_WITHIN_S,), name="klamm-schema-registry", daemon=True
-        )
         server.shared.once("klamm.schema_registry", lambda: self)
 
     def ready(self) -> None:
-        self._thread.start()
+        self._http.start()
 
     def stopping(self) -> None:
-        if self._thread.is_alive():
-            self._http.shutdown()
-            self._thread.join()
+        self._http.stop()
 
     def close(self) -> None:
-        self.stopping()
-        self._http.server_close()
+        self._http.close()
         self._admin.close()
 
     def clear(self) -> None:
@@ -86,8 +68,7 @@ class SchemaRegistry(ServerExtension):
     @property
     def url(self) -> str:
         """The base URL, for `schema.registry.url` of clients."""
-        host, port = self._http.server_address[:2]
-        return f"http://{format_host_port(str(host), port)}"
+        return self._http.url
 
     def describe(self) -> str:
         return self.url

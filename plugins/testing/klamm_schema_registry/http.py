@@ -7,11 +7,10 @@ import json
 import logging
 import socket
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from klamm.config import format_host_port
+from klamm.http import HttpHandler, HttpServer
 from klamm_schema_registry.api import Api, Text
 from klamm_schema_registry.errors import RegistryError
 from klamm_schema_registry.formats import strict_json
@@ -26,18 +25,10 @@ _PIECE_BYTES: Final = 1 << 16
 _PLACE_WITHIN_S: Final = 1.0
 
 
-class RegistryServer(ThreadingHTTPServer):
+class RegistryServer(HttpServer):
     """Its constructor binds and may raise OSError."""
 
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
-
     def __init__(self, address: tuple[str, int], api: Api, max_body_bytes: int) -> None:
-        family, _, _, _, resolved = socket.getaddrinfo(
-            address[0] or None, address[1], type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        self.address_family = family
         self.api = api
         self.max_body_bytes = max_body_bytes
         self._places = threading.BoundedSemaphore(_CONNECTIONS)
@@ -45,11 +36,7 @@ class RegistryServer(ThreadingHTTPServer):
         # other that has got its number.
         self._sockets_lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
-        try:
-            super().__init__((str(resolved[0]), int(resolved[1])), _Handler)
-        except OSError as error:
-            # The system's error does not name the refused address.
-            raise OSError(error.errno, error.strerror, format_host_port(*address)) from error
+        super().__init__(address, _Handler, "klamm-schema-registry")
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._places.acquire(timeout=_PLACE_WITHIN_S):
@@ -83,59 +70,36 @@ class RegistryServer(ThreadingHTTPServer):
                 with contextlib.suppress(OSError):
                     each.shutdown(socket.SHUT_RDWR)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        log.debug("peer=%s: answer failed", client_address, exc_info=True)
 
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(HttpHandler):
     server: RegistryServer
     protocol_version = "HTTP/1.1"
-    server_version = "klamm"
-    sys_version = ""
     timeout: ClassVar[float] = _SILENT_S
-    # Header and body of an answer are two writes.
-    disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
-        self._serve("GET")
-
-    def do_POST(self) -> None:
-        self._serve("POST")
-
-    def do_PUT(self) -> None:
-        self._serve("PUT")
-
-    def do_DELETE(self) -> None:
-        self._serve("DELETE")
-
-    def _serve(self, method: str) -> None:
         try:
-            status, answer = 200, self._answer(method)
+            status, answer = 200, self._answer()
         except RegistryError as error:
             status, answer = error.status, {"error_code": error.code, "message": str(error)}
         except (TimeoutError, ConnectionError):
             # The client, not the registry, which turns its own into RegistryError.
             raise
         except Exception:
-            log.exception("%s %s failed", method, self.path[:200])
+            log.exception("%s %s failed", self.command, self.path[:200])
             status, answer = 500, {"error_code": 500, "message": "the request failed; the log has the reason"}
         body = (answer if isinstance(answer, Text) else json.dumps(answer, separators=(",", ":"))).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", CONTENT_TYPE)
-        self.send_header("Content-Length", str(len(body)))
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(body)
+        self.answer(status, CONTENT_TYPE, body)
 
-    def _answer(self, method: str) -> Any:
+    do_POST = do_PUT = do_DELETE = do_GET
+
+    def _answer(self) -> Any:
         body = self._body()
         try:
             parts = urlsplit(self.path)
         except ValueError as error:
             raise RegistryError(400, "Bad Request: the path is not one") from error
         words = [unquote(word) for word in parts.path.split("/") if word]
-        return self.server.api.answer(method, words, dict(parse_qsl(parts.query, keep_blank_values=True)), body)
+        return self.server.api.answer(self.command, words, dict(parse_qsl(parts.query, keep_blank_values=True)), body)
 
     def _body(self) -> dict[str, Any]:
         length = self._length()
@@ -169,6 +133,3 @@ class _Handler(BaseHTTPRequestHandler):
             raise RegistryError(400, "Bad Request: there are several lengths")
         # Of thousands of digits, the first ones are too large already.
         return int(text.lstrip("0")[:12] or "0")
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        log.debug(format, *arguments)

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from klamm.testing import ManualClock
-from klamm_metrics.http import CONNECTIONS, DEADLINE_S, HttpServer, Page
+from klamm_metrics.http import CONNECTIONS, DEADLINE_S, Page, PageServer
 from tests.waiting import wait_until
 
 DEADLINE_MS = int(DEADLINE_S * 1000)
@@ -24,8 +24,8 @@ def server(clock):
         raise ZeroDivisionError
 
     pages = {"/ok": lambda request: Page(200, request.accept.encode() or b"fine"), "/bad": fail}
-    server = HttpServer(("127.0.0.1", 0), pages, clock)
-    server.start("test-http")
+    server = PageServer(("127.0.0.1", 0), pages, clock)
+    server.start()
     yield server
     server.close()
 
@@ -126,19 +126,19 @@ def test_one_answer_for_each_connection(server):
 
 def test_nothing_is_left_when_it_is_closed(clock):
     before = threading.active_count()
-    server = HttpServer(("127.0.0.1", 0), {}, clock)
-    server.start("test-http")
+    server = PageServer(("127.0.0.1", 0), {}, clock)
+    server.start()
     assert get(server).startswith(b"HTTP/1.0 404")
     server.close()
     wait_until(lambda: threading.active_count() == before)
 
 
 def test_an_address_that_is_taken_is_named(clock):
-    server = HttpServer(("127.0.0.1", 0), {}, clock)
+    server = PageServer(("127.0.0.1", 0), {}, clock)
     try:
         port = server.address[1]
         with pytest.raises(OSError, match="in use") as taken:
-            HttpServer(("127.0.0.1", port), {}, clock)
+            PageServer(("127.0.0.1", port), {}, clock)
         assert taken.value.filename == f"127.0.0.1:{port}"
     finally:
         server.server_close()

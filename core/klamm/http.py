@@ -1,0 +1,90 @@
+"""For extensions that answer HTTP: a server with a thread for each connection, and the base of its handlers."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+from klamm.config.checks import format_host_port
+
+__all__ = ["HttpHandler", "HttpServer"]
+
+log = logging.getLogger("klamm.http")
+
+_LOOK_EVERY_S: Final = 0.1
+
+
+class HttpServer(ThreadingHTTPServer):
+    """An HTTP server that listens when it is made, and answers from `start` to `stop`; each connection has a thread."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], handler: type[HttpHandler], name: str) -> None:
+        """Bind `address`, whose host may be empty. `name` is the thread's. Raises OSError with the address."""
+        family, _, _, _, resolved = socket.getaddrinfo(
+            address[0] or None, address[1], type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        self.address_family = family
+        self._thread = threading.Thread(target=self.serve_forever, args=(_LOOK_EVERY_S,), name=name, daemon=True)
+        try:
+            super().__init__((str(resolved[0]), int(resolved[1])), handler)
+        except OSError as error:
+            # The system's error does not name the refused address.
+            raise OSError(error.errno, error.strerror, format_host_port(*address)) from error
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port it listens on."""
+        host, port = self.server_address[:2]
+        return str(host), int(port)
+
+    @property
+    def url(self) -> str:
+        """The base URL."""
+        return f"http://{format_host_port(*self.address)}"
+
+    def start(self) -> None:
+        """Start to answer, on separate threads."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop answering new connections; nothing happens if it does not answer."""
+        if self._thread.is_alive():
+            self.shutdown()
+            self._thread.join()
+
+    def close(self) -> None:
+        """Stop answering and listening."""
+        self.stop()
+        self.server_close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.debug("peer=%s: answer failed", client_address, exc_info=True)
+
+
+class HttpHandler(BaseHTTPRequestHandler):
+    """A connection of a client. Subclasses have methods `do_GET` and so on, as those of the standard library."""
+
+    server_version = "klamm"
+    sys_version = ""
+    # Header and body of an answer are two writes.
+    disable_nagle_algorithm = True
+
+    def answer(self, status: int, content_type: str, body: bytes) -> None:
+        """Send a response, which says that the connection ends if `close_connection` is set."""
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        log.debug(format, *arguments)
