@@ -10,30 +10,28 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from klamm import RequestOutcome
 from klamm.runtime import switch_threads_often
 from klamm_spark.observer.encoder import connection_fields, listener_fields
-from klamm_spark.observer.entries import Change, EndedWindow, Entry, Requests
 from klamm_spark.observer.long_events import RESOURCES_OF_ONE_EVENT, LongEvent, long_event
 from klamm_spark.observer.policy import EVERYTHING, NOTHING, SUMMED_BY_TOPIC, Policy
 from klamm_spark.requests.resources import (
     AUTHORIZATION_ERRORS,
     Summary,
-    TopicNames,
     add_produced_and_fetched,
     summarize,
 )
 from klamm_spark.requests.state_changes import CHANGING, is_change, summarize_change
 
 if TYPE_CHECKING:
-    from collections import defaultdict, deque
-    from collections.abc import Sequence
+    from collections import deque
+    from collections.abc import Callable, Sequence
 
     from klamm import ConnectionContext, ListenerContext, RequestContext, RequestEvent, StageTimes
-    from klamm_spark.observer.event_queue import EventQueue
-    from klamm_spark.observer.intents import IntentJournal
+    from klamm_spark.observer.event_queue import Entry, EventQueue
+    from klamm_spark.requests.resources import TopicNames
     from klamm_spark.settings.audit import AuditSettings
 
 WINDOW_NS: Final = 1_000_000_000
@@ -50,51 +48,33 @@ _NO_CLIENT_ID_YET: Final = object()
 _NOT_RUN: Final = frozenset({RequestOutcome.FAILED, RequestOutcome.LOST_BEFORE})
 
 
-class HasQueue(Protocol):
-    """A stream of the audit."""
-
-    @property
-    def queue(self) -> EventQueue: ...
-
-
-class Queues(Protocol):
-    """The receiver of events: the `AuditSink`."""
-
-    topics: defaultdict[str, TopicNames]
-    new_counting: deque[Client]
-    journal: IntentJournal
-
-    @property
-    def requests(self) -> HasQueue: ...
-
-    @property
-    def security(self) -> HasQueue: ...
-
-    @property
-    def administration(self) -> HasQueue: ...
-
-
 class ListenerAudit:
     """The audit of one listener.
 
-    `put`, `put_security` and `put_administration` are those of the queues; `new_counting` receives clients that begin
-    to count; `abandon` is the journal's.
+    `put`, `put_security` and `put_administration` are those of the `queues`, in this order; `new_counting` receives
+    clients that begin to count; `abandon` is the journal's.
     """
 
-    def __init__(self, listener: ListenerContext, settings: AuditSettings, sink: Queues) -> None:
+    def __init__(
+        self,
+        listener: ListenerContext,
+        settings: AuditSettings,
+        queues: tuple[EventQueue, EventQueue, EventQueue],
+        topics: TopicNames,
+        new_counting: deque[Client],
+        abandon: Callable[[str], None],
+    ) -> None:
         self.fields = listener_fields(listener)
         self.policy = Policy(settings)
         above = settings.aggregate_above_per_second
         self.aggregate_above = above if above >= 0 else _ALWAYS
         self.max_resources = settings.max_resources
-        self.topics = sink.topics[listener.api_set]
-        self.put = sink.requests.queue.put
-        self.put_security = sink.security.queue.put
-        self.put_administration = sink.administration.queue.put
-        self.abandon = sink.journal.abandon
-        self.new_counting = sink.new_counting
+        self.topics = topics
+        self.put, self.put_security, self.put_administration = (queue.put for queue in queues)
+        self.abandon = abandon
+        self.new_counting = new_counting
         self.switch_often = partial(switch_threads_often, listener.services.scheduler.schedule)
-        self._queues = (sink.requests.queue, sink.security.queue, sink.administration.queue)
+        self._queues = queues
 
     def has_room(self, size: int) -> bool:
         """Return True if no queue would be more than half full with this many further events."""
@@ -237,13 +217,13 @@ class Client:
                     self._add(window, event)
         # `put` may wait for the writer, which must then be able to take the lock.
         for window in ended:
-            self.listener.put(EndedWindow(self, window), request=True)
+            self.put_window(window)
         if individual:
             kept = [_kept(event, self.listener) for event in individual]
             size = sum(each.size if isinstance(each, LongEvent) else 1 for each in kept)
             if size > len(kept):
                 self.listener.switch_often()
-            self.listener.put(Requests(self, kept), size, request=True)
+            self.listener.put(self._requests(kept), size, request=True)
         for event in apart:
             self._put_apart(event)
 
@@ -263,10 +243,20 @@ class Client:
         if not changes or not_run or event.outcome is RequestOutcome.REFUSED or _is_denied_whole(event):
             if intent_id is not None:
                 self.listener.abandon(intent_id)
-            entry: Entry = Change(self, kept, intent_id) if changes else Requests(self, [kept])
-            self.listener.put_security(entry, size)
+            put = self.listener.put_security
         else:
-            self.listener.put_administration(Change(self, kept, intent_id), size)
+            put = self.listener.put_administration
+        if changes:
+            put(lambda recorder: recorder.change(self, kept, intent_id), size)
+        else:
+            put(self._requests([kept]), size)
+
+    def _requests(self, kept: Sequence[RequestEvent | LongEvent]) -> Entry:
+        return lambda recorder: recorder.requests(self, kept)
+
+    def put_window(self, window: Window) -> None:
+        """Hand over a window that has ended."""
+        self.listener.put(lambda recorder: recorder.window(self, window), request=True)
 
     def _add(self, window: Window, event: RequestEvent) -> None:
         count = window.count = window.count + 1

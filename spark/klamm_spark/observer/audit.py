@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klamm import ErrorCode, KafkaError, RateLimitedLog, RequestFilter, RequestObserver
 from klamm.wire.api_keys import ApiKey
-from klamm_spark.observer.aggregation import Client, ListenerAudit
+from klamm_spark.observer.aggregation import Client
 from klamm_spark.observer.encoder import context_fields, resource_texts
-from klamm_spark.observer.entries import (
-    Authentication,
-    ClosedConnection,
-    EndedWindow,
-    OpenedConnection,
-    RefusedConnection,
-)
 from klamm_spark.observer.event_queue import REFUSE
 from klamm_spark.observer.intents import UnrecordableError
 from klamm_spark.observer.long_events import RESOURCES_OF_ONE_EVENT
@@ -27,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from klamm import Address, ConnectionContext, ListenerContext, RequestContext, RequestEvent
+    from klamm_spark.observer.aggregation import ListenerAudit
     from klamm_spark.settings.audit import AuditSettings
 
 _STATE: Final = "klamm_spark.observer.audit"
@@ -84,7 +78,7 @@ class AuditObserver(RequestObserver):
         sink = self._sink = shared_sink(settings, listener)
         if settings.on_full == REFUSE and listener.name not in sink.filtered_listeners:
             raise ValueError('on_full = "refuse" needs filters = ["audit"] on the listener')
-        self._listener = ListenerAudit(listener, settings, sink)
+        self._listener = sink.audit_of(listener, settings)
         self._failures = RateLimitedLog(logging.getLogger("klamm.audit"), services.scheduler.schedule)
         sink.acquire(settings)
         self._put = sink.requests.queue.put
@@ -139,7 +133,8 @@ class AuditObserver(RequestObserver):
     def _authentication(self, connection: ConnectionContext, action: str, reason: str) -> None:
         # Who it is and whom it claimed to be, now: both may be other ones when the event is written.
         who = (connection.principal, connection.attempted_principal)
-        self._put_security(Authentication(self._client(connection), action, reason, who, self._now_ns()))
+        client, now_ns = self._client(connection), self._now_ns()
+        self._put_security(lambda recorder: recorder.authentication(client, action, reason, who, now_ns))
 
     def authenticated(self, connection: ConnectionContext, reauthentication: bool) -> None:
         self._authentication(connection, "reauthentication" if reauthentication else "success", "")
@@ -151,16 +146,18 @@ class AuditObserver(RequestObserver):
         self._authentication(connection, "expiry", "not authenticated again within the session's lifetime")
 
     def connection_refused(self, address: Address, reason: str, detail: str) -> None:
-        self._put(RefusedConnection(self._listener, address, reason, detail, self._now_ns()))
+        listener, now_ns = self._listener, self._now_ns()
+        self._put(lambda recorder: recorder.refused(listener, address, reason, detail, now_ns))
 
     def connection_opened(self, connection: ConnectionContext) -> None:
-        self._put(OpenedConnection(self._client(connection), self._now_ns()))
+        client, now_ns = self._client(connection), self._now_ns()
+        self._put(lambda recorder: recorder.opened(client, now_ns))
 
     def connection_closed(self, connection: ConnectionContext, reason: str) -> None:
-        client = self._client(connection)
+        client, now_ns = self._client(connection), self._now_ns()
         for window in client.take_windows(None):
-            self._put(EndedWindow(client, window), request=True)
-        self._put(ClosedConnection(client, reason, self._now_ns()))
+            client.put_window(window)
+        self._put(lambda recorder: recorder.closed(client, reason, now_ns))
 
 
 class AuditFilter(RequestFilter):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
-if TYPE_CHECKING:
-    from klamm_spark.observer.entries import Entry
+Entry: TypeAlias = Callable[[Any], None]
+"""Adds one or more events to a `klamm_spark.observer.recorder.Recorder`, on the writer's thread."""
 
 DROP: Final = "drop"
 BLOCK: Final = "block"

@@ -8,11 +8,11 @@ import socket
 import threading
 from collections import defaultdict
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from klamm_spark.events.pseudonyms import Pseudonyms
+from klamm_spark.observer.aggregation import ListenerAudit
 from klamm_spark.observer.audit_topic import SHARED_RECORDS, Append, AuditTopic
-from klamm_spark.observer.entries import Administration, InterruptedChange
 from klamm_spark.observer.event_queue import REFUSE
 from klamm_spark.observer.intents import FILE_NAME, IntentJournal
 from klamm_spark.observer.stream import STREAM_NAMES, AuditStream
@@ -23,11 +23,9 @@ from klamm_spark.spool.signatures import read_private
 from klamm_spark.storage.files import SpoolFiles
 
 if TYPE_CHECKING:
-    from collections import deque
     from collections.abc import Callable, Iterable, Sequence
 
-    from klamm import AdminEvent, ServerServices
-    from klamm_spark.observer.aggregation import Client
+    from klamm import AdminEvent, ListenerContext, ServerServices
     from klamm_spark.settings.audit import AuditSettings
 
 log = logging.getLogger("klamm.audit")
@@ -97,7 +95,6 @@ class AuditSink:
         self.filtered_listeners: set[str] = set()
         self.topics: defaultdict[str, TopicNames] = defaultdict(TopicNames)
         """By handler set."""
-        self.new_counting: deque[Client] = self.requests.new_counting
         self._users = 0
         # Protects the count of users: the first starts the writer, the last stops it.
         self._lock = threading.Lock()
@@ -116,6 +113,12 @@ class AuditSink:
             if not self._users:
                 self._start()
             self._users += 1
+
+    def audit_of(self, listener: ListenerContext, settings: AuditSettings) -> ListenerAudit:
+        """Return the audit of a listener, which writes here."""
+        queues = self.requests.queue, self.security.queue, self.administration.queue
+        topics = self.topics[listener.api_set]
+        return ListenerAudit(listener, settings, queues, topics, self.requests.new_counting, self.journal.abandon)
 
     def is_full(self) -> bool:
         """Return True if requests should be refused."""
@@ -164,7 +167,7 @@ class AuditSink:
             if f'"intent_id":"{intent["intent_id"]}"'.encode() in written:
                 self.journal.finish([intent["intent_id"]])
             else:
-                self.administration.queue.put(InterruptedChange(intent), may_wait=False)
+                self._put_interrupted(intent)
 
     def _register_metrics(self) -> None:
         node = {"node": self.node}
@@ -198,12 +201,15 @@ class AuditSink:
             self._unregister.append(registry.register(_METRICS + name, kind, doc, samples(attribute)))
 
     def _admin_event(self, event: AdminEvent) -> None:
-        self.administration.queue.put(Administration(event), may_wait=False)
+        self.administration.queue.put(lambda recorder: recorder.admin_event(event), may_wait=False)
         if event.action == "server_stopping":
             self._stop_blocking()
             # Topics are closed before observers are.
             for stream in self.streams.values():
                 stream.topic = None
+
+    def _put_interrupted(self, intent: dict[str, Any]) -> None:
+        self.administration.queue.put(lambda recorder: recorder.interrupted(intent), may_wait=False)
 
     def _stop_blocking(self) -> None:
         for stream in self.streams.values():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm_spark.events.event import WAS_SHIPPED
 from klamm_spark.observer.encoder import LineEncoder
-from klamm_spark.observer.event_queue import DROP, EventQueue
+from klamm_spark.observer.event_queue import DROP, Entry, EventQueue
 from klamm_spark.observer.recorder import Recorder
 from klamm_spark.spool.folder import SpoolError
 from klamm_spark.spool.layout import ADMINISTRATION, REQUESTS, SECURITY, STREAMS, folder_name
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from klamm.runtime import Clock
     from klamm_spark.observer.aggregation import Client
     from klamm_spark.observer.audit_topic import AuditTopic
-    from klamm_spark.observer.entries import Entry
     from klamm_spark.observer.intents import IntentJournal
     from klamm_spark.settings.audit import AuditSettings
     from klamm_spark.storage.files import SpoolFiles
@@ -132,7 +131,7 @@ class AuditStream:
 
     def _record(self, entry: Entry) -> None:
         try:
-            entry.record(self._recorder)
+            entry(self._recorder)
         except Exception:
             log.exception("audit: an event cannot be recorded")
             self.events_dropped += 1
