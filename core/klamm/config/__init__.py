@@ -1,4 +1,4 @@
-"""From a TOML file to checked settings and a plan of the server; every problem with its file, line and key.
+"""Reading a TOML file: checked settings, the plan of the server, and every problem with its file, line and key.
 
 The names listed here are public: a plugin uses them to describe, check and read its settings.
 """

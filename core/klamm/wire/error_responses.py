@@ -1,7 +1,8 @@
 """The response that carries an error for a whole request: Kafka's `AbstractRequest.getErrorResponse`, for every API.
 
 If a response has a top-level error code, it is set. If errors belong to topics, partitions or resources, the request's
-structure is mirrored, with the error at each of them. A table, not code, has the rules for each API.
+structure is mirrored, with the error at each of them. `_MIRRORS` has the rules of each API, and `_SPECIAL` has a
+function for each API that no rule describes.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from klamm.wire.errors import ErrorCode
 class Mirror(NamedTuple):
     """A mapping of a list in a request to a list in its error response.
 
-    `copy` names fields that are copied, as `name` or `request_name>response_name`; a bare value (a group id, a
-    partition number) is copied to the only one. `constants` are set in addition to the error code and message.
-    `message_from` is the first version that carries a message.
+    `copy` names fields that are copied, as `name` or `request_name>response_name`. If the request's list has bare
+    values (group ids, partition numbers), `copy` names the one field that gets the value. `constants` are set in
+    addition to the error code and message. `message_from` is the first version that carries a message.
     """
 
     source: str

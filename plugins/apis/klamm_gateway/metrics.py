@@ -12,7 +12,7 @@ _PREFIX: Final = "klamm:type=Gateway,name="
 
 
 class GatewayMetrics:
-    """Counted on several threads. `gateway` is the name that listeners use for it, and a label of each metric."""
+    """Counters of one gateway, which several threads change. `gateway` is its name, and a label of each metric."""
 
     def __init__(self) -> None:
         self.gateway = "gateway"
@@ -23,24 +23,24 @@ class GatewayMetrics:
         self._opened = 0
 
     def opened(self) -> None:
-        """A connection to a node was opened."""
+        """Count a connection to a node that was opened."""
         with self._lock:
             self._connections += 1
             self._opened += 1
 
     def closed(self) -> None:
-        """One was closed."""
+        """Count a connection to a node that was closed."""
         with self._lock:
             self._connections -= 1
 
     def failed(self, reason: str) -> None:
-        """A connection to a node failed; `reason` is one of few words."""
+        """Count a connection to a node that failed; `reason` is one of a few words, because it becomes a label."""
         with self._lock:
             self._failures[reason] = self._failures.get(reason, 0) + 1
 
     @property
     def connections(self) -> int:
-        """Return the number of connections."""
+        """Return the number of open connections."""
         return self._connections
 
     def register(self, registry: MetricsRegistry, nodes: Callable[[], int]) -> None:

@@ -13,7 +13,7 @@ from klamm.dispatch import RequestScheduler
 
 
 class Lane:
-    """Queued requests, in order. `running` is the number of its requests that handlers execute."""
+    """A queue of requests. `running` is the number of its requests that handlers are executing."""
 
     __slots__ = ("capacity", "credit", "estimate", "name", "running", "waiting", "weight")
 
@@ -31,7 +31,7 @@ class LaneScheduler(RequestScheduler):
     """A bounded queue of lanes. `_next_lane`, which runs under the lock, chooses the next lane.
 
     Handlers wait on a `SimpleQueue` of tokens, one per queued request; it is faster than a condition. If no lane may
-    run now, because its handlers are busy, the token is set aside until a handler is free.
+    run now, because the handlers that it may use are busy, the token is set aside until a handler is free.
     """
 
     def __init__(self, settings: Any, capacity: int) -> None:
@@ -46,7 +46,7 @@ class LaneScheduler(RequestScheduler):
 
     @abstractmethod
     def _lane_of(self, request: RequestContext) -> Lane:
-        """The lane of a request; created at the first one."""
+        """Return the lane of a request; its first request creates it."""
 
     @abstractmethod
     def _next_lane(self) -> Lane | None:

@@ -1,4 +1,4 @@
-"""Errors of single partitions: removes them from a request, and adds their errors to the response."""
+"""Errors of single partitions: take the partitions out of a Produce request, and put their errors into the response."""
 
 from __future__ import annotations
 
@@ -28,15 +28,17 @@ APIS: Final = frozenset(
 _INDEX_FIELDS: Final = ("partition_index", "index", "partition")
 
 Names = Callable[[str, int], bool]
-"""Returns True if a rule names a partition."""
+"""Returns True if a rule names the partition of this topic and index."""
 NameOf = Callable[[bytes], str | None]
+"""Returns the name of the topic with this id, None if it is unknown."""
 Refused = list[tuple[str, bytes, int]]
 """Name, id and index of partitions that the broker does not see."""
 
 
 def take_out(request: Any, names: Names, name_of: NameOf) -> Refused:
-    """Remove the named partitions from a Produce, so that nothing is appended to them. Other requests stay
-    unchanged.
+    """Remove the named partitions from a Produce request, so that nothing is appended to them; return them.
+
+    Other requests stay unchanged.
     """
     refused: Refused = []
     if isinstance(request, ProduceRequest):

@@ -1,4 +1,7 @@
-"""State changes that people and tools make, rarely: of topics, configurations, rights, users and the like."""
+"""State changes by administrators and their tools: of topics, configurations, rights, users and the like.
+
+Each function reads one API: it yields the resources that a request changes, with what the response adds to them.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +102,7 @@ def _create_partitions(request: Any, response: Any, topics: Names) -> Iterator[R
     _K.ALTER_CONFIGS, _K.INCREMENTAL_ALTER_CONFIGS, types=_CONFIGURABLE, attributes=("config.KEY", "validate_only")
 )
 def _alter_configs(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    """AlterConfigs sets all, IncrementalAlterConfigs says for each."""
+    """AlterConfigs sets every config; IncrementalAlterConfigs has an operation for each."""
     for item in request.resources:
         kind = CONFIG_TYPES.get(item.resource_type, "UNKNOWN")
         resource = resource_of(kind, item.resource_name, only_checked(request))
@@ -213,7 +216,7 @@ def _create_acls(request: Any, response: Any, topics: Names) -> Iterator[Resourc
 
 @ADMIN_CHANGES.of(_K.DELETE_ACLS, types=(*_SECURABLE, "ANY"), attributes=(*_BINDING, "binding"))
 def _delete_acls(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    """The filters, then the bindings that they deleted."""
+    """Yield the filters, then the bindings that they deleted."""
     results = response.filter_results if response is not None else ()
     for number, item in enumerate(request.filters):
         resource = _binding(
@@ -314,7 +317,7 @@ def _alter_users(request: Any, response: Any, topics: Names) -> Iterator[Resourc
     _K.ALTER_CLIENT_QUOTAS, types=("USER", "CLIENT_ID", "IP"), attributes=("entity", "quota.KEY", "validate_only")
 )
 def _alter_quotas(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    """A resource for each part of an entity, each with the whole entity."""
+    """Yield a resource for each part of an entity (user, client id, address); each names the whole entity."""
     for entry in request.entries:
         whole = ",".join(f"{part.entity_type}={part.entity_name or '<default>'}" for part in entry.entity)
         changed_as = ChangedAs(

@@ -47,7 +47,7 @@ class DetectSettings:
     webhook_format: str = setting(
         "ocsf",
         choices=("ocsf", "slack", "pagerduty"),
-        doc="Body of these posts: the finding, or what that service takes.",
+        doc="Format of these posts: the finding as it is (`ocsf`), or a message for Slack or PagerDuty.",
     )
     pagerduty_routing_key: str = setting("", doc="Integration key of a service of PagerDuty, for its Events API v2.")
     email_to: tuple[str, ...] = setting((), doc="Addresses that each finding is mailed to, over `smtp`.")
@@ -62,8 +62,8 @@ class DetectSettings:
     window_s: int = setting(
         7200,
         minimum=_MIN_WINDOW_S,
-        doc="With `--follow`, detections see the events of so long. A finding that had no event for so long is a new "
-        "one when it comes again.",
+        doc="With `--follow`, length of the window that detections look at. If a finding gets no event for as long "
+        "as this, its next event makes a new finding.",
     )
     poll_interval_ms: int = setting(
         1000, minimum=10, doc="With `--follow`, time between two looks at the spool or the lake."

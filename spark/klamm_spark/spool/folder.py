@@ -1,7 +1,7 @@
 """The folder of one node: its sealed segments, the end of its hash chain, and what is left to clean up.
 
-A segment that has its final name is never touched again. What may be left to do then is to make the name durable and
-to delete what the segment replaces.
+A segment that has its final name is never changed again. Two things may still be left to do: make the name durable, and
+delete the file that the segment replaces.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ class SpoolError(Exception):
 
 
 class SpoolFolder:
-    """`sealed` and `unreadable` have the sizes of sealed segments and of files that were put aside.
+    """The files of one node's spool.
 
-    `newest` is the seal that the hash chain goes on from, `newest_folder` where it is.
+    `sealed` and `unreadable` map sealed segments, and files that were put aside, to their sizes. `newest` is the last
+    seal of the hash chain, which the next one continues; `newest_folder` is the folder it lies in.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class SpoolFolder:
             return b""
 
     def is_shipped(self, path: Path) -> bool:
-        """Return True if a sealed segment is elsewhere too. Raises OSError."""
+        """Return True if a sealed segment was shipped, so that a copy is elsewhere. Raises OSError."""
         try:
             self.files.stat(beside(path, SHIPPED_SUFFIX))
         except FileNotFoundError:
@@ -118,7 +119,7 @@ class SpoolFolder:
         return True
 
     def read_seal(self, path: Path) -> Seal | None:
-        """The seal of a sealed segment's file; None, and a log line, if there is none that can be read."""
+        """Return the seal of a segment's file. If it is missing or unreadable, log that and return None."""
         try:
             return Seal.parse(self.files.read(beside(path, SEAL_SUFFIX)))
         except (OSError, ValueError) as error:
@@ -133,7 +134,7 @@ class SpoolFolder:
         return not self._unsynced and not self._leftovers
 
     def names_changed(self, folder: Path | None = None) -> None:
-        """Files of a folder, by default the node's, were created, renamed or deleted: it must be synced."""
+        """Note that files of a folder (by default the node's) were created, renamed or deleted: it must be synced."""
         self._unsynced.add(folder or self.path)
 
     def delete_later(self, path: Path) -> None:
@@ -142,7 +143,7 @@ class SpoolFolder:
 
     def sync_names(self) -> None:
         """Make names durable. Raises OSError."""
-        # Folders of days first: a file leaves the node's folder when it is in one of them for good.
+        # Folders of days first: a file may leave the node's folder only once its new name is durable.
         for folder in sorted(self._unsynced, reverse=True):
             with contextlib.suppress(FileNotFoundError):
                 self.files.sync_directory(folder)
@@ -168,11 +169,11 @@ class SpoolFolder:
             self.names_changed()
 
     def error(self, error: OSError) -> SpoolError:
-        """A SpoolError that names the folder."""
+        """Return a SpoolError that names the folder."""
         return SpoolError(f"{self.path}: {error.strerror or error}")
 
     def forget(self, path: Path) -> None:
-        """A sealed segment or a file that was put aside was deleted; its seal goes too, unless the chain needs it."""
+        """Note that a segment or a file put aside was deleted; delete its seal too, unless the chain needs it."""
         self.names_changed(path.parent)
         if self.unreadable.pop(path, None) is not None:
             return
@@ -192,7 +193,7 @@ class SpoolFolder:
         torn_bytes: int = 0,
         copied: bytes | None = None,
     ) -> None:
-        """Write the seal and give the segment its final name. Raises OSError: the segment does not have it yet.
+        """Write the seal and give the segment its final name. After an OSError the segment does not have it yet.
 
         With `copied`, a new file with those lines becomes the segment.
         """

@@ -31,8 +31,9 @@ def delete_old(
 ) -> None:
     """Delete what `retention_ms` and `retention_bytes` do not allow, oldest first, and report each deleted segment.
 
-    `more_bytes` are to be written next. Unless `delete_unshipped` is set, it ends at a segment that was not shipped,
-    and leaves what was put aside. Raises SpoolError; what was deleted before that is reported.
+    `more_bytes` is the size of what will be written next. Unless `delete_unshipped` is set, deletion ends at the first
+    segment that was not shipped, and files that were put aside stay. Raises SpoolError; segments deleted before the
+    error are reported.
     """
     reason, count = "", 0
     sizes = folder.sealed | folder.unreadable
@@ -79,7 +80,10 @@ def delete_old(
 
 
 def _deleted(path: Path, seal: Seal | None, later: list[Path], open_name: SegmentName | None, reason: str) -> Deleted:
-    """Without a seal, the next segment's name says where a deleted one of the same boot ended."""
+    """Return the report of a deleted segment.
+
+    If it has no seal, its end is derived from the name of the next segment of the same boot.
+    """
     if seal is not None:
         return Deleted(seal.boot, seal.first_seq, seal.last_seq, seal.events, reason)
     name = parse_name(path.name)

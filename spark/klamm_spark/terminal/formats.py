@@ -19,14 +19,14 @@ _SEVERITIES: Final = {"denied": 7, "refused": 5, "error": 4, "unknown": 7}
 _GAP_SEVERITY: Final = 9
 _UNSET: Final = "(unset)"
 _AUDIT_FACILITY: Final = 13
-"""Of syslog: log audit."""
+"""Syslog's facility "log audit"."""
 _SYSLOG_SEVERITIES: Final = {"denied": 4, "refused": 4, "error": 4, "unknown": 5}
 _SYSLOG_GAP, _SYSLOG_OTHER = 3, 6
 _NOT_IN_SYSLOG: Final = re.compile(r"[^\x21-\x7e]")
 
 
 def text(event: Event) -> str:
-    """One line for a person: time, what happened, who, what, the result. Control characters are escaped."""
+    """Return one line for a person: time, node, event, result, client, resources. Control characters are escaped."""
     words = [timestamp(event), event["node"], _what(event)]
     count = event.get("repeat_count")
     if count is not None and count != 1:
@@ -80,7 +80,7 @@ def _resources(event: Event) -> list[str]:
 
 
 def _changed(resource: Mapping[str, Any]) -> list[str]:
-    """The values that a change replaced, e.g. `config.retention.ms:1000->2000`."""
+    """Return the old and new values of a change, e.g. `config.retention.ms:1000->2000`."""
     return [
         f"{one['name']}:{one.get('old_value', _UNSET)}->{one.get('new_value', _UNSET)}"
         for one in resource.get("attributes", ())
@@ -153,4 +153,4 @@ FORMATS: Final[dict[str, Callable[[Event], str | None]]] = {
     "otlp": as_json(lambda event: otlp(event, text(event), __version__)),
     **{name: as_json(render) for name, render in RENDERERS.items()},
 }
-"""By name: one line for an event, or None where the format has no such events."""
+"""By name: the function that renders an event as one line, or returns None if the format has no such events."""

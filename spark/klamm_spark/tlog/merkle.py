@@ -1,7 +1,7 @@
-"""RFC 6962's Merkle tree: roots, inclusion and consistency proofs, and what checks them. Nothing here reads a file.
+"""RFC 6962's Merkle tree: roots, inclusion and consistency proofs, and their checks. Nothing here reads a file.
 
-A tree is known by the hashes of its complete subtrees: `full(level, index)` is that of `1 << level` leaves, of which
-the first is number `index << level`.
+A tree is given by a function that returns the hashes of its complete subtrees: `full(level, index)` is the hash of the
+`1 << level` leaves from number `index << level` on.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Final
 Node = Callable[[bytes, bytes], bytes]
 """The hash of two children."""
 Full = Callable[[int, int], bytes]
+"""The hash of a complete subtree, by level and index."""
 EMPTY_ROOT: Final = hashlib.sha256(b"").digest()
 MOST_LEAVES: Final = 1 << 62
 MOST_HASHES: Final = 63
-"""In a proof."""
+"""Largest number of hashes in a proof."""
 
 
 class ProofError(ValueError):
@@ -39,7 +40,7 @@ def _split(size: int) -> int:
 
 
 class Tree:
-    """Computes roots and proofs."""
+    """A Merkle tree, which computes roots and proofs."""
 
     def __init__(self, full: Full, node: Node = node_hash) -> None:
         self._full = full
@@ -78,7 +79,7 @@ class Tree:
                 proof.append(self._range(low, middle))
                 low = middle
         if low:
-            # Who has the old root knows this hash if it is the whole old tree.
+            # Left out if it is the whole old tree: the one who checks has its root already.
             proof.append(self._range(low, high))
         return proof[::-1]
 
@@ -122,7 +123,7 @@ def path_root(leaf: bytes, index: int, size: int, path: Sequence[bytes], node: N
 
 
 def check_consistency(old: int, new: int, old_root: bytes, new_root: bytes, proof: Sequence[bytes]) -> None:
-    """Raise ProofError unless the tree of `new` leaves begins with that of `old`, at least one."""
+    """Raise ProofError unless the tree of `new` leaves begins with that of `old` leaves; `old` is at least 1."""
     if not 0 < old <= new <= MOST_LEAVES:
         raise ProofError(f"no tree of {new:,} leaves begins with {old:,}")
     rest = list(proof)

@@ -1,4 +1,4 @@
-"""`check_api_set` and `check_extension`: check the parts that serve requests, and those outside of listeners."""
+"""`check_api_set` and `check_extension`: the conformance suites of handler sets and of server extensions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from klamm.wire.struct_base import copy_message
 
 
 class _ApiSetCase(PartCase):
-    """Each set is opened in a new directory, or in `data_dir` if that is set."""
+    """A handler set under test. Each set is opened in a new directory, or in `data_dir` if that is set."""
 
     def __init__(self, base: Path, factory: Callable[[Any], ApiSet], settings: Any, other_settings: Any) -> None:
         super().__init__(ApiSet, factory, settings, other_settings)

@@ -1,7 +1,7 @@
 """DescribeQuorum, versions 0 to 2: the running nodes are the voters, and the controller leads.
 
-Follows `KafkaRaftClient.handleDescribeQuorumRequest`. Anything but partition 0 of `__cluster_metadata`, alone:
-UNKNOWN_TOPIC_OR_PARTITION for each partition.
+Follows `KafkaRaftClient.handleDescribeQuorumRequest`. A request for anything other than exactly partition 0 of
+`__cluster_metadata` gets UNKNOWN_TOPIC_OR_PARTITION for each partition.
 
 Deviation: there is no metadata log, so its offsets are 0. The controller's listener is the listener of the request.
 

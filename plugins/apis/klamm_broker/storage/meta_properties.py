@@ -1,6 +1,6 @@
 """`meta.properties`: the cluster, node and directory to which a data directory belongs, in Kafka's format (version 1).
 
-Another file has the id of the boot during which the directory was last written.
+The store has the id of the boot of the machine during which the directory was last written.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def random_uuid(random_bytes: Callable[[int], bytes]) -> bytes:
 
 
 def uuid_text(uuid: bytes) -> str:
-    """Kafka's text form of a UUID."""
+    """Return Kafka's text form of a UUID."""
     return base64.urlsafe_b64encode(uuid).decode().rstrip("=")
 
 
 def uuid_bytes(text: str) -> bytes:
-    """The 16 bytes of Kafka's text form of a UUID. Raises ValueError."""
+    """Return the 16 bytes of a UUID in Kafka's text form. Raises ValueError."""
     return base64.urlsafe_b64decode(text + "==")
 
 

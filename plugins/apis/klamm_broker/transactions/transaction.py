@@ -121,7 +121,7 @@ class Transaction:
         if record.producer_epoch != producer_epoch:
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
 
-    # Transitions. Each returns the record to write; all except `fence` may be cancelled with `give_up`.
+    # Transitions. Those that return a record need it written; all except `fence` may be cancelled with `give_up`.
 
     def begin_epoch(self, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> TransactionRecord:
         """Start the next epoch, for a producer that starts, or that continues after an error.
@@ -145,7 +145,7 @@ class Transaction:
     def rotate_producer_id(
         self, producer_id: int, timeout_ms: int, now_ms: int, *, keeps_epoch: bool
     ) -> TransactionRecord:
-        """The epochs are exhausted: a new producer id, with epoch 0."""
+        """Start epoch 0 of a new producer id, because the epochs of the current one are exhausted."""
         last = self.record.producer_epoch if keeps_epoch else NO_PRODUCER_EPOCH
         return self._prepare(
             self._new_session(timeout_ms, now_ms, producer_epoch=0, last_producer_epoch=last)._replace(
@@ -185,7 +185,7 @@ class Transaction:
     def fence(self, client_version: int) -> None:
         """Fence the producer of the open transaction by a higher epoch. `end` with PREPARE_ABORT follows.
 
-        For some versions the end increases the epoch, and this method does not.
+        With a `transaction.version` for which `end` raises the epoch, this method leaves it as it is.
         """
         record = self.record
         if PREPARE_EPOCH_FENCE not in NEXT_STATES[record.state] or self.pending is not None:
@@ -224,7 +224,7 @@ class Transaction:
         )
 
     def completion(self, now_ms: int) -> TransactionRecord:
-        """The record that completes the end; all markers are durable."""
+        """Return the record that completes the commit or abort, once all markers are durable."""
         record = self.record
         target = COMPLETED.get(record.state)
         if target is None:
@@ -241,7 +241,7 @@ class Transaction:
         return self._prepare(completed)
 
     def expire(self) -> None:
-        """The id is about to be removed."""
+        """Prepare the removal of the id."""
         self._prepare(self.record._replace(state=DEAD))
 
     def _prepare(self, target: TransactionRecord) -> TransactionRecord:
@@ -255,7 +255,7 @@ class Transaction:
         return "" if self.pending is None else f"{self.pending.value} is pending"
 
     def complete(self, target: TransactionRecord) -> None:
-        """The record of the pending transition is durable."""
+        """Carry out the pending transition: its record is durable."""
         if self.pending is not target.state:
             raise IllegalTransitionError(self.transactional_id, self.record.state, target.state, "it is not pending")
         self.pending = None
@@ -264,5 +264,5 @@ class Transaction:
             self.has_failed_fence = False
 
     def give_up(self) -> None:
-        """The record of the pending transition could not be written."""
+        """Cancel the pending transition: its record could not be written."""
         self.pending = None
