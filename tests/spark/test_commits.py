@@ -1,16 +1,21 @@
 """What the log of the table says so that readers differ about it is named."""
 
 import json
+from datetime import date
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from klamm_spark.errors import LakeError
-from klamm_spark.lake.commits import unread_statistics
+from klamm_spark.lake.commits import with_statements
 from klamm_spark.lake.files import files_of
 from klamm_spark.lake.layout import COMMITS, Lake
+from klamm_spark.settings.spark import Pipeline
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import settings_of
 from tests.spark.lake_attacks import change_commits
+from tests.spark.sealed_lake import verified
 
 
 @pytest.fixture
@@ -28,7 +33,7 @@ def say(lake, **changes):
 
 
 def unread(lake):
-    return [line.rpartition(" may: ")[2] for line in unread_statistics(lake, files_of(lake))]
+    return [line.rpartition(" may: ")[2] for line in with_statements(lake, files_of(lake)).problems]
 
 
 @pytest.mark.parametrize(
@@ -57,6 +62,54 @@ def test_a_checkpoint_has_statistics_too(lake):
     for commit in (lake.events / COMMITS).glob("*.json"):
         commit.unlink()
     assert unread(lake) == ["nullCount.resources"]
+
+
+def put_into_a_checkpoint(lake, **columns):
+    """Add columns to what the checkpoint says of the only file, as a program that writes statistics in columns does."""
+    lake.table().create_checkpoint()
+    (path,) = (lake.events / COMMITS).glob("*.checkpoint.parquet")
+    table = pq.read_table(path)
+    adds = table.column("add").combine_chunks()
+    fields = [field.with_nullable(True) for field in adds.type]
+    fields += [pa.field(name, value.type) for name, value in columns.items()]
+    there = [pa.repeat(value, len(adds)) for value in columns.values()]
+    with_more = pa.StructArray.from_arrays([*adds.flatten(), *there], fields=fields, mask=adds.is_null())
+    pq.write_table(table.set_column(table.schema.get_field_index("add"), "add", with_more), path)
+
+
+def statistics(**values):
+    return pa.scalar({"numRecords": 20, **values})
+
+
+FAR = pa.scalar(
+    {"numRecords": 20, "minValues": {"time": 1 << 62}},
+    pa.struct([("numRecords", pa.int64()), ("minValues", pa.struct([("time", pa.timestamp("us", "UTC"))]))]),
+)
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"stats_parsed": statistics(minValues={"seq": 0}, maxValues={"seq": 19}, nullCount={"seq": 0})}, ""),
+        ({"stats_parsed": statistics(maxValues={"seq": 18})}, "wrong about seq"),
+        ({"stats_parsed": statistics(minValues={"principal": "z"})}, "wrong about principal"),
+        ({"stats_parsed": statistics(nullCount={"resources": 20})}, "wrong about resources"),
+        ({"stats_parsed": pa.scalar({"numRecords": 0})}, "wrong about the number of rows"),
+        ({"stats_parsed": FAR}, "readers may: stats_parsed"),
+        ({"stats_parsed": statistics(maxValues={"SEQ": 18})}, "readers may: maxValues.SEQ"),
+        ({"stats_parsed": statistics(rows=0)}, "readers may: rows"),
+        ({"stats_parsed": pa.scalar(7)}, "readers may: stats_parsed"),
+        ({"partitionValues_parsed": pa.scalar({"date": date(2026, 1, 1), "hour": 0})}, ""),
+        ({"partitionValues_parsed": pa.scalar({"date": date(2026, 1, 1), "hour": 1})}, "wrong about date and hour"),
+        ({"partitionValues_parsed": pa.scalar({"date": "2026-01-01"})}, "wrong about date and hour"),
+    ],
+)
+def test_what_a_checkpoint_says_in_columns_is_held_against_the_rows(lake, columns, said):
+    put_into_a_checkpoint(lake, **columns)
+    code, lines = verified(Pipeline(None, settings_of(lake.root)))
+    named = [line for line in lines if line.startswith("broken chain: ")]
+    assert (code, len(named)) == ((1, 1) if said else (0, 0)), named
+    assert all(said in line for line in named)
 
 
 def test_lines_of_a_log_that_are_no_actions_say_nothing(lake):

@@ -48,7 +48,7 @@ def test_statistics_of_all_columns_are_those_of_the_rows(ship, tmp_path):
     said = []
     assert compact.run(pipeline, keep_hours=168, say=said.append) == 0
     (file,) = files_of(lake)
-    assert {"time", "error_code", "total_time_ms"} <= file.committed.lowest.keys()
+    assert {"time", "error_code", "total_time_ms"} <= file.committed[0].lowest.keys()
     assert verify.run(None, pipeline, say=said.append) == 0, said
     lake.table().create_checkpoint()
     assert verify.run(None, pipeline, say=said.append) == 0, said

@@ -1,12 +1,15 @@
 """`ship` starts from every state that a killed driver leaves, and from those that others have made."""
 
 import json
+import random
 import shutil
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pkgutil import resolve_name
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties
 
@@ -18,11 +21,13 @@ from klamm_spark.lake.seals import read_seals
 from klamm_spark.lake.segment import read_sealed
 from klamm_spark.lake.ship_lock import only_writer
 from klamm_spark.settings.spark import Pipeline
-from klamm_spark.spool.compression import compress
+from klamm_spark.spool.compression import Compressor, compress
+from klamm_spark.spool.layout import Seal
 from klamm_spark.spool.signatures import write_key
 from klamm_spark.storage.filesystems import sync_all
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.conftest import settings_of
+from tests.spark.lake_attacks import LakeAttack
 from tests.spark.sessions import table_of
 from tests.spark.test_cluster import environment
 
@@ -85,6 +90,11 @@ def test_a_driver_killed_at_a_step_repeats_and_loses_nothing(ship, tmp_path, mon
     paths += write_sample_spool(spool, sample_events(100, first_seq=100), events_per_segment=50)
     kill_at(monkeypatch, step, ship, spool, settings)
     assert marks(spool) == [paths[0].stem], "nothing is marked that a power cut could take"
+    for pipeline in (Pipeline(spool, settings), Pipeline(None, settings)):
+        said = []
+        code = verify.run(None, pipeline, say=said.append)
+        behind = step == "before the ledger" or (pipeline.spool and step != "before the marks")
+        assert code == (verify.EXIT_BEHIND if behind else 0), said
     # What is sealed meanwhile comes into another batch.
     paths += write_sample_spool(spool, sample_events(100, first_seq=200))
     again = 200 if step in ("before the files", "before the commit") else 100
@@ -259,7 +269,7 @@ def test_a_damaged_ledger_of_an_earlier_klamm_repeats_nothing(ship, tmp_path, mo
     """Its commits do not say how far the ledger had come."""
     spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
     with monkeypatch.context() as patch:
-        patch.setattr(Named, "to_json", lambda self: json.dumps({"klamm_audit_segments": self.segments}))
+        patch.setattr(Named, "to_json", lambda self: json.dumps({"klamm_audit_segments": list(self.segments)}))
         write_sample_spool(spool, sample_events(10, node="quiet"))
         ship(spool, settings)
         (quiet,) = lake.seals.glob("*.parquet")
@@ -349,3 +359,59 @@ def test_a_damaged_segment_stops_no_other_server(ship, tmp_path):
     damaged.write_bytes(whole)
     ship(spool, settings)
     assert verify.run(None, Pipeline(spool, settings), say=said.append) == 0, said
+
+
+def test_the_seal_of_an_append_proves_no_other_rows(ship, tmp_path, monkeypatch, seed):
+    spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
+    write_sample_spool(spool, sample_events(10))
+    ship(spool, settings)
+    (path,) = write_sample_spool(spool, sample_events(10, first_seq=10))
+    kill_at(monkeypatch, "before the ledger", ship, spool, settings)
+
+    attack = LakeAttack(lake, random.Random(seed))
+    attack.files = [
+        file for file in attack.files if path.stem in pq.ParquetFile(file).read(["source_file"])[0][0].as_py()
+    ]
+
+    attack.change_a_row()
+    said = []
+    assert verify.run(None, Pipeline(None, settings), say=said.append) == 1
+    assert any(line.startswith(f"broken chain: {path.stem}: ") for line in said), said
+
+
+def test_an_append_that_names_a_segment_without_its_seal_proves_nothing(ship, tmp_path):
+    spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
+    write_sample_spool(spool, sample_events(10))
+    ship(spool, settings)
+    (seals,) = lake.seals.glob("*.parquet")
+    seals.unlink()
+    (stem,) = (path.stem for path in spool.rglob("*.jsonl"))
+    for seal in ("", "{}", "x"):
+        properties = CommitProperties({"userMetadata": Named({stem: seal}, {}).to_json()})
+        lake.table().alter.set_table_description("theirs", commit_properties=properties)
+        said = []
+        assert verify.run(None, Pipeline(None, settings), say=said.append) == 1
+        assert f"broken chain: {stem}: 10 rows, and the lake has no seal of it" in said
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_segment_that_unpacks_to_more_than_its_seal_says_is_set_aside_alone(ship, tmp_path, is_sealed):
+    """Also if who has put it there has said so in the seal."""
+    spool, settings = tmp_path / "spool", settings_of(tmp_path / "lake")
+    paths = write_sample_spool(spool, sample_events(30), events_per_segment=10)
+    packed = Compressor("zstd")
+    for _ in range(1100 if is_sealed else 64):
+        packed.add(bytes(1 << 20))
+    bomb, seal = paths[1].with_name(f"{paths[1].name}.zst"), paths[1].with_suffix(".seal")
+    bomb.write_bytes(packed.finish())
+    paths[1].unlink()
+    size_bytes = Seal.read(seal).size_bytes
+    if is_sealed:
+        seal.write_bytes(replace(Seal.read(seal), size_bytes=1100 << 20).to_json())
+        size_bytes = 1 << 30
+    said = ship(spool, settings, code=1)
+    assert f"{bomb} is set aside: it unpacks to more than {size_bytes:,} bytes" in said
+    assert seqs_of(Lake(tmp_path / "lake")) == [*range(10), *range(20, 30)]
+    said = []
+    assert verify.run(None, Pipeline(spool, settings), say=said.append) == 1
+    assert f"broken chain: {bomb} was changed: its SHA-256 differs from its seal" in said

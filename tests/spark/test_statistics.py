@@ -6,7 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from klamm_spark.lake.files import Committed, TableFile
+from klamm_spark.errors import LakeError
+from klamm_spark.lake import files
+from klamm_spark.lake.files import Committed, TableFile, read_columns
 from klamm_spark.lake.scanned import scan
 from klamm_spark.lake.written import FILE
 
@@ -21,7 +23,7 @@ ROWS = [
 def problems(folder, committed):
     path = folder / "a.parquet"
     pq.write_table(pa.Table.from_pylist(ROWS, FILE), path, row_group_size=2)
-    return [line.removeprefix(f"{path}: ") for line in scan(TableFile(str(path), None, committed)).problems]
+    return [line.removeprefix(f"{path}: ") for line in scan(TableFile(str(path), None, (committed,))).problems]
 
 
 @pytest.mark.parametrize(
@@ -66,3 +68,55 @@ def test_what_lets_a_query_skip_a_row_is_named(tmp_path, committed, what):
 def test_statistics_of_another_type_are_named(tmp_path):
     (problem,) = problems(tmp_path, Committed(lowest={"seq": "x"}))
     assert "cannot be read" in problem
+
+
+@pytest.mark.parametrize("doubles", [[float("nan")] * 4, [float("nan"), float("nan"), 1.0, float("inf")]])
+def test_what_is_no_number_has_no_place_between_others(tmp_path, doubles):
+    path = tmp_path / "a.parquet"
+    rows = pa.Table.from_pylist([{"send_time_ms": double} for double in doubles], FILE)
+    pq.write_table(rows, path, row_group_size=2)
+    assert scan(TableFile(str(path), None, (Committed(4, {"send_time_ms": 1.0}),))).problems == []
+
+
+def repeated(text, rows):
+    """A column of one text, which a file has once."""
+    return pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), [text])
+
+
+def in_lists(texts):
+    structs = pa.StructArray.from_arrays([texts], ["name"])
+    return pa.ListArray.from_arrays(pa.array(range(len(texts) + 1), pa.int32()), structs)
+
+
+@pytest.mark.parametrize("column", ["principal", "resources"])
+def test_a_file_that_unpacks_to_many_gigabytes_is_named_and_read_no_further(tmp_path, column):
+    path, texts = tmp_path / "a.parquet", repeated("x" * (1 << 20), 300_000)
+    table = pa.table({column: in_lists(texts) if column == "resources" else texts})
+    pq.write_table(table, path, store_schema=False)
+    assert path.stat().st_size < 1 << 20
+    said = [f"{path} cannot be read: 65,536 of its rows unpack to 68,719,476,736 bytes"]
+    assert list(scan(TableFile(str(path), None)).problems) == said
+    with pytest.raises(LakeError, match="unpack to"):
+        list(read_columns([TableFile(str(path), None)], [column]))
+
+
+def test_a_file_that_says_it_has_many_gigabytes_is_not_read(tmp_path, monkeypatch):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"principal": [f"{number:01000}" for number in range(1000)]}), path, compression="zstd")
+    assert list(scan(TableFile(str(path), None)).problems) == []
+    monkeypatch.setattr(files, "_MOST_BYTES", 900_000)
+    (problem,) = scan(TableFile(str(path), None)).problems
+    assert problem.startswith(f"{path} cannot be read: 1,000 of its rows unpack to 1,0")
+
+
+@pytest.mark.parametrize("store_schema", [True, False])
+def test_texts_are_the_same_however_a_file_has_them(tmp_path, store_schema):
+    path = tmp_path / "a.parquet"
+    columns = {"principal": repeated("User:a", 3), "resources": in_lists(repeated("orders", 3))}
+    pq.write_table(pa.table({**columns, "sni": ["a", None, "b"], "seq": [1, None, 3]}), path, store_schema=store_schema)
+    (batch,) = read_columns([TableFile(str(path), None)], ["principal", "resources", "sni", "seq"])
+    assert batch.to_pylist() == [
+        {"principal": "User:a", "resources": [{"name": "orders"}], "sni": sni, "seq": seq}
+        for sni, seq in (("a", 1), (None, None), ("b", 3))
+    ]
+    assert batch.schema.field("principal").type == pa.string()

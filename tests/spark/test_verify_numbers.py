@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from klamm_spark.lake import compact
 from klamm_spark.lake.appends import Named, append
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.ranges import Ranges
@@ -40,7 +41,7 @@ def lake_of(folder, files):
         there = [dict(zip(("node", "boot", "seq"), row, strict=True)) for row in rows]
         pq.write_table(pa.Table.from_pylist(there, FILE), path)
         found.append(DataFile(path.name, None, None, path.stat().st_size, f'{{"numRecords":{len(rows)}}}'))
-    append(lake, found, Named((), {}))
+    append(lake, found, Named({}, {}))
     return lake
 
 
@@ -121,3 +122,28 @@ def test_a_gap_that_only_the_spool_reports_counts(ship, tmp_path):
     assert "  not shipped: 8-19" in said
     assert "  reported by audit_gap: 5-7" in said
     assert not any("lost" in line for line in said)
+
+
+@pytest.mark.parametrize("more", [0, 1], ids=["alone", "with others"])
+def test_a_double_that_is_no_number_is_no_change(ship, tmp_path, more):
+    """No klamm writes one. Another program may, and its line is kept."""
+    settings = settings_of(tmp_path / "lake")
+    values = ["NaN", "Infinity", "-Infinity", "1e999", "-0.0", "1e308"]
+    events = list(sample_events(12))
+    lines = [line_of(event | {"total_time_ms": 1.5}) for event in events]
+    for at, value in enumerate([*values, *more * ["0.5"] * 6]):
+        lines[at] = lines[at].replace(b'"total_time_ms":1.500', b'"total_time_ms":' + value.encode())
+    (path,) = write_sample_spool(tmp_path / "spool", events)
+    path.write_bytes(b"".join(lines))
+    reseal([path])
+    ship(tmp_path / "spool", settings)
+    code, said = verified(tmp_path / "spool", settings)
+    assert code == 0, said
+    # With statistics of all columns, as another program may write them.
+    table = Lake(tmp_path / "lake").table()
+    table.alter.set_table_properties({"delta.dataSkippingNumIndexedCols": "-1"})
+    write_sample_spool(tmp_path / "spool", sample_events(10, first_seq=12))
+    ship(tmp_path / "spool", settings)
+    compact.run(Pipeline(None, settings), keep_hours=168, say=lambda line: None)
+    code, said = verified(tmp_path / "spool", settings)
+    assert code == 0, said

@@ -4,22 +4,25 @@ Delta commits an append with its list of segments, or nothing, and the ledger ge
 append may be unknown to the ledger, or more where files of the ledger are gone; its segments are still in the spool.
 A segment that the ledger could not take, e.g. because the spool's disk did not give it, is named by each later append
 until it can: it is never appended again. A commit also says how far the ledger had come: so a lost end of it shows.
+And it has the seals of its segments, by which `verify` proves their rows until the ledger has them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 from klamm_spark.errors import LakeError
 from klamm_spark.lake.layout import PARTITIONS
 from klamm_spark.lake.seals import Shipped
 from klamm_spark.lake.segment import read_sealed
 from klamm_spark.spool.compression import LineReader
+from klamm_spark.spool.layout import Seal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from deltalake import DeltaTable
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from klamm_spark.storage.filesystems import AnyPath
 
 _SEGMENTS: Final = "klamm_audit_segments"
+_SEALS: Final = "klamm_audit_seals"
 _NEWEST: Final = "klamm_audit_newest"
 _COMMITS_READ: Final = 100
 """Those of `compact` and `forget` may be newer than the last append."""
@@ -38,15 +42,17 @@ more than these, a busy lake would have millions of files to list."""
 
 
 class Named(NamedTuple):
-    """The content of an append's commit: segments that the table has and the ledger may lack, and the newest segment of
-    each stream that the ledger had; None in a commit of an earlier klamm."""
+    """The content of an append's commit: segments that the table has and the ledger may lack, with their seals, and the
+    newest segment of each stream that the ledger had. In a commit of an earlier klamm, seals are empty, or it is None.
+    """
 
-    segments: Collection[str]
+    segments: Mapping[str, str]
     newest: Mapping[str, str] | None
 
     def to_json(self) -> str:
         """Return the text that the commit has."""
-        return json.dumps({_SEGMENTS: list(self.segments), _NEWEST: self.newest}, separators=(",", ":"))
+        said = {_SEGMENTS: list(self.segments), _SEALS: list(self.segments.values()), _NEWEST: self.newest}
+        return json.dumps(said, separators=(",", ":"))
 
     @staticmethod
     def parse(text: object) -> Named | None:
@@ -55,14 +61,17 @@ class Named(NamedTuple):
             said = json.loads(text) if isinstance(text, str) else None
         except (ValueError, RecursionError):
             return None
-        segments, newest = (said.get(_SEGMENTS), said.get(_NEWEST)) if isinstance(said, dict) else (None, None)
-        if not isinstance(segments, list) or not _are_texts(segments):
+        if not isinstance(said, dict) or not _are_texts(said.get(_SEGMENTS)):
             return None
-        return Named(segments, newest if isinstance(newest, dict) and _are_texts(newest.values()) else None)
+        segments, seals, newest = said[_SEGMENTS], said.get(_SEALS), said.get(_NEWEST)
+        if not _are_texts(seals) or len(seals) != len(segments):
+            seals = [""] * len(segments)
+        is_newest = isinstance(newest, dict) and _are_texts(list(newest.values()))
+        return Named(dict(zip(segments, seals, strict=True)), newest if is_newest else None)
 
 
-def _are_texts(values: Iterable[object]) -> bool:
-    return all(isinstance(value, str) for value in values)
+def _are_texts(values: object) -> TypeGuard[list[str]]:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
 def append(lake: Lake, files: Iterable[DataFile], named: Named) -> None:
@@ -126,35 +135,52 @@ def _appends(table: DeltaTable, limit: int | None) -> Iterator[Named]:
             yield named
 
 
-def adopt(lake: Lake, ledger: Ledger, waiting: Mapping[str, AnyPath], say: Callable[[str], None]) -> set[str]:
+def _last_append(table: DeltaTable) -> Named:
+    """Return what the commit of the last append says. Raises LakeError."""
+    return next(_appends(table, _COMMITS_READ), None) or next(_appends(table, None), Named({}, {}))
+
+
+def seals_of_last(lake: Lake) -> list[Seal]:
+    """Return the seals that the last append has committed with its rows; the ledger may lack them."""
+    seals = []
+    # What cannot be read proves nothing.
+    with contextlib.suppress(LakeError):
+        for text in _last_append(lake.table()).segments.values():
+            with contextlib.suppress(ValueError):
+                seals.append(Seal.parse(text))
+    return seals
+
+
+def adopt(lake: Lake, ledger: Ledger, waiting: Mapping[str, AnyPath], say: Callable[[str], None]) -> dict[str, str]:
     """Add segments to the ledger that the table has: those of the last append, if a driver was killed before, and older
-    ones if files of the ledger are gone. Return those that are still owed to it: they must not be shipped again.
+    ones if files of the ledger are gone. Return those that are still owed to it, with their seals: they must not be
+    shipped again.
 
     Raises LakeError, OSError.
     """
     if not lake.has_events():
-        return set()
+        return {}
     table = lake.table()
-    last = next(_appends(table, _COMMITS_READ), None) or next(_appends(table, None), Named((), {}))
-    unknown = set(last.segments) - ledger.known
-    for stem in sorted(unknown - waiting.keys()):
+    last = _last_append(table)
+    unknown = {stem: seal for stem, seal in last.segments.items() if stem not in ledger.known}
+    for stem in sorted(unknown.keys() - waiting.keys()):
         say(f"{stem} is in the lake, and its seal is not: it has left the spool")
     # Else only what is older than the newest known segment of its stream can be in an older append, or comes late.
     is_cut = ledger.is_damaged if last.newest is None else not ledger.came_as_far_as(last.newest)
     older = {
         stem for stem, path in waiting.items() if stem not in ledger.known and (is_cut or ledger.has_newer(path))
-    } - unknown
-    if older:
-        unknown |= older.intersection(stem for named in _appends(table, None) for stem in named.segments)
+    } - unknown.keys()
+    for named in _appends(table, None) if older else ():
+        unknown |= {stem: seal for stem, seal in named.segments.items() if stem in older}
     return take(ledger, unknown, waiting)
 
 
-def take(ledger: Ledger, stems: set[str], waiting: Mapping[str, AnyPath]) -> set[str]:
+def take(ledger: Ledger, owed: Mapping[str, str], waiting: Mapping[str, AnyPath]) -> dict[str, str]:
     """Add segments of the spool to the ledger that the table has, and return those that could not be read. Raises
     LakeError, OSError."""
-    read = [read_shipped(ledger, waiting[stem]) for stem in sorted(stems & waiting.keys())]
+    read = [read_shipped(ledger, waiting[stem]) for stem in sorted(owed.keys() & waiting.keys())]
     ledger.add([each for each in read if each is not None])
-    return stems - ledger.known
+    return {stem: seal for stem, seal in owed.items() if stem not in ledger.known}
 
 
 def read_shipped(ledger: Ledger, path: AnyPath) -> Shipped | None:

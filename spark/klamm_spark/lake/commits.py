@@ -1,42 +1,70 @@
-"""The statistics of files as the log of the table has them: readers differ in what of these texts they take for one.
+"""The statistics of files as the log of the table has them: readers differ in what of these they take for one.
 
-deltalake gives those of the first 32 columns whose values it can read. Other readers may use the rest.
+deltalake gives those of the first 32 columns whose values it can read in texts. Other readers may use the rest, and
+what a checkpoint has as columns.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from datetime import date
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm_spark.errors import LakeError
+from klamm_spark.lake.files import Committed, TableFile
 from klamm_spark.lake.layout import COMMITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from klamm_spark.lake.files import Committed, TableFile
     from klamm_spark.lake.layout import Lake
 
 _BY_COLUMN: Final = ("minValues", "maxValues", "nullCount")
-_OTHERS: Final = ("numRecords", "tightBounds")
+_KNOWN: Final = frozenset((*_BY_COLUMN, "numRecords", "tightBounds"))
+_EPOCH: Final = date(1970, 1, 1)
+_COLUMNS: Final = ("add.path", "add.stats", "add.stats_parsed", "add.partitionValues_parsed")
+_UNREADABLE: Final = "a value that Python has not"
 
 
-def unread_statistics(lake: Lake, files: Sequence[TableFile]) -> Iterator[str]:
-    """A sentence for each file of which the log has statistics that nothing has compared with its rows. Raises
-    LakeError."""
-    known, unread = {file.path: file for file in files}, dict[str, set[str]]()
-    for path, text in _statistics(lake):
-        file = known.get(str(lake.events / path))
-        if file is not None:
-            unread.setdefault(file.path, set()).update(_unread(text, file.committed))
-    for path, names in sorted(unread.items()):
-        if names:
-            said = ", ".join(sorted(names))
-            yield f"{path}: its commit has statistics that klamm cannot read, and other readers may: {said}"
+class Statements(NamedTuple):
+    """Files with all that is to be held against their rows, and a sentence for each that has something else."""
+
+    files: list[TableFile]
+    problems: list[str]
 
 
-def _statistics(lake: Lake) -> Iterator[tuple[str, str]]:
-    """The paths of files with their statistics, from all commits and checkpoints that are there."""
+def with_statements(lake: Lake, files: Sequence[TableFile]) -> Statements:
+    """Add what checkpoints say of files in columns. Raises LakeError."""
+    known = {file.path: file for file in files}
+    columns = {field.name for field in lake.table().schema().fields}
+    unread, wrong = dict[str, set[str]](), set[str]()
+    for add in _adds(lake):
+        path = str(lake.events / add["path"])
+        file = known.get(path)
+        if file is None:
+            continue
+        said = unread.setdefault(path, set())
+        if isinstance(add.get("stats"), str):
+            said.update(_unread(add["stats"], file.committed[0]))
+        parsed, partition = add.get("stats_parsed"), add.get("partitionValues_parsed")
+        if parsed is not None:
+            said.update(_unread_columns(parsed, columns))
+            if isinstance(parsed, dict):
+                known[path] = replace(file, committed=(*file.committed, _committed(parsed)))
+        if partition is not None and _hour_us(partition) != file.hour_us:
+            wrong.add(path)
+    sentences = [
+        f"{path}: its commit has statistics that klamm cannot read, and other readers may: {', '.join(sorted(names))}"
+        for path, names in sorted(unread.items())
+        if names
+    ]
+    sentences += [f"{path}: a checkpoint is wrong about date and hour, and a query may skip rows" for path in wrong]
+    return Statements(list(known.values()), sentences)
+
+
+def _adds(lake: Lake) -> Iterator[dict[str, Any]]:
+    """What all commits and checkpoints that are there say of files that were added, each with its path."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -44,16 +72,54 @@ def _statistics(lake: Lake) -> Iterator[tuple[str, str]]:
         for commit in (lake.events / COMMITS).glob("*.json"):
             for line in commit.read_bytes().splitlines():
                 add = _parsed(line).get("add")
-                if isinstance(add, dict) and isinstance(add.get("path"), str) and isinstance(add.get("stats"), str):
-                    yield add["path"], add["stats"]
+                if isinstance(add, dict) and isinstance(add.get("path"), str):
+                    yield {"path": add["path"], "stats": add.get("stats")}
         for checkpoint in (lake.events / COMMITS).glob("*.checkpoint*.parquet"):
             with pq.ParquetFile(pa.BufferReader(checkpoint.read_bytes())) as parquet:
-                for batch in parquet.iter_batches(columns=["add.path", "add.stats"]):
-                    for add in batch.column("add").to_pylist():
-                        if add is not None and add.get("stats") is not None:
-                            yield add["path"], add["stats"]
+                for batch in parquet.iter_batches(columns=list(_COLUMNS)):
+                    yield from filter(None, map(_values, batch.column("add")))
     except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
         raise LakeError(f"the commits of {lake.events} cannot be read: {' '.join(str(error).split())}") from error
+
+
+def _values(add: Any) -> dict[str, Any] | None:
+    """Return what a row of a checkpoint says of a file; None if it is of something else."""
+    if not add.is_valid:
+        return None
+    found = {}
+    for name, value in add.items():
+        try:
+            found[name] = value.as_py()
+        except (ValueError, ArithmeticError):
+            # Of a year that Python has not, for one.
+            found[name] = _UNREADABLE
+    return found
+
+
+def _committed(parsed: Mapping[str, Any]) -> Committed:
+    by_column = (parsed.get(kind) or {} for kind in _BY_COLUMN)
+    return Committed(
+        parsed.get("numRecords"),
+        *({name: value for name, value in values.items() if value is not None} for values in by_column),
+    )
+
+
+def _unread_columns(parsed: Any, columns: Collection[str]) -> Iterator[str]:
+    """Return what a checkpoint says in columns of which the table has none."""
+    if not isinstance(parsed, dict):
+        yield "stats_parsed"
+        return
+    yield from parsed.keys() - _KNOWN
+    for kind in _BY_COLUMN:
+        yield from (f"{kind}.{name}" for name in (parsed.get(kind) or {}).keys() - columns)
+
+
+def _hour_us(partition: Any) -> int | None:
+    try:
+        day, hour = partition.get("date"), partition.get("hour")
+        return None if day is None and hour is None else ((day - _EPOCH).days * 24 + hour) * 3_600_000_000
+    except (TypeError, AttributeError):
+        return -1
 
 
 def _parsed(text: str | bytes) -> dict[str, Any]:
@@ -77,7 +143,7 @@ def _unread(text: str, committed: Committed) -> Iterator[str]:
     statistics = _parsed(text)
     if not statistics:
         yield "no object of JSON, or one that has a name twice"
-    yield from statistics.keys() - {*_BY_COLUMN, *_OTHERS}
+    yield from statistics.keys() - _KNOWN
     for kind, read in zip(_BY_COLUMN, (committed.lowest, committed.highest, committed.nulls), strict=True):
         values = statistics.get(kind) or {}
         if not isinstance(values, dict):

@@ -14,10 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
+    import pyarrow.parquet as pq
     from deltalake import DeltaTable
 
     from klamm_spark.lake.layout import Lake
 
+_MOST_BYTES: Final = 4 * 1024**3
+"""Of texts at a time. A few bytes of a file can stand for any number of them."""
 _PLAIN_PATH: Final = re.compile(r"[\w=-][\w=.-]*(/[\w=-][\w=.-]*)*", re.ASCII)
 """In a commit a path is a URI: of any other text, readers differ about the file that it names."""
 
@@ -38,7 +41,7 @@ class TableFile:
 
     path: str
     hour_us: int | None
-    committed: Committed = field(default=Committed(), compare=False)
+    committed: tuple[Committed, ...] = field(default=(), compare=False)
     problems: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -52,7 +55,7 @@ def files_of(lake: Lake, *, before_us: int | None = None, table: DeltaTable | No
         days, hour = action["partition.date"], action["partition.hour"]
         hour_us = None if days is None or hour is None else (days * 24 + hour) * 3_600_000_000
         path = str(lake.events / action["path"])
-        found.append(TableFile(path, hour_us, _committed(action), tuple(_problems(action))))
+        found.append(TableFile(path, hour_us, (_committed(action),), tuple(_problems(action))))
     return sorted(found, key=lambda file: file.path)
 
 
@@ -103,23 +106,72 @@ def hidden_by(lake: Lake) -> Iterator[str]:
 def read_columns(files: Sequence[TableFile], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Read columns of all rows of files; of those of an earlier klamm what they have. Raises LakeError."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     for file in files:
         try:
-            with pq.ParquetFile(source_of(file)) as parquet:
+            with open_file(file) as parquet:
                 names = parquet.schema_arrow.names
                 if len(names) > len(set(names)):
                     raise ValueError("it has a column twice")
-                there = [name for name in columns if name in names]
-                yield from parquet.iter_batches(columns=there)
+                yield from batches_of(parquet, columns=[name for name in columns if name in names])
         except (OSError, ValueError, pa.ArrowException) as error:
             raise LakeError(f"{file.path} cannot be read: {' '.join(str(error).split())}") from error
 
 
-def source_of(file: TableFile) -> Any:
-    """Open a file for PyArrow. Raises OSError."""
+def open_file(file: TableFile) -> pq.ParquetFile:
+    """Open a file for `batches_of`. Raises OSError, ValueError if its rows are too many bytes."""
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     path = path_of(file.path)
-    return path if isinstance(path, Path) else pa.BufferReader(path.read_bytes())
+    source = path if isinstance(path, Path) else pa.BufferReader(path.read_bytes())
+    metadata = pq.read_metadata(source)
+    texts = set[str]()
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        columns = [group.column(number) for number in range(group.num_columns)]
+        size_bytes = sum(column.total_uncompressed_size for column in columns)
+        if size_bytes > _MOST_BYTES:
+            raise ValueError(f"{group.num_rows:,} of its rows unpack to {size_bytes:,} bytes")
+        # What has its own encoding, has no dictionary.
+        texts |= {
+            column.path_in_schema
+            for column in columns
+            if column.physical_type == "BYTE_ARRAY" and "DELTA_BYTE_ARRAY" not in column.encodings
+        }
+    return pq.ParquetFile(source, read_dictionary=texts)
+
+
+def batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch]:
+    """Read rows, as `iter_batches` does. Raises ValueError before a text that many rows have fills the memory."""
+    import pyarrow as pa
+
+    for batch in parquet.iter_batches(**which):
+        size_bytes = sum(map(_text_bytes, batch.columns))
+        if size_bytes > _MOST_BYTES:
+            raise ValueError(f"{len(batch):,} of its rows unpack to {size_bytes:,} bytes")
+        yield batch.cast(pa.schema([_plain(field) for field in batch.schema]))
+
+
+def _text_bytes(column: pa.Array) -> int:
+    """Return how many bytes texts have that are in memory once each."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(column.type):
+        return pc.sum(pc.binary_length(column.dictionary).cast(pa.int64()).take(column.indices)).as_py() or 0
+    inner = [column.flatten()] if pa.types.is_list(column.type) else []
+    return sum(map(_text_bytes, column.flatten() if pa.types.is_struct(column.type) else inner))
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    """Return a field with texts as they are after `_text_bytes` has looked at them."""
+    import pyarrow as pa
+
+    kind = field.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_plain(kind.value_field))
+    elif pa.types.is_struct(kind):
+        kind = pa.struct([_plain(one) for one in kind])
+    return field.with_type(kind)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm_spark.lake.anchors import Anchors, compare_anchors
+from klamm_spark.lake.appends import seals_of_last
 from klamm_spark.lake.forgotten import KnownForgotten, read_forgotten
 from klamm_spark.lake.keys import keys_of
 from klamm_spark.lake.log_check import LogFindings
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from klamm_spark.lake.layout import Lake
     from klamm_spark.lake.rows import LakeRows
 
+_NAMED: Final = 5
+
 
 class Kept(NamedTuple):
     """The evidence from outside of the lake: anchors, and what checkpoints of the log have shown."""
@@ -34,14 +37,15 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LakeProof:
-    """The streams that the lake has seals of, what was forgotten, and a sentence for each break. `lake_id` is what
-    records of what was forgotten must name."""
+    """The streams that the lake has seals of, what was forgotten, a sentence for each break, and for what is `behind`.
+    `lake_id` is what records of what was forgotten must name."""
 
     rows: LakeRows
     folders: list[NodeFolder]
     seals: Mapping[str, Seal]
     forgotten: KnownForgotten
     breaks: list[str]
+    behind: list[str]
     lake_id: str
     log: LogFindings
 
@@ -77,7 +81,11 @@ def prove(
     from klamm_spark.lake.rows import check_rows
 
     lake = rows.lake
+    # The last append first: what it has brought, the ledger may have by now.
+    last = seals_of_last(lake)
     seals, breaks = read_seals(lake)
+    owed = {seal.segment: seal for seal in last if seal.segment not in seals and seal.segment in rows.segments}
+    seals |= owed
     table_id = lake.table_id()
     if lake_id not in ("", table_id):
         breaks.append(f"{lake.events} is not the lake {lake_id}: its id is {table_id}")
@@ -94,7 +102,16 @@ def prove(
     anchors, log = kept or Kept(None, LogFindings([], [], []))
     if anchors is not None:
         breaks += compare_anchors(anchors, seals)
-    return LakeProof(rows, folders, seals, forgotten, [*breaks, *log.breaks], lake_id or table_id, log)
+    behind = [*_named(owed), *log.behind]
+    return LakeProof(rows, folders, seals, forgotten, [*breaks, *log.breaks], behind, lake_id or table_id, log)
+
+
+def _named(owed: Collection[str]) -> Iterator[str]:
+    if owed:
+        yield (
+            f"the last append has brought {len(owed):,} segments with their seals, and the ledger lacks them: "
+            f"{', '.join(sorted(owed)[:_NAMED])}. ship adds them now, or when it starts again"
+        )
 
 
 def stream_name(folder: NodeFolder) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from klamm_spark.lake.commits import unread_statistics
+from klamm_spark.lake.commits import with_statements
 from klamm_spark.lake.files import TableFile, files_of, hidden_by
 from klamm_spark.lake.forgotten import ALL_LINES, Forgotten
 from klamm_spark.lake.ranges import Ranges
@@ -55,8 +55,8 @@ class LakeRows:
     def read(lake: Lake, tasks: Tasks) -> LakeRows:
         """Look at all files. Raises LakeError."""
         sealed = frozenset(read_seals(lake).seals)
-        files = files_of(lake)
-        found = LakeRows(lake, tasks, problems=[*hidden_by(lake), *unread_statistics(lake, files)], sealed=sealed)
+        files, problems = with_statements(lake, files_of(lake))
+        found = LakeRows(lake, tasks, problems=[*hidden_by(lake), *problems], sealed=sealed)
         for file, scanned in zip(files, tasks.run(scan, files), strict=True):
             found._add(file, scanned)
         found.interrupted.sort(key=lambda event: (event["node"], event["boot"], event["seq"]))

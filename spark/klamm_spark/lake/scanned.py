@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from math import isnan
 from typing import Any, Final, NamedTuple
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from klamm_spark.errors import LakeError
 from klamm_spark.events.event import AUDIT_GAP, REQUEST
-from klamm_spark.lake.files import TableFile, source_of
+from klamm_spark.lake.files import TableFile, open_file
 from klamm_spark.lake.statistics import Checked
 from klamm_spark.lake.written import FILE, TIME
 from klamm_spark.spool.event_lines import EVENT, WHOLE_LINES, EventLines, row_of, with_columns
@@ -124,7 +124,7 @@ class _RowTable:
             "CREATE TABLE rows (segment VARCHAR, digest VARCHAR, event_id VARCHAR, node VARCHAR, boot VARCHAR, "
             "seq BIGINT, time_us BIGINT, kind VARCHAR, shipped_us BIGINT, is_bad BOOLEAN)"
         )
-        with pq.ParquetFile(source_of(file)) as parquet:
+        with open_file(file) as parquet:
             names = parquet.schema_arrow.names
             checked = Checked(parquet)
             for batch in checked.batches(_ROWS_AT_ONCE):
@@ -132,7 +132,8 @@ class _RowTable:
                 database.register("batch", table)
                 database.execute("INSERT INTO rows SELECT * FROM batch")
                 database.unregister("batch")
-        checked.check_commit(file.committed)
+        for committed in file.committed:
+            checked.check_commit(committed)
         # Spark and DuckDB do not tell capital letters.
         alike = [f"readers may take its column {name} for another" for name in names if _is_alike(name)]
         self.problems = [f"{file.path}: {line}" for line in (*alike, *checked.problems)]
@@ -206,11 +207,14 @@ def _digest_apart(row: Mapping[str, Any]) -> str:
     """The digest of a row that has its line, or `CHANGED` if that gives other columns."""
     line = next(row[name] for name in WHOLE_LINES if row[name] is not None)
     given = {**dict.fromkeys((*EVENT.names, *WHOLE_LINES)), **row_of(line)}
-    event = _without_nulls({name: row[name] for name in given})
-    return line_digest(line.encode()) if event == _without_nulls(given) else CHANGED
+    event = _comparable({name: row[name] for name in given})
+    return line_digest(line.encode()) if event == _comparable(given) else CHANGED
 
 
-def _without_nulls(value: Any) -> Any:
+def _comparable(value: Any) -> Any:
+    """Return a value without nulls, and with a text for a double that is no number: it equals nothing."""
     if isinstance(value, dict):
-        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
-    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+        return {name: _comparable(each) for name, each in value.items() if each is not None}
+    if isinstance(value, list):
+        return [_comparable(each) for each in value]
+    return repr(value) if isinstance(value, float) and isnan(value) else value

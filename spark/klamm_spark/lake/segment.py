@@ -22,7 +22,7 @@ def read_sealed(segment: Segment, reader: LineReader) -> tuple[bytes, str]:
     Raises OSError, and ValueError if it differs from its seal.
     """
     path, seal = path_of(segment.path), segment.seal
-    pieces = list(reader.pieces(path.read_bytes(), path.suffix))
+    pieces = list(reader.pieces(path.read_bytes(), path.suffix, seal.size_bytes))
     digests = [digest for piece in pieces for digest in digests_of(piece)]
     data = b"".join(pieces)
     if (len(data), len(digests), lines_sha256(digests)) != (seal.size_bytes, seal.events, seal.lines_sha256):

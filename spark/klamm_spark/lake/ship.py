@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 EXIT_SET_ASIDE: Final = 1
 _LEAST_PAUSE_S: Final = 0.1
+_MOST_SEGMENTS: Final = 4096
+"""Their seals stand in one commit, of 3 MB then."""
 
 
 def run(
@@ -119,7 +121,7 @@ class Shipper:
         if self._owed:
             waiting = self._waiting()
             left = take(self.ledger, self._owed, waiting)
-            self._marks.mark(waiting[stem] for stem in self._owed - left)
+            self._marks.mark(waiting[stem] for stem in self._owed.keys() - left.keys())
             self._owed = left
         self._queue = deque(each for each in self._backlog.waiting() if each.stem not in self._owed)
 
@@ -129,7 +131,7 @@ class Shipper:
         left_bytes, left = self._settings.max_bytes_per_trigger, self._settings.max_files_per_trigger
         while self._queue:
             left_bytes -= self._queue[0].size_bytes
-            if found and (len(found) >= left if left else left_bytes < 0):
+            if found and (len(found) >= left if left else left_bytes < 0 or len(found) >= _MOST_SEGMENTS):
                 break
             segment = self.ledger.admit(self._queue.popleft().path)
             if segment is not None:
@@ -153,8 +155,8 @@ class Shipper:
         if not shipped:
             return
         sync_all(self._lake.root)
-        stems = [each.segment.seal.segment for each in shipped]
-        named = Named([*stems, *sorted(self._owed)], self.ledger.newest())
+        seals = {each.segment.seal.segment: each.segment.seal.to_json().decode("ascii") for each in shipped}
+        named = Named(seals | self._owed, self.ledger.newest())
         append(self._lake, (file for one in written for file in one.files), named)
         sync_all(self._lake.root)
         self.ledger.add(shipped)
@@ -214,7 +216,7 @@ class Shipper:
                 f"{self.newer_lines:,} events are of a later klamm than this one: the lake has the fields that this "
                 "one knows, and each line whole in newer_line"
             )
-        aside = len(self.ledger.aside.keys() - self._owed)
+        aside = len(self.ledger.aside.keys() - self._owed.keys())
         if aside:
             self._say(f"{aside:,} segments were set aside, and are not in the lake")
         if self._owed:

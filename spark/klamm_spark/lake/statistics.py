@@ -15,28 +15,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from klamm_spark.lake.files import Committed
+from klamm_spark.lake.files import Committed, batches_of
 
 _CUT_OFF: Final = timedelta(milliseconds=1)
 """Commits may have times in whole milliseconds."""
 
 
 class Bounds(NamedTuple):
-    """The smallest and the largest value of a column, and the number of those that are not null."""
+    """The smallest and the largest value of a column, and the number of those that are not null. NaN has no place
+    between others, and readers do not agree on one."""
 
     lowest: Any = None
     highest: Any = None
     values: int = 0
 
     def __or__(self, other: Bounds) -> Bounds:
-        if not (self.values and other.values):
-            return self if self.values else other
+        if self.lowest is None or other.lowest is None:
+            return (other if self.lowest is None else self)._replace(values=self.values + other.values)
         lowest, highest = min(self.lowest, other.lowest), max(self.highest, other.highest)
         return Bounds(lowest, highest, self.values + other.values)
 
     def are_within(self, lowest: Any, highest: Any) -> bool:
         """Return True if no value is outside; None is no limit."""
-        if not self.values:
+        if self.lowest is None:
             return True
         return (lowest is None or lowest <= self.lowest) and (highest is None or self.highest <= highest)
 
@@ -56,7 +57,7 @@ class Checked:
         """Read the file."""
         for number in range(self._parquet.num_row_groups):
             found = [Bounds() for _ in self._names]
-            for batch in self._parquet.iter_batches(rows_at_once, row_groups=[number]):
+            for batch in batches_of(self._parquet, batch_size=rows_at_once, row_groups=[number]):
                 self._rows += len(batch)
                 for name, column in zip(batch.schema.names, batch.columns, strict=True):
                     self._nulls[name] += column.null_count
@@ -102,7 +103,8 @@ class Checked:
 
 
 def _bounds(leaf: pa.Array) -> Bounds:
-    found = pc.min_max(leaf).as_py()
+    numbers = leaf.filter(pc.invert(pc.is_nan(leaf))) if pa.types.is_floating(leaf.type) else leaf
+    found = pc.min_max(numbers).as_py()
     return Bounds(found["min"], found["max"], len(leaf) - leaf.null_count)
 
 

@@ -178,7 +178,7 @@ def _conclude(
     ]
     for line in breaks:
         say(f"broken chain: {line}")
-    behind = [*sisters.behind, *proof.log.behind]
+    behind = [*sisters.behind, *proof.behind]
     for line in (*behind, *proof.notes()):
         say(line)
     for line in _interrupted(rows.interrupted):

@@ -151,8 +151,13 @@ class DuckDbViews:
         options = f"format = 'newline_delimited', maximum_object_size = {_MAX_LINE_BYTES}, ignore_errors = true"
         source = f"read_json(?, columns = {{{columns}}}, {options})"
         insert = f"INSERT INTO kept BY NAME SELECT * FROM {source} "
+        import duckdb
+
         with self._reporting_faults():
-            self._database.execute(f"{insert} WHERE time_us >= {self._before_us}", [files])
+            try:
+                self._database.execute(f"{insert} WHERE time_us >= {self._before_us}", [files])
+            except duckdb.InvalidInputException as error:
+                raise LakeError(f"the spool cannot be read: {' '.join(str(error).split())}") from error
 
     def _add_lake(self, lake: Lake, period: Period) -> None:
         from klamm_spark.lake.files import files_of, read_columns

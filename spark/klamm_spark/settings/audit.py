@@ -116,7 +116,9 @@ class AuditSettings:
     fsync_interval_ms: int = setting(
         1000, minimum=0, doc="The longest time between a write and its fsync; 0 syncs after every write."
     )
-    segment_bytes: int = setting(64 * 1024 * 1024, minimum=1024, doc="Size at which a segment is sealed.")
+    segment_bytes: int = setting(
+        64 * 1024**2, minimum=1024, maximum=512 * 1024**2, doc="Size at which a segment is sealed."
+    )
     segment_age_ms: int = setting(60_000, minimum=10, doc="Age of its first event at which a segment is sealed.")
     compression: str = setting(
         "zstd", choices=("none", "zstd", "gzip"), doc="Compression of sealed segments. All readers accept all three."

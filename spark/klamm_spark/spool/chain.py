@@ -107,7 +107,7 @@ def read_folder(folder: AnyPath, keys: PublicKeys | None = None) -> NodeFolder:
             seal = Seal.read(seals.get(stem) or there[0].with_name(f"{stem}{SEAL_SUFFIX}"))
         except (OSError, ValueError):
             return _Read(stem, None, [])
-        digests = ((segment, _digest_of(segment)) for segment in there)
+        digests = ((segment, _digest_of(segment, seal.size_bytes)) for segment in there)
         return _Read(stem, seal, [(segment, digest) for segment, digest in digests if digest is not None])
 
     chain = SealChain(found, keys)
@@ -149,13 +149,13 @@ def _ahead(read: Callable[[str], _Read], stems: Iterable[str]) -> Iterator[_Read
             yield waiting.popleft().result()
 
 
-def _digest_of(segment: AnyPath) -> _Digest | None:
+def _digest_of(segment: AnyPath, size_bytes: int) -> _Digest | None:
     try:
         data = segment.read_bytes()
     except FileNotFoundError:
         return None
     try:
-        data = decompress(data, segment.suffix)
+        data = decompress(data, segment.suffix, size_bytes)
     except ValueError:
         data = b""
     return _Digest(hashlib.sha256(data).hexdigest(), data.count(b"\n"), numbers_of(data))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import mmap
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -13,6 +14,10 @@ _ZSTD_LEVEL: Final = 1
 _GZIP_LEVEL: Final = 6
 _PIECE_BYTES: Final = 256 * 1024
 """Stays in a processor's cache while it is worked on."""
+MOST_BYTES: Final = 1 << 30
+"""No segment has more lines: the setting `segment_bytes` is at most half of it."""
+_FULL: Final = "failed to write whole buffer"
+"""What cramjam says if there is more than the memory takes."""
 
 
 def is_compressed(suffix: str) -> bool:
@@ -48,26 +53,10 @@ class Compressor:
         return bytes(self._compressor.finish())
 
 
-def decompress(data: bytes, suffix: str) -> bytes:
-    """The lines of a sealed segment, by the last suffix of its file. Raises ValueError if the data are damaged."""
-    if not is_compressed(suffix):
-        return data
-    import cramjam
-
-    buffer = cramjam.Buffer()
-    _decompress_into(buffer, data, suffix)
-    return bytes(buffer)
-
-
-def _decompress_into(buffer: Any, data: bytes, suffix: str) -> int:
-    """Decompress into a buffer and return the number of bytes. Raises ValueError if the data are damaged."""
-    import cramjam
-
-    codec: Any = cramjam.zstd if suffix == ".zst" else cramjam.gzip
-    try:
-        return int(codec.decompress_into(data, buffer))
-    except cramjam.DecompressionError as error:
-        raise ValueError(str(error)) from error
+def decompress(data: bytes, suffix: str, size_bytes: int = MOST_BYTES) -> bytes:
+    """The lines of a sealed segment, by the last suffix of its file. Raises ValueError if the data are damaged, or are
+    more than `size_bytes` or `MOST_BYTES`."""
+    return b"".join(LineReader().pieces(data, suffix, size_bytes))
 
 
 class LineReader:
@@ -77,19 +66,29 @@ class LineReader:
     """
 
     def __init__(self) -> None:
-        import cramjam
+        self._buffer = mmap.mmap(-1, 1)
 
-        self._buffer: Any = cramjam.Buffer()
-
-    def pieces(self, data: bytes, suffix: str) -> Iterator[bytes]:
+    def pieces(self, data: bytes, suffix: str, size_bytes: int = MOST_BYTES) -> Iterator[bytes]:
         """Whole lines, some at a time; the last piece may end within a line. Read them before the next call.
 
-        `data`, `suffix` and ValueError, which comes before the first piece, are as of `decompress`.
+        Arguments, and ValueError, which comes before the first piece, are as of `decompress`.
         """
         if not is_compressed(suffix):
             return _pieces(io.BytesIO(data), len(data))
-        self._buffer.seek(0)
-        return _pieces(self._buffer, _decompress_into(self._buffer, data, suffix))
+        import cramjam
+
+        codec: Any = cramjam.zstd if suffix == ".zst" else cramjam.gzip
+        most_bytes = max(1, min(size_bytes, MOST_BYTES))
+        if len(self._buffer) < most_bytes:
+            # The system gives memory only for what is written.
+            self._buffer = mmap.mmap(-1, most_bytes)
+        try:
+            count = codec.decompress_into(data, memoryview(self._buffer)[:most_bytes])
+        except cramjam.DecompressionError as error:
+            if str(error) != _FULL:
+                raise ValueError(str(error)) from error
+            raise ValueError(f"it unpacks to more than {most_bytes:,} bytes") from error
+        return _pieces(self._buffer, count)
 
 
 def _pieces(content: Any, size_bytes: int) -> Iterator[bytes]:

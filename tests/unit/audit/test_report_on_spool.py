@@ -215,3 +215,11 @@ def test_a_lake_is_preferred_if_there_is_one(tmp_path, spool, monkeypatch):
     for arguments in ([str(file), "--spool", str(spool)], [str(file)], [str(lake)]):
         assert main(["report", *arguments]) == 0
     assert asked == [spool, spool, Lake(lake), Lake(lake)]
+
+
+def test_a_segment_of_one_endless_line_is_one_sentence(tmp_path):
+    (path,) = write_sample_spool(tmp_path, EVENTS[:10])
+    path.with_name(f"{path.name}.zst").write_bytes(compress(bytes(64 << 20), "zstd"))
+    path.unlink()
+    with pytest.raises(LakeError, match=r"the spool cannot be read: .*jsonl\.zst"):
+        DuckDbViews(tmp_path, Period())

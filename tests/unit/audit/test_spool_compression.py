@@ -6,7 +6,7 @@ import json
 import cramjam
 import pytest
 
-from klamm_spark.spool.compression import LineReader, compress, decompress
+from klamm_spark.spool.compression import Compressor, LineReader, compress, decompress
 from klamm_spark.spool.folder import SpoolError
 from klamm_spark.spool.layout import open_segments, sealed_segments
 from tests.unit.audit.test_spool import Writer, fail, seals
@@ -38,6 +38,26 @@ def test_pieces_are_whole_lines_of_one_segment_after_the_other(codec, suffix):
         assert b"".join(pieces) == data
         assert all(piece.endswith(b"\n") for piece in pieces[:-1])
         assert all(len(piece) <= 256 * 1024 or piece.index(b"\n") > 256 * 1024 for piece in pieces[:-1])
+
+
+@pytest.mark.parametrize(("codec", "suffix"), [("zstd", ".zst"), ("gzip", ".gz")])
+def test_data_unpack_to_no_more_than_they_may_have(codec, suffix):
+    data = b"one\n" * 1_000
+    assert decompress(compress(data, codec), suffix, len(data)) == data
+    reader = LineReader()
+    # Memory of a larger one is there already.
+    assert b"".join(reader.pieces(compress(data * 2, codec), suffix)) == data * 2
+    for most_bytes in (len(data) - 1, 1, 0, -5):
+        with pytest.raises(ValueError, match=rf"it unpacks to more than {max(1, most_bytes):,} bytes"):
+            reader.pieces(compress(data, codec), suffix, most_bytes)
+
+
+def test_a_few_bytes_do_not_fill_the_memory():
+    packed = Compressor("zstd")
+    for _ in range(1100):
+        packed.add(bytes(1 << 20))
+    with pytest.raises(ValueError, match=r"it unpacks to more than 1,073,741,824 bytes"):
+        decompress(packed.finish(), ".zst", 1 << 60)
 
 
 @pytest.mark.parametrize("suffix", [".zst", ".gz"])
