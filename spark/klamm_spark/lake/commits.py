@@ -64,7 +64,7 @@ def with_statements(lake: Lake, files: Sequence[TableFile]) -> Statements:
 
 
 def _adds(lake: Lake) -> Iterator[dict[str, Any]]:
-    """What all commits and checkpoints that are there say of files that were added, each with its path."""
+    """Yield what all commits and checkpoints that are there say of files that were added, each with its path."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
