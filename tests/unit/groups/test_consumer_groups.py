@@ -257,6 +257,27 @@ def test_an_instance_id_is_taken_until_its_member_leaves(play: Playbook) -> None
     assert Consumer(play, "b", instance_id="i").beat().error_code is ErrorCode.NONE
 
 
+def test_an_instance_id_that_a_member_gives_up_is_free(play: Playbook) -> None:
+    Consumer(play, "a", instance_id="i").beat()
+    assert Consumer(play, "a", instance_id="j").beat().error_code is ErrorCode.NONE
+    assert Consumer(play, "b", instance_id="i").beat().error_code is ErrorCode.NONE
+    for member_id in ("a", "b"):
+        assert play.beat(member_id, -1).error_code is ErrorCode.NONE
+    for instance_id in ("i", "j"):
+        assert Consumer(play, "c", instance_id=instance_id).beat().error_code is ErrorCode.NONE
+
+
+def test_a_refused_join_does_not_take_the_place_of_a_static_member(make_playbook: Callable[..., Playbook]) -> None:
+    play = make_playbook(group_max_bytes=2_000)
+    play.topics.set("t", 4)
+    a = Consumer(play, "a", instance_id="i")
+    a.beat()
+    play.beat("a", -2, instance_id="i")
+    large = Consumer(play, "b", instance_id="i", rack_id="r" * 3_000)
+    assert large.beat().error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert Consumer(play, "c", instance_id="i").beat().assignment == a.owned
+
+
 def test_a_static_member_that_stays_away_loses_its_partitions(play: Playbook) -> None:
     a, b = Consumer(play, "a", instance_id="i"), Consumer(play, "b")
     settle(a, b)

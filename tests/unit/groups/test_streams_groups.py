@@ -131,6 +131,45 @@ def test_a_static_member_keeps_its_tasks_for_a_while(play: Playbook) -> None:
     assert b.beat().error_code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_an_instance_id_that_a_member_gives_up_is_free(play: Playbook) -> None:
+    a = StreamsClient(play, "a", instance_id="i")
+    a.beat()
+    assert StreamsClient(play, "a", instance_id="j").beat().error_code is ErrorCode.NONE
+    b = StreamsClient(play, "b", instance_id="i")
+    assert b.beat().error_code is ErrorCode.NONE
+    b.leave()
+    assert StreamsClient(play, "a", instance_id="j").leave().error_code is ErrorCode.NONE
+    for instance_id in ("i", "j"):
+        assert StreamsClient(play, "c", instance_id=instance_id).beat().error_code is ErrorCode.NONE
+
+
+def test_a_refused_join_does_not_take_the_place_of_a_static_member(play: Playbook) -> None:
+    a = StreamsClient(play, "a", instance_id="i", process_id="p")
+    a.beat()
+    held = a.owned
+    a.leave(-2)
+    other = StreamsClient(
+        play, "a2", instance_id="i", process_id="p", topology=Topology(0, (Subtopology("0", ("u",)),))
+    )
+    for _ in range(2):
+        assert other.beat().error_code is ErrorCode.INVALID_REQUEST
+    again = StreamsClient(play, "a3", instance_id="i", process_id="p")
+    assert again.beat().assignment == held
+    again.leave(-2)
+    assert other.beat().error_code is ErrorCode.INVALID_REQUEST
+    play.advance(50_000)
+    assert state(play) == "Empty"
+
+
+def test_a_member_that_takes_the_place_of_another_leaves_its_own(play: Playbook) -> None:
+    a, b = StreamsClient(play, "a", instance_id="i"), StreamsClient(play, "b")
+    settle(a, b)
+    a.leave(-2)
+    both = StreamsClient(play, "b", instance_id="i")
+    settle(both)
+    assert active(both) == [4]
+
+
 def test_a_group_has_a_size(make_playbook: Callable[..., Playbook]) -> None:
     play = make_playbook(group_streams_max_size=1)
     play.topics.set("t", 1)

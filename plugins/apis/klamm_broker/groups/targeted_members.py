@@ -52,6 +52,13 @@ class TargetedMember(EpochMember):
 
 
 MemberT = TypeVar("MemberT", bound=TargetedMember)
+
+
+def in_place_of(old: MemberT, member_id: str) -> MemberT:
+    """Return a static member under another member id, with its assignment and at epoch 0. No group has it yet."""
+    return replace(old, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
+
+
 TargetT = TypeVar("TargetT")
 
 
@@ -80,14 +87,14 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
 
     def unindex(self, member: MemberT) -> None:
         super().unindex(member)
+        # Also of a member that joins again with another one.
+        if member.instance_id is not None:
+            self.static_members.pop(member.instance_id, None)
         self.members_bytes -= member.size_bytes
 
     def remove(self, member_id: str) -> None:
         """Remove a member; its assignment becomes free."""
-        instance_id = self.members[member_id].instance_id
         super().remove(member_id)
-        if instance_id is not None and self.static_members.get(instance_id) == member_id:
-            del self.static_members[instance_id]
         self.set_target(member_id, None)
 
     def check_epoch(self, member: MemberT, epoch: int, *, has_only_assigned: bool) -> None:
@@ -107,16 +114,11 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
             f" instance id is owned by {old.member_id} member.",
         )
 
-    def rename(self, old: MemberT, member_id: str) -> MemberT:
-        """Give a static member another member id, with its assignment and at epoch 0; it is in the group from then
-        on.
-        """
+    def _put_instead(self, old: MemberT, new: MemberT) -> None:
         target = self.target_of(old.member_id)
         self.remove(old.member_id)
-        new = replace(old, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
         self.put(new)
-        self.set_target(member_id, target)
-        return new
+        self.set_target(new.member_id, target)
 
     @property
     def is_reconciled(self) -> bool:
@@ -134,12 +136,14 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
     def grows_by_bytes(self, member: MemberT, known: MemberT) -> int:
         """Return the number of bytes that a member adds to its owner's share."""
 
-    def put_within(self, member: MemberT, max_bytes: int, *, keep: bool = True) -> None:
-        """Add or replace a member, or only check that there is room.
+    def put_within(
+        self, member: MemberT, max_bytes: int, *, keep: bool = True, replaced: MemberT | None = None
+    ) -> None:
+        """Add or replace a member, or only check that there is room. It gets the target of the `replaced` one.
 
         Raises KafkaError(GROUP_MAX_SIZE_REACHED) if the member grows by more than the remaining room.
         """
-        known = self.members.get(member.member_id)
+        known = replaced or self.members.get(member.member_id)
         if known == member:
             return
         more_bytes = member.size_bytes - (0 if known is None else known.size_bytes)
@@ -153,7 +157,9 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
         with self.room_for(member.owner, grows_by, in_use=known is not None) as has_room:
             if not has_room:
                 raise self.book.ledgers.members.refusal()
-            if keep:
+            if keep and replaced is not None:
+                self._put_instead(replaced, member)
+            elif keep:
                 self.put(member)
 
     def member(self, member_id: str, instance_id: str | None = None) -> MemberT:

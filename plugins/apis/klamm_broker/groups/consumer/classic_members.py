@@ -27,7 +27,7 @@ from klamm_broker.groups.requests import (
     SyncRequest,
     SyncResult,
 )
-from klamm_broker.groups.targeted_members import MemberState
+from klamm_broker.groups.targeted_members import MemberState, in_place_of
 
 if TYPE_CHECKING:
     from klamm.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
@@ -85,7 +85,7 @@ class ClassicMembers:
         except ValueError as error:
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)) from error
         replaced, member = self._member(group, request, member_id)
-        updated = self._updated(group, member, request, subscription)
+        updated = self._updated(group, replaced, member, request, subscription)
         result = JoinResult(
             member_id=updated.member_id,
             generation_id=updated.epoch,
@@ -118,12 +118,12 @@ class ClassicMembers:
             return None, ConsumerMember(member_id=member_id, instance_id=instance_id, owner=request.owner)
         old = group.members[old_id]
         log.info("group %s: %s replaces %s", group.log_name, clipped(member_id), clipped(old_id))
-        self._fencing.cancel_all(group, old_id)
-        return old, group.rename(old, member_id)
+        return old, in_place_of(old, member_id)
 
     def _updated(
         self,
         group: ConsumerGroup,
+        replaced: ConsumerMember | None,
         member: ConsumerMember,
         request: JoinRequest,
         subscription: ConsumerProtocolSubscription,
@@ -139,7 +139,9 @@ class ClassicMembers:
             client_host=request.client_host,
             classic=ClassicProtocol(request.session_timeout_ms, request.protocols),
         )
-        group.put_within(updated, self._settings.group_max_bytes)
+        group.put_within(updated, self._settings.group_max_bytes, replaced=replaced)
+        if replaced is not None:
+            self._fencing.cancel_all(group, replaced.member_id)
         changed = (updated.topics, updated.regex) != (member.topics, member.regex)
         owned = self._migration.by_id(subscription.owned_partitions)
         try:

@@ -32,6 +32,7 @@ from klamm_broker.groups.group import Group
 from klamm_broker.groups.group_registry import GroupRegistry
 from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.requests import ConsumerHeartbeat, EpochHeartbeatResult
+from klamm_broker.groups.targeted_members import in_place_of
 
 log = logging.getLogger("klamm.broker.groups")
 
@@ -131,11 +132,13 @@ class ConsumerCoordinator(EpochCoordinator[ConsumerGroup, ConsumerHeartbeat, Epo
 
     def _beat(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> EpochHeartbeatResult:
         group.check_size(request.member_id, self._settings.group_consumer_max_size)
-        before = self._member(group, request)
+        before, replaced = self._member(group, request)
         if request.regex:
             check_regex(request.regex)
         updated = _updated(before, request)
-        group.put_within(updated, self._settings.group_max_bytes)
+        group.put_within(updated, self._settings.group_max_bytes, replaced=replaced)
+        if replaced is not None:
+            self._fencing.cancel_all(group, replaced.member_id)
         # It left the classic protocol: end its classic session and requests.
         if before.classic is not None:
             self._fencing.cancel_all(group, updated.member_id)
@@ -157,29 +160,27 @@ class ConsumerCoordinator(EpochCoordinator[ConsumerGroup, ConsumerHeartbeat, Epo
             assignment=updated.assigned if request.is_full or updated.assigned != before.assigned else None,
         )
 
-    def _member(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> ConsumerMember:
-        """Return the member that sends the heartbeat, a new one if it joins. Raises KafkaError."""
+    def _member(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> tuple[ConsumerMember, ConsumerMember | None]:
+        """Return the member that sends the heartbeat, new if it joins, and the one that it replaces. Raises
+        KafkaError.
+        """
         member_id = request.member_id
         if request.epoch != JOIN_EPOCH:
             member = group.member(member_id, request.instance_id)
             group.check_epoch(member, request.epoch, has_only_assigned=_is_within(request.owned, member.assigned))
-            return member
+            return member, None
         if request.instance_id is not None and request.instance_id in group.static_members:
-            return self._replace_static(group, group.static_members[request.instance_id], member_id)
+            old = group.members[group.static_members[request.instance_id]]
+            if not old.is_away and old.classic is None:
+                raise group.unreleased(old, member_id)
+            log.info("group %s: %s replaces %s", group.log_name, clipped(member_id), clipped(old.member_id))
+            return in_place_of(old, member_id), old
         known = group.members.get(member_id)
         if known is not None:
             # It joins again without partitions; its former epoch does not matter.
-            return known
+            return known, None
         log.info("group %s: member %s joins with the consumer protocol", group.log_name, clipped(member_id))
-        return ConsumerMember(member_id=member_id, owner=request.owner)
-
-    def _replace_static(self, group: ConsumerGroup, old_id: str, member_id: str) -> ConsumerMember:
-        old = group.members[old_id]
-        if not old.is_away and old.classic is None:
-            raise group.unreleased(old, member_id)
-        log.info("group %s: %s replaces %s", group.log_name, clipped(member_id), clipped(old_id))
-        self._fencing.cancel_all(group, old_id)
-        return group.rename(old, member_id)
+        return ConsumerMember(member_id=member_id, owner=request.owner), None
 
     # Leave
 

@@ -117,19 +117,21 @@ class StreamsCoordinator(EpochCoordinator[StreamsGroup, StreamsHeartbeat, Stream
         return self._replace_empty(group)
 
     def _beat(self, group: StreamsGroup, request: StreamsHeartbeat) -> StreamsHeartbeatResult:
-        is_first = not group.members
-        before = member_of(group, request, self._settings.group_streams_max_size, self._fencing)
+        size = len(group.members)
+        before, replaced = member_of(group, request, self._settings.group_streams_max_size)
         updated = updated_member(before, request)
         if request.topology is not None:
             self._take_topology(group, request.topology, request.owner)
-        changed = updated.member_id not in group.members or is_another(updated, before)
         self._assignment.refresh(group)
         require_tasks(group.configuration, request.owned)
-        group.put_within(updated, self._settings.group_max_bytes)
+        group.put_within(updated, self._settings.group_max_bytes, replaced=replaced)
+        if replaced is not None:
+            self._fencing.forget(group, replaced.member_id)
+        changed = len(group.members) != size or is_another(updated, before)
         if request.offsets is not None or request.end_offsets is not None:
             group.report_offsets(updated, request.offsets, request.end_offsets)
         self._fencing.keep_alive(group, updated.member_id)
-        if is_first:
+        if not size:
             self._fencing.await_members(group)
         try:
             delayed = self._assignment.update(group, member_changed=changed)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TypeAlias
 
 from klamm import clipped
 from klamm_broker.groups.epoch_coordinator import invalid
 from klamm_broker.groups.epoch_group import STATIC_LEAVE_EPOCH
-from klamm_broker.groups.member_timers import MemberTimers
 from klamm_broker.groups.streams.configuration import Configuration
 from klamm_broker.groups.streams.group import StreamsGroup
 from klamm_broker.groups.streams.member import StreamsMember
 from klamm_broker.groups.streams.requests import StreamsHeartbeat
 from klamm_broker.groups.streams.tasks import Tasks
 from klamm_broker.groups.streams.topology import check_names, check_topology
-
-Timers: TypeAlias = "MemberTimers[StreamsGroup]"
+from klamm_broker.groups.targeted_members import in_place_of
 
 log = logging.getLogger("klamm.broker.groups")
 
@@ -59,32 +56,32 @@ def _check_join(request: StreamsHeartbeat) -> None:
     check_topology(request.topology)
 
 
-def member_of(group: StreamsGroup, request: StreamsHeartbeat, max_size: int, timers: Timers) -> StreamsMember:
-    """The member that sends the heartbeat, new if it joins. Raises KafkaError."""
+def member_of(
+    group: StreamsGroup, request: StreamsHeartbeat, max_size: int
+) -> tuple[StreamsMember, StreamsMember | None]:
+    """Return the member that sends the heartbeat, new if it joins, and the one that it replaces. Raises KafkaError.
+
+    The group has no new member until nothing more can refuse it.
+    """
     member_id, instance_id = request.member_id, request.instance_id
     if not request.is_join:
         member = group.member(member_id, instance_id)
         has_only_assigned = request.owned is not None and request.owned.within(member.assigned)
         group.check_epoch(member, request.epoch, has_only_assigned=has_only_assigned)
-        return member
+        return member, None
     if instance_id is not None and instance_id in group.static_members:
-        return _replace_static(group, group.static_members[instance_id], member_id, timers)
+        old = group.members[group.static_members[instance_id]]
+        if not old.is_away:
+            raise group.unreleased(old, member_id)
+        log.info("group %s: %s replaces %s", group.log_name, clipped(member_id), clipped(old.member_id))
+        return in_place_of(old, member_id), old
     known = group.members.get(member_id)
     if known is not None:
         # It joins again without tasks; its former epoch does not matter.
-        return known
+        return known, None
     group.check_size(member_id, max_size)
     log.info("group %s: member %s joins the streams group", group.log_name, clipped(member_id))
-    return StreamsMember(member_id=member_id, owner=request.owner)
-
-
-def _replace_static(group: StreamsGroup, old_id: str, member_id: str, timers: Timers) -> StreamsMember:
-    old = group.members[old_id]
-    if not old.is_away:
-        raise group.unreleased(old, member_id)
-    log.info("group %s: %s replaces %s", group.log_name, clipped(member_id), clipped(old_id))
-    timers.forget(group, old_id)
-    return group.rename(old, member_id)
+    return StreamsMember(member_id=member_id, owner=request.owner), None
 
 
 def updated_member(before: StreamsMember, request: StreamsHeartbeat) -> StreamsMember:
