@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
@@ -36,9 +37,9 @@ class Request(NamedTuple):
         return int(text) if text else default
 
     def page(self, found: Sequence[T]) -> list[T]:
-        """Return the part that `offset` and `limit` select; any number if there is no limit."""
-        offset, limit = max(0, self.number("offset", 0)), self.number("limit", -1)
-        return list(found[offset:] if limit < 0 else found[offset : offset + limit])
+        """Return the part that `offset` and `limit` select; any number if there is no limit above 0."""
+        offset, limit = max(0, self.number("offset", 0)), self.number("limit", 0)
+        return list(found[offset:] if limit <= 0 else found[offset : offset + limit])
 
     @property
     def subject(self) -> str:
@@ -64,21 +65,28 @@ class Request(NamedTuple):
     @property
     def submitted(self) -> Submitted:
         """The schema in the body. Raises RegistryError."""
+        text, schema_type = self.text("schema") or "", self.text("schemaType") or AVRO
         try:
-            text = self.body.get("schema") or ""
-            if not isinstance(text, str):
-                raise TypeError("schema must be a string")
-            schema_type = self.body.get("schemaType") or AVRO
-            if not isinstance(schema_type, str):
-                raise TypeError("schemaType must be a string")
             references = references_of(self.body.get("references") or ())
-            content = Content(schema_type, text, references, contract_of(self.body))
+        except LookupError as error:
+            raise errors.InvalidSchemaError(f"A reference has no {error}") from error
+        except (TypeError, ValueError) as error:
+            raise RegistryError(400, f"Bad Request: {error}") from error
+        try:
             schema_id, version = int(self.body.get("id") or -1), int(self.body.get("version") or 0)
             if max(schema_id, version) > _INT_MAX:
                 raise ValueError(f"id and version must be at most {_INT_MAX}")
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise RegistryError(422, f"The request is not valid: {error}") from error
+        except (TypeError, ValueError, OverflowError) as error:
+            raise RegistryError(400, f"Bad Request: {error}") from error
+        content = Content(schema_type, text, references, contract_of(self.body))
         return Submitted(content, schema_id, version, self.flag("normalize"))
+
+    def text(self, name: str) -> str | None:
+        """Return a text of the body, None if it has none. Raises RegistryError."""
+        found = self.body.get(name)
+        if isinstance(found, dict | list):
+            raise RegistryError(400, f"Bad Request: {name} must be a string")
+        return found if found is None or isinstance(found, str) else json.dumps(found)
 
 
 class Api:
@@ -87,15 +95,19 @@ class Api:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    def answer(self, method: str, words: Sequence[str], query: Mapping[str, str], body: Mapping[str, Any]) -> Any:
+    def answer(
+        self, method: str, words: Sequence[str], query: Mapping[str, str], body: Mapping[str, Any] | None
+    ) -> Any:
         """Return the answer of a request whose path consists of `words`. Raises RegistryError."""
         fitting = [(route, found) for route in _ROUTES if (found := _match(route.path, words)) is not None]
         for route, found in fitting:
             if route.method == method:
+                if body is None and method in ("POST", "PUT"):
+                    raise RegistryError(422, "The request has no body")
                 # A request sees, and leaves behind, whole states.
                 with self._registry.lock:
                     try:
-                        return route.function(self._registry, Request(found, query, body))
+                        return route.function(self._registry, Request(found, query, body or {}))
                     except RecursionError as error:
                         raise errors.InvalidSchemaError("The schemas are nested too deeply") from error
         if fitting:
@@ -122,6 +134,11 @@ def _match(path: tuple[str, ...], words: Sequence[str]) -> list[str] | None:
 # ---- subjects
 
 
+def _with_type(found: dict[str, Any]) -> dict[str, Any]:
+    # Records leave the type of an Avro schema out, answers do not.
+    return {"schemaType": AVRO, **found}
+
+
 def _subjects(registry: Registry, request: Request) -> Any:
     prefix = request.query.get("subjectPrefix", "").removeprefix(":*:")
     only = request.flag("deletedOnly")
@@ -134,7 +151,7 @@ def _subjects(registry: Registry, request: Request) -> Any:
 
 
 def _lookup(registry: Registry, request: Request) -> Any:
-    return registry.lookup(request.subject, request.submitted, deleted=request.flag("deleted")).entry()
+    return _with_type(registry.lookup(request.subject, request.submitted, deleted=request.flag("deleted")).entry())
 
 
 def _delete_subject(registry: Registry, request: Request) -> Any:
@@ -151,7 +168,7 @@ def _versions(registry: Registry, request: Request) -> Any:
 
 def _register(registry: Registry, request: Request) -> Any:
     made = registry.register(request.subject, request.submitted)
-    found = {"id": made.id, "version": made.version, **described(made.content)}
+    found = {"id": made.id, "version": made.version, **_with_type(described(made.content))}
     if made.content.schema_type == PROTOBUF:
         # Clients for Python keep what they get here, and do not understand text.
         del found["schema"]
@@ -170,7 +187,11 @@ def _formatted(registry: Registry, request: Request, content: Content) -> Conten
 
 def _version(registry: Registry, request: Request) -> Any:
     found = _found(registry, request)
-    return {**found.entry(), "schema": _formatted(registry, request, found.content).text}
+    return {**_with_deleted(found), "schema": _formatted(registry, request, found.content).text}
+
+
+def _with_deleted(found: Version) -> dict[str, Any]:
+    return {**_with_type(found.entry()), "deleted": found.deleted}
 
 
 def _version_text(registry: Registry, request: Request) -> Any:
@@ -199,18 +220,19 @@ def _schemas(registry: Registry, request: Request) -> Any:
         if request.flag("latestOnly") and found and found[-1].subject == each.subject:
             found.pop()
         found.append(each)
-    return request.page([each.entry() for each in found])
+    return request.page([_with_deleted(each) for each in found])
 
 
 def _of_id(registry: Registry, request: Request) -> Any:
-    content = registry.of_id(request.schema_id, request.query.get("subject"))
-    found = described(_formatted(registry, request, content))
-    return {**found, "maxId": registry.state.max_id} if request.flag("fetchMaxId") else found
+    found = registry.of_id(request.schema_id, request.query.get("subject"))
+    shown = {**_with_deleted(found), **described(_formatted(registry, request, found.content))}
+    del shown["id"]
+    return {**shown, "maxId": registry.state.max_id} if request.flag("fetchMaxId") else shown
 
 
 def _text_of_id(registry: Registry, request: Request) -> Any:
-    content = registry.of_id(request.schema_id, request.query.get("subject"))
-    return Text(_formatted(registry, request, content).text)
+    found = registry.of_id(request.schema_id, request.query.get("subject"))
+    return Text(_formatted(registry, request, found.content).text)
 
 
 def _uses(registry: Registry, request: Request) -> list[Version]:
@@ -272,10 +294,10 @@ def _config(registry: Registry, request: Request) -> Any:
 
 def _set_config(registry: Registry, request: Request) -> Any:
     changes: dict[str, Any] = {}
-    level, normalize = request.body.get("compatibility"), request.body.get("normalize")
-    if level is not None:
-        changes["compatibilityLevel"] = str(level).upper()
-    if normalize is not None:
+    if "compatibility" in request.body:
+        level = request.text("compatibility")
+        changes["compatibilityLevel"] = None if level is None else level.upper()
+    if (normalize := request.body.get("normalize")) is not None:
         changes["normalize"] = bool(normalize)
     return _shown_config(registry.set_config(_place(request), changes), "compatibility")
 
@@ -294,8 +316,8 @@ def _mode(registry: Registry, request: Request) -> Any:
 
 
 def _set_mode(registry: Registry, request: Request) -> Any:
-    mode = str(request.body.get("mode", "")).upper()
-    registry.set_mode(_place(request), mode, force=request.flag("force"))
+    mode = request.text("mode") or ""
+    registry.set_mode(_place(request), mode.upper(), force=request.flag("force"))
     return {"mode": mode}
 
 

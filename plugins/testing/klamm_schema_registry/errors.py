@@ -82,7 +82,7 @@ def invalid_level() -> RegistryError:
 
 
 def invalid_mode() -> RegistryError:
-    return RegistryError(42204, "Invalid mode. Valid values are READWRITE, READONLY, READONLY_OVERRIDE and IMPORT.")
+    return RegistryError(42204, "Invalid mode. Valid values are READWRITE, READONLY, IMPORT and FORWARD.")
 
 
 def not_permitted(message: str) -> RegistryError:

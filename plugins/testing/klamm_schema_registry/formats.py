@@ -70,6 +70,9 @@ class ParsedSchema(ABC):
     def canonical(self) -> str:
         """Return the text that the registry stores."""
 
+    def check_new(self) -> None:  # noqa: B027
+        """Raise ValueError for what an earlier schema may have, and a new one may not."""
+
     @abstractmethod
     def normalized(self) -> str:
         """Return the text that equal schemas share, for `normalize=true`."""
@@ -138,23 +141,26 @@ def problems(level: str, new: tuple[str, ParsedSchema], earlier: Iterable[tuple[
         if schema_type != new[0]:
             return ["Incompatible because of different schema type"]
         try:
-            found = _between(direction, new[1], old, steps)
+            found = _between(direction, new[1], old, version, steps)
         except RecursionError as error:
             raise InvalidSchemaError("The schemas are nested too deeply to be compared") from error
         except ValueError as error:
             raise InvalidSchemaError(f"The schemas cannot be compared: {error}") from error
         if found:
-            return [*found, f"{{oldSchemaVersion: {version}}}", _shown(old.canonical())]
+            return found
     return []
 
 
-def _between(direction: str, new: ParsedSchema, old: ParsedSchema, steps: Steps) -> list[str]:
-    found = []
+def _between(direction: str, new: ParsedSchema, old: ParsedSchema, version: int, steps: Steps) -> list[str]:
+    forward, backward = [], []
     if direction in ("FORWARD", "FULL"):
-        found += [_filled(each, "old", "new") for each in old.unreadable(new, steps)]
+        forward = [_filled(each, "old", "new") for each in old.unreadable(new, steps)]
     if direction in ("BACKWARD", "FULL"):
-        found += [_filled(each, "new", "old") for each in new.unreadable(old, steps)]
-    return found
+        backward = [_filled(each, "new", "old") for each in new.unreadable(old, steps)]
+    # Of both directions, Confluent's shows the old schema only if the new one cannot read it.
+    about_old = backward or (forward and direction == "FORWARD")
+    shown = [f"{{oldSchemaVersion: {version}}}", _shown(old.canonical())] if about_old else []
+    return [*forward, *backward, *shown]
 
 
 def _filled(text: str, reader: str, writer: str) -> str:

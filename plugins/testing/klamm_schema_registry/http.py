@@ -101,7 +101,7 @@ class _Handler(HttpHandler):
         words = [unquote(word) for word in parts.path.split("/") if word]
         return self.server.api.answer(self.command, words, dict(parse_qsl(parts.query, keep_blank_values=True)), body)
 
-    def _body(self) -> dict[str, Any]:
+    def _body(self) -> dict[str, Any] | None:
         length = self._length()
         if length > self.server.max_body_bytes:
             # A client reads the answer only once its body has been taken, unless that is absurdly large.
@@ -115,10 +115,10 @@ class _Handler(HttpHandler):
             self.close_connection = True
             raise RegistryError(400, "Bad Request: the body ends early")
         try:
-            found = strict_json(content) if content.strip() else {}
+            found = strict_json(content) if content.strip() else None
         except (ValueError, RecursionError) as error:
             raise RegistryError(400, "Bad Request: the body is not JSON") from error
-        if not isinstance(found, dict):
+        if not isinstance(found, dict | None):
             raise RegistryError(400, "Bad Request: the body must be a JSON object")
         return found
 

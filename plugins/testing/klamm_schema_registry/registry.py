@@ -108,13 +108,13 @@ class Registry:
         found = self.state.subjects.get(subject, {}).get(version)
         return None if found is None or (found.deleted and not deleted) else found
 
-    def of_id(self, schema_id: int, subject: str | None = None) -> Content:
-        """Return the schema of an id; if `subject` has it too, with that subject's references."""
+    def of_id(self, schema_id: int, subject: str | None = None) -> Version:
+        """Return a version that has an id; one of `subject` if there is any."""
         found = [each for each in self.state.of_id(schema_id) if subject in (None, each.subject)]
         found = found or self.state.of_id(schema_id)
         if not found:
             raise errors.schema_not_found(schema_id)
-        return found[0].content
+        return found[0]
 
     # ---- parsing
 
@@ -150,13 +150,19 @@ class Registry:
         if sum(map(len, found.values())) > _MAX_REFERENCED_CHARACTERS:
             raise errors.InvalidSchemaError("The schemas that a schema refers to are too large")
 
-    def _canonical(self, subject: str, asked: Submitted) -> tuple[Content, ParsedSchema]:
+    def _canonical(self, subject: str, asked: Submitted, *, new: bool = False) -> tuple[Content, ParsedSchema]:
         if not asked.content.text.strip():
             raise errors.InvalidSchemaError("Empty schema")
-        made = self.parsed(asked.content)
+        references = tuple(map(self._numbered, asked.content.references))
+        made = self.parsed(asked.content._replace(references=references))
+        if new:
+            try:
+                made.check_new()
+            except ValueError as error:
+                kind = asked.content.schema_type
+                raise errors.InvalidSchemaError(f"Invalid schema of type {kind}, details: {error}") from error
         normalize = asked.normalize or bool(self.config_in_scope(subject).get("normalize"))
         text = made.normalized() if normalize else made.canonical()
-        references = asked.content.references
         try:
             "".join([text, asked.content.contract, *(each.name + each.subject for each in references)]).encode()
         except UnicodeEncodeError as error:
@@ -165,12 +171,19 @@ class Registry:
             text=text, references=tuple(sorted(references)) if normalize else references
         ), made
 
+    def _numbered(self, reference: Reference) -> Reference:
+        """Return a reference with the number of the version that is the latest now, if it names that."""
+        named = self._find(reference.subject, LATEST) if reference.version == LATEST else None
+        return reference if named is None else reference._replace(version=named.version)
+
     # ---- registering
 
     def lookup(self, subject: str, asked: Submitted, *, deleted: bool = False) -> Version:
         """Return the version of a subject that has this schema. Raises RegistryError if none has."""
         with self.lock:
-            found = self._lookup(subject, *self._canonical(subject, asked), deleted=deleted)
+            found = None
+            if asked.content.text:
+                found = self._lookup(subject, *self._canonical(subject, asked), deleted=deleted)
             if found is not None:
                 return found
             if not self.state.versions(subject, deleted=deleted):
@@ -191,10 +204,9 @@ class Registry:
 
     def register(self, subject: str, asked: Submitted) -> Version:
         """Return the version of a schema, after it has been added if the subject did not have it."""
-        if subject in _RESERVED or any(ord(each) < 32 for each in subject):
-            raise errors.invalid_subject(subject)
+        _check_name(subject)
         with self.lock:
-            content, made = self._canonical(subject, asked)
+            content, made = self._canonical(subject, asked, new=True)
             known = self._lookup(subject, content, made)
             if known is not None and asked.id in (-1, known.id) and asked.version in (0, LATEST, known.version):
                 return known
@@ -255,7 +267,7 @@ class Registry:
                 if found is None and version != LATEST:
                     raise errors.version_not_found(version)
                 earlier = [] if found is None else [found]
-            content, made = self._canonical(subject, asked)
+            content, made = self._canonical(subject, asked, new=True)
             return self._details(subject, content.schema_type, made, earlier)
 
     def _details(self, subject: str, schema_type: str, made: ParsedSchema, versions: Sequence[Version]) -> list[str]:
@@ -318,9 +330,9 @@ class Registry:
         if subject in self.state.configs:
             self._write(setting_key("CONFIG", subject), None)
 
-    def _check_writable(self, subject: str) -> None:
+    def _check_writable(self, subject: str | None) -> None:
         if self.mode_in_scope(subject) in ("READONLY", "READONLY_OVERRIDE"):
-            raise errors.not_permitted(f"Subject {subject} in context  is in read-only mode")
+            raise errors.not_permitted(f"Subject {subject or 'null'} in context  is in read-only mode")
 
     # ---- levels and modes
 
@@ -337,8 +349,10 @@ class Registry:
             raise errors.invalid_level()
         with self.lock:
             self._check_place(subject, self.state.configs)
+            self._check_writable(subject)
             about = {} if subject is None else {"subject": subject}
-            value = {**about, **self.state.configs.get(subject, {}), **changes}
+            merged = {**about, **self.state.configs.get(subject, {}), **changes}
+            value = {key: each for key, each in merged.items() if each is not None}
             self._write(setting_key("CONFIG", subject), value)
             return value
 
@@ -348,6 +362,7 @@ class Registry:
             found = self.config_in_scope(None) if subject is None else self.state.configs.get(subject)
             if found is None:
                 raise errors.subject_not_found(str(subject))
+            self._check_writable(subject)
             self._write(setting_key("CONFIG", subject), None)
             return found
 
@@ -388,6 +403,13 @@ class Registry:
             return found
 
     def _check_place(self, subject: str | None, table: Mapping[str | None, object]) -> None:
+        if subject is not None:
+            _check_name(subject)
         most = self._limits.max_subjects
         if subject is not None and subject not in table and len(table) - (None in table) >= most:
             raise errors.not_permitted(f"The registry holds the settings of {most} subjects at most: max_subjects")
+
+
+def _check_name(subject: str) -> None:
+    if subject in _RESERVED or any(ord(each) < 32 for each in subject):
+        raise errors.invalid_subject(subject)

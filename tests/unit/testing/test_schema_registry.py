@@ -34,17 +34,19 @@ def rest(server):
 def test_what_is_registered_can_be_read(rest):
     assert rest("GET", "/") == (200, {})
     text = json.dumps(TWO, separators=(",", ":"))
-    assert rest.register("s", TWO) == (200, {"id": 1, "version": 1, "schema": text})
-    assert rest.register("s", json.dumps(TWO, indent=2)) == (200, {"id": 1, "version": 1, "schema": text})
+    made = {"id": 1, "version": 1, "schemaType": "AVRO", "schema": text}
+    assert rest.register("s", TWO) == (200, made)
+    assert rest.register("s", json.dumps(TWO, indent=2)) == (200, made)
     assert rest.register("other/one", TWO)[1]["id"] == 1
     assert rest.register("s", SPARE)[1]["id"] == 2
     assert rest("GET", "/subjects") == (200, ["other/one", "s"])
     assert rest("GET", "/subjects?subjectPrefix=o&offset=0&limit=5") == (200, ["other/one"])
     assert rest("GET", "/subjects/s/versions") == (200, [1, 2])
     assert rest("GET", "/subjects/other%2Fone/versions/latest")[1]["subject"] == "other/one"
-    assert rest("GET", "/subjects/s/versions/1") == (200, {"subject": "s", "version": 1, "id": 1, "schema": text})
+    assert rest("GET", "/subjects/s/versions/1") == (200, {**made, "subject": "s", "deleted": False})
     assert rest.raw("GET", "/subjects/s/versions/1/schema")[1] == text.encode()
-    assert rest("GET", "/schemas/ids/1") == (200, {"schema": text})
+    shown = {"subject": "other/one", "version": 1, "schemaType": "AVRO", "schema": text, "deleted": False}
+    assert rest("GET", "/schemas/ids/1") == (200, shown)
     assert rest("GET", "/schemas/ids/1?fetchMaxId=true")[1]["maxId"] == 2
     assert rest.raw("GET", "/schemas/ids/1/schema")[1] == text.encode()
     assert rest("GET", "/schemas/ids/1/subjects") == (200, ["other/one", "s"])
@@ -111,7 +113,9 @@ def test_unknown_types_and_wrong_bodies(rest):
     assert rest.register("s", LONG, schemaType="XML")[1]["message"] == "Invalid schema type XML"
     for body in (b"{", b"[]", b"[" * 100_000):
         assert rest.raw("POST", "/subjects/s/versions", body)[0] == 400
-    for wrong in ({"schema": 1}, {"schema": LONG, "references": [1]}, {"schema": LONG, "id": 1 << 31}):
+    for wrong in ({"schema": {}}, {"schema": LONG, "references": [1]}, {"schema": LONG, "id": 1 << 31}):
+        assert rest("POST", "/subjects/s/versions", wrong)[0] == 400
+    for wrong in ({"schema": 1}, {"schema": LONG, "references": [{}]}, None):
         assert rest("POST", "/subjects/s/versions", wrong)[0] == 422
     assert rest.raw("POST", "/subjects/s/versions", b"x" * (2 << 20))[0] == 422
     assert rest.raw("POST", "/subjects", b"", {"Transfer-Encoding": "chunked"})[0] == 411
@@ -322,9 +326,10 @@ def test_normalized_schemas_are_one(rest):
     second = {"a": 2, "fields": [], "z": 1, "namespace": "n", "name": "R", "type": "record"}
     assert rest.register("s", first, "?normalize=true")[1]["id"] == 1
     assert rest.register("s", second, "?normalize=true")[1]["id"] == 1
-    assert rest.register("s", second)[1]["id"] == 2
+    third = {**first, "a": 3}
+    assert rest.register("s", third)[1]["id"] == 2
     rest("PUT", "/config/s", {"normalize": True})
-    assert rest.register("s", second)[1]["version"] == 1
+    assert rest.register("s", third)[1]["id"] == 3
 
 
 def test_json_schemas(rest):
@@ -335,7 +340,7 @@ def test_json_schemas(rest):
         "schemaType": "JSON",
         "schema": text,
     }
-    assert rest("GET", "/schemas/ids/1")[1] == {"schemaType": "JSON", "schema": text}
+    assert rest("GET", "/schemas/ids/1")[1]["schema"] == text
     status, answer = rest.register("s", text.replace("string", "integer"), schemaType="JSON")
     assert (status, answer["error_code"]) == (409, 40901)
     assert '{errorType:"TYPE_CHANGED", description:"A type at path' in answer["message"]
@@ -351,7 +356,7 @@ def test_schemas_of_protocol_buffers(rest):
     text = 'syntax = "proto3";\n\nmessage M {\n  int32 a = 1;\n}\n'
     body = {"schemaType": "PROTOBUF"}
     assert rest.register("s", text, **body) == (200, {"id": 1, "version": 1, **body})
-    assert rest("GET", "/schemas/ids/1")[1] == {**body, "schema": text}
+    assert rest("GET", "/schemas/ids/1")[1]["schema"] == text
     descriptor = rest("GET", "/schemas/ids/1?format=serialized")[1]["schema"]
     assert rest.register("s", descriptor, **body)[1]["id"] == 1
     assert rest.register("s", text.replace("int32", "string"), **body)[1]["error_code"] == 40901

@@ -67,14 +67,14 @@ def test_the_text_is_java_s(value, text):
     assert parse(text, {}).canonical() == text
 
 
-def test_the_normal_form_has_full_names_and_attributes_in_order():
+def test_the_normal_form_has_names_and_attributes_in_order():
     value = record(field("b", FIXED, z=1, default="x"), field("c", "F"), namespace="n", y=[2], a=1, aliases=["q", "p"])
     assert avro(value).normalized() == (
-        '{"name":"n.R","type":"record","fields":[{"name":"b","type":{"name":"n.F","type":"fixed","size":4},'
-        '"default":"x","z":1},{"name":"c","type":"n.F"}],"aliases":["n.p","n.q"],"a":1,"y":[2]}'
+        '{"type":"record","name":"R","namespace":"n","fields":[{"name":"b","type":{"type":"fixed","name":"F","size":4},'
+        '"default":"x","z":1},{"name":"c","type":"F"}],"a":1,"y":[2],"aliases":["p","q"]}'
     )
     union = {"type": "map", "values": [{"type": "array", "items": ENUM}, "int"]}
-    text = '{"type":"map","values":[{"type":"array","items":{"name":"E","type":"enum","symbols":["a","b"]}},"int"]}'
+    text = '{"type":"map","values":[{"type":"array","items":{"type":"enum","name":"E","symbols":["a","b"]}},"int"]}'
     assert avro(union).normalized() == text
 
 
@@ -251,3 +251,36 @@ def test_schemas_made_to_nest_deeply_are_refused():
 def test_errors_say_the_type():
     with pytest.raises(InvalidSchemaError, match="Invalid schema of type AVRO, details: .*not a defined name"):
         parse_any("AVRO", '"nothing"', {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "valid", "invalid"),
+    [
+        ("int", [0, -(2**31)], [2**31, 1.5, "1", True, None]),
+        ("long", [2**40], [2**63, 1.0]),
+        ("double", [1, 1.5], ["1", True]),
+        ("boolean", [True], [1, "true"]),
+        ("null", [None], [0]),
+        ("string", ["x"], [1, None]),
+        (["null", "int"], [None, 1], ["x"]),
+        ({"type": "array", "items": "int"}, [[], [1]], [{}, "x", [None]]),
+        ({"type": "map", "values": "int"}, [{"a": 1}], [{"a": "x"}, []]),
+        (record(field("a", "int"), field("b", "int", default=0)), [{"a": 1}, {"a": 1, "b": 2}], [{}, {"a": "x"}, 1]),
+    ],
+)
+def test_the_default_of_a_new_field_is_of_its_type(kind, valid, invalid):
+    for default in valid:
+        avro(record(field("f", kind, default=default), name="Outer")).check_new()
+    for default in invalid:
+        with pytest.raises(ValueError, match="Invalid default for field f"):
+            avro(record(field("f", kind, default=default), name="Outer")).check_new()
+
+
+def test_defaults_that_take_long_to_check_are_refused():
+    kind, value = record(name="X0"), 7
+    for depth in range(1, 19):
+        first = record(field("a", kind), name=f"A{depth}")
+        second = record(field("a", f"X{depth - 1}"), name=f"B{depth}")
+        kind, value = record(field("u", [first, second]), name=f"X{depth}"), {"u": {"a": value}}
+    with pytest.raises(InvalidSchemaError, match="too complex"):
+        avro(record(field("f", kind, default=value), name="Outer")).check_new()

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from klamm_schema_registry.avro.defaults import check_defaults
 from klamm_schema_registry.avro.reading import unreadable
 from klamm_schema_registry.avro.text import canonical_text, normalized_text
 from klamm_schema_registry.avro.types import NO_DEFAULT, PRIMITIVE, AvroField, AvroType
@@ -39,6 +40,9 @@ class AvroSchema(ParsedSchema):
 
     def normalized(self) -> str:
         return normalized_text(self.root, self._referenced)
+
+    def check_new(self) -> None:
+        check_defaults(self.root)
 
     def resolved(self) -> str:
         return canonical_text(self.root, frozenset())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from typing import Any
 
 from klamm_schema_registry.avro.types import NO_DEFAULT, AvroField, AvroType
@@ -15,8 +15,8 @@ def canonical_text(root: AvroType, referenced: Set[str]) -> str:
 
 
 def normalized_text(root: AvroType, referenced: Set[str]) -> str:
-    """Return the schema with full names, and with the attributes that have no fixed place in order."""
-    return _compact(_Normalized(set(referenced)).value(root))
+    """Return the schema with aliases, and attributes that have no fixed place, in order."""
+    return _compact(_Canonical(set(referenced), normal=True).value(root, ""))
 
 
 def _compact(value: Any) -> str:
@@ -26,8 +26,9 @@ def _compact(value: Any) -> str:
 class _Canonical:
     """Makes JSON values of types; a named type is defined where it comes first."""
 
-    def __init__(self, seen: set[str]) -> None:
+    def __init__(self, seen: set[str], *, normal: bool = False) -> None:
         self._seen = seen
+        self._normal = normal
 
     def value(self, each: AvroType, space: str) -> Any:
         """Return the JSON value of a type within a namespace."""
@@ -35,9 +36,9 @@ class _Canonical:
             return [self.value(branch, space) for branch in each.types]
         if each.kind in ("array", "map"):
             key = "items" if each.kind == "array" else "values"
-            return {"type": each.kind, key: self.value(each.types[0], space), **each.attributes}
+            return {"type": each.kind, key: self.value(each.types[0], space), **self._others(each)}
         if not each.name:
-            return {"type": each.kind, **each.attributes} if each.attributes else each.kind
+            return {"type": each.kind, **self._others(each)} if each.attributes else each.kind
         if each.name in self._seen:
             return each.short_name if each.space == space else each.name
         self._seen.add(each.name)
@@ -57,9 +58,9 @@ class _Canonical:
             found["size"] = each.size
         else:
             found["fields"] = [self._field(one, each.space) for one in each.fields]
-        found.update(each.attributes)
+        found.update(self._others(each))
         if each.aliases:
-            found["aliases"] = [_relative(alias, each.space) for alias in each.aliases]
+            found["aliases"] = [_relative(alias, each.space) for alias in self._names(each.aliases)]
         return found
 
     def _field(self, one: AvroField, space: str) -> dict[str, Any]:
@@ -71,55 +72,14 @@ class _Canonical:
         if one.order != "ascending":
             found["order"] = one.order
         if one.aliases:
-            found["aliases"] = list(one.aliases)
-        return {**found, **one.attributes}
+            found["aliases"] = self._names(one.aliases)
+        return {**found, **self._others(one)}
 
+    def _others(self, each: AvroType | AvroField) -> dict[str, Any]:
+        return dict(sorted(each.attributes.items())) if self._normal else each.attributes
 
-class _Normalized:
-    """Makes JSON values of types, with full names."""
-
-    def __init__(self, seen: set[str]) -> None:
-        self._seen = seen
-
-    def value(self, each: AvroType) -> Any:
-        """Return the JSON value of a type."""
-        others = dict(sorted(each.attributes.items()))
-        if each.kind == "union":
-            return [self.value(branch) for branch in each.types]
-        if each.kind in ("array", "map"):
-            key = "items" if each.kind == "array" else "values"
-            return {"type": each.kind, key: self.value(each.types[0]), **others}
-        if not each.name:
-            return {"type": each.kind, **others} if others else each.kind
-        if each.name in self._seen:
-            return each.name
-        self._seen.add(each.name)
-        found: dict[str, Any] = {"name": each.name, "type": each.kind}
-        if each.kind == "enum":
-            found["symbols"] = list(each.symbols)
-        elif each.kind == "fixed":
-            found["size"] = each.size
-        else:
-            found["fields"] = [self._field(one) for one in each.fields]
-        if each.aliases:
-            found["aliases"] = sorted(each.aliases)
-        if each.default is not None:
-            found["default"] = each.default
-        if each.doc is not None:
-            found["doc"] = each.doc
-        return {**found, **others}
-
-    def _field(self, one: AvroField) -> dict[str, Any]:
-        found: dict[str, Any] = {"name": one.name, "type": self.value(one.type)}
-        if one.aliases:
-            found["aliases"] = sorted(one.aliases)
-        if one.default is not NO_DEFAULT:
-            found["default"] = one.default
-        if one.doc is not None:
-            found["doc"] = one.doc
-        if one.order != "ascending":
-            found["order"] = one.order
-        return {**found, **dict(sorted(one.attributes.items()))}
+    def _names(self, names: Iterable[str]) -> list[str]:
+        return sorted(names) if self._normal else list(names)
 
 
 def _relative(name: str, space: str) -> str:
