@@ -44,6 +44,7 @@ _SETTINGS: Final = (
     "key_ids",
     "lake_id",
     "vkeys",
+    "timestamp_roots",
 )
 
 
@@ -145,6 +146,12 @@ def _add_evidence(commands: Any, common: argparse.ArgumentParser, spool: argpars
         dest="vkeys",
         action="append",
         help="a key that must have signed it: a witness's, or the log's; may be repeated",
+    )
+    verify.add_argument(
+        "--timestamp-roots",
+        metavar="FILE",
+        type=Path,
+        help="certificates, in PEM, of the authority that has stamped the log's checkpoints",
     )
     forget = commands.add_parser("forget", parents=[common], help="delete old events of the lake, and keep proofs")
     forget.add_argument(
@@ -321,7 +328,7 @@ def _place_of_events(options: argparse.Namespace, pipeline: Pipeline) -> Path | 
 
 def _check(options: argparse.Namespace, pipeline: Pipeline) -> None:
     """Check what can be checked before Spark takes its seconds to start. Raises LakeError."""
-    given = {key: getattr(options, key, None) for key in _SETTINGS if key not in ("spool", "lake")}
+    given = {key: getattr(options, key, None) for key in _SETTINGS if key not in ("spool", "lake", "timestamp_roots")}
     for key, message in check_table(SparkSettings, {key: value for key, value in given.items() if value is not None}):
         raise LakeError(f"--{key.replace('_', '-')} {message}")
     alone = options.command == "verify" and pipeline.spool is None and options.lake is not None

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm_spark.errors import LakeError
 from klamm_spark.lake.log_entries import NO_LINES, Entry, lines_root, times_of
 from klamm_spark.lake.seal_log import CHECKPOINT, is_elsewhere, log_folder, seal_sha256
-from klamm_spark.lake.seals import SealRow, read_seal_files
+from klamm_spark.lake.seals import SealRow, read_seal_files, read_seals
 from klamm_spark.spool.layout import Seal, lines_sha256, split_digests, stream_mark
 from klamm_spark.tlog.merkle import Tree, leaf_hash, root_of, tree_of
 from klamm_spark.tlog.notes import Checkpoint, NoteKey
 from klamm_spark.tlog.tiles import WIDTH, TileError, Tiles
+from klamm_spark.tlog.timestamps import Authority, Stamp, read_stamps
 
 if TYPE_CHECKING:
     from klamm_spark.lake.layout import Lake
@@ -72,7 +74,8 @@ def check_log(
     pinned = [read_pinned(path, keys) for path in checkpoints]
     if anchors is not None and anchors.exists():
         pinned += read_anchored(anchors)
-    if not pinned and (is_elsewhere(settings) or not log_folder(settings).exists()):
+    is_wanted = bool(pinned) or settings.timestamp_roots is not None
+    if not is_wanted and (is_elsewhere(settings) or not log_folder(settings).exists()):
         return LogFindings([], [], [])
     folder = log_folder(settings)
     place = folder / CHECKPOINT
@@ -83,7 +86,9 @@ def check_log(
     breaks, behind, notes = list[str](), list[str](), list[str]()
     entries = _entries(Tiles(folder, current.size), breaks)
     tree = tree_of([leaf_hash(data) for data in entries])
-    breaks += _against_kept([*pinned, Pinned(str(place), current)], current, len(entries), tree)
+    stamps = list(read_stamps(folder, Authority(settings.timestamp_roots), breaks)) if settings.timestamp_roots else []
+    pinned_here = [*(Pinned(str(stamp.path), stamp.checkpoint) for stamp in stamps), Pinned(str(place), current)]
+    breaks += _against_kept([*pinned, *pinned_here], current, len(entries), tree)
     for key in keys:
         try:
             if current.time_of(key) is None:
@@ -94,6 +99,10 @@ def check_log(
     for kept, checkpoint in pinned:
         notes.append(f"log: {checkpoint.size:,} entries are pinned by {kept}")
     notes.append(f"log: {len(entries):,} entries, {current.origin}")
+    if stamps:
+        notes += _stamped(lake, [_parse(data) for data in entries], stamps)
+    elif settings.timestamp_roots:
+        behind.append("log: it has no time stamp")
     return LogFindings(breaks, behind, notes)
 
 
@@ -140,6 +149,22 @@ def _against_kept(pinned: Sequence[Pinned], current: Checkpoint, size: int, tree
             return
         else:
             last = checkpoint.size
+
+
+def _stamped(lake: Lake, entries: Sequence[Entry | None], stamps: Sequence[Stamp]) -> Iterator[str]:
+    """Say since when the log is known, and how long after its seal a segment was stamped at the latest: who writes
+    the past again gets stamps of today only."""
+    size, newest = max((stamp.checkpoint.size, stamp.time) for stamp in stamps)
+    yield f"log: {size:,} entries existed at {newest.isoformat()}, by {len(stamps):,} time stamps"
+    seals, seen, late_s, done = read_seals(lake).seals, set[str](), 0.0, 0
+    for stamp in sorted(stamps, key=lambda stamp: stamp.time):
+        for entry in entries[done : stamp.checkpoint.size]:
+            # The last seal of a boot comes again, when the boot has ended.
+            if entry is not None and entry.segment in seals and entry.segment not in seen:
+                seen.add(entry.segment)
+                late_s = max(late_s, stamp.time.timestamp() - seals[entry.segment].sealed_time_us / 1e6)
+        done = max(done, stamp.checkpoint.size)
+    yield f"log: each of them was stamped within {timedelta(seconds=round(late_s))} of its seal"
 
 
 def _parse(data: bytes) -> Entry | None:

@@ -22,6 +22,7 @@ from klamm_spark.tlog.merkle import EMPTY_ROOT, leaf_hash, root_of
 from klamm_spark.tlog.notes import LOG_KEY, Checkpoint, NoteSigner
 from klamm_spark.tlog.submit import RefusedError, Submitter, UnavailableError
 from klamm_spark.tlog.tiles import Tiles, append_entries
+from klamm_spark.tlog.timestamps import Authority, Stamper
 
 if TYPE_CHECKING:
     from klamm_spark.lake.layout import Lake
@@ -55,7 +56,13 @@ def open_log(
         return None
     signer = NoteSigner(SealSigner(settings.log_key), settings.log_origin, LOG_KEY)
     witnesses = [Submitter.of(text) for text in settings.witnesses]
-    log = TransparencyLog(log_folder(settings), signer, witnesses, say, anchor)
+    folder, stamper = log_folder(settings), None
+    if settings.timestamps:
+        if settings.timestamp_roots is None:
+            raise LakeError("timestamps need timestamp_roots: the certificates that verify will check them by")
+        authority = Authority(settings.timestamp_roots)
+        stamper = Stamper(folder, authority, settings.timestamps, settings.timestamp_interval_ms)
+    log = TransparencyLog(folder, signer, witnesses, say, anchor, stamper)
     log.catch_up(lake)
     return log
 
@@ -77,11 +84,12 @@ class TransparencyLog:
         witnesses: Sequence[Submitter],
         say: Callable[[str], None],
         anchor: Callable[[dict[str, Any]], None] | None = None,
+        stamper: Stamper | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """Raises LakeError if its files are not what its checkpoint says."""
         self._folder, self._signer, self._witnesses = folder, signer, witnesses
-        self._say, self._anchor, self._monotonic_s = say, anchor, monotonic_s
+        self._say, self._anchor, self._stamper, self._monotonic_s = say, anchor, stamper, monotonic_s
         self._again_s: dict[str, float] = {}
         self._known: dict[str, _Known] = {}
         self.refused = False
@@ -127,6 +135,8 @@ class TransparencyLog:
             cosigned = bool(self.checkpoint.size) and self._cosign()
             if cosigned:
                 create_durably(self._folder / CHECKPOINT, str(self.checkpoint).encode())
+            if self._stamper is not None and self.checkpoint.size:
+                self._stamp(self._stamper)
         except (OSError, ValueError) as error:
             raise LakeError(f"the log {self._folder} cannot be written: {error}") from error
         if (entries or cosigned) and self._anchor is not None:
@@ -159,6 +169,12 @@ class TransparencyLog:
     def _publish(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint.signed(self._signer.line(checkpoint.text))
         create_durably(self._folder / CHECKPOINT, str(self.checkpoint).encode())
+
+    def _stamp(self, stamper: Stamper) -> None:
+        try:
+            stamper.stamp(self.checkpoint)
+        except UnavailableError as error:
+            self._say(f"{self.checkpoint.size:,} entries of the log have no time stamp: {error}")
 
     def _cosign(self) -> bool:
         """Ask each witness that has not cosigned the checkpoint, and did not fail a moment ago; was there an answer?"""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from klamm import setting
 from klamm.config import load_settings, read_tables
@@ -20,6 +21,12 @@ from klamm_spark.tlog.submit import check_witness
 
 def _check_witnesses(texts: tuple[str, ...]) -> str | None:
     return next(filter(None, map(check_witness, texts)), None)
+
+
+def _check_url(text: str) -> str | None:
+    parts = urlsplit(text)
+    is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
+    return None if is_url or not text else f'"{text}" must be a URL of HTTP'
 
 
 def _check_keep(ages: dict[str, str]) -> str | None:
@@ -110,6 +117,18 @@ class SparkSettings:
         (),
         check=_check_vkeys,
         doc="Keys of logs and witnesses, each of which must have signed the checkpoints that `verify` is given.",
+    )
+    timestamps: str = setting(
+        "",
+        check=_check_url,
+        doc="URL of an authority that stamps checkpoints of the log with the time, by RFC 3161; needs "
+        "`timestamp_roots` and `pip install 'klamm[timestamps]'`. Empty is none.",
+    )
+    timestamp_interval_ms: int = setting(3_600_000, minimum=0, doc="Time between two stamps.")
+    timestamp_roots: Path | None = setting(
+        None,
+        doc="PEM file with the certificates of that authority: its root, and those between the root and the one that "
+        "signs. `verify` checks the stamps by them.",
     )
     conf: dict[str, str] = setting({}, doc='Settings of Spark itself, by their names: `{ "spark.jars.ivy" = "…" }`.')
 

@@ -37,13 +37,19 @@ Post = Callable[[str, bytes], Answer]
 """Posts a body to a URL. Raises UnavailableError."""
 
 
-def post(url: str, body: bytes, monotonic_s: Callable[[], float] = time.monotonic) -> Answer:
+def post(
+    url: str,
+    body: bytes,
+    content_type: str = "application/octet-stream",
+    monotonic_s: Callable[[], float] = time.monotonic,
+) -> Answer:
     """Post it. The whole answer must come within ten seconds; a redirection is none."""
     import ssl
 
     parts = urlsplit(url)
     host, is_tls = parts.hostname or "", parts.scheme == "https"
-    head = f"POST {parts.path} HTTP/1.0\r\nHost: {parts.netloc}\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST {parts.path or '/'} HTTP/1.0\r\nHost: {parts.netloc}\r\nContent-Type: {content_type}\r\n"
+    head += f"Content-Length: {len(body)}\r\n\r\n"
     until_s, data = monotonic_s() + _TIMEOUT_S, b""
     try:
         sock = socket.create_connection((host, parts.port or (443 if is_tls else 80)), _TIMEOUT_S)

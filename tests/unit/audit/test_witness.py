@@ -272,7 +272,7 @@ def test_an_answer_that_comes_byte_by_byte_is_waited_for_ten_seconds(start, monk
     with served(start()) as url:
         try:
             with pytest.raises(UnavailableError, match="in ten seconds"):
-                post(f"{url}/add-checkpoint", b"x", lambda: next(seconds))
+                post(f"{url}/add-checkpoint", b"x", monotonic_s=lambda: next(seconds))
         finally:
             ended.set()
 

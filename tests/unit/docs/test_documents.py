@@ -43,6 +43,7 @@ TESTS_AND_CLIENTS = {ROOT / "README.md", ROOT / "docs" / "start.md", ROOT / "doc
 COMMANDS = {
     "klamm": "test_commands_of_klamm_exist; tests/unit/cli runs them",
     "scripts/": "CI runs them",
+    "openssl": "tests/unit/audit/test_timestamps.py runs it",
     "kcat": "tests/packaging/test_readme.py runs the tour",
     "printf": "the same",
     "kafka-": "needs Kafka's tools: tests/interop/test_java_tools.py",

@@ -1,0 +1,178 @@
+"""Time stamps of a log's checkpoints: `ship` asks an authority for them, and `verify` needs only its certificates."""
+
+import random
+import shutil
+from contextlib import closing
+
+import pytest
+
+from klamm import ConfigError
+from klamm.config import load_settings
+from klamm_spark.errors import LakeError
+from klamm_spark.lake.log_check import check_log
+from klamm_spark.lake.seal_log import open_log
+from klamm_spark.settings.spark import SparkSettings
+from klamm_spark.tlog.tiles import Tiles
+from tests.peers.time_authority import OPENSSL, TimeAuthority, served
+from tests.unit.audit.log_attacks import LogAttack
+from tests.unit.audit.logged_lake import LoggedLake
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("rfc3161_client")
+pytestmark = pytest.mark.skipif(OPENSSL is None, reason="needs the program openssl")
+
+
+@pytest.fixture
+def place(tmp_path):
+    place = LoggedLake(tmp_path / "place")
+    with closing(place.witness):
+        yield place
+
+
+@pytest.fixture
+def authority(tmp_path):
+    return TimeAuthority(tmp_path / "authority")
+
+
+@pytest.fixture
+def stamped(place, authority):
+    """`stamped(segments)`: the lake grows by so many, and `ship` starts, which brings them into the log."""
+
+    def grow(segments, interval_ms=0):
+        place.grow(segments)
+        with served(authority) as url:
+            settings = settings_of(
+                place,
+                authority,
+                log_key=place.folder / "keys" / "log",
+                log_origin=place.log_signer.key.name,
+                timestamps=url,
+                timestamp_interval_ms=interval_ms,
+            )
+            return open_log(place.lake, settings, place.said.append, None)
+
+    return grow
+
+
+def settings_of(place, authority, **more):
+    return SparkSettings(lake=place.folder / "lake", timestamp_roots=authority.root, **more)
+
+
+def check(place, authority):
+    return check_log(place.lake, settings_of(place, authority))
+
+
+def names_of(place):
+    return sorted(path.name for path in (place.log_folder / "stamps").iterdir())
+
+
+def test_a_stamped_checkpoint_pins_its_entries_and_their_time_without_any_other_file(stamped, place, authority):
+    stamped(2)
+    stamped(1)
+    assert names_of(place) == ["2", "2.tsr", "3", "3.tsr"]
+    found = check(place, authority)
+    assert (found.breaks, found.behind) == ([], [])
+    assert "log: 3 entries existed at 20" in "\n".join(found.notes)
+    assert found.notes[-2].endswith("by 2 time stamps")
+
+
+def test_openssl_takes_a_stamp_for_its_checkpoint_and_for_no_other(stamped, place, authority):
+    stamped(2)
+    stamped(1)
+    two, three = (place.log_folder / "stamps" / name for name in "23")
+    assert authority.verifies(two, two.with_suffix(".tsr"))
+    assert not authority.verifies(three, two.with_suffix(".tsr"))
+
+
+def test_a_log_that_was_written_again_with_all_keys_is_not_the_stamped_one(stamped, place, authority):
+    stamped(3)
+    attack = LogAttack(place.lake, place.folder, (place.server, place.log_signer), random.Random(1), pinned=3)
+    stamps = shutil.copytree(place.log_folder / "stamps", place.folder / "kept")
+    attack.rebuild(attack.entries()[1:] + attack.entries()[:1])
+    shutil.copytree(stamps, place.log_folder / "stamps")
+    (line,) = check(place, authority).breaks
+    assert "forked or rewritten between its entries 0 and 3" in line
+    assert line.endswith(f"{place.log_folder / 'stamps' / '3.tsr'}")
+    attack.rebuild(attack.entries()[:2])
+    shutil.copytree(stamps, place.log_folder / "stamps")
+    assert any("was rolled back: it has 2 entries" in line for line in check(place, authority).breaks)
+
+
+def test_a_past_that_is_stamped_later_shows_it(stamped, place, authority):
+    """The seals are of a day long ago, and a stamp cannot be."""
+    stamped(2)
+    (line,) = (line for line in check(place, authority).notes if "of its seal" in line)
+    assert int(line.partition("within ")[2].partition(" days")[0]) > 100
+
+
+@pytest.mark.parametrize("change", ["another authority", "another checkpoint", "garbage", "no checkpoint"])
+def test_what_is_no_stamp_of_the_authority_is_named(stamped, place, authority, tmp_path, change):
+    stamped(2)
+    path = place.log_folder / "stamps" / "2.tsr"
+    if change == "another authority":
+        authority = TimeAuthority(tmp_path / "other")
+    elif change == "another checkpoint":
+        note = path.with_suffix("")
+        note.write_bytes(note.read_bytes().replace(b"\n2\n", b"\n1\n"))
+    elif change == "garbage":
+        path.write_bytes(path.read_bytes()[:-100])
+    else:
+        path.with_suffix("").unlink()
+    (line,) = check(place, authority).breaks
+    assert line.startswith(f"the time stamp {path} is none of its checkpoint: ")
+
+
+def test_stamps_that_were_taken_away_are_missed(stamped, place, authority):
+    stamped(2)
+    shutil.rmtree(place.log_folder / "stamps")
+    assert check(place, authority).behind == ["log: it has no time stamp"]
+    shutil.rmtree(place.log_folder)
+    assert "was taken away or changed" in check(place, authority).breaks[0]
+
+
+def test_an_authority_that_is_away_stops_nothing_and_is_asked_again(stamped, place, authority):
+    authority.is_away = True
+    stamped(2)
+    assert place.said[-1] == "2 entries of the log have no time stamp: HTTP status 503"
+    assert Tiles(place.log_folder, 2).tree.root(2)
+    authority.is_away = False
+    stamped(0)
+    assert names_of(place) == ["2", "2.tsr"]
+
+
+def test_a_response_of_another_authority_is_not_kept(stamped, place, authority, tmp_path):
+    other = TimeAuthority(tmp_path / "other")
+    other.root = authority.root
+    authority.reply = other.reply
+    stamped(1)
+    assert place.said[-1].startswith("1 entries of the log have no time stamp: ")
+    assert not (place.log_folder / "stamps").exists()
+
+
+def test_there_is_no_stamp_before_its_time(stamped, place):
+    stamped(1)
+    stamped(1, interval_ms=3_600_000)
+    assert names_of(place) == ["1", "1.tsr"]
+
+
+def test_a_driver_that_was_killed_between_the_two_files_leaves_nothing_wrong(stamped, place, authority):
+    stamped(1)
+    (place.log_folder / "stamps" / "1.tsr").unlink()
+    assert check(place, authority).breaks == []
+    stamped(0)
+    found = check(place, authority)
+    assert (found.breaks, found.behind) == ([], [])
+
+
+def test_settings_that_cannot_be_checked_later_are_refused(place, authority, tmp_path):
+    more = {"log_key": place.folder / "keys" / "log", "timestamps": "http://127.0.0.1:1"}
+    with pytest.raises(LakeError, match="timestamps need timestamp_roots"):
+        open_log(place.lake, SparkSettings(lake=place.folder / "lake", **more), place.said.append, None)
+    (tmp_path / "no.pem").write_text("no certificate")
+    settings = SparkSettings(lake=place.folder / "lake", timestamp_roots=tmp_path / "no.pem", **more)
+    with pytest.raises(LakeError, match="cannot be read"):
+        open_log(place.lake, settings, place.said.append, None)
+    file = tmp_path / "klamm.toml"
+    file.write_text('[audit.spark]\ntimestamps = "ftp://x"\n')
+    with pytest.raises(ConfigError, match="must be a URL of HTTP"):
+        load_settings(file, ("audit", "spark"), SparkSettings)
