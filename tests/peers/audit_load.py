@@ -36,7 +36,8 @@ def audit_settings(spool: Path) -> dict[str, str]:
 class Load:
     """Clients that send one request after the other until the server dies, and note when each was answered."""
 
-    def __init__(self, port: int, life: int) -> None:
+    def __init__(self, port: int, life: int | str, pause_s: float = 0.001) -> None:
+        self._pause_s = pause_s
         self.answered: set[tuple[str, int]] = set()
         """Client id and correlation id of each request that was answered."""
         self._threads = [
@@ -50,10 +51,14 @@ class Load:
             for correlation_id in itertools.count(1):
                 client.call(ApiVersionsRequest("kill9", "1"), 3)
                 self.answered.add((client_id, correlation_id))
-                time.sleep(0.001)
+                time.sleep(self._pause_s)
 
     def wait_for_answers(self, count: int) -> None:
         wait_until(lambda: len(self.answered) >= count)
+
+    def is_served(self) -> bool:
+        """Return True while no client has lost the server."""
+        return all(thread.is_alive() for thread in self._threads)
 
     def join(self) -> None:
         for thread in self._threads:

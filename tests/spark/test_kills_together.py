@@ -1,52 +1,262 @@
-"""The server killed five times, and the driver too, while clients go on: the lake has what is in the spool, once."""
+"""`kill -9` of servers, of `ship`, of Spark's driver and of its executors, while all of them work.
+
+The lake has what is in the spool, once; and a kill stops only the process that it hits: another server, its clients and
+`ship` go on. The moments are drawn: a step of `ship`, and then some milliseconds more or none.
+"""
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import subprocess
+import sys
 import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
+from klamm_spark.spool.layout import sealed_segments, stream_mark
+from klamm_spark.spool.signatures import write_key
 from tests.peers.audit_load import Load, audit_settings, read_events
 from tests.peers.klamm_server import KlammServer
-from tests.spark.conftest import settings_of
+from tests.spark import test_cluster
 from tests.spark.sessions import table_of
-from tests.spark.test_driver_kills import Driver
+from tests.waiting import wait_until
 
-SERVER_KILLS = 5
+DEADLINE_S = 300
+PAUSE_S = 0.02
+LONGEST_WAIT_S = 0.3
+cluster = test_cluster.master
+FILE = """\
+[audit]
+spool = "spool"
+
+[audit.spark]
+lake = "lake"
+trigger_interval_ms = 300
+driver_memory = "512m"
+log_key = "key"
+anchor = "anchors"
+
+[audit.spark.conf]
+"spark.cores.max" = "2"
+"spark.executor.memory" = "512m"
+"spark.executor.extraJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""
 
 
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("driver_kills", [1, pytest.param(10, marks=pytest.mark.slow)])
-def test_durable_events_reach_the_lake_once(tmp_path, driver_kills, seed):
+class Shipping:
+    """`klamm audit ship`, which goes on until it is killed; a step of it is a file that comes or grows."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._sessions = folder, list[int]()
+        lake, self._spool = folder / "lake", folder / "spool"
+        self.steps: dict[str, Callable[[], object]] = {
+            "data": lambda: sum(1 for _ in lake.glob("events/**/*.parquet")),
+            "commit": lambda: sum(1 for _ in lake.glob("events/_delta_log/*.json")),
+            "ledger": lambda: sum(1 for _ in lake.glob("seals/*.parquet")),
+            "log": lambda: _size_of(lake / "tlog" / "checkpoint"),
+            "anchor": lambda: _size_of(folder / "anchors"),
+            "mark": lambda: sum(1 for _ in self._spool.glob("*/*/*.shipped")),
+        }
+
+    def command(self, *arguments: str) -> subprocess.Popen[bytes]:
+        with (self._folder / "said").open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "klamm", "audit", "ship", "klamm.toml", *arguments],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=test_cluster.environment(),
+                cwd=self._folder,
+            )
+        self._sessions.append(process.pid)
+        return process
+
+    def start(self, master: str) -> None:
+        self.process, self._master = self.command("--master", master), master
+
+    def goes_on(self) -> None:
+        """Start it again if Spark has given up a batch, whose executors died too often."""
+        if self.process.poll() is not None:
+            assert self._master != "none", self.said()
+            assert self.process.returncode == 2, self.said()
+            self.start(self._master)
+
+    def wait_for(self, step: str) -> None:
+        """Return when the step was taken once more."""
+        before, taken = self.steps[step](), self.steps[step]
+
+        def has_come() -> bool:
+            self.goes_on()
+            return taken() != before
+
+        try:
+            wait_until(has_come, within_s=DEADLINE_S)
+        except AssertionError as error:
+            raise AssertionError(f"{step} did not come: {self.said()}") from error
+
+    def kill(self, word: str) -> bool:
+        """Kill the driver, or the first process whose command line has the word; False if there is none yet."""
+        self.goes_on()
+        pids = self.processes(word) if word else [self.process.pid]
+        for pid in pids[:1]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if pids and word != WORDS["executor"]:
+            self.process.wait(DEADLINE_S)
+            self.start(self._master)
+        return bool(pids)
+
+    def processes(self, word: str) -> list[int]:
+        """Processes that this driver, or a worker of the test's cluster, has started."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                pid = int(entry.name)
+                is_ours = os.getsid(pid) == self.process.pid or os.readlink(entry / "cwd").startswith(
+                    f"{self._folder}/"
+                )
+                if is_ours and word in (entry / "cmdline").read_bytes().decode(errors="replace"):
+                    found.append(pid)
+        return found
+
+    def said(self) -> str:
+        return (self._folder / "said").read_text(errors="replace")[-4_000:]
+
+    def close(self) -> None:
+        """End what killed drivers may have left: their JVMs end by themselves, a moment later."""
+        for session in self._sessions:
+            with suppress(OSError):
+                os.killpg(session, signal.SIGKILL)
+        self.process.wait()
+
+
+WORDS = {"driver": "", "jvm": "org.apache.spark.deploy.SparkSubmit", "executor": "CoarseGrainedExecutorBackend"}
+"""Of the command lines of what is killed; without one, it is the driver's Python."""
+
+
+def _size_of(path: Path) -> tuple[int, int] | None:
+    with suppress(FileNotFoundError):
+        found = path.stat()
+        return found.st_size, found.st_mtime_ns
+    return None
+
+
+class PatientServer(KlammServer):
+    """A server that may take long to start: much else runs on the machine."""
+
+    start_timeout_s = stop_timeout_s = DEADLINE_S
+
+
+class Scene:
+    """Two servers with one spool, of which one is never killed; their clients; and `ship`."""
+
+    def __init__(self, folder: Path, killed: KlammServer, steady: KlammServer, choose: random.Random) -> None:
+        self.server, self._choose, self._life = killed, choose, 0
+        self.ship = Shipping(folder)
+        self.loads = [Load(killed.port, 0, PAUSE_S), Load(steady.port, "steady", PAUSE_S)]
+        self.kills: Counter[str] = Counter()
+
+    def kill(self, victim: str) -> None:
+        """Kill it at a moment that is drawn, start it again, and see that all others go on."""
+        step = self._choose.choice(["start", *self.ship.steps])
+        if step != "start":
+            self.ship.wait_for(step)
+        time.sleep(self._choose.choice((0, self._choose.uniform(0, LONGEST_WAIT_S))))
+        if victim == "server":
+            self._kill_the_server()
+        else:
+            wait_until(lambda: self.ship.kill(WORDS[victim]), within_s=DEADLINE_S)
+        self.kills[victim] += 1
+        for load in self.loads:
+            answered = len(load.answered)
+            wait_until(lambda load=load, answered=answered: len(load.answered) > answered)
+            assert load.is_served()
+
+    def _kill_the_server(self) -> None:
+        self.server.kill9()
+        self.loads[0].join()
+        self.ship.goes_on()
+        self.server.start()
+        self._life += 1
+        self.loads[0] = Load(self.server.port, self._life, PAUSE_S)
+
+
+@contextmanager
+def scene(folder: Path, choose: random.Random) -> Iterator[Scene]:
+    (folder / "klamm.toml").write_text(FILE)
+    write_key(folder / "key")
+    settings = audit_settings(folder / "spool") | {"listeners.default.audit.segment_age_ms": "300"}
+    steady = settings | {"listeners.default.audit.node": "node-2"}
+    with PatientServer(folder / "s1", settings) as one, PatientServer(folder / "s2", steady) as two:
+        found = Scene(folder, one, two, choose)
+        try:
+            yield found
+        finally:
+            found.ship.close()
+        for server, load in zip((one, two), found.loads, strict=True):
+            server.stop()
+            load.join()
+
+
+def everything_is_there_once(folder: Path, kills: Counter[str]) -> None:
     from klamm_spark.lake import verify
     from klamm_spark.lake.layout import Lake
-    from klamm_spark.settings.spark import Pipeline
+    from klamm_spark.settings.spark import read_pipeline
 
-    choose = random.Random(seed)
-    spool, lake = tmp_path / "spool", Lake(tmp_path / "lake")
-    killed = 0
-    with KlammServer(tmp_path / "server", audit_settings(spool)) as server:
-        for life in range(SERVER_KILLS):
-            load = Load(server.port, life)
-            time.sleep(choose.uniform(0.4, 1.2))
-            server.kill9()
-            load.join()
-            server.start()
-            while killed < driver_kills * (life + 1) / SERVER_KILLS:
-                driver = Driver(spool, lake.root)
-                try:
-                    driver.wait_for_uncommitted_data(after=choose.choice((0, 1)))
-                    time.sleep(choose.uniform(0, 0.5))
-                finally:
-                    driver.kill()
-                killed += 1
-        server.stop()
-    Driver(spool, lake.root).run_to_the_end()
-    streams = {folder.name: read_events(folder) for folder in spool.iterdir() if folder.is_dir()}
-    written = sorted((event["boot"], event["seq"]) for events in streams.values() for event in events)
-    rows = table_of(lake).select(["boot", "seq"]).to_pylist()
-    assert len({event["boot"] for event in streams["node-1"]}) == SERVER_KILLS + 1
-    assert sorted((row["boot"], row["seq"]) for row in rows) == written
+    pipeline = read_pipeline(folder / "klamm.toml", {})
+    events = [event for each in sorted((folder / "spool").iterdir()) for event in read_events(each)]
+    columns = ["node", "boot", "seq"]
+    rows = table_of(Lake(pipeline.settings.lake)).select(columns)
+    written = sorted(tuple(event[column] for column in columns) for event in events)
+    assert sorted(zip(*rows.to_pydict().values(), strict=True)) == written
+    assert len(set(written)) == len(written)
+    crashes = {(event["node"], event["gap_boot"]) for event in events if event["kind"] == "audit_gap"}
+    assert {node for node, _ in crashes} == {"node-1"}
+    assert len([boot for _, boot in crashes if stream_mark(boot) == ""]) == kills["server"]
     said: list[str] = []
-    assert verify.run(None, Pipeline(spool, settings_of(lake.root)), say=said.append) == 0, said
+    assert verify.run(None, pipeline, say=said.append, anchors=folder / "anchors") == 0, said
+    segments = sum(len(sealed_segments(each)) for each in (folder / "spool").iterdir())
+    assert any(line.startswith("log: ") for line in said)
+    print(f"{kills.total()} kills, {len(written):,} events, {segments:,} segments")
+
+
+def kill_together(folder: Path, rounds: list[tuple[str, list[str]]], choose: random.Random) -> Counter[str]:
+    """Kill the victims of each master of Spark, in an order that is drawn, and look at what is left."""
+    with scene(folder, choose) as found:
+        for master_url, victims in rounds:
+            found.ship.start(master_url)
+            for victim in choose.sample(victims, len(victims)):
+                found.kill(victim)
+            found.ship.close()
+        kills = found.kills
+    last = Shipping(folder).command("--once", "--master", "none")
+    assert last.wait(DEADLINE_S) == 0, (folder / "said").read_text()[-4_000:]
+    everything_is_there_once(folder, kills)
+    return kills
+
+
+@pytest.mark.timeout(900)
+def test_six_kills_lose_and_repeat_no_event_and_stop_no_other(tmp_path: Path, seed: int) -> None:
+    rounds = [("none", ["server"] * 2 + ["driver"] * 4)]
+    assert kill_together(tmp_path, rounds, random.Random(seed)).total() == 6
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_kills_of_servers_and_drivers_lose_and_repeat_no_event(tmp_path: Path, seed: int) -> None:
+    rounds = [("none", ["server"] * 60 + ["driver"] * 70)]
+    assert kill_together(tmp_path, rounds, random.Random(seed)).total() == 130
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_kills_of_spark_lose_and_repeat_no_event(tmp_path: Path, seed: int, cluster: str) -> None:
+    """Together with the other test, 200."""
+    rounds = [(cluster, ["server"] * 20 + ["driver"] * 10 + ["jvm"] * 10 + ["executor"] * 30)]
+    assert kill_together(tmp_path, rounds, random.Random(seed)).total() == 70
