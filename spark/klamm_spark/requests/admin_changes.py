@@ -13,27 +13,27 @@ from klamm.acl import AclOperation, AclPermission, PatternType
 from klamm.sasl import ScramMechanism
 from klamm.shared import client_quota_key
 from klamm.wire.api_keys import ApiKey
-from klamm_spark.requests.change_parts import (
-    Names,
-    StateChanges,
-    config_value,
-    name_of,
-    numbers,
-    only_checked,
-    resource_of,
-    succeeded,
-)
-from klamm_spark.requests.resources import CONFIG_TYPES, ChangedAs, Resource
+from klamm_spark.requests.change_parts import Names, StateChanges, config_value, name_of, resource_of, succeeded
+from klamm_spark.requests.resources import CONFIG_TYPES, ChangedAs, Resource, numbers
 
 _CONFIG_OPERATIONS: Final = {0: "SET", 1: "DELETE", 2: "APPEND", 3: "SUBTRACT"}
 _HASH_CHARACTERS: Final = 32
 _ACL_TYPES: Final = {2: "TOPIC", 3: "GROUP", 4: "CLUSTER", 5: "TRANSACTIONAL_ID", 6: "DELEGATION_TOKEN", 7: "USER"}
-_BINDING: Final = ("pattern_type", "principal", "host", "operation", "permission")
-_CONFIGURABLE: Final = tuple(CONFIG_TYPES.values())
-_SECURABLE: Final = tuple(_ACL_TYPES.values())
+_BINDING: Final = "pattern_type principal host operation permission"
+_CONFIGURABLE: Final = " ".join(CONFIG_TYPES.values())
+_SECURABLE: Final = " ".join(_ACL_TYPES.values())
 _K = ApiKey
 
 ADMIN_CHANGES: Final = StateChanges()
+ADMIN_CHANGES.read(_K.DELETE_RECORDS, rows=("TOPIC topics.name offset.N=partitions.offset",))
+ADMIN_CHANGES.read(_K.DELETE_GROUPS, rows=("GROUP groups_names",))
+ADMIN_CHANGES.read(_K.OFFSET_DELETE, rows=("GROUP group_id", "TOPIC topics.name partitions=partitions.partition_index"))
+ADMIN_CHANGES.read(
+    _K.ALTER_SHARE_GROUP_OFFSETS, rows=("GROUP group_id", "TOPIC topics.topic_name offset.N=partitions.start_offset")
+)
+ADMIN_CHANGES.read(_K.DELETE_SHARE_GROUP_OFFSETS, rows=("GROUP group_id", "TOPIC topics.topic_name"))
+ADMIN_CHANGES.read(_K.UNREGISTER_BROKER, rows=("BROKER broker_id",))
+ADMIN_CHANGES.read(_K.UNREGISTER_CONTROLLER, rows=("CONTROLLER controller_id",))
 
 
 # ---- topics and configurations
@@ -41,8 +41,8 @@ ADMIN_CHANGES: Final = StateChanges()
 
 @ADMIN_CHANGES.of(
     _K.CREATE_TOPICS,
-    types=("TOPIC",),
-    attributes=("partitions", "replication_factor", "topic_id", "replicas.N", "config.KEY", "validate_only"),
+    types="TOPIC",
+    attributes="partitions replication_factor topic_id replicas.N config.KEY validate_only",
 )
 def _create_topics(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     created = {topic.name: topic for topic in response.topics} if response is not None else {}
@@ -52,14 +52,11 @@ def _create_topics(request: Any, response: Any, topics: Names) -> Iterator[Resou
         resource = resource_of(
             "TOPIC",
             topic.name,
-            (
-                "partitions",
-                made.num_partitions if made is not None and made.num_partitions > 0 else topic.num_partitions,
-            ),
-            ("replication_factor", topic.replication_factor),
+            partitions=made.num_partitions if made is not None and made.num_partitions > 0 else topic.num_partitions,
+            replication_factor=topic.replication_factor,
             # Early versions of the response have no ids.
-            ("topic_id", topics.id_text(made.topic_id) if made is not None and any(made.topic_id) else None),
-            only_checked(request),
+            topic_id=topics.id_text(made.topic_id) if made is not None and any(made.topic_id) else None,
+            validate_only=request.validate_only or None,
         )
         for assigned in topic.assignments:
             resource.add(f"replicas.{assigned.partition_index}", ",".join(map(str, assigned.broker_ids)))
@@ -68,29 +65,21 @@ def _create_topics(request: Any, response: Any, topics: Names) -> Iterator[Resou
         yield resource
 
 
-@ADMIN_CHANGES.of(_K.DELETE_TOPICS, types=("TOPIC",), attributes=("topic_id",))
+@ADMIN_CHANGES.of(_K.DELETE_TOPICS, types="TOPIC", attributes="topic_id")
 def _delete_topics(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     named = {topic.topic_id: topic.name for topic in response.responses} if response is not None else {}
     for topic in request.topics:
         by_id = topic.name is None
         name = (named.get(topic.topic_id) or topics.name(topic.topic_id)) if by_id else topic.name
-        yield resource_of("TOPIC", name, ("topic_id", topics.id_text(topic.topic_id) if by_id else None))
+        yield resource_of("TOPIC", name, topic_id=topics.id_text(topic.topic_id) if by_id else None)
     for name in request.topic_names:
         yield Resource("TOPIC", name)
 
 
-@ADMIN_CHANGES.of(_K.DELETE_RECORDS, types=("TOPIC",), attributes=("offset.N",))
-def _delete_records(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    for topic in request.topics:
-        yield resource_of(
-            "TOPIC", topic.name, *((f"offset.{one.partition_index}", one.offset) for one in topic.partitions)
-        )
-
-
-@ADMIN_CHANGES.of(_K.CREATE_PARTITIONS, types=("TOPIC",), attributes=("partitions", "replicas.N", "validate_only"))
+@ADMIN_CHANGES.of(_K.CREATE_PARTITIONS, types="TOPIC", attributes="partitions replicas.N validate_only")
 def _create_partitions(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     for topic in request.topics:
-        resource = resource_of("TOPIC", topic.name, ("partitions", topic.count), only_checked(request))
+        resource = resource_of("TOPIC", topic.name, partitions=topic.count, validate_only=request.validate_only or None)
         for number, assigned in enumerate(topic.assignments or ()):
             resource.add(
                 f"replicas.{topic.count - len(topic.assignments) + number}", ",".join(map(str, assigned.broker_ids))
@@ -99,13 +88,13 @@ def _create_partitions(request: Any, response: Any, topics: Names) -> Iterator[R
 
 
 @ADMIN_CHANGES.of(
-    _K.ALTER_CONFIGS, _K.INCREMENTAL_ALTER_CONFIGS, types=_CONFIGURABLE, attributes=("config.KEY", "validate_only")
+    _K.ALTER_CONFIGS, _K.INCREMENTAL_ALTER_CONFIGS, types=_CONFIGURABLE, attributes="config.KEY validate_only"
 )
 def _alter_configs(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     """AlterConfigs sets every config; IncrementalAlterConfigs has an operation for each."""
     for item in request.resources:
         kind = CONFIG_TYPES.get(item.resource_type, "UNKNOWN")
-        resource = resource_of(kind, item.resource_name, only_checked(request))
+        resource = resource_of(kind, item.resource_name, validate_only=request.validate_only or None)
         resource.changed_as = ChangedAs(kind, item.resource_name, "config.")
         for config in item.configs:
             code = getattr(config, "config_operation", 0)
@@ -114,16 +103,16 @@ def _alter_configs(request: Any, response: Any, topics: Names) -> Iterator[Resou
         yield resource
 
 
-@ADMIN_CHANGES.of(_K.ELECT_LEADERS, types=("TOPIC",), attributes=("partitions", "election_type"))
+@ADMIN_CHANGES.of(_K.ELECT_LEADERS, types="TOPIC", attributes="partitions election_type")
 def _elect_leaders(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    election = ("election_type", "UNCLEAN" if request.election_type else "PREFERRED")
+    election = "UNCLEAN" if request.election_type else "PREFERRED"
     if request.topic_partitions is None:
-        yield resource_of("TOPIC", "*", election)
+        yield resource_of("TOPIC", "*", election_type=election)
     for topic in request.topic_partitions or ():
-        yield resource_of("TOPIC", topic.topic, ("partitions", numbers(topic.partitions)), election)
+        yield resource_of("TOPIC", topic.topic, partitions=numbers(topic.partitions), election_type=election)
 
 
-@ADMIN_CHANGES.of(_K.ALTER_PARTITION_REASSIGNMENTS, types=("TOPIC",), attributes=("replicas.N",))
+@ADMIN_CHANGES.of(_K.ALTER_PARTITION_REASSIGNMENTS, types="TOPIC", attributes="replicas.N")
 def _reassign(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     for topic in request.topics:
         resource = Resource("TOPIC", topic.name)
@@ -134,57 +123,23 @@ def _reassign(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
         yield resource
 
 
-@ADMIN_CHANGES.of(_K.ALTER_REPLICA_LOG_DIRS, types=("TOPIC",), attributes=("partitions", "path"))
+@ADMIN_CHANGES.of(_K.ALTER_REPLICA_LOG_DIRS, types="TOPIC", attributes="partitions path")
 def _alter_log_dirs(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     for folder in request.dirs:
         for topic in folder.topics:
-            yield resource_of("TOPIC", topic.name, ("partitions", numbers(topic.partitions)), ("path", folder.path))
+            yield resource_of("TOPIC", topic.name, partitions=numbers(topic.partitions), path=folder.path)
 
 
-@ADMIN_CHANGES.of(
-    _K.UPDATE_FEATURES, types=("FEATURE",), attributes=("max_version_level", "upgrade_type", "validate_only")
-)
+@ADMIN_CHANGES.of(_K.UPDATE_FEATURES, types="FEATURE", attributes="max_version_level upgrade_type validate_only")
 def _update_features(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     for update in request.feature_updates:
         yield resource_of(
             "FEATURE",
             update.feature,
-            ("max_version_level", update.max_version_level),
-            ("upgrade_type", update.upgrade_type),
-            only_checked(request),
+            max_version_level=update.max_version_level,
+            upgrade_type=update.upgrade_type,
+            validate_only=request.validate_only or None,
         )
-
-
-# ---- groups and their offsets
-
-
-@ADMIN_CHANGES.of(_K.DELETE_GROUPS, types=("GROUP",))
-def _delete_groups(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    for name in request.groups_names:
-        yield Resource("GROUP", name)
-
-
-@ADMIN_CHANGES.of(_K.OFFSET_DELETE, types=("GROUP", "TOPIC"), attributes=("partitions",))
-def _offset_delete(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    yield Resource("GROUP", request.group_id)
-    for topic in request.topics:
-        partitions = numbers(one.partition_index for one in topic.partitions)
-        yield resource_of("TOPIC", topic.name, ("partitions", partitions))
-
-
-@ADMIN_CHANGES.of(_K.ALTER_SHARE_GROUP_OFFSETS, types=("GROUP", "TOPIC"), attributes=("offset.N",))
-def _alter_share_offsets(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    yield Resource("GROUP", request.group_id)
-    for topic in request.topics:
-        offsets = ((f"offset.{one.partition_index}", one.start_offset) for one in topic.partitions)
-        yield resource_of("TOPIC", topic.topic_name, *offsets)
-
-
-@ADMIN_CHANGES.of(_K.DELETE_SHARE_GROUP_OFFSETS, types=("GROUP", "TOPIC"))
-def _delete_share_offsets(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    yield Resource("GROUP", request.group_id)
-    for topic in request.topics:
-        yield Resource("TOPIC", topic.topic_name)
 
 
 # ---- rights, tokens, users, quotas
@@ -194,11 +149,11 @@ def _binding(type: int, name: str | None, pattern: int, principal: str | None, h
     return resource_of(
         _ACL_TYPES.get(type, "ANY"),
         "*" if name is None else name,
-        ("pattern_type", name_of(PatternType, pattern)),
-        ("principal", principal),
-        ("host", host),
-        ("operation", name_of(AclOperation, item.operation)),
-        ("permission", name_of(AclPermission, item.permission_type)),
+        pattern_type=name_of(PatternType, pattern),
+        principal=principal,
+        host=host,
+        operation=name_of(AclOperation, item.operation),
+        permission=name_of(AclPermission, item.permission_type),
     )
 
 
@@ -214,7 +169,7 @@ def _create_acls(request: Any, response: Any, topics: Names) -> Iterator[Resourc
         yield resource
 
 
-@ADMIN_CHANGES.of(_K.DELETE_ACLS, types=(*_SECURABLE, "ANY"), attributes=(*_BINDING, "binding"))
+@ADMIN_CHANGES.of(_K.DELETE_ACLS, types=f"{_SECURABLE} ANY", attributes=f"{_BINDING} binding")
 def _delete_acls(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     """Yield the filters, then the bindings that they deleted."""
     results = response.filter_results if response is not None else ()
@@ -248,8 +203,8 @@ def token_hash(hmac: bytes) -> str:
 
 @ADMIN_CHANGES.of(
     _K.CREATE_DELEGATION_TOKEN,
-    types=("DELEGATION_TOKEN",),
-    attributes=("owner", "renewer", "max_lifetime_ms", "expiry_timestamp_ms", "token_hash"),
+    types="DELEGATION_TOKEN",
+    attributes="owner renewer max_lifetime_ms expiry_timestamp_ms token_hash",
 )
 def _create_token(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     made = succeeded(response)
@@ -259,10 +214,10 @@ def _create_token(request: Any, response: Any, topics: Names) -> Iterator[Resour
     resource = resource_of(
         "DELEGATION_TOKEN",
         made.token_id if made is not None else "",
-        ("owner", owner),
-        ("max_lifetime_ms", request.max_lifetime_ms),
-        ("expiry_timestamp_ms", made.expiry_timestamp_ms if made is not None else None),
-        ("token_hash", token_hash(bytes(made.hmac)) if made is not None else None),
+        owner=owner,
+        max_lifetime_ms=request.max_lifetime_ms,
+        expiry_timestamp_ms=made.expiry_timestamp_ms if made is not None else None,
+        token_hash=token_hash(bytes(made.hmac)) if made is not None else None,
     )
     for renewer in request.renewers:
         resource.add("renewer", f"{renewer.principal_type}:{renewer.principal_name}")
@@ -271,34 +226,34 @@ def _create_token(request: Any, response: Any, topics: Names) -> Iterator[Resour
 
 @ADMIN_CHANGES.of(
     _K.RENEW_DELEGATION_TOKEN,
-    types=("DELEGATION_TOKEN",),
-    attributes=("token_hash", "renew_period_ms", "expiry_timestamp_ms"),
+    types="DELEGATION_TOKEN",
+    attributes="token_hash renew_period_ms expiry_timestamp_ms",
 )
 def _renew_token(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    yield _token(request, response, ("renew_period_ms", request.renew_period_ms))
+    yield _token(request, response, renew_period_ms=request.renew_period_ms)
 
 
 @ADMIN_CHANGES.of(
     _K.EXPIRE_DELEGATION_TOKEN,
-    types=("DELEGATION_TOKEN",),
-    attributes=("token_hash", "expiry_time_period_ms", "expiry_timestamp_ms"),
+    types="DELEGATION_TOKEN",
+    attributes="token_hash expiry_time_period_ms expiry_timestamp_ms",
 )
 def _expire_token(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    yield _token(request, response, ("expiry_time_period_ms", request.expiry_time_period_ms))
+    yield _token(request, response, expiry_time_period_ms=request.expiry_time_period_ms)
 
 
-def _token(request: Any, response: Any, period: tuple[str, Any]) -> Resource:
+def _token(request: Any, response: Any, **period: int) -> Resource:
     made = succeeded(response)
     return resource_of(
         "DELEGATION_TOKEN",
         "",
-        ("token_hash", token_hash(bytes(request.hmac))),
-        period,
-        ("expiry_timestamp_ms", made.expiry_timestamp_ms if made is not None else None),
+        token_hash=token_hash(bytes(request.hmac)),
+        **period,
+        expiry_timestamp_ms=made.expiry_timestamp_ms if made is not None else None,
     )
 
 
-@ADMIN_CHANGES.of(_K.ALTER_USER_SCRAM_CREDENTIALS, types=("USER",), attributes=("mechanism", "iterations"))
+@ADMIN_CHANGES.of(_K.ALTER_USER_SCRAM_CREDENTIALS, types="USER", attributes="mechanism iterations")
 def _alter_users(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     for items, operation in ((request.deletions, "DELETE"), (request.upsertions, "UPSERT")):
         for item in items:
@@ -313,9 +268,7 @@ def _alter_users(request: Any, response: Any, topics: Names) -> Iterator[Resourc
             yield resource
 
 
-@ADMIN_CHANGES.of(
-    _K.ALTER_CLIENT_QUOTAS, types=("USER", "CLIENT_ID", "IP"), attributes=("entity", "quota.KEY", "validate_only")
-)
+@ADMIN_CHANGES.of(_K.ALTER_CLIENT_QUOTAS, types="USER CLIENT_ID IP", attributes="entity quota.KEY validate_only")
 def _alter_quotas(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
     """Yield a resource for each part of an entity (user, client id, address); each names the whole entity."""
     for entry in request.entries:
@@ -325,18 +278,10 @@ def _alter_quotas(request: Any, response: Any, topics: Names) -> Iterator[Resour
         )
         for part in entry.entity:
             kind = part.entity_type.upper().replace("-", "_")
-            resource = resource_of(kind, part.entity_name or "<default>", ("entity", whole), only_checked(request))
+            resource = resource_of(
+                kind, part.entity_name or "<default>", entity=whole, validate_only=request.validate_only or None
+            )
             resource.changed_as = changed_as
             for op in entry.ops:
                 resource.add(f"quota.{op.key}", None if op.remove else op.value, "DELETE" if op.remove else "SET")
             yield resource
-
-
-@ADMIN_CHANGES.of(_K.UNREGISTER_BROKER, types=("BROKER",))
-def _unregister_broker(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    yield Resource("BROKER", str(request.broker_id))
-
-
-@ADMIN_CHANGES.of(_K.UNREGISTER_CONTROLLER, types=("CONTROLLER",))
-def _unregister_controller(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    yield Resource("CONTROLLER", str(request.controller_id))

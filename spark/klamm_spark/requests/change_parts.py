@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from klamm.wire.api_keys import ApiKey
-from klamm_spark.requests.resources import Resource, TopicNames
+from klamm_spark.requests.resources import Place, Resource, TopicNames
 
 _SENSITIVE: Final = re.compile(r"password|secret|credential|jaas|private|token|\.key$", re.IGNORECASE)
 SENSITIVE_VALUE: Final = "(sensitive)"
 
 Names: TypeAlias = TopicNames
-Describe: TypeAlias = Callable[[Any, Any, Names], Iterator[Resource]]
+Describe: TypeAlias = Callable[[Any, Any, Names], Iterable[Resource]]
 """Request, response or None, and the names of topic ids: the resources that the request changes."""
 
 
@@ -31,26 +31,35 @@ class StateChange(NamedTuple):
 
 
 class StateChanges(dict[ApiKey, StateChange]):
-    """By API; filled by the decorator `of`."""
+    """By API; filled by the decorator `of`, and by `read` where the fields of the request say all."""
 
-    def of(
-        self, *api_keys: ApiKey, types: tuple[str, ...], attributes: tuple[str, ...] = ()
-    ) -> Callable[[Describe], Describe]:
-        """Make the function that follows the description of these APIs; the rest is as in `StateChange`."""
+    def of(self, *api_keys: ApiKey, types: str, attributes: str = "") -> Callable[[Describe], Describe]:
+        """Make the function that follows the description of these APIs; see `StateChange` for the names."""
 
         def add(describe: Describe) -> Describe:
-            self.update(dict.fromkeys(api_keys, StateChange(types, attributes, describe)))
+            change = StateChange(tuple(types.split()), tuple(attributes.split()), describe)
+            self.update(dict.fromkeys(api_keys, change))
             return describe
 
         return add
 
+    def read(self, *api_keys: ApiKey, rows: Sequence[str]) -> None:
+        """Describe these APIs by rows of a `Place`."""
+        places = [Place(row) for row in rows]
+        types = dict.fromkeys(place.type for place in places)
+        attributes = dict.fromkeys(name for place in places for name in place.attributes)
 
-def resource_of(type: str, name: str | None, *attributes: tuple[str, Any]) -> Resource:
-    """A resource with those of the attributes that are neither None nor empty."""
+        def describe(request: Any, response: Any, topics: Names) -> list[Resource]:
+            return [resource for place in places for resource in place.resources(request, topics)]
+
+        self.update(dict.fromkeys(api_keys, StateChange(tuple(types), tuple(attributes), describe)))
+
+
+def resource_of(type: str, name: str | None, /, **attributes: object) -> Resource:
+    """A resource with those of the attributes that are given, see `Resource.add_given`."""
     resource = Resource(type, name or "")
-    for key, value in attributes:
-        if value is not None and value != "":
-            resource.add(key, value)
+    for key, value in attributes.items():
+        resource.add_given(key, value)
     return resource
 
 
@@ -87,27 +96,6 @@ def add_changed_values(
             resource.add(attribute, None, "DELETE")
 
 
-def numbers(values: Iterable[int]) -> str:
-    """Numbers in order, as ranges: `0-3,7`."""
-    ranges: list[list[int]] = []
-    for value in sorted(set(values)):
-        if ranges and value == ranges[-1][1] + 1:
-            ranges[-1][1] = value
-        else:
-            ranges.append([value, value])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
-
-
 def succeeded(response: Any) -> Any:
     """A response with an `error_code`, or None if there is none or it is an error."""
     return response if response is not None and response.error_code == 0 else None
-
-
-def only_checked(request: Any) -> tuple[str, Any]:
-    """The attribute of a request that only checks whether it could be done; None of any other."""
-    return "validate_only", "true" if request.validate_only else None
-
-
-def topic_name(topic: Any, names: Names) -> str:
-    """The name of a topic that a request has by name or id; the id where its name is not known."""
-    return topic.name or names.name(topic.topic_id)

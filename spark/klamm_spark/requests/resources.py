@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -27,6 +28,7 @@ AUTHORIZATION_ERRORS: Final = frozenset({29, 30, 31, 53, 65})
 _TOPIC_IDS_KEPT: Final = 100_000
 _TWO_NAMES: Final = ""
 _NO_ID: Final = bytes(16)
+_CLUSTER: Final = "kafka-cluster"
 _BATCH_LENGTH: Final = Struct(">i")
 _BATCH_LENGTH_AT: Final = 8
 _RECORD_COUNT_AT: Final = 57
@@ -66,6 +68,13 @@ class Resource:
         if self.attributes is None:
             self.attributes = []
         self.attributes.append((name, None if value is None else str(value), operation))
+
+    def add_given(self, name: str, value: object) -> None:
+        """Add an attribute, unless its value is None or empty; a boolean is `true` or `false`."""
+        if value is True or value is False:
+            self.add(name, "true" if value else "false")
+        elif value is not None and value != "":
+            self.add(name, value)
 
 
 @dataclass(slots=True, eq=False)
@@ -131,36 +140,107 @@ class TopicNames:
         return base64.urlsafe_b64encode(bytes(topic_id)).decode().rstrip("=")
 
 
-class _Source(NamedTuple):
-    """A place in a request that names resources: `path` leads to a list of structs or of names (`name` empty)."""
+def numbers(values: Iterable[int]) -> str:
+    """Numbers in order, as ranges: `0-3,7`."""
+    ranges: list[list[int]] = []
+    for value in sorted(set(values)):
+        if ranges and value == ranges[-1][1] + 1:
+            ranges[-1][1] = value
+        else:
+            ranges.append([value, value])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
-    type: str
-    path: tuple[str, ...]
-    name: str = ""
-    partitions: str = ""
+
+class Place:
+    """A place in requests that names resources, by a row `TYPE PATH ATTRIBUTE…`; without a path it is the cluster.
+
+    The path leads through lists of structs to a name, a number, or a list of names. If a struct has no name, its topic
+    id counts. An attribute is one of these:
+
+    - `NAME=FIELD`, or `FIELD` if that is its name: a value of the struct;
+    - `NAME=LIST.FIELD`: the numbers that the structs of a list have in that field;
+    - `NAME.N=LIST.FIELD`: an attribute of each struct of a list, which is of a partition;
+    - `NAME=#LIST`: how many a list has, if any; `#LIST` alone counts the resource's `partitions`.
+    """
+
+    def __init__(self, row: str) -> None:
+        self.type, path, *words = row.split() if " " in row else (row, "")
+        *self._steps, self._name = path.split(".")
+        self._counted = next((word[1:] for word in words if word[0] == "#"), "")
+        self.attributes = [word.partition("=")[0] for word in words if word[0] != "#"]
+        self._readers = [_reader(word) for word in words if word[0] != "#"]
+
+    def resources(self, request: Any, topics: TopicNames) -> list[Resource]:
+        """Return what a request names there."""
+        found, items = [], [request]
+        for step in self._steps:
+            items = [below for item in items for below in getattr(item, step) or ()]
+        for item in items:
+            named = getattr(item, self._name) if self._name else _CLUSTER
+            for one in named if isinstance(named, list) else [named]:
+                name = one if one and isinstance(one, str) else _name_of(one, item, topics)
+                resource = Resource(self.type, name)
+                if self._counted:
+                    resource.partitions = len(getattr(item, self._counted) or ())
+                for read in self._readers:
+                    read(resource, item)
+                found.append(resource)
+        return found
 
 
-_PLAIN_TOPICS: Final = _Source("TOPIC", ("topics",), "name")
-_GROUP: Final = _Source("GROUP", (), "group_id")
+def _name_of(one: Any, item: Any, topics: TopicNames) -> str:
+    topic_id = one if isinstance(one, bytes) else _NO_ID if one else getattr(item, "topic_id", _NO_ID)
+    return topics.name(topic_id) if topic_id != _NO_ID else "" if one is None else str(one)
+
+
+def _reader(word: str) -> Callable[[Resource, Any], None]:
+    """Return what adds an attribute of a `Place` to a resource, from its struct."""
+    name, _, path = word.partition("=")
+    field, _, below = (path or name).partition(".")
+
+    value_of, value_below = attrgetter(field.lstrip("#")), attrgetter(below or field)
+    before = name.removesuffix("N")
+
+    def add_each(resource: Resource, item: Any) -> None:
+        for one in value_of(item):
+            resource.add(f"{before}{one.partition_index}", value_below(one))
+
+    def add_numbers(resource: Resource, item: Any) -> None:
+        resource.add_given(name, numbers(map(value_below, value_of(item))))
+
+    def add_count(resource: Resource, item: Any) -> None:
+        resource.add_given(name, len(value_of(item)) or None)
+
+    def add_value(resource: Resource, item: Any) -> None:
+        resource.add_given(name, value_of(item))
+
+    if below:
+        return add_each if name.endswith(".N") else add_numbers
+    return add_count if field[0] == "#" else add_value
+
+
 _K = ApiKey
-_SOURCES: Final[dict[int, tuple[_Source, ...]]] = {
-    _K.LIST_OFFSETS: (_Source("TOPIC", ("topics",), "name", "partitions"),),
-    _K.METADATA: (_PLAIN_TOPICS,),
-    _K.OFFSET_FETCH: (
-        _GROUP,
-        _Source("TOPIC", ("topics",), "name", "partition_indexes"),
-        _Source("GROUP", ("groups",), "group_id"),
-        _Source("TOPIC", ("groups", "topics"), "name", "partition_indexes"),
-    ),
-    _K.HEARTBEAT: (_GROUP,),
-    _K.CONSUMER_GROUP_HEARTBEAT: (_GROUP,),
-    _K.DESCRIBE_GROUPS: (_Source("GROUP", ("groups",)),),
-    _K.CONSUMER_GROUP_DESCRIBE: (_Source("GROUP", ("group_ids",)),),
-    _K.OFFSET_FOR_LEADER_EPOCH: (_Source("TOPIC", ("topics",), "topic", "partitions"),),
-    _K.DESCRIBE_PRODUCERS: (_Source("TOPIC", ("topics",), "name", "partition_indexes"),),
-    _K.DESCRIBE_TOPIC_PARTITIONS: (_PLAIN_TOPICS,),
-    _K.DESCRIBE_TRANSACTIONS: (_Source("TRANSACTIONAL_ID", ("transactional_ids",)),),
-    _K.DESCRIBE_USER_SCRAM_CREDENTIALS: (_Source("USER", ("users",), "name"),),
+_READ: Final[dict[int, tuple[Place, ...]]] = {
+    api_key: tuple(map(Place, rows))
+    for api_key, rows in {
+        _K.LIST_OFFSETS: ["TOPIC topics.name #partitions"],
+        _K.METADATA: ["TOPIC topics.name"],
+        _K.OFFSET_FETCH: [
+            "GROUP group_id",
+            "TOPIC topics.name #partition_indexes",
+            "GROUP groups.group_id",
+            "TOPIC groups.topics.name #partition_indexes",
+        ],
+        _K.HEARTBEAT: ["GROUP group_id"],
+        _K.CONSUMER_GROUP_HEARTBEAT: ["GROUP group_id"],
+        _K.DESCRIBE_GROUPS: ["GROUP groups"],
+        _K.CONSUMER_GROUP_DESCRIBE: ["GROUP group_ids"],
+        _K.OFFSET_FOR_LEADER_EPOCH: ["TOPIC topics.topic #partitions"],
+        _K.DESCRIBE_PRODUCERS: ["TOPIC topics.name #partition_indexes"],
+        _K.DESCRIBE_TOPIC_PARTITIONS: ["TOPIC topics.name"],
+        _K.DESCRIBE_TRANSACTIONS: ["TRANSACTIONAL_ID transactional_ids"],
+        _K.DESCRIBE_USER_SCRAM_CREDENTIALS: ["USER users.name"],
+    }.items()
 }
 CONFIG_TYPES: Final = {2: "TOPIC", 4: "BROKER", 8: "BROKER_LOGGER", 16: "CLIENT_METRICS", 32: "GROUP"}
 _COORDINATOR_TYPES: Final = {0: "GROUP", 1: "TRANSACTIONAL_ID", 2: "SHARE"}
@@ -234,28 +314,10 @@ def _mentioned(api_key: int, message: Any, response: Any, topics: TopicNames) ->
         for name in message.coordinator_keys or [message.key]:
             yield Resource(_COORDINATOR_TYPES.get(message.key_type, "UNKNOWN"), name)
     else:
-        for source in _SOURCES.get(api_key, ()):
-            yield from _from_source(source, message, topics)
-
-
-def _from_source(source: _Source, message: Any, topics: TopicNames) -> Iterator[Resource]:
-    items = [message]
-    for step in source.path:
-        items = [below for item in items for below in getattr(item, step) or ()]
-    for item in items:
-        if not source.name:
-            yield Resource(source.type, item)
-            continue
-        name = getattr(item, source.name)
-        if not name:
-            topic_id = getattr(item, "topic_id", _NO_ID)
-            if topic_id == _NO_ID:
-                continue
-            name = topics.name(topic_id)
-        resource = Resource(source.type, name)
-        if source.partitions:
-            resource.partitions = len(getattr(item, source.partitions) or ())
-        yield resource
+        for place in _READ.get(api_key, ()):
+            for resource in place.resources(message, topics):
+                if resource.name:
+                    yield resource
 
 
 def _produced(message: Any, response: Any, topics: TopicNames) -> Iterator[Resource]:

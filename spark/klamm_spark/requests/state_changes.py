@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from klamm.wire.api_keys import ApiKey, spec_of
 from klamm.wire.response_errors import named_errors
 from klamm_spark.requests.admin_changes import ADMIN_CHANGES
-from klamm_spark.requests.change_parts import StateChange, add_changed_values
+from klamm_spark.requests.change_parts import StateChange, StateChanges, add_changed_values
 from klamm_spark.requests.group_changes import GROUP_CHANGES
 from klamm_spark.requests.resources import AUTHORIZATION_ERRORS, Resource, Summary, TopicNames, add_decisions
-from klamm_spark.requests.server_changes import SERVER_CHANGES
 
 if TYPE_CHECKING:
     from klamm import RequestEvent
@@ -24,7 +23,20 @@ log = logging.getLogger("klamm.audit")
 
 _K = ApiKey
 
-STATE_CHANGES: Final[dict[ApiKey, StateChange]] = {**ADMIN_CHANGES, **GROUP_CHANGES, **SERVER_CHANGES}
+# Of the servers of a cluster, which klamm does not serve.
+_SERVER_CHANGES: Final = StateChanges()
+_SERVER_CHANGES.read(
+    *(_K.CONTROLLED_SHUTDOWN, _K.ALTER_PARTITION, _K.BROKER_REGISTRATION, _K.ALLOCATE_PRODUCER_IDS),
+    _K.ASSIGN_REPLICAS_TO_DIRS,
+    rows=["BROKER broker_id"],
+)
+_SERVER_CHANGES.read(_K.ADD_RAFT_VOTER, _K.REMOVE_RAFT_VOTER, _K.UPDATE_RAFT_VOTER, rows=["VOTER voter_id"])
+_SERVER_CHANGES.read(
+    *(_K.LEADER_AND_ISR, _K.STOP_REPLICA, _K.UPDATE_METADATA, _K.VOTE, _K.BEGIN_QUORUM_EPOCH, _K.END_QUORUM_EPOCH),
+    *(_K.ENVELOPE, _K.CONTROLLER_REGISTRATION),
+    rows=["CLUSTER"],
+)
+STATE_CHANGES: Final[dict[ApiKey, StateChange]] = {**ADMIN_CHANGES, **GROUP_CHANGES, **_SERVER_CHANGES}
 """Every API that may change state: the one table by which requests are aggregated, excluded and kept."""
 CHANGING: Final = frozenset(map(int, STATE_CHANGES))
 ADMINISTRATIVE: Final = frozenset(map(int, ADMIN_CHANGES))

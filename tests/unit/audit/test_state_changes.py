@@ -9,7 +9,16 @@ import pytest
 
 from klamm import ErrorCode, RequestOutcome
 from klamm.wire.api_keys import ApiKey, spec_of
-from klamm.wire.messages import add_partitions_to_txn, alter_configs, create_topics, heartbeat, metadata, offset_commit
+from klamm.wire.messages import (
+    add_partitions_to_txn,
+    add_raft_voter,
+    alter_configs,
+    create_topics,
+    heartbeat,
+    metadata,
+    offset_commit,
+    unregister_broker,
+)
 from klamm_spark.events.event import json_schema
 from klamm_spark.observer.encoder import MAX_EVENT_BYTES
 from klamm_spark.requests.resources import TopicNames
@@ -40,6 +49,20 @@ def test_a_response_without_ids_gives_a_topic_none():
     response = create_topics.CreateTopicsResponse(topics=[create_topics.CreatableTopicResult("t", num_partitions=1)])
     (topic,) = described(K.CREATE_TOPICS, request, response, TopicNames())
     assert ("topic_id", None) not in attributes(topic)
+
+
+def test_servers_are_named_by_their_numbers_and_the_cluster_by_its_name():
+    names = TopicNames()
+    asked = [
+        (K.UNREGISTER_BROKER, unregister_broker.UnregisterBrokerRequest(0)),
+        (K.ADD_RAFT_VOTER, add_raft_voter.AddRaftVoterRequest(voter_id=1)),
+        (K.VOTE, object()),
+    ]
+    assert [seen(described(api_key, request, None, names)) for api_key, request in asked] == [
+        [("BROKER", "0", {})],
+        [("VOTER", "1", {})],
+        [("CLUSTER", "kafka-cluster", {})],
+    ]
 
 
 def test_every_change_that_a_client_can_ask_for_is_tried():
