@@ -8,8 +8,8 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,13 +22,16 @@ from klamm.config.differences import differences
 from klamm.config.plan import PartPlan, ServerPlan
 from klamm.runtime.clock import Clock
 from klamm.runtime.files import check_replaceable, replace_file
-from klamm.runtime.platform.processes import raise_descriptor_limit, wait_for_signal
+from klamm.runtime.platform.processes import raise_descriptor_limit, received_signals
 from klamm.server.activation import passed_sockets
 from klamm.server.server import SocketServer, StartError
 from klamm.server.service_manager import ServiceManager
 from klamm.shared.version import __version__
 
 log = logging.getLogger("klamm.server")
+
+_SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
+"""Windows has SIGBREAK for what is SIGTERM elsewhere."""
 
 
 class HasExtensions(Protocol):
@@ -57,17 +60,18 @@ def run(
             print(f"klamm: ready file {ready_file}: {error.strerror or error}", file=sys.stderr)
             return 2
     raise_descriptor_limit()
-    wanted = threading.Event()
-    signals: list[signal.Signals] = []
+    with received_signals(*_SIGNALS) as received:
+        return _serve(plan, received, started_ns, ready_file, reload_plan, clock)
 
-    def note(number: int, _frame: object) -> None:
-        signals.append(signal.Signals(number))
-        wanted.set()
 
-    # Windows has SIGBREAK for what is SIGTERM elsewhere.
-    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), note)
+def _serve(
+    plan: ServerPlan,
+    received: socket.socket,
+    started_ns: int,
+    ready_file: Path | None,
+    reload_plan: Callable[[], ServerPlan] | None,
+    clock: Clock | None,
+) -> int:
     manager = ServiceManager()
     try:
         server = SocketServer(plan, clock=clock, tune_interpreter=True, sockets=passed_sockets(plan))
@@ -81,17 +85,14 @@ def run(
         write_ready_file(ready_file, server.addresses(), ready_file_entries(server))
     report_to(manager, server)
     while True:
-        wait_for_signal(wanted)
-        wanted.clear()
-        while signals:
-            received = signals.pop(0)
-            if received.name == "SIGHUP":
-                manager.reloading()
-                for line in reload(server, reload_plan):
-                    print(f"klamm: {line}", flush=True)
-                manager.ready("serving")
-                continue
-            print(f"klamm: {received.name}: stopping", flush=True)
+        name = signal.Signals(received.recv(1)[0]).name
+        if name == "SIGHUP":
+            manager.reloading()
+            for line in reload(server, reload_plan):
+                print(f"klamm: {line}", flush=True)
+            manager.ready("serving")
+        elif name in _SIGNALS:
+            print(f"klamm: {name}: stopping", flush=True)
             manager.stopping()
             if ready_file is not None:
                 with contextlib.suppress(OSError):

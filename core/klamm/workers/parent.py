@@ -9,7 +9,6 @@ import os
 import selectors
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -21,7 +20,7 @@ from typing import Any, Final
 from klamm.config.plan import ListenerPlan, ServerPlan
 from klamm.logs.output import log_file_descriptors
 from klamm.runtime.clock import SystemClock
-from klamm.runtime.platform.processes import raise_descriptor_limit
+from klamm.runtime.platform.processes import raise_descriptor_limit, received_signals
 from klamm.server.activation import passed_sockets
 from klamm.server.listening import BindError, ListeningSocket, bind_all
 from klamm.server.parts import StartError
@@ -131,27 +130,20 @@ class Parent:
 
     def serve(self) -> int:
         """Run the loop: signals, messages of workers, and due actions. Return the exit code."""
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            ours.setblocking(False)
-            theirs.setblocking(False)
-            signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-            for name in _SIGNALS:
-                signal.signal(getattr(signal, name), lambda _number, _frame: None)
-            self._selector.register(ours, selectors.EVENT_READ, None)
+        with received_signals(*_SIGNALS) as received:
+            self._selector.register(received, selectors.EVENT_READ, None)
             self._supervisor.start()
             while not self._supervisor.ended:
                 for key, _ in self._selector.select(self._timeout_s()):
                     if key.data is not None:
                         self._processes.read(key.data)
                         continue
-                    for number in ours.recv(4096):
+                    for number in received.recv(4096):
                         self._signalled(signal.Signals(number))
                 self._processes.reap()
                 self._supervisor.due()
                 self._reloading.due()
                 self._report_alive()
-            signal.set_wakeup_fd(-1)
         return self._supervisor.exit_code
 
     def _report_alive(self) -> None:

@@ -29,7 +29,6 @@ LACKS = {
     "has_sendfile": False,
     "has_splice": False,
     "has_memory_files": False,
-    "has_signals": False,
     "has_thread_priorities": False,
     "accepted_inherit": False,
     "keeps_open_files": False,

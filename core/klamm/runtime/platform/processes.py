@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import socket
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Final
 
 from klamm.runtime.platform.systems import PLATFORM
@@ -12,7 +16,6 @@ from klamm.runtime.platform.systems import PLATFORM
 _NICER_BY: Final = 10
 _MORE_FILES: Final = 1_048_576
 _MORE_FILES_OF_MACOS: Final = 10_240
-_LOOK_EVERY_S: Final = 0.5
 
 
 def lower_priority() -> None:
@@ -29,11 +32,24 @@ def give_way() -> None:
         os.sched_yield()
 
 
-def wait_for_signal(noted: threading.Event) -> None:
-    """Wait until the handler of a signal has set an event. For the main thread."""
-    # On Windows, handlers run only between two waits.
-    while not noted.wait(None if PLATFORM.has_signals else _LOOK_EVERY_S):
-        pass
+@contextlib.contextmanager
+def received_signals(*names: str) -> Iterator[socket.socket]:
+    """Let the signals of these names arrive as bytes of a socket; a name that the system lacks never comes.
+
+    For the main thread. A handler in Python may run while that thread holds a lock, and not at all while it waits for
+    one and another thread got the signal.
+    """
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.setblocking(False)
+        before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        for name in names:
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), lambda _number, _frame: None)
+        try:
+            yield ours
+        finally:
+            signal.set_wakeup_fd(before)
 
 
 def raise_descriptor_limit() -> None:

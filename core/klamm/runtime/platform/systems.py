@@ -36,8 +36,7 @@ class Platform:
     `has_modes`: modes of files say who has access.
     `take_lock(descriptor)` locks an open file for as long as it is open, or raises BlockingIOError if another one has
     the lock; `wait_for_lock` waits for it.
-    `has_thread_priorities`: a thread can have a lower priority than the others of its process. `has_signals`: a signal
-    ends the wait of the main thread.
+    `has_thread_priorities`: a thread can have a lower priority than the others of its process.
     """
 
     name: str
@@ -63,7 +62,6 @@ class Platform:
     take_lock: Callable[[int], None]
     wait_for_lock: Callable[[int], None]
     has_thread_priorities: bool
-    has_signals: bool
 
 
 def _sendmsg(sock: socket.socket) -> fallbacks.SendParts:
@@ -104,7 +102,6 @@ def find_platform(environment: Mapping[str, str] = os.environ) -> Platform:
         take_lock=take_lock,
         wait_for_lock=wait_for_lock,
         has_thread_priorities=is_linux,
-        has_signals=not (wanted or is_windows),
     )
 
 
