@@ -226,7 +226,7 @@ class Broker(ApiSet):
             self.store,
             self.settings,
             server.random_bytes,
-            GroupWorld(self.topics, self.group_configs, self.group_configs.streams, self.long_work.submit, self.shares),
+            GroupWorld(self.topics, self.group_configs, self.long_work.submit, self.shares),
             lambda: server.services.served_until_ns(),
             GroupLedgers.of(self.limits),
         )

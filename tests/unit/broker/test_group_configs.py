@@ -89,7 +89,7 @@ def test_a_stored_value_that_cannot_be_is_reported_and_left_out(
     statement = ("UPDATE configs SET value = 'EARLIEST' WHERE name = 'share.auto.offset.reset'", ())
     harness.broker.store.write_and_wait([statement])
     harness.reopen()
-    assert harness.broker.group_configs.share_auto_offset_reset("g") == "latest"
+    assert harness.broker.group_configs.value("g", "share.auto.offset.reset") == "latest"
     assert "group g: its config share.auto.offset.reset=EARLIEST is not in force" in caplog.text
     harness.broker.close()
 

@@ -13,6 +13,9 @@ from typing import Any, Generic, TypeVar
 from klamm import ErrorCode
 from klamm.runtime import Scheduler
 from klamm.testing import ManualClock
+from klamm_broker.broker_settings import BrokerSettings
+from klamm_broker.configs.group_config_keys import STREAMS_ASSIGNMENT_INTERVAL, STREAMS_INITIAL_REBALANCE_DELAY
+from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.groups import (
     CommitRequest,
     ConsumerHeartbeat,
@@ -38,26 +41,6 @@ GROUP = "group"
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
 INITIAL_DELAY_MS = 3_000
-
-
-@dataclass(slots=True)
-class Settings:
-    """Kafka's defaults."""
-
-    group_initial_rebalance_delay_ms: int = INITIAL_DELAY_MS
-    group_min_session_timeout_ms: int = 6_000
-    group_max_session_timeout_ms: int = 1_800_000
-    group_max_size: int = 2_147_483_647
-    group_max_bytes: int = 16 * 1_048_576
-    group_consumer_max_size: int = 2_147_483_647
-    group_share_max_size: int = 200
-    group_streams_max_size: int = 2_147_483_647
-    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
-    group_consumer_migration_policy: str = "bidirectional"
-    group_consumer_regex_refresh_interval_ms: int = 600_000
-    offset_metadata_max_bytes: int = 4_096
-    offsets_retention_minutes: int = 10_080
-    offsets_retention_check_interval_ms: int = 600_000
 
 
 class Topic:
@@ -113,51 +96,16 @@ class Shares:
         self.deleted.append(group_id)
 
 
-class Timeouts:
-    """The same for all groups."""
+class Configs(GroupConfigs):
+    """The broker's values, and instead of some those of a playbook."""
 
-    session_ms = 45_000
+    def __init__(self, playbook: Playbook) -> None:
+        super().__init__(playbook.settings, playbook.store)
+        self._playbook = playbook
 
-    def session_timeout_ms(self, group_id: str) -> int:
-        return self.session_ms
-
-    def heartbeat_interval_ms(self, group_id: str) -> int:
-        return 5_000
-
-    def share_session_timeout_ms(self, group_id: str) -> int:
-        return self.session_ms
-
-    def share_heartbeat_interval_ms(self, group_id: str) -> int:
-        return 5_000
-
-
-@dataclass(slots=True)
-class StreamsConfigs:
-    """The same for all streams groups; without delays."""
-
-    session_ms: int = 45_000
-    standby_replicas: int = 0
-    initial_delay_ms: int = 0
-    interval_ms: int = 0
-    tags: tuple[str, ...] = ()
-
-    def session_timeout_ms(self, group_id: str) -> int:
-        return self.session_ms
-
-    def heartbeat_interval_ms(self, group_id: str) -> int:
-        return 5_000
-
-    def num_standby_replicas(self, group_id: str) -> int:
-        return self.standby_replicas
-
-    def initial_rebalance_delay_ms(self, group_id: str) -> int:
-        return self.initial_delay_ms
-
-    def assignment_interval_ms(self, group_id: str) -> int:
-        return self.interval_ms
-
-    def rack_aware_assignment_tags(self, group_id: str) -> tuple[str, ...]:
-        return self.tags
+    def value(self, group_id: str, name: str) -> Any:
+        values = self._playbook.config_values
+        return values[name] if name in values else super().value(group_id, name)
 
 
 @dataclass(slots=True)
@@ -199,11 +147,11 @@ class Playbook:
     def __init__(self, path: Path, make_ledgers: Callable[[], GroupLedgers] = unlimited, **settings: Any) -> None:
         self.path = path
         self.make_ledgers = make_ledgers
-        self.settings = Settings(**settings)
+        self.settings = BrokerSettings(**settings)
         self.clock = ManualClock()
         self.topics = Topics()
-        self.timeouts = Timeouts()
-        self.streams = StreamsConfigs()
+        self.config_values: dict[str, Any] = {STREAMS_INITIAL_REBALANCE_DELAY: 0, STREAMS_ASSIGNMENT_INTERVAL: 0}
+        """Configs of all groups whose values are not the broker's."""
         self.shares = Shares()
         self._ids = itertools.count(1)
         self.lag_ms = 0
@@ -221,7 +169,7 @@ class Playbook:
             self.store,
             self.settings,
             lambda size: next(self._ids).to_bytes(size, "big"),
-            GroupWorld(self.topics, self.timeouts, self.streams, lambda work: work(), self.shares),
+            GroupWorld(self.topics, Configs(self), lambda work: work(), self.shares),
             lambda: self.clock.monotonic_ns() - self.lag_ms * 1_000_000,
             self.ledgers,
         )

@@ -19,6 +19,12 @@ from streams_members import (
 )
 
 from klamm import ErrorCode, KafkaError
+from klamm_broker.configs.group_config_keys import (
+    STREAMS_ASSIGNMENT_INTERVAL,
+    STREAMS_INITIAL_REBALANCE_DELAY,
+    STREAMS_NUM_STANDBY_REPLICAS,
+    STREAMS_RACK_AWARE_TAGS,
+)
 from klamm_broker.groups import GroupLedgers, PartitionCommit
 from klamm_broker.groups.streams.requests import Endpoint, StatusCode
 from klamm_broker.groups.streams.tasks import NONE, Tasks
@@ -283,7 +289,7 @@ def test_a_topology_that_cannot_be_makes_no_group(play: Playbook) -> None:
 
 
 def test_a_new_group_waits_for_more_members(play: Playbook) -> None:
-    play.streams.initial_delay_ms = 3_000
+    play.config_values[STREAMS_INITIAL_REBALANCE_DELAY] = 3_000
     a, b = StreamsClient(play, "a"), StreamsClient(play, "b")
     a.beat()
     b.beat()
@@ -297,7 +303,7 @@ def test_a_new_group_waits_for_more_members(play: Playbook) -> None:
 
 
 def test_assignments_are_an_interval_apart(play: Playbook) -> None:
-    play.streams.interval_ms = 1_000
+    play.config_values[STREAMS_ASSIGNMENT_INTERVAL] = 1_000
     a, b = StreamsClient(play, "a"), StreamsClient(play, "b")
     a.beat()
     b.beat()
@@ -313,7 +319,7 @@ def test_standby_copies_follow_the_config_and_take_over(play: Playbook) -> None:
     play.topics.set("counts-changelog", 4)
     settle(*clients)
     assert not any(each.owned.standby for each in clients)
-    play.streams.standby_replicas = 1
+    play.config_values[STREAMS_NUM_STANDBY_REPLICAS] = 1
     settle(*clients)
     assert sum(len(each.owned.standby) for each in clients) == 4
     gone, *others = clients
@@ -326,8 +332,8 @@ def test_standby_copies_follow_the_config_and_take_over(play: Playbook) -> None:
 
 
 def test_copies_go_to_other_zones(play: Playbook) -> None:
-    play.streams.standby_replicas = 1
-    play.streams.tags = ("zone",)
+    play.config_values[STREAMS_NUM_STANDBY_REPLICAS] = 1
+    play.config_values[STREAMS_RACK_AWARE_TAGS] = ("zone",)
     zones = {"a": "x", "b": "x", "c": "y", "d": "y"}
     play.topics.set("counts-changelog", 4)
     clients = [StreamsClient(play, name, topology=COUNTS_T, client_tags={"zone": zones[name]}) for name in zones]
@@ -462,7 +468,7 @@ def test_the_memory_of_a_group_is_counted_and_released(make_playbook: Callable[.
 
 @pytest.mark.parametrize("end", ["restart", "crash"])
 def test_members_go_on_where_they_were(play: Playbook, end: str) -> None:
-    play.streams.standby_replicas = 1
+    play.config_values[STREAMS_NUM_STANDBY_REPLICAS] = 1
     play.topics.set("counts-changelog", 4)
     a = StreamsClient(play, "a", topology=COUNTS_T, instance_id="i", endpoint=Endpoint("h", 1), client_tags={"k": "v"})
     b = StreamsClient(play, "b", topology=COUNTS_T, rack_id="r")

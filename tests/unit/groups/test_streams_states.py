@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from streams_members import COUNTS_T, InternalTopics, StreamsClient, settle, tasks
 
 from klamm import ErrorCode, KafkaError
+from klamm_broker.configs.group_config_keys import STREAMS_NUM_STANDBY_REPLICAS
 from klamm_broker.groups import PartitionCommit
 from klamm_broker.groups.state import IllegalTransitionError
 from klamm_broker.groups.streams.group import NEXT_STATES, StreamsGroup, StreamsGroupState
@@ -139,7 +140,7 @@ def process_of(client: StreamsClient) -> str:
 def test_no_task_has_two_places_whatever_happens(steps: list[tuple[str, int]], standbys: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         play = Playbook(Path(directory) / "klamm.db")
-        play.streams.standby_replicas = standbys
+        play.config_values[STREAMS_NUM_STANDBY_REPLICAS] = standbys
         play.topics.set("t", 5)
         play.topics.set("counts-changelog", 5)
         names = itertools.count()

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from klamm_broker.groups.coordinator import GroupCoordinator, GroupWorld
 from klamm_broker.groups.group import CommittedOffset, GroupLedgers
-from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.offsets import CommitRequest, OffsetManager, PartitionCommit
 from klamm_broker.groups.requests import (
     ConsumerHeartbeat,
@@ -52,7 +51,6 @@ __all__ = [
     "GroupCoordinator",
     "GroupLedgers",
     "GroupWorld",
-    "GroupSettings",
     "JoinRequest",
     "JoinResult",
     "LeaveResult",

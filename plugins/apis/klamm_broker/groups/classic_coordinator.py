@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from klamm import ErrorCode, KafkaError, clipped
+from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.groups import persistence
 from klamm_broker.groups.classic_group import ClassicGroup, join_result
 from klamm_broker.groups.group import cancel_timer
 from klamm_broker.groups.group_registry import GroupRegistry
-from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.member import Member, charge_bytes, size_bytes
 from klamm_broker.groups.rebalance import Rebalancer, names_for_log
 from klamm_broker.groups.requests import (
@@ -39,7 +39,7 @@ class ClassicCoordinator:
     def __init__(
         self,
         store: Store,
-        settings: GroupSettings,
+        settings: BrokerSettings,
         random_bytes: Callable[[int], bytes],
         registry: GroupRegistry,
         rebalancer: Rebalancer,

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 from klamm import ErrorCode
 from klamm.runtime import Clock, Scheduler
+from klamm_broker.broker_settings import BrokerSettings
+from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.groups import persistence
 from klamm_broker.groups.administration import GroupAdministration
 from klamm_broker.groups.classic_coordinator import ClassicCoordinator
@@ -17,7 +19,7 @@ from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.consumer.assignment import TargetAssignment
 from klamm_broker.groups.consumer.classic_members import ClassicMembers
 from klamm_broker.groups.consumer.coordinator import ConsumerCoordinator
-from klamm_broker.groups.consumer.fencing import Fencing, GroupTimeouts
+from klamm_broker.groups.consumer.fencing import Fencing
 from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.consumer.migration import Migration
 from klamm_broker.groups.consumer.subscriptions import Topics
@@ -25,7 +27,6 @@ from klamm_broker.groups.epoch_coordinator import EpochCoordinator
 from klamm_broker.groups.expiration import ExpirationScheduler
 from klamm_broker.groups.group import UNCOUNTED, Group, GroupLedgers
 from klamm_broker.groups.group_registry import GroupRegistry
-from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.offsets import OffsetManager
 from klamm_broker.groups.rebalance import Rebalancer
 from klamm_broker.groups.requests import (
@@ -37,17 +38,13 @@ from klamm_broker.groups.requests import (
     SyncReply,
     SyncRequest,
 )
-from klamm_broker.groups.share.coordinator import ShareCoordinator, ShareTimeouts, ShareWorld
-from klamm_broker.groups.streams.assignment import StreamsAssignment, StreamsConfigs
+from klamm_broker.groups.share.coordinator import ShareCoordinator, ShareWorld
+from klamm_broker.groups.streams.assignment import StreamsAssignment
 from klamm_broker.groups.streams.coordinator import StreamsCoordinator
 from klamm_broker.groups.streams.fencing import StreamsFencing
 from klamm_broker.groups.streams.group import StreamsGroup
 from klamm_broker.groups.transactional_offsets import TransactionalOffsets
 from klamm_broker.storage.store import Store
-
-
-class AllTimeouts(GroupTimeouts, ShareTimeouts, Protocol):
-    """Timeouts of consumer groups and share groups, by group id."""
 
 
 class ShareListener(Protocol):
@@ -58,15 +55,13 @@ class ShareListener(Protocol):
 
 
 class GroupWorld(NamedTuple):
-    """The parts of the broker that groups use: its topics, the timeouts of groups, and a thread for long work.
+    """The parts of the broker that groups use: its topics, the configs of groups, and a thread for long work.
 
-    `streams` are the configs of streams groups. `shares` is notified of members of share groups that leave, and of
-    deleted groups.
+    `shares` is notified of members of share groups that leave, and of deleted groups.
     """
 
     topics: Topics
-    timeouts: AllTimeouts
-    streams: StreamsConfigs
+    configs: GroupConfigs
     run_later: Callable[[Callable[[], object]], None]
     shares: ShareListener
 
@@ -85,7 +80,7 @@ class GroupCoordinator:
         clock: Clock,
         scheduler: Scheduler,
         store: Store,
-        settings: GroupSettings,
+        settings: BrokerSettings,
         random_bytes: Callable[[int], bytes],
         world: GroupWorld,
         served_until_ns: Callable[[], int] | None = None,
@@ -102,7 +97,7 @@ class GroupCoordinator:
         assignment = TargetAssignment(clock, settings, world.topics)
         migration = Migration(clock, store, settings, world.topics, self._registry, rebalancer)
         self._migration = migration
-        fencing = Fencing(clock, timers, store, world.timeouts, assignment, migration)
+        fencing = Fencing(clock, timers, store, world.configs, assignment, migration)
         self._run_later = world.run_later
         self._classic_members = ClassicMembers(settings, random_bytes, assignment, fencing, migration)
         self.consumers = ConsumerCoordinator(settings, random_bytes, self._registry, assignment, fencing, migration)
@@ -112,14 +107,14 @@ class GroupCoordinator:
             store,
             settings,
             self._registry,
-            ShareWorld(world.topics, world.timeouts, world.shares.member_gone),
+            ShareWorld(world.topics, world.configs, world.shares.member_gone),
         )
-        streams = StreamsAssignment(clock, world.topics, world.streams)
+        streams = StreamsAssignment(clock, world.topics, world.configs)
         self.streams = StreamsCoordinator(
             settings,
             self._registry,
             streams,
-            StreamsFencing(clock, timers, store, world.streams, streams),
+            StreamsFencing(clock, timers, store, world.configs, streams),
             migration.to_streams,
         )
         self.offsets = OffsetManager(clock, store, settings, self._registry, rebalancer)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from klamm import ErrorCode, KafkaError
+from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.groups.epoch_group import JOIN_EPOCH, EpochGroup, MemberT
 from klamm_broker.groups.group import Group
 from klamm_broker.groups.group_registry import GroupRegistry
-from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.member_timers import GroupT, MemberTimers
 
 NOT_WRITTEN: Final = ErrorCode.NOT_COORDINATOR
@@ -57,7 +57,7 @@ class EpochCoordinator(ABC, Generic[GroupT, RequestT, ResultT]):
 
     group_class: type[GroupT]
 
-    def __init__(self, settings: GroupSettings, registry: GroupRegistry, timers: MemberTimers[GroupT]) -> None:
+    def __init__(self, settings: BrokerSettings, registry: GroupRegistry, timers: MemberTimers[GroupT]) -> None:
         self._settings = settings
         self._registry = registry
         self._timers = timers

@@ -12,12 +12,12 @@ from typing import Final, NamedTuple, TypeAlias
 
 from klamm import ErrorCode, KafkaError
 from klamm.runtime import Clock
+from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.groups import persistence
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.group import CommittedOffset, Group
 from klamm_broker.groups.group_registry import GroupRegistry
-from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.rebalance import Rebalancer
 from klamm_broker.groups.state import PREPARING_REBALANCE, STABLE
 from klamm_broker.groups.streams.group import StreamsGroup
@@ -90,7 +90,7 @@ class OffsetManager:
         self,
         clock: Clock,
         store: Store,
-        settings: GroupSettings,
+        settings: BrokerSettings,
         registry: GroupRegistry,
         rebalancer: Rebalancer,
     ) -> None:

@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from klamm import ErrorCode, clipped
 from klamm.runtime import Clock
+from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.groups import persistence
 from klamm_broker.groups.classic_group import ClassicGroup, join_result
 from klamm_broker.groups.expiration import ExpirationScheduler
 from klamm_broker.groups.group import cancel_timer
-from klamm_broker.groups.group_settings import MAX_PENDING_JOINS, NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
+from klamm_broker.groups.group_settings import MAX_PENDING_JOINS, NEW_MEMBER_JOIN_TIMEOUT_MS
 from klamm_broker.groups.member import FREE_BYTES, Member
 from klamm_broker.groups.requests import JoinReply, JoinRequest, JoinResult, SyncResult
 from klamm_broker.groups.state import (
@@ -36,7 +37,7 @@ _NAMED_MEMBERS = 10
 class Rebalancer:
     """Join phase, sync phase, sessions."""
 
-    def __init__(self, clock: Clock, timers: ExpirationScheduler, store: Store, settings: GroupSettings) -> None:
+    def __init__(self, clock: Clock, timers: ExpirationScheduler, store: Store, settings: BrokerSettings) -> None:
         self._clock = clock
         self._timers = timers
         self._store = store

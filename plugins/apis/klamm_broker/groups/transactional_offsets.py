@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from klamm import ErrorCode, KafkaError
 from klamm.runtime import Clock
+from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.groups import persistence
 from klamm_broker.groups.group import CommittedOffset, Group
 from klamm_broker.groups.group_registry import GroupRegistry
-from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.offsets import CommitRequest, PartitionCommit
 from klamm_broker.storage.store import Statement, Store, StoreError
 
@@ -20,7 +20,7 @@ from klamm_broker.storage.store import Statement, Store, StoreError
 class TransactionalOffsets:
     """Pending offsets of open transactions, of all groups. The transaction coordinator calls it when one ends."""
 
-    def __init__(self, clock: Clock, store: Store, settings: GroupSettings, registry: GroupRegistry) -> None:
+    def __init__(self, clock: Clock, store: Store, settings: BrokerSettings, registry: GroupRegistry) -> None:
         self._clock = clock
         self._store = store
         self._settings = settings

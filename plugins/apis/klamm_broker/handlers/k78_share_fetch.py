@@ -33,6 +33,7 @@ from klamm.wire.messages.share_fetch import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
+from klamm_broker.configs.group_config_keys import SHARE_RECORD_LOCK_DURATION
 from klamm_broker.groups.requests import MAX_MEMBER_ID_CHARS
 from klamm_broker.handlers.countdown import call_after
 from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
@@ -67,7 +68,7 @@ def fetch_shared(broker: BrokerServices, request: ShareFetchRequest, context: Re
         # A session whose group does not exist would count towards the limit for all sessions.
         if is_final or not broker.groups.shares.exists(group_id):
             broker.shares.sessions.end(session.key)
-        lock_ms = broker.group_configs.share_record_lock_duration_ms(group_id)
+        lock_ms = broker.group_configs.number(group_id, SHARE_RECORD_LOCK_DURATION)
         response = ShareFetchResponse(acquisition_lock_timeout_ms=lock_ms, responses=_topics(fetched, outcomes))
         name_leaders(share_fetch, response, broker, context)
         context.respond(response)

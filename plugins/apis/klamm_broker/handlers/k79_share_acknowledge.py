@@ -24,6 +24,7 @@ from klamm.wire.messages.share_acknowledge import (
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
 )
+from klamm_broker.configs.group_config_keys import SHARE_RECORD_LOCK_DURATION
 from klamm_broker.groups.requests import MAX_MEMBER_ID_CHARS
 from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
 from klamm_broker.security.authorization import require_group
@@ -56,7 +57,7 @@ def acknowledge_shared(broker: BrokerServices, request: ShareAcknowledgeRequest,
             topics.setdefault(topic_id, ShareAcknowledgeTopicResponse(topic_id)).partitions.append(
                 PartitionData(index, outcome.error_code, outcome.message)
             )
-        lock_ms = broker.group_configs.share_record_lock_duration_ms(key.group_id)
+        lock_ms = broker.group_configs.number(key.group_id, SHARE_RECORD_LOCK_DURATION)
         response = ShareAcknowledgeResponse(acquisition_lock_timeout_ms=lock_ms, responses=list(topics.values()))
         name_leaders(share_acknowledge, response, broker, context)
         context.respond(response)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from klamm import ErrorCode, RequestContext
 from klamm.acl import AclOperation
+from klamm_broker.configs.group_config_keys import SHARE_RENEW_ENABLE
 from klamm_broker.handlers.countdown import call_after
 from klamm_broker.security.authorization import may_topic
 from klamm_broker.services import BrokerServices
@@ -71,7 +72,7 @@ def acknowledge(
             outcomes[place] = Outcome(ErrorCode.INVALID_REQUEST)
         elif live is None:
             outcomes[place] = Outcome(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        elif _renews(acknowledgements) and not broker.group_configs.share_may_renew(key.group_id):
+        elif _renews(acknowledgements) and not broker.group_configs.value(key.group_id, SHARE_RENEW_ENABLE):
             outcomes[place] = Outcome(
                 ErrorCode.INVALID_RECORD_STATE, "Renewing acquisition locks is not enabled for the group."
             )

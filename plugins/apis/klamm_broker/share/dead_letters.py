@@ -18,6 +18,7 @@ from klamm.runtime import Clock
 from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES
 from klamm.wire.records import HEADER_BYTES, Record, decode_records, encode_batch, iterate_batches
 from klamm_broker.broker_settings import BrokerSettings
+from klamm_broker.configs.group_config_keys import DEAD_LETTER_COPY, DEAD_LETTER_TOPIC, SHARE_DELIVERY_COUNT_LIMIT
 from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.configs.topic_config import DEAD_LETTERS_OF_GROUPS
 from klamm_broker.log.files import FileRegion
@@ -103,10 +104,10 @@ class DeadLetterTopics:
         self._meters = meters
 
     def is_on(self, group_id: str) -> bool:
-        return bool(self._configs.dead_letter_topic(group_id)) and self._is_served()
+        return bool(self._configs.value(group_id, DEAD_LETTER_TOPIC)) and self._is_served()
 
     def send(self, live: SharePartitionKept, given_up: Sequence[Run]) -> None:
-        limit = self._configs.share_delivery_count_limit(live.key.group_id)
+        limit = self._configs.number(live.key.group_id, SHARE_DELIVERY_COUNT_LIMIT)
         letters = [
             # After a start it is unknown whether a member has rejected them.
             Letter(run.first, run.last, run.delivery_count, run.is_rejected or run.delivery_count < limit)
@@ -137,7 +138,7 @@ class DeadLetterTopics:
         try:
             for first in range(letter.first, letter.last + 1, _BATCH_RECORDS):
                 last = min(letter.last, first + _BATCH_RECORDS - 1)
-                copied = _copied(source, first, last) if self._configs.copies_dead_letters(group_id) else {}
+                copied = _copied(source, first, last) if self._configs.value(group_id, DEAD_LETTER_COPY) else {}
                 for batch in self._batches(group_id, source, letter, range(first, last + 1), copied, topic):
                     self._write_batch(group_id, target, batch)
         finally:
@@ -180,7 +181,7 @@ class DeadLetterTopics:
 
     def _topic_of(self, group_id: str) -> Topic:
         """Return the topic of a group, which is created if the broker may. Raises KafkaError(INVALID_CONFIG)."""
-        name, settings = self._configs.dead_letter_topic(group_id), self._settings()
+        name, settings = self._configs.value(group_id, DEAD_LETTER_TOPIC), self._settings()
         topic = self._topics.get(name)
         if not name.startswith(settings.errors_deadletterqueue_topic_name_prefix):
             raise _invalid(f'the name "{clipped(name)}" does not begin with errors.deadletterqueue.topic.name.prefix')

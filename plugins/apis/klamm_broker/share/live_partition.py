@@ -5,11 +5,22 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError, clipped
 from klamm.runtime import Clock, Scheduler, Timer
-from klamm_broker.configs.group_config_keys import EARLIEST, LATEST, reset_duration_ms
+from klamm_broker.configs.group_config_keys import (
+    EARLIEST,
+    LATEST,
+    READ_COMMITTED,
+    SHARE_AUTO_OFFSET_RESET,
+    SHARE_DELIVERY_COUNT_LIMIT,
+    SHARE_ISOLATION_LEVEL,
+    SHARE_MAX_RECORD_LOCKS,
+    SHARE_RECORD_LOCK_DURATION,
+    reset_duration_ms,
+)
+from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.numbers import NS_PER_MS
 from klamm_broker.share import persistence
 from klamm_broker.share.account import ShareAccount
@@ -39,16 +50,6 @@ Done = Callable[[Outcome], None]
 """Called once with the outcome of a change, when the change is durable."""
 
 
-class ShareConfigs(Protocol):
-    """The configs of share groups, by group id."""
-
-    def share_record_lock_duration_ms(self, group_id: str, /) -> int: ...
-    def share_delivery_count_limit(self, group_id: str, /) -> int: ...
-    def share_partition_max_record_locks(self, group_id: str, /) -> int: ...
-    def share_auto_offset_reset(self, group_id: str, /) -> str: ...
-    def share_reads_committed(self, group_id: str, /) -> bool: ...
-
-
 class ShareParts(NamedTuple):
     """Objects that all share partitions of a broker use.
 
@@ -59,7 +60,7 @@ class ShareParts(NamedTuple):
     clock: Clock
     scheduler: Scheduler
     store: Store
-    configs: ShareConfigs
+    configs: GroupConfigs
     wake: Callable[[LiveSharePartition], object]
     meters: ShareMeters
     group_rows: Callable[[str], Sequence[Statement]]
@@ -130,8 +131,8 @@ class LiveSharePartition:
     def _limits(self) -> Limits:
         configs, group_id = self._parts.configs, self.key.group_id
         letters = self._parts.letters().is_on(group_id)
-        deliveries = configs.share_delivery_count_limit(group_id)
-        return Limits(deliveries, configs.share_partition_max_record_locks(group_id), letters)
+        deliveries = configs.number(group_id, SHARE_DELIVERY_COUNT_LIMIT)
+        return Limits(deliveries, configs.number(group_id, SHARE_MAX_RECORD_LOCKS), letters)
 
     def _loaded(self) -> SharePartition:
         if self._state is None and self._saved is not None:
@@ -158,9 +159,13 @@ class LiveSharePartition:
 
     def _end(self) -> int:
         partition = self.partition
-        if self._parts.configs.share_reads_committed(self.key.group_id):
+        if self._reads_committed():
             return partition.last_stable_offset
         return partition.high_watermark
+
+    def _reads_committed(self) -> bool:
+        isolation = self._parts.configs.value(self.key.group_id, SHARE_ISOLATION_LEVEL)
+        return bool(isolation == READ_COMMITTED)
 
     def fetch(
         self,
@@ -176,7 +181,7 @@ class LiveSharePartition:
 
         Raises the errors of `LogReader.read` except OFFSET_OUT_OF_RANGE: records that the log has lost are skipped.
         """
-        committed_only = self._parts.configs.share_reads_committed(self.key.group_id)
+        committed_only = self._reads_committed()
         limits = self._limits()
         if self.partition.topic.deleted:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -232,7 +237,7 @@ class LiveSharePartition:
         return read_batches(got, last_offset, limits.record_locks)
 
     def _deadline_ns(self) -> int:
-        duration_ms = self._parts.configs.share_record_lock_duration_ms(self.key.group_id)
+        duration_ms = self._parts.configs.number(self.key.group_id, SHARE_RECORD_LOCK_DURATION)
         return self._parts.clock.monotonic_ns() + duration_ms * NS_PER_MS
 
     # Acknowledge, release
@@ -379,7 +384,7 @@ class LiveSharePartition:
 
 def _first_offset(partition: Partition, parts: ShareParts, group_id: str) -> int:
     """Return the offset at which a group begins to read a partition."""
-    reset = parts.configs.share_auto_offset_reset(group_id)
+    reset = parts.configs.value(group_id, SHARE_AUTO_OFFSET_RESET)
     records = partition.log
     if reset == EARLIEST:
         return records.log_start_offset

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import partial
 
 from klamm.runtime import Clock, Purgatory, Scheduler
+from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.limits import Ledger
 from klamm_broker.limits.ledger import UNKNOWN_OWNER
 from klamm_broker.limits.owners import GROUPS as OWNERS
 from klamm_broker.share import persistence
 from klamm_broker.share.account import ShareAccount
 from klamm_broker.share.dead_letters import DeadLetters, NoDeadLetters
-from klamm_broker.share.live_partition import LiveSharePartition, ShareConfigs, ShareParts
+from klamm_broker.share.live_partition import LiveSharePartition, ShareParts
 from klamm_broker.share.meters import ShareMeters
 from klamm_broker.share.partition import Acknowledgement
 from klamm_broker.share.persistence import SavedPartition, SharePartitionKey
@@ -39,7 +40,7 @@ class SharePartitions:
         clock: Clock,
         scheduler: Scheduler,
         store: Store,
-        configs: ShareConfigs,
+        configs: GroupConfigs,
         topics: TopicRegistry,
         purgatory: Purgatory,
         max_sessions: int,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from klamm import ErrorCode, KafkaError
 from klamm.runtime import Clock
+from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.groups.assignors import ASSIGNORS, MemberSpec, Partitions
 from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.consumer.member import NO_PARTITIONS, ConsumerMember
@@ -19,7 +20,6 @@ from klamm_broker.groups.consumer.subscriptions import (
     resolve_regexes,
     topics_of,
 )
-from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.numbers import NS_PER_MS
 
 log = logging.getLogger("klamm.broker.groups")
@@ -28,7 +28,7 @@ log = logging.getLogger("klamm.broker.groups")
 class TargetAssignment:
     """Keeps the epoch, the metadata and the target of consumer groups up to date. The caller holds the group's lock."""
 
-    def __init__(self, clock: Clock, settings: GroupSettings, topics: Topics) -> None:
+    def __init__(self, clock: Clock, settings: BrokerSettings, topics: Topics) -> None:
         self._clock = clock
         self._settings = settings
         self.topics = topics

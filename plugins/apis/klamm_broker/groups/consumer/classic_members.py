@@ -31,10 +31,10 @@ from klamm_broker.groups.targeted_members import MemberState, in_place_of
 
 if TYPE_CHECKING:
     from klamm.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+    from klamm_broker.broker_settings import BrokerSettings
     from klamm_broker.groups.consumer.assignment import TargetAssignment
     from klamm_broker.groups.consumer.fencing import Fencing
     from klamm_broker.groups.consumer.migration import Migration
-    from klamm_broker.groups.group_settings import GroupSettings
 
 log = logging.getLogger("klamm.broker.groups")
 
@@ -44,7 +44,7 @@ class ClassicMembers:
 
     def __init__(
         self,
-        settings: GroupSettings,
+        settings: BrokerSettings,
         random_bytes: Callable[[int], bytes],
         assignment: TargetAssignment,
         fencing: Fencing,

@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from klamm import ErrorCode, KafkaError, clipped
+from klamm_broker.broker_settings import BrokerSettings
+from klamm_broker.configs.group_config_keys import CONSUMER_HEARTBEAT_INTERVAL
 from klamm_broker.groups.assignors import Partitions
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.consumer.assignment import TargetAssignment
@@ -30,7 +32,6 @@ from klamm_broker.groups.epoch_coordinator import DescribedEpochGroup, EpochCoor
 from klamm_broker.groups.epoch_group import JOIN_EPOCH, STATIC_LEAVE_EPOCH
 from klamm_broker.groups.group import Group
 from klamm_broker.groups.group_registry import GroupRegistry
-from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.requests import ConsumerHeartbeat, EpochHeartbeatResult
 from klamm_broker.groups.targeted_members import in_place_of
 
@@ -46,7 +47,7 @@ class ConsumerCoordinator(EpochCoordinator[ConsumerGroup, ConsumerHeartbeat, Epo
 
     def __init__(
         self,
-        settings: GroupSettings,
+        settings: BrokerSettings,
         random_bytes: Callable[[int], bytes],
         registry: GroupRegistry,
         assignment: TargetAssignment,
@@ -156,7 +157,7 @@ class ConsumerCoordinator(EpochCoordinator[ConsumerGroup, ConsumerHeartbeat, Epo
         return EpochHeartbeatResult(
             member_id=updated.member_id,
             epoch=updated.epoch,
-            heartbeat_interval_ms=self._fencing.timeouts.heartbeat_interval_ms(group.group_id),
+            heartbeat_interval_ms=self._fencing.configs.number(group.group_id, CONSUMER_HEARTBEAT_INTERVAL),
             assignment=updated.assigned if request.is_full or updated.assigned != before.assigned else None,
         )
 

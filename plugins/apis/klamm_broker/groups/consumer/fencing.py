@@ -6,9 +6,11 @@ Follows the timers of Kafka's `GroupMetadataManager`. The caller holds the group
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final, Protocol
+from typing import Final
 
 from klamm.runtime import Clock
+from klamm_broker.configs.group_config_keys import CONSUMER_SESSION_TIMEOUT
+from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.groups.consumer.assignment import TargetAssignment
 from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.consumer.member import ConsumerMember
@@ -23,13 +25,6 @@ JOIN: Final = "join"
 SYNC: Final = "sync"
 
 
-class GroupTimeouts(Protocol):
-    """Timeouts of consumer groups, by group id."""
-
-    def session_timeout_ms(self, group_id: str, /) -> int: ...
-    def heartbeat_interval_ms(self, group_id: str, /) -> int: ...
-
-
 class Fencing(MemberTimers[ConsumerGroup]):
     """Timers, removals and writes of consumer groups."""
 
@@ -38,22 +33,22 @@ class Fencing(MemberTimers[ConsumerGroup]):
         clock: Clock,
         scheduler: ExpirationScheduler,
         store: Store,
-        timeouts: GroupTimeouts,
+        configs: GroupConfigs,
         assignment: TargetAssignment,
         migration: Migration,
     ) -> None:
         super().__init__(clock, scheduler, store, lambda group, gone: self.remove(group, (gone,)), ROWS.put)
         self._assignment = assignment
         self._migration = migration
-        self.timeouts = timeouts
+        self.configs = configs
 
     # Timers
 
     def keep_alive(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Restart a member's session."""
         classic = member.classic
-        timeout_ms = classic.session_timeout_ms if classic else self.timeouts.session_timeout_ms(group.group_id)
-        self.restart_session(group, member.member_id, timeout_ms)
+        own = self.configs.number(group.group_id, CONSUMER_SESSION_TIMEOUT)
+        self.restart_session(group, member.member_id, classic.session_timeout_ms if classic else own)
 
     def follow_state(self, group: ConsumerGroup, member: TargetedMember) -> None:
         """Do the same as for other members, but start no rebalance timeout for a member that uses the classic

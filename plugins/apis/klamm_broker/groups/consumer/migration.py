@@ -12,6 +12,7 @@ from typing import Protocol
 
 from klamm import ErrorCode, KafkaError
 from klamm.runtime import Clock
+from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.groups import consumer_protocol, persistence
 from klamm_broker.groups.assignors import Partitions
 from klamm_broker.groups.classic_group import ClassicGroup
@@ -21,7 +22,6 @@ from klamm_broker.groups.consumer.persistence import ROWS
 from klamm_broker.groups.consumer.subscriptions import Topics, refresh_metadata
 from klamm_broker.groups.group import cancel_timer
 from klamm_broker.groups.group_registry import GroupRegistry
-from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.member import Member
 from klamm_broker.groups.rebalance import Rebalancer, names_for_log
 from klamm_broker.groups.requests import JoinResult, SyncResult
@@ -46,7 +46,7 @@ class Migration:
         self,
         clock: Clock,
         store: Store,
-        settings: GroupSettings,
+        settings: BrokerSettings,
         topics: Topics,
         registry: GroupRegistry,
         rebalancer: Rebalancer,

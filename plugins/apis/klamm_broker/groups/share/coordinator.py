@@ -8,10 +8,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError, clipped
 from klamm.runtime import Clock
+from klamm_broker.broker_settings import BrokerSettings
+from klamm_broker.configs.group_config_keys import SHARE_HEARTBEAT_INTERVAL, SHARE_SESSION_TIMEOUT
+from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.groups.assignors import MemberSpec, Partitions
 from klamm_broker.groups.assignors.simple import assign_shared
 from klamm_broker.groups.consumer.subscriptions import Topics, existing_ids, require_topic_names, topics_hash
@@ -19,7 +22,6 @@ from klamm_broker.groups.epoch_coordinator import DescribedEpochGroup, EpochCoor
 from klamm_broker.groups.epoch_group import JOIN_EPOCH, LEAVE_EPOCH, Changes
 from klamm_broker.groups.expiration import ExpirationScheduler
 from klamm_broker.groups.group_registry import GroupRegistry
-from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.member_timers import MemberTimers
 from klamm_broker.groups.requests import MAX_MEMBER_ID_CHARS, EpochHeartbeatResult, ShareHeartbeat
 from klamm_broker.groups.share.group import ShareGroup, ShareMember
@@ -31,20 +33,13 @@ log = logging.getLogger("klamm.broker.groups")
 ASSIGNOR: Final = "simple"
 
 
-class ShareTimeouts(Protocol):
-    """Timeouts of share groups, by group id."""
-
-    def share_session_timeout_ms(self, group_id: str, /) -> int: ...
-    def share_heartbeat_interval_ms(self, group_id: str, /) -> int: ...
-
-
 class ShareWorld(NamedTuple):
     """The parts of the broker that share groups use. `member_gone(group_id, member_id)` is called when its records can
     be released.
     """
 
     topics: Topics
-    timeouts: ShareTimeouts
+    configs: GroupConfigs
     member_gone: Callable[[str, str], None]
 
 
@@ -58,7 +53,7 @@ class ShareCoordinator(EpochCoordinator[ShareGroup, ShareHeartbeat, EpochHeartbe
         clock: Clock,
         scheduler: ExpirationScheduler,
         store: Store,
-        settings: GroupSettings,
+        settings: BrokerSettings,
         registry: GroupRegistry,
         world: ShareWorld,
     ) -> None:
@@ -114,7 +109,7 @@ class ShareCoordinator(EpochCoordinator[ShareGroup, ShareHeartbeat, EpochHeartbe
         return EpochHeartbeatResult(
             member_id=updated.member_id,
             epoch=updated.epoch,
-            heartbeat_interval_ms=self._world.timeouts.share_heartbeat_interval_ms(group.group_id),
+            heartbeat_interval_ms=self._world.configs.number(group.group_id, SHARE_HEARTBEAT_INTERVAL),
             assignment=updated.assigned if is_full or updated.assigned != before.assigned else None,
         )
 
@@ -167,7 +162,8 @@ class ShareCoordinator(EpochCoordinator[ShareGroup, ShareHeartbeat, EpochHeartbe
 
     def _keep_alive(self, group: ShareGroup, member_id: str) -> None:
         """Restart a member's session."""
-        self._timers.restart_session(group, member_id, self._world.timeouts.share_session_timeout_ms(group.group_id))
+        timeout_ms = self._world.configs.number(group.group_id, SHARE_SESSION_TIMEOUT)
+        self._timers.restart_session(group, member_id, timeout_ms)
 
     def _remove(self, group: ShareGroup, member_id: str) -> None:
         self._timers.forget(group, member_id)

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from klamm.runtime import Clock
+from klamm_broker.configs.group_config_keys import (
+    STREAMS_ASSIGNMENT_INTERVAL,
+    STREAMS_NUM_STANDBY_REPLICAS,
+    STREAMS_RACK_AWARE_TAGS,
+)
+from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.groups.assignors.tasks import NAME, StreamsMemberSpec, StreamsSpec, assign_sticky
 from klamm_broker.groups.consumer.subscriptions import Topics, topics_hash
 from klamm_broker.groups.streams.configuration import configure
@@ -25,21 +31,10 @@ _STANDBYS: Final = "num.standby.replicas"
 _TAGS: Final = "rack.aware.assignment.tags"
 
 
-class StreamsConfigs(Protocol):
-    """Configs of streams groups, by group id."""
-
-    def session_timeout_ms(self, group_id: str, /) -> int: ...
-    def heartbeat_interval_ms(self, group_id: str, /) -> int: ...
-    def num_standby_replicas(self, group_id: str, /) -> int: ...
-    def initial_rebalance_delay_ms(self, group_id: str, /) -> int: ...
-    def assignment_interval_ms(self, group_id: str, /) -> int: ...
-    def rack_aware_assignment_tags(self, group_id: str, /) -> tuple[str, ...]: ...
-
-
 class StreamsAssignment:
     """Keeps epoch, configuration and target of streams groups up to date. The caller holds the group's lock."""
 
-    def __init__(self, clock: Clock, topics: Topics, configs: StreamsConfigs) -> None:
+    def __init__(self, clock: Clock, topics: Topics, configs: GroupConfigs) -> None:
         self._clock = clock
         self._configs = configs
         self.topics = topics
@@ -90,7 +85,7 @@ class StreamsAssignment:
         if group.epoch <= group.assignment_epoch:
             return None
         now_ns = self._clock.monotonic_ns()
-        interval_ns = self._configs.assignment_interval_ms(group.group_id) * NS_PER_MS
+        interval_ns = self._configs.number(group.group_id, STREAMS_ASSIGNMENT_INTERVAL) * NS_PER_MS
         if group.assigned_at_ns is not None and now_ns < group.assigned_at_ns + interval_ns:
             detail = "Assignment delayed due to the configured assignment interval."
             return Status(StatusCode.ASSIGNMENT_DELAYED, detail)
@@ -115,8 +110,8 @@ class StreamsAssignment:
                 },
                 group.configuration.tasks,
                 frozenset(each.subtopology_id for each in group.topology.subtopologies if each.changelog_topics),
-                configs.num_standby_replicas(group.group_id),
-                configs.rack_aware_assignment_tags(group.group_id),
+                configs.number(group.group_id, STREAMS_NUM_STANDBY_REPLICAS),
+                tuple(configs.value(group.group_id, STREAMS_RACK_AWARE_TAGS)),
             )
         )
 
@@ -130,6 +125,6 @@ class StreamsAssignment:
         return updated
 
     def _assignment_configs(self, group_id: str) -> Mapping[str, str]:
-        tags = self._configs.rack_aware_assignment_tags(group_id)
-        standbys = {_STANDBYS: str(self._configs.num_standby_replicas(group_id))}
+        tags = self._configs.value(group_id, STREAMS_RACK_AWARE_TAGS)
+        standbys = {_STANDBYS: str(self._configs.number(group_id, STREAMS_NUM_STANDBY_REPLICAS))}
         return {**standbys, _TAGS: ",".join(tags)} if tags else standbys

@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError, clipped
+from klamm_broker.broker_settings import BrokerSettings
+from klamm_broker.configs.group_config_keys import STREAMS_HEARTBEAT_INTERVAL, STREAMS_RACK_AWARE_TAGS
 from klamm_broker.groups.assignors.tasks import NAME as ASSIGNOR
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.consumer.subscriptions import Topics
@@ -18,7 +20,6 @@ from klamm_broker.groups.epoch_coordinator import DescribedEpochGroup, EpochCoor
 from klamm_broker.groups.epoch_group import STATIC_LEAVE_EPOCH
 from klamm_broker.groups.group import Group
 from klamm_broker.groups.group_registry import GroupRegistry
-from klamm_broker.groups.group_settings import GroupSettings
 from klamm_broker.groups.streams.assignment import StreamsAssignment
 from klamm_broker.groups.streams.configuration import Configuration
 from klamm_broker.groups.streams.fencing import StreamsFencing
@@ -67,7 +68,7 @@ class StreamsCoordinator(EpochCoordinator[StreamsGroup, StreamsHeartbeat, Stream
 
     def __init__(
         self,
-        settings: GroupSettings,
+        settings: BrokerSettings,
         registry: GroupRegistry,
         assignment: StreamsAssignment,
         fencing: StreamsFencing,
@@ -170,7 +171,7 @@ class StreamsCoordinator(EpochCoordinator[StreamsGroup, StreamsHeartbeat, Stream
         return StreamsHeartbeatResult(
             member_id=member.member_id,
             epoch=member.epoch,
-            heartbeat_interval_ms=configs.heartbeat_interval_ms(group_id),
+            heartbeat_interval_ms=configs.number(group_id, STREAMS_HEARTBEAT_INTERVAL),
             task_offset_interval_ms=TASK_OFFSET_INTERVAL_MS,
             acceptable_recovery_lag=ACCEPTABLE_RECOVERY_LAG,
             statuses=self._statuses(group, request, member, delayed),
@@ -207,7 +208,7 @@ class StreamsCoordinator(EpochCoordinator[StreamsGroup, StreamsHeartbeat, Stream
                 )
             )
         if request.knows_missing_tags:
-            tags = self._fencing.configs.rack_aware_assignment_tags(group.group_id)
+            tags = self._fencing.configs.value(group.group_id, STREAMS_RACK_AWARE_TAGS)
             missing = [key for key in tags if key not in member.client_tags]
             if missing:
                 found.append(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from klamm.runtime import Clock
+from klamm_broker.configs.group_config_keys import STREAMS_INITIAL_REBALANCE_DELAY, STREAMS_SESSION_TIMEOUT
+from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.groups.expiration import ExpirationScheduler
 from klamm_broker.groups.member_timers import MemberTimers
-from klamm_broker.groups.streams.assignment import INITIAL_REBALANCE, StreamsAssignment, StreamsConfigs
+from klamm_broker.groups.streams.assignment import INITIAL_REBALANCE, StreamsAssignment
 from klamm_broker.groups.streams.group import StreamsGroup
 from klamm_broker.groups.streams.persistence import ROWS
 from klamm_broker.storage.store import Store
@@ -19,7 +21,7 @@ class StreamsFencing(MemberTimers[StreamsGroup]):
         clock: Clock,
         scheduler: ExpirationScheduler,
         store: Store,
-        configs: StreamsConfigs,
+        configs: GroupConfigs,
         assignment: StreamsAssignment,
     ) -> None:
         super().__init__(clock, scheduler, store, self.remove, ROWS.put)
@@ -30,7 +32,7 @@ class StreamsFencing(MemberTimers[StreamsGroup]):
 
     def await_members(self, group: StreamsGroup) -> None:
         """Delay the first assignment of a group when its first member joins, so that more members can join."""
-        delay_ms = self.configs.initial_rebalance_delay_ms(group.group_id)
+        delay_ms = self.configs.number(group.group_id, STREAMS_INITIAL_REBALANCE_DELAY)
         if delay_ms > 0 and INITIAL_REBALANCE not in group.timers:
             self.arm(group, *INITIAL_REBALANCE, delay_ms, lambda: self._first_assignment(group))
 
@@ -42,7 +44,7 @@ class StreamsFencing(MemberTimers[StreamsGroup]):
 
     def keep_alive(self, group: StreamsGroup, member_id: str) -> None:
         """Restart a member's session."""
-        self.restart_session(group, member_id, self.configs.session_timeout_ms(group.group_id))
+        self.restart_session(group, member_id, self.configs.number(group.group_id, STREAMS_SESSION_TIMEOUT))
 
     # Departures
 
