@@ -7,6 +7,8 @@ import pytest
 from klamm_spark.findings.detections import own_detections
 from klamm_spark.findings.sigma import compiled
 from klamm_spark.queries.event_views import DuckDbViews, Period, SparkViews
+from tests.audit_spool import events_of
+from tests.unit.audit.honest_day import HonestDay
 from tests.unit.audit.sigma_rules import EVENTS, found_by, numbered, one_attack, write_rules
 
 # A query takes half a second of a core to be planned, and here are a hundred; test_lake_watch.py runs each rule once.
@@ -49,3 +51,12 @@ def test_each_detection_finds_the_same_in_both(both):
     found = {one.name: one.run(duckdb) for one in own_detections()}
     assert all(found.values())
     assert {one.name: one.run(spark) for one in own_detections()} == found
+
+
+def test_a_day_of_honest_traffic_gives_no_critical_finding_in_either(both, tmp_path):
+    day = HonestDay(tmp_path)
+    day.play()
+    duckdb, spark = both(events_of(day.spool))
+    found = {one.name: one.run(duckdb) for one in own_detections()}
+    assert {one.name: one.run(spark) for one in own_detections()} == found
+    assert [one.name for one in own_detections() if one.severity == "critical" and found[one.name]] == []
