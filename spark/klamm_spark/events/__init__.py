@@ -1,1 +1,1 @@
-"""Events of the audit: their fields, the order of fields in a line, and other formats. No input or output."""
+"""Events of the audit: their fields, the order of fields in a line, and other formats. The schema is the one input."""

@@ -10,8 +10,13 @@ import pytest
 import klamm_spark
 from klamm_spark.events.event import (
     ACTIONS,
+    ATTRIBUTE_FIELDS,
+    DUCKDB_TYPES,
     FIELD_NAMES,
     FIELDS,
+    LISTS,
+    OUTCOMES,
+    REQUEST_OUTCOMES,
     RESOURCE_FIELDS,
     SCHEMA_VERSION,
     json_schema,
@@ -30,9 +35,27 @@ def validator():
     return jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
 
 
-def test_the_schema_file_is_the_codes():
-    assert json.loads(SCHEMA_FILE.read_text()) == json_schema()
-    jsonschema.Draft202012Validator.check_schema(json_schema())
+def test_the_schema_has_the_kinds_and_the_version_of_the_code():
+    schema = json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["properties"]["kind"]["enum"] == list(ACTIONS)
+    assert schema["properties"]["schema_version"]["const"] == SCHEMA_VERSION
+    assert schema["$id"] == f"urn:klamm:audit-event:v{SCHEMA_VERSION}"
+    assert {kind for field in FIELDS for kind in field.kinds} == set(ACTIONS)
+    assert set(REQUEST_OUTCOMES) < set(OUTCOMES)
+
+
+@pytest.mark.parametrize("fields", [FIELDS, RESOURCE_FIELDS, ATTRIBUTE_FIELDS], ids=len)
+def test_every_field_has_a_type_that_readers_know_and_a_meaning(fields):
+    assert {field.type for field in fields} <= {*DUCKDB_TYPES, *LISTS}
+    assert all(field.doc.endswith((".", "…")) for field in fields)
+
+
+def test_no_object_of_an_event_may_have_further_fields():
+    schema = json_schema()
+    resource = schema["properties"]["resources"]["items"]
+    objects = (schema, resource, resource["properties"]["attributes"]["items"])
+    assert [each["additionalProperties"] for each in objects] == [False] * 3
 
 
 def test_the_page_shows_every_field():
