@@ -11,6 +11,7 @@ from klamm.testing import admin_of
 from klamm_schema_registry.api import Api
 from klamm_schema_registry.formats import LEVELS
 from klamm_schema_registry.http import RegistryServer
+from klamm_schema_registry.metrics import RegistryMetrics
 from klamm_schema_registry.registry import Limits, Registry
 from klamm_schema_registry.topic import SchemasTopic
 
@@ -48,7 +49,9 @@ class SchemaRegistry(ServerExtension):
         topic = SchemasTopic(self._admin, settings.topic, settings.max_schema_bytes)
         limits = Limits(settings.max_schemas, settings.max_subjects, settings.compatibility)
         self._registry = Registry(topic, limits)
-        self._http = RegistryServer(parse_host_port(settings.bind), Api(self._registry), settings.max_schema_bytes)
+        answered = RegistryMetrics(server.metrics, self._registry).answered
+        address, most = parse_host_port(settings.bind), settings.max_schema_bytes
+        self._http = RegistryServer(address, Api(self._registry), most, answered)
         server.shared.once("klamm.schema_registry", lambda: self)
 
     def ready(self) -> None:

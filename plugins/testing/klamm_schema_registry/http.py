@@ -7,6 +7,8 @@ import json
 import logging
 import socket
 import threading
+import time
+from collections.abc import Callable
 from typing import Any, ClassVar, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -28,8 +30,11 @@ _PLACE_WITHIN_S: Final = 1.0
 class RegistryServer(HttpServer):
     """Its constructor binds and may raise OSError."""
 
-    def __init__(self, address: tuple[str, int], api: Api, max_body_bytes: int) -> None:
+    def __init__(
+        self, address: tuple[str, int], api: Api, max_body_bytes: int, answered: Callable[[int, int], None]
+    ) -> None:
         self.api = api
+        self.answered = answered
         self.max_body_bytes = max_body_bytes
         self._places = threading.BoundedSemaphore(_CONNECTIONS)
         # Protects the sockets below: one is closed only after it has left them, so that `server_close` shuts down no
@@ -77,6 +82,7 @@ class _Handler(HttpHandler):
     timeout: ClassVar[float] = _SILENT_S
 
     def do_GET(self) -> None:
+        began_ns = time.perf_counter_ns()
         try:
             status, answer = 200, self._answer()
         except RegistryError as error:
@@ -87,6 +93,7 @@ class _Handler(HttpHandler):
         except Exception:
             log.exception("%s %s failed", self.command, self.path[:200])
             status, answer = 500, {"error_code": 500, "message": "the request failed; the log has the reason"}
+        self.server.answered(status, (time.perf_counter_ns() - began_ns) // 1000)
         body = (answer if isinstance(answer, Text) else json.dumps(answer, separators=(",", ":"))).encode()
         self.answer(status, CONTENT_TYPE, body)
 

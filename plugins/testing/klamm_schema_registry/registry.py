@@ -74,6 +74,11 @@ class Registry:
             raise errors.RegistryError(50001, f"Error while reading the Kafka store: {error}") from error
         return state
 
+    def sizes(self) -> tuple[int, int]:
+        """Return the numbers of schemas and of subjects; 0 until a request has read the topic."""
+        state = self._state
+        return (0, 0) if state is None else (state.schemas, len(state.subjects))
+
     def clear(self) -> None:
         """Forget everything, and read the topic again."""
         with self.lock:

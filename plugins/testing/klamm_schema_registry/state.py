@@ -114,7 +114,8 @@ class State:
     @property
     def schemas(self) -> int:
         """The number of schemas, each counted for each subject and version."""
-        return sum(len(versions) for versions in self.subjects.values())
+        # A copy, because metrics read it without the lock.
+        return sum(map(len, self.subjects.copy().values()))
 
     # ---- records
 

@@ -24,6 +24,7 @@ from klamm.workers.joined_metrics import register_process, register_supervision
 from klamm.workers.supervisor import Supervisor
 from klamm_gateway.metrics import GatewayMetrics
 from klamm_metrics.collector import exposed_name
+from tests.registry_client import Rest
 
 SETTINGS = (
     "server.queued_max_request_bytes=100000000",
@@ -95,7 +96,7 @@ def join_share_group(client, topic_id):
 @cache
 def families():
     """All families of a server that has been used in every way that is counted."""
-    with EmbeddedServer(SETTINGS, plugins=[MoodyPlugin()]) as server:
+    with EmbeddedServer(SETTINGS, plugins=[MoodyPlugin()], schema_registry=True) as server:
         for _ in range(2):
             with RawClient(server.address()) as client:
                 assert client.at_end()
@@ -106,6 +107,7 @@ def families():
             assert client.at_end()
         with RawClient(server.address()) as client:
             use(client)
+            Rest(server.schema_registry_url)("GET", "/subjects")
             gateway = GatewayMetrics()
             gateway.failed("timeout")
             gateway.register(server.server.services.metrics, lambda: 1)

@@ -533,7 +533,7 @@ def test_a_connection_without_a_thread_leaves_its_place(monkeypatch):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(registry_http, "_CONNECTIONS", 1)
-    listening = registry_http.RegistryServer(("127.0.0.1", 0), None, 1024)
+    listening = registry_http.RegistryServer(("127.0.0.1", 0), None, 1024, lambda status, time_us: None)
     monkeypatch.setattr(threading.Thread, "start", no_thread)
     with contextlib.closing(socket.socket()) as connection:
         for _ in range(3):
@@ -564,3 +564,23 @@ def test_references_that_nest_deeply_are_refused(server, rest):
     status, answer = rest("GET", "/subjects/r400/versions/1?format=resolved")
     assert (status, answer["error_code"]) == (422, 42201)
     assert rest("GET", "/subjects/r400/versions") == (200, [1])
+
+
+def test_metrics_count_answers_and_what_the_registry_holds(rest, server):
+    def read():
+        families = server.server.services.metrics.collect(lambda name: name.startswith("klamm:type=SchemaRegistry"))
+        return {
+            (family.name.rpartition("=")[2], *sample.labels.values()): getattr(sample.value, "count", sample.value)
+            for family in families
+            for sample in family.samples
+        }
+
+    before = read()
+    rest.register("s", TWO)
+    rest.register("s", MORE)
+    rest.register("s", SPARE)
+    after = read()
+    assert (after["Schemas",], after["Subjects",]) == (2, 1)
+    assert after["RequestsPerSec", "200"] - before.get(("RequestsPerSec", "200"), 0) == 2
+    assert after["RequestsPerSec", "409"] - before.get(("RequestsPerSec", "409"), 0) == 1
+    assert after["TotalTimeMs",] - before["TotalTimeMs",] == 3
