@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from klamm.network.channel import ChannelState, KafkaChannel
 from klamm.network.lifecycle import ChannelLifecycle
 from klamm.network.selector import Selector
 
-if TYPE_CHECKING:
 
-    class Target(Protocol):
-        """The processor that a channel migrates to."""
+class Target(Protocol):
+    """The processor that a channel migrates to."""
 
-        def adopt(self, channel: KafkaChannel) -> bool: ...
+    def adopt(self, channel: KafkaChannel) -> bool: ...
 
 
 class ChannelMigration:

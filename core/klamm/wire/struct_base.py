@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self
 
 from klamm.wire.primitives import DECODE_ERRORS, ENCODE_ERRORS, ChunkBuffer, ReadBuffer, WireError, join_chunks
 
-if TYPE_CHECKING:
-    Reader = Callable[[ReadBuffer, int, int], tuple[Any, int]]
-    Writer = Callable[[Any, Any, int], None]
+Reader = Callable[[ReadBuffer, int, int], tuple[Any, int]]
+Writer = Callable[[Any, Any, int], None]
 
 
 class ErrorFields(NamedTuple):
