@@ -26,6 +26,7 @@ class Tasks:
     def run(self, function: Callable[[T], R], parts: Sequence[T]) -> list[R]:
         """The results of a function, which executors must be able to import, for each part. Raises what it raises."""
         if self._spark is not None:
-            return self._spark.sparkContext.parallelize(parts, len(parts)).map(function).collect()
+            results: list[R] = self._spark.sparkContext.parallelize(parts, len(parts)).map(function).collect()
+            return results
         with ThreadPoolExecutor(self.count) as pool:
             return list(pool.map(function, parts))

@@ -38,6 +38,19 @@ def test_a_heartbeat_without_topics_keeps_the_subscription(play: Playbook) -> No
     assert member.topics == {"t"}
 
 
+def test_the_assignment_is_sent_if_it_has_changed_or_the_heartbeat_is_full(play: Playbook) -> None:
+    play.topics.set("t", 1)
+    first = answer(play, 0, ["t"])
+    assert first.assignment
+    assert answer(play, first.epoch, None).assignment is None
+    assert answer(play, first.epoch, ["t"]).assignment == first.assignment
+
+    play.topics.set("t", 2)
+    changed = answer(play, first.epoch, None)
+    assert changed.assignment
+    assert changed.assignment != first.assignment
+
+
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_a_member_counts_each_partition_that_it_has_and_gets(play: Playbook, partitions: int) -> None:
     play.topics.set("t", partitions)

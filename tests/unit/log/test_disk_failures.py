@@ -65,8 +65,11 @@ def test_tail_that_cannot_be_cut_at_once_is_cut_before_the_next_write(open_log: 
     playbook.disk.failing = set()
     playbook.append(b"y")
 
-    assert playbook.values() == [b"before", b"y"]
-    assert playbook.crash().end_offset == 2
+    playbook.disk.failing = {"ftruncate"}  # Nothing is left to cut.
+    playbook.append(b"z")
+
+    assert playbook.values() == [b"before", b"y", b"z"]
+    assert playbook.crash().end_offset == 3
     assert (playbook.directory / "00000000000000000000.log").stat().st_size == playbook.log.size_bytes
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -205,14 +206,14 @@ def group_segments(
     segments: Sequence[LogSegment], all_segments: Sequence[LogSegment], max_bytes: int
 ) -> Iterator[tuple[LogSegment, ...]]:
     """Yield groups of adjacent segments that fit together in one file, and whose offsets fit in its index."""
-    ends = {first.base_offset: after.base_offset for first, after in zip(all_segments, all_segments[1:], strict=False)}
+    last_offsets = {first.base_offset: after.base_offset - 1 for first, after in pairwise(all_segments)}
     group: list[LogSegment] = []
     size_bytes = 0
     for segment in segments:
         fits = (
             not group
             or (size_bytes + segment.size_bytes <= max_bytes)
-            and (ends[segment.base_offset] - group[0].base_offset <= MAX_RELATIVE_OFFSET)
+            and (last_offsets[segment.base_offset] - group[0].base_offset <= MAX_RELATIVE_OFFSET)
         )
         if not fits:
             yield tuple(group)
