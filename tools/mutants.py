@@ -1,8 +1,8 @@
 """Counts the small changes of the code that the unit tests notice: `python tools/mutants.py [AREA...]`.
 
 Each mutant is one change: a comparison, a condition, a number or a constant is another one. The tests of its area run
-on a copy of the tree. A mutant survives if no test fails. Some survivors are equal to the original; the others lack a
-test. `--seed` draws the sample, so that a run can be repeated.
+on a copy of the tree, so that the tree may be edited meanwhile. A mutant survives if no test fails. Some survivors are
+equal to the original; the others lack a test. `--seed` draws the sample, so that a run can be repeated.
 """
 
 from __future__ import annotations
@@ -144,9 +144,9 @@ def _changed(node: ast.expr) -> str | None:
     return None
 
 
-def nearest_first(tests: tuple[str, ...], module: Path) -> list[str]:
+def nearest_first(tree: Path, tests: tuple[str, ...], module: Path) -> list[str]:
     """Return the test files, those first that name a module, or have words of its path in their names."""
-    files = [file for each in tests for file in (sorted((ROOT / each).rglob("test_*.py")) or [ROOT / each])]
+    files = [file for each in tests for file in (sorted((tree / each).rglob("test_*.py")) or [tree / each])]
     dotted = ".".join(module.with_suffix("").parts[-3:])
     words = {word.rstrip("s") for part in module.with_suffix("").parts for word in part.split("_")}
 
@@ -154,7 +154,7 @@ def nearest_first(tests: tuple[str, ...], module: Path) -> list[str]:
         named = {word.rstrip("s") for word in file.stem.split("_")}
         return dotted not in file.read_text(encoding="utf-8"), -len(words & named)
 
-    return [str(file.relative_to(ROOT)) for file in sorted(files, key=distance)]
+    return [str(file.relative_to(tree)) for file in sorted(files, key=distance)]
 
 
 def run_tests(tree: Path, tests: Sequence[str], timeout_s: float) -> bool:
@@ -186,7 +186,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "klamm"
-        left_out = shutil.ignore_patterns(".venv*", ".git", "__pycache__", "*.pyc", "*.so")
+        left_out = shutil.ignore_patterns(".venv*", ".*_cache", ".git", "__pycache__", "*.pyc", "*.so")
         shutil.copytree(ROOT, tree, ignore=left_out)
         for name in options.areas:
             area = AREAS[name]
@@ -197,20 +197,19 @@ def main() -> None:
             found = [
                 (path, mutant)
                 for pattern in area.modules
-                for path in sorted(ROOT.glob(pattern))
+                for path in sorted(tree.glob(pattern))
                 for mutant in mutants(path.read_text(encoding="utf-8"))
             ]
             sample = rng.sample(found, min(options.count, len(found)))
             killed = 0
             for path, mutant in sample:
-                target = tree / path.relative_to(ROOT)
                 source = path.read_text(encoding="utf-8")
-                target.write_text(mutant.applied(source), encoding="utf-8")
-                survives = run_tests(tree, nearest_first(area.tests, path.relative_to(ROOT)), options.timeout)
-                target.write_text(source, encoding="utf-8")
+                path.write_text(mutant.applied(source), encoding="utf-8")
+                survives = run_tests(tree, nearest_first(tree, area.tests, path.relative_to(tree)), options.timeout)
+                path.write_text(source, encoding="utf-8")
                 killed += not survives
                 if survives:
-                    where = f"{path.relative_to(ROOT)}:{mutant.line}"
+                    where = f"{path.relative_to(tree)}:{mutant.line}"
                     print(f"survived: {where}: {mutant.before!r} -> {mutant.after}", flush=True)
             score = f"{killed} of {len(sample)} killed, {killed / (len(sample) or 1):.0%}"
             print(f"{name}: {score} (seed {options.seed}, {date.today()})", flush=True)

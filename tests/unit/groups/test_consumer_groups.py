@@ -10,7 +10,7 @@ from consumers import FIRST, Consumer, partitions, settle
 from groups_playbook import GROUP, REBALANCE_MS, Call, Playbook, topic_id
 
 from klamm import ErrorCode
-from klamm_broker.groups import CommitRequest, PartitionCommit
+from klamm_broker.groups import CommitRequest, ConsumerHeartbeat, PartitionCommit
 from klamm_broker.groups.consumer.group import ConsumerGroup
 
 T = topic_id("t")
@@ -203,6 +203,18 @@ def test_unknown_assignors_are_refused(play: Playbook) -> None:
 def test_most_members_choose_the_assignor(play: Playbook) -> None:
     settle(Consumer(play, "a", assignor="range"), Consumer(play, "b", assignor="range"), Consumer(play, "c"))
     assert play.coordinator.consumers.describe(GROUP).assignor == "range"
+
+
+@pytest.mark.parametrize(
+    "left_out", [(), ("rebalance_timeout_ms",), ("owned",), ("topics",), ("rebalance_timeout_ms", "owned")]
+)
+def test_only_a_heartbeat_with_all_fields_is_full(left_out: tuple[str, ...]) -> None:
+    fields = {"rebalance_timeout_ms": REBALANCE_MS, "owned": {}, "topics": ["t"]}
+    given = {name: value for name, value in fields.items() if name not in left_out}
+    beat = ConsumerHeartbeat(GROUP, "a", FIRST, "client", "/host")
+    assert beat._replace(**given).is_full == (not left_out)
+    assert beat._replace(**given, regex="t.*").is_full == ({*left_out} <= {"topics"})
+    assert beat._replace(**given, epoch=0).is_full
 
 
 def test_a_full_group_takes_no_more(make_playbook: Callable[..., Playbook]) -> None:

@@ -11,6 +11,7 @@ from groups_playbook import GROUP, INITIAL_DELAY_MS, REBALANCE_MS, SESSION_MS, C
 from klamm import ErrorCode
 from klamm_broker.groups import JoinRequest, JoinResult, LeavingMember
 from klamm_broker.groups.group_settings import MAX_PENDING_JOINS
+from klamm_broker.groups.rebalance import names_for_log
 
 
 def test_the_first_member_waits_for_the_initial_delay_then_leads(play: Playbook) -> None:
@@ -560,3 +561,8 @@ def test_closing_answers_everyone_who_waits(play: Playbook) -> None:
     play.advance(REBALANCE_MS)
     assert play.coordinator.administration.describe(GROUP) is None
     assert play.ask_join().result.error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize(("count", "ending"), [(10, "m9"), (11, "m9 and 1 more"), (12, "m9 and 2 more")])
+def test_a_log_line_names_ten_members_and_counts_the_others(count: int, ending: str) -> None:
+    assert names_for_log([f"m{number}" for number in range(count)]).endswith(f", {ending}")

@@ -402,6 +402,17 @@ def test_members_commit_in_their_epoch_and_for_what_they_have_kept(play: Playboo
     assert play.coordinator.offsets.check_fetch(GROUP, None, -1) is ErrorCode.NONE
 
 
+def test_a_topology_that_is_too_large_makes_no_group(make_playbook: Callable[..., Playbook]) -> None:
+    play = make_playbook(group_max_bytes=2_000)
+    play.topics.set("t", 5)
+    large = READS_T._replace(
+        subtopologies=tuple(each._replace(subtopology_id="s" * 2_000) for each in READS_T.subtopologies)
+    )
+    assert StreamsClient(play, "a", topology=large).beat().error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert play.coordinator.administration.list_groups() == []
+    assert StreamsClient(play, "a").beat().error_code is ErrorCode.NONE
+
+
 def test_groups_are_listed_deleted_and_replaced_when_they_are_empty(play: Playbook) -> None:
     a = StreamsClient(play, "a")
     a.beat()

@@ -84,7 +84,10 @@ _READING = frozenset({AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DES
 
 
 class CLASS(Authorizer):
-    """SENTENCE. Calls come from several threads, and must not block."""
+    """SENTENCE.
+
+    Calls come from several threads, and must not block.
+    """
 
     def authorize(
         self,

@@ -49,7 +49,10 @@ KIND for klamm: SUMMARY.
 """
 
 INIT: Final = '''\
-"""NAME: SUMMARY. This module is imported at every start of klamm, so it holds hooks alone."""
+"""NAME: SUMMARY.
+
+klamm imports this module at every start, so keep only hooks in it.
+"""
 
 from collections.abc import Iterator
 

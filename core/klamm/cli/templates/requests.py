@@ -133,7 +133,10 @@ from klamm import ListenerContext, RequestEvent, RequestObserver
 
 
 class CLASS(RequestObserver):
-    """SENTENCE. Calls come from several threads, and must not block."""
+    """SENTENCE.
+
+    Calls come from several threads, and must not block.
+    """
 
     def open(self, listener: ListenerContext) -> None:
         self.counts: Counter[str] = Counter()

@@ -23,7 +23,10 @@ class CLASSSettings:
 
 
 class CLASS(Throttle):
-    """SENTENCE. Calls come from several threads, and must not block."""
+    """SENTENCE.
+
+    Calls come from several threads, and must not block.
+    """
 
     def charge(self, context: RequestContext, size_bytes: int, seconds: float) -> int:
         if context.principal.name != self.settings.user or size_bytes < self.settings.from_bytes:
@@ -77,7 +80,10 @@ from klamm.dispatch import ProcessorAssigner, ProcessorLoad
 
 
 class CLASS(ProcessorAssigner):
-    """SENTENCE. Called on the acceptor's thread."""
+    """SENTENCE.
+
+    Called on the acceptor's thread.
+    """
 
     def assign(self, address: Address, loads: Sequence[ProcessorLoad]) -> int:
         return zlib.crc32(address.host.encode()) % len(loads)
@@ -129,7 +135,10 @@ from klamm.dispatch import RequestScheduler
 
 
 class CLASS(RequestScheduler):
-    """SENTENCE. All processors and handlers use it at once."""
+    """SENTENCE.
+
+    All processors and handlers use it at once.
+    """
 
     def __init__(self, settings: Any, capacity: int) -> None:
         super().__init__(settings, capacity)
