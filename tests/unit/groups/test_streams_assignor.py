@@ -91,3 +91,9 @@ def test_a_copy_is_activated_where_it_is() -> None:
 
 def test_group_without_members_gets_no_tasks() -> None:
     assert assign_sticky(StreamsSpec({}, {"0": 3}, frozenset())) == {}
+
+
+def test_a_process_of_many_members_takes_no_time_of_others() -> None:
+    """A step that looked at each member of the process would take minutes."""
+    target = assign_sticky(spec(["p", "q"] * 300, [0, 12_000], 1))
+    assert {(len(tasks.active), len(tasks.standby)) for tasks in target.values()} == {(20, 20)}

@@ -7,6 +7,7 @@ have the task, if possible to those that had it; with client tags, to those whos
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -50,6 +51,7 @@ class _Assignment:
         self._processes: dict[str, list[str]] = {}
         for member_id in self._active:
             self._processes.setdefault(spec.members[member_id].process_id, []).append(member_id)
+        self._active_in = Counter[str]()
         # The processes that have each task; that of the active task is first.
         self._places: dict[Task, list[str]] = {}
         # The number of members that may still get one task more than the others.
@@ -76,13 +78,31 @@ class _Assignment:
         for roles in ((0,), (1, 2)):
             had = self._had(roles)
             left = [task for task in left if not self._keep(task, had.get(task, ()), share)]
-        loads = [(*self._load(member_id), member_id) for member_id in self._active]
+        self._give_to_least_loaded(left)
+
+    def _give_to_least_loaded(self, tasks: Iterable[Task]) -> None:
+        """Give each task to the member with the fewest, of those to one whose process has the fewest by member."""
+        queues = self._queues()
+
+        def least(process: str) -> tuple[int, float, str, str]:
+            members = queues[process]
+            return members[0][0], self._active_in[process] / len(members), members[0][1], process
+
+        loads = [least(process) for process in queues]
         heapq.heapify(loads)
         # By subtopology first, so that the tasks of each go to several members.
-        for task in sorted(left):
-            member_id = self._pop_least(loads)
+        for task in sorted(tasks):
+            size, _, member_id, process = loads[0]
             self._activate(task, member_id)
-            heapq.heappush(loads, (*self._load(member_id), member_id))
+            heapq.heapreplace(queues[process], (size + 1, member_id))
+            heapq.heapreplace(loads, least(process))
+
+    def _queues(self) -> dict[str, list[tuple[int, str]]]:
+        """Return the members of each process in a heap, by their numbers of active tasks."""
+        queues = {name: [(len(self._active[each]), each) for each in ids] for name, ids in self._processes.items()}
+        for queue in queues.values():
+            heapq.heapify(queue)
+        return queues
 
     def _had(self, roles: Sequence[int]) -> Mapping[Task, Sequence[str]]:
         """Return the members that have had each task in one of these roles."""
@@ -103,22 +123,11 @@ class _Assignment:
                 return True
         return False
 
-    def _pop_least(self, loads: list[tuple[int, float, str]]) -> str:
-        while True:
-            *known, member_id = heapq.heappop(loads)
-            load = self._load(member_id)
-            if load == tuple(known):
-                return member_id
-            heapq.heappush(loads, (*load, member_id))
-
-    def _load(self, member_id: str) -> tuple[int, float]:
-        """Return a member's number of active tasks, and the average number of all members of its process."""
-        others = self._processes[self._spec.members[member_id].process_id]
-        return len(self._active[member_id]), sum(len(self._active[each]) for each in others) / len(others)
-
     def _activate(self, task: Task, member_id: str) -> None:
+        process = self._spec.members[member_id].process_id
         self._active[member_id].add(task)
-        self._places[task] = [self._spec.members[member_id].process_id]
+        self._active_in[process] += 1
+        self._places[task] = [process]
 
     # Standby tasks
 
@@ -130,21 +139,17 @@ class _Assignment:
         copies = min(self._spec.num_standby_replicas, len(self._processes) - 1)
         total = len(tasks) * (copies + 1) + sum(self._spec.tasks.values()) - len(tasks)
         share = -(-total // len(self._active))
-        loads = {name: self._process_load(name) for name in self._processes}
+        queues, standby_in = self._queues(), Counter[str]()
+        loads = {name: self._active_in[name] / len(ids) for name, ids in self._processes.items()}
         for task in tasks:
             for _ in range(copies):
                 process = self._process_for(task, had.get(task, set()), loads, share)
-                member_id = min(self._processes[process], key=self._tasks_of)
+                size, member_id = queues[process][0]
+                heapq.heapreplace(queues[process], (size + 1, member_id))
                 self._standby[member_id].add(task)
                 self._places[task].append(process)
-                loads[process] = self._process_load(process)
-
-    def _tasks_of(self, member_id: str) -> int:
-        return len(self._active[member_id]) + len(self._standby[member_id])
-
-    def _process_load(self, process: str) -> float:
-        members = self._processes[process]
-        return sum(map(self._tasks_of, members)) / len(members)
+                standby_in[process] += 1
+                loads[process] = (self._active_in[process] + standby_in[process]) / len(queues[process])
 
     def _process_for(self, task: Task, had: Iterable[str], loads: Mapping[str, float], share: int) -> str:
         places = self._places[task]
