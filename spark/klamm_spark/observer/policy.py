@@ -29,7 +29,6 @@ class Policy:
     def __init__(self, settings: AuditSettings) -> None:
         self._default = _LEVELS[settings.level]
         self._apis = {api_key_of(name): _LEVELS[level] for name, level in settings.apis.items()}
-        self._apis.update(dict.fromkeys(map(api_key_of, settings.exclude_apis), NOTHING))
         self._principals = {name: _LEVELS[level] for name, level in settings.principals.items()}
         self._excluded_principals = frozenset(settings.exclude_principals)
         self._excluded_networks = IpNetworks(settings.exclude_networks)

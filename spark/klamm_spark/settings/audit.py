@@ -32,15 +32,11 @@ def api_key_of(name: str) -> int | None:
     return ApiKey.__members__.get(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper())
 
 
-def _check_apis(names: Any) -> str | None:
-    for name in names:
+def _check_levels_of_apis(levels: dict[str, str]) -> str | None:
+    for name in levels:
         if api_key_of(name) is None:
             return f'there is no API "{name}"; names are those of Kafka, e.g. "OffsetCommit"'
-    return None
-
-
-def _check_levels_of_apis(levels: dict[str, str]) -> str | None:
-    return _check_apis(levels) or _check_levels(levels)
+    return _check_levels(levels)
 
 
 def _check_principals(names: Iterable[str]) -> str | None:
@@ -89,11 +85,11 @@ class AuditSettings:
         check=_check_levels_of_principals,
         doc='Levels of some principals, which override those of APIs: `{ "User:probe" = "off" }`.',
     )
-    exclude_apis: tuple[str, ...] = setting(
-        (), check=_check_apis, doc="APIs that are not recorded. No exclusion hides a state change or a denied request."
-    )
     exclude_principals: tuple[str, ...] = setting(
-        (), check=_check_principals, doc="Principals that are not recorded, e.g. `User:probe`."
+        (),
+        check=_check_principals,
+        doc="Principals that are not recorded, e.g. `User:probe`. No exclusion hides a state change or a denied "
+        "request.",
     )
     exclude_client_ids: tuple[str, ...] = setting((), doc="Client ids that are not recorded.")
     exclude_networks: tuple[str, ...] = setting(
@@ -240,7 +236,7 @@ _NOT_OF_THE_SPOOL: Final = frozenset(
     (
         *("spool", "spark", "detect", "readers"),
         *("level", "apis", "principals", "aggregate_above_per_second", "max_resources"),
-        *("exclude_apis", "exclude_principals", "exclude_client_ids", "exclude_networks"),
+        *("exclude_principals", "exclude_client_ids", "exclude_networks"),
     )
 )
 SINK_KEYS: Final = tuple(field.name for field in fields(AuditSettings) if field.name not in _NOT_OF_THE_SPOOL)

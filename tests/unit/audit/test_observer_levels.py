@@ -43,7 +43,7 @@ def test_a_principals_level_goes_before_that_of_an_api(make):
         {"exclude_principals": ("User:alice",)},
         {"exclude_networks": ("10.0.0.0/8",)},
         {"exclude_client_ids": ("client",)},
-        {"exclude_apis": ("Heartbeat",)},
+        {"apis": {"Heartbeat": "off"}},
     ],
 )
 def test_exclusions_hide_what_went_well_and_nothing_else(make, settings):

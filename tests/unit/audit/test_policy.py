@@ -50,8 +50,7 @@ def test_the_most_special_level_counts(tmp_path):
     settings = AuditSettings(
         spool=tmp_path,
         level="metadata",
-        apis={"Fetch": "detail", "Heartbeat": "detail"},
-        exclude_apis=("Heartbeat",),
+        apis={"Fetch": "detail", "Heartbeat": "off"},
         principals={"User:alice": "off"},
     )
     policy = Policy(settings)

@@ -150,7 +150,6 @@ def creation(audit, connection, names=("t",), code=0, **options):
         {"exclude_client_ids": ("client",)},
         {"exclude_principals": ("User:alice",)},
         {"exclude_networks": ("10.0.0.0/8",)},
-        {"exclude_apis": ("CreateTopics",)},
         {"apis": {"CreateTopics": "off"}},
         {"principals": {"User:alice": "off"}},
         {"level": "off"},
