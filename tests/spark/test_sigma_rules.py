@@ -53,6 +53,7 @@ def test_each_detection_finds_the_same_in_both(both):
     assert {one.name: one.run(spark) for one in own_detections()} == found
 
 
+@pytest.mark.timeout(1800)
 def test_a_day_of_honest_traffic_gives_no_critical_finding_in_either(both, tmp_path):
     day = HonestDay(tmp_path)
     day.play()
