@@ -1,12 +1,13 @@
 """Integration tests of public projects on `EmbeddedServer` instead of their broker.
 
 Slow: `pytest -m slow tests/interop/test_public_suites.py`. Needs pip and, once, the network. The tests come from the
-sdists on PyPI. The sdists of aiokafka, confluent-kafka and FastStream have none: `KLAMM_AIOKAFKA` names a checkout of
-aiokafka. What each project needs to find the broker is its `Suite`.
+sdists on PyPI. The sdists of aiokafka, confluent-kafka and FastStream have none, and Quix Streams has no sdist:
+`KLAMM_AIOKAFKA` and `KLAMM_QUIX` name checkouts. What each project needs to find the broker is its `Suite`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -56,6 +57,33 @@ def setup_test_class(request, loop, kafka_server):
     request.cls.hosts = kafka_server.hosts
 """
 
+# At the end of Quix's conftest.py: brokers and a Schema Registry that run already take the places of its containers.
+# What replicates topics from one broker to another wants two.
+_QUIX_FIXTURES = """
+
+import os
+
+MAIN, EXTERNAL = os.environ["KAFKA_BOOTSTRAP"], os.environ["KAFKA_BOOTSTRAP_OF_ANOTHER"]
+
+
+@pytest.fixture(scope="session")
+def kafka_container():
+    return KafkaContainer(MAIN, MAIN)
+
+
+@pytest.fixture(scope="session")
+def kafka_container_factory():
+    def factory():
+        yield KafkaContainer(EXTERNAL, EXTERNAL)
+
+    return factory
+
+
+@pytest.fixture(scope="session")
+def schema_registry_container():
+    return SchemaRegistryContainer(os.environ["SCHEMA_REGISTRY"])
+"""
+
 
 @dataclass(frozen=True)
 class Suite:
@@ -64,7 +92,7 @@ class Suite:
     `settings` are the broker's. `environment` says where it is. `checkout` is the variable that names a checkout of the
     project, where its sdist has no tests; `copied` is what the tests need of it. `added` are files that the sdist
     lacks, `appended` is text at the end of files. `left_out` are tests that fail on klamm, or at times, with the
-    reason.
+    reason. With `two_brokers` the address of a second one, with a Schema Registry, is in the environment too.
     """
 
     project: str
@@ -79,6 +107,7 @@ class Suite:
     added: Mapping[str, str] = field(default_factory=dict)
     appended: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+    two_brokers: bool = False
 
 
 SUITES = (
@@ -135,6 +164,24 @@ SUITES = (
             ),
         },
         passing=207,
+    ),
+    Suite(
+        "quixstreams",
+        "3.25.0",
+        tests=(
+            # Those that need a broker or a Schema Registry, without an application, whose tests take half an hour.
+            *(f"tests/test_quixstreams/test_{name}" for name in ("models", "kafka", "internal_consumer")),
+            *(f"tests/test_quixstreams/test_{name}.py" for name in ("internal_producer", "checkpointing")),
+            "tests/test_quixstreams/test_sources/test_core/test_kafka.py",
+        ),
+        requires=("pytest<9", "testcontainers==4.13.2", "fastavro<2", "protobuf<7", "pandas<3", "pyarrow"),
+        environment=lambda bootstrap: {"KAFKA_BOOTSTRAP": bootstrap},
+        settings=("node.id=0", "group.initial.rebalance.delay.ms=10", "log.retention.ms=-1"),
+        checkout="KLAMM_QUIX",
+        copied=("tests", "pyproject.toml"),
+        appended={"tests/conftest.py": _QUIX_FIXTURES},
+        two_brokers=True,
+        passing=518,
     ),
 )
 
@@ -220,8 +267,12 @@ def test_its_integration_tests_pass(suite: Suite, tmp_path: Path) -> None:
     installed = run(*install, cwd=tmp_path, timeout_s=600)
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=120", *suite.tests]
     command += [f"--deselect={test}" for test in suite.left_out]
-    with EmbeddedServer(suite.settings) as server:
-        where = suite.environment(os.environ.get("PUBLIC_SUITES_BROKER", server.bootstrap))
+    with contextlib.ExitStack() as servers:
+        server = servers.enter_context(EmbeddedServer(suite.settings))
+        where = dict(suite.environment(os.environ.get("PUBLIC_SUITES_BROKER", server.bootstrap)))
+        if suite.two_brokers:
+            other = servers.enter_context(EmbeddedServer(suite.settings, schema_registry=True))
+            where |= {"KAFKA_BOOTSTRAP_OF_ANOTHER": other.bootstrap, "SCHEMA_REGISTRY": other.schema_registry_url}
         report = tmp_path / "report.xml"
         output = run(*command, f"--junitxml={report}", cwd=source, timeout_s=900, **where)
     found = results(report, installed + output)
