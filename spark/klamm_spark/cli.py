@@ -1,4 +1,4 @@
-"""`klamm audit …`: parses the arguments and calls the module of the command. `ship` alone starts a JVM."""
+"""`klamm audit …`: parses the arguments and calls the module of the command. `ship` alone may start a JVM."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from klamm_spark.findings import command as detect
 from klamm_spark.lake.layout import MIN_KEEP_HOURS, Lake, require_packages
 from klamm_spark.report.queries import ORDER
 from klamm_spark.settings.moments import parse_since
-from klamm_spark.settings.spark import Pipeline, SparkSettings, read_pipeline
+from klamm_spark.settings.spark import NO_SPARK, Pipeline, SparkSettings, read_pipeline
 from klamm_spark.spark.session import SparkUnavailableError, close_session
 from klamm_spark.spool.reader import require_spool, spool_of
 from klamm_spark.spool.signatures import KeyFileError
@@ -29,7 +29,6 @@ from klamm_spark.terminal import commands as terminal
 from klamm_spark.terminal import evidence, iceberg, rights
 
 EXIT_USAGE: Final = 2
-NO_SPARK: Final = "none"
 _MOST_KEEP_HOURS: Final = 1_000_000
 """Delta counts them in milliseconds."""
 _TAKE_A_FOLDER: Final = ("report", "detect", "verify", "forget", "prove")
@@ -50,9 +49,7 @@ _SETTINGS: Final = (
 
 def parser() -> argparse.ArgumentParser:
     """The arguments of all subcommands."""
-    top = CommandParser(
-        prog="klamm audit", description="Read the audit spool; ship it to a lake with Spark, and read the lake."
-    )
+    top = CommandParser(prog="klamm audit", description="Read the audit spool; ship it to a lake, and read the lake.")
     commands: argparse._SubParsersAction[Any] = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     file = argparse.ArgumentParser(add_help=False)
     file.add_argument("file", metavar="FILE", nargs="?", type=Path, help="TOML file with [audit] and [audit.spark]")
@@ -189,7 +186,7 @@ def _keep_hours(text: str) -> float:
 
 def add_ship_arguments(ship: argparse.ArgumentParser) -> None:
     """The arguments of `ship`, which `submit` takes too."""
-    ship.add_argument("--master", metavar="URL", help="Spark's master, or none; default: local[2]")
+    ship.add_argument("--master", metavar="URL", help="a master of Spark that runs the tasks; default: none")
     ship.add_argument("--driver-memory", metavar="SIZE", help="memory of the driver, e.g. 2g")
     ship.add_argument("--once", action="store_true", help="end when all segments that are sealed now are shipped")
     ship.add_argument(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -33,9 +34,9 @@ def free_port() -> int:
 
 
 def environment() -> dict[str, str]:
-    from klamm_spark.spark.session import find_java
-
-    home = str(find_java().resolve().parents[1])
+    java = shutil.which("java")
+    assert java is not None
+    home = str(Path(java).resolve().parents[1])
     roots = [entry for entry in sys.path if entry.startswith(str(ROOT)) and "site-packages" not in entry]
     own = {"JAVA_HOME": home, "SPARK_LOCAL_IP": HOST, "PYTHONPATH": os.pathsep.join(roots)}
     return os.environ | own

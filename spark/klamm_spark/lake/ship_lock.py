@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from klamm.runtime import PLATFORM
 from klamm_spark.errors import LakeError
+from klamm_spark.storage.files import SpoolFiles
 
 if TYPE_CHECKING:
     from klamm_spark.lake.layout import Lake
@@ -27,17 +28,17 @@ def only_writer(lake: Lake) -> Iterator[None]:
         yield
         return
     lake.root.mkdir(parents=True, exist_ok=True)
-    descriptor = PLATFORM.open(lake.root / _NAME, os.O_RDWR | os.O_CREAT, 0o640)
+    place, files = lake.root / _NAME, SpoolFiles()
     try:
-        try:
-            PLATFORM.take_lock(descriptor)
-        except BlockingIOError:
-            owner = PLATFORM.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
-            raise LakeError(
-                f"process {owner or 'unknown'} writes to {lake.root} already: two at a time would repeat events"
-            ) from None
+        descriptor = files.lock(place)
+    except BlockingIOError:
+        owner = place.read_text("ascii", "replace").strip()
+        raise LakeError(
+            f"process {owner or 'unknown'} writes to {lake.root} already: two at a time would repeat events"
+        ) from None
+    try:
         os.ftruncate(descriptor, 0)
         PLATFORM.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
         yield
     finally:
-        os.close(descriptor)
+        files.close(descriptor)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from klamm import setting
@@ -17,6 +17,8 @@ from klamm_spark.settings.moments import parse_since
 from klamm_spark.storage.filesystems import check_location, check_spool, parse_location
 from klamm_spark.tlog.notes import NoteKey, check_name
 from klamm_spark.tlog.submit import check_witness
+
+NO_SPARK: Final = "none"
 
 
 def _check_witnesses(texts: tuple[str, ...]) -> str | None:
@@ -66,9 +68,9 @@ class SparkSettings:
         check=lambda text: check_location(text) if text else None,
     )
     master: str = setting(
-        "local[2]",
-        doc="Spark's master, which runs the tasks of `ship`: `local[N]`, `spark://HOST:PORT`, `yarn`, `k8s://…`. With "
-        "`none` they are threads of `ship` itself, which then needs neither Spark nor Java.",
+        NO_SPARK,
+        doc="What runs the tasks of `ship`. With `none` they are threads of `ship` itself, without Spark and "
+        "Java; else the executors of this master of Spark: `spark://HOST:PORT`, `yarn`, `k8s://…`, `local[N]`.",
     )
     driver_memory: str = setting("2g", doc="Memory of the driver's JVM, as Spark writes it.")
     trigger_interval_ms: int = setting(10_000, minimum=0, doc="Pause before `ship` looks again when nothing waits.")

@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import re
-import shutil
 import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,8 +16,6 @@ from klamm_spark.settings.spark import SparkSettings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MIN_JAVA: Final = 17
-_JAVA_FOLDERS: Final = ("/usr/lib/jvm", "/opt", "/Library/Java/JavaVirtualMachines")
 _CONNECT_TIMEOUT_S: Final = 5.0
 _DEFAULT_PORT: Final = 7077
 
@@ -33,43 +28,8 @@ def require_pyspark() -> None:
     """Raises SparkUnavailableError if PySpark is not installed."""
     if importlib.util.find_spec("pyspark") is None:
         raise SparkUnavailableError(
-            "this command needs pyspark: pip install 'klamm[spark]', or ship without Spark, --master none"
+            "this command needs pyspark: pip install 'klamm[spark]', or ship without Spark: --master none"
         )
-
-
-def find_java() -> Path:
-    """The `java` for Spark: from `JAVA_HOME`, `PATH` or the usual folders.
-
-    Raises SparkUnavailableError if there is none of `MIN_JAVA` or later.
-    """
-    home = os.environ.get("JAVA_HOME")
-    candidates = [Path(home) / "bin" / "java"] if home else []
-    on_path = shutil.which("java")
-    if on_path:
-        candidates.append(Path(on_path))
-    for folder in _JAVA_FOLDERS:
-        candidates += sorted(Path(folder).glob("*/bin/java"), reverse=True)
-    too_old = ""
-    for java in candidates:
-        version = java_version(java)
-        if version is not None and version >= MIN_JAVA:
-            return java
-        if version is not None and not too_old:
-            too_old = f" ({java} is Java {version})"
-    raise SparkUnavailableError(
-        f"Spark needs Java {MIN_JAVA} or later{too_old}: install it, e.g. `apt-get install openjdk-17-jre-headless`, "
-        "or set JAVA_HOME"
-    )
-
-
-def java_version(java: Path) -> int | None:
-    """The major version of a `java`, e.g. 17 or 8; None if it does not run."""
-    try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
-    except (OSError, subprocess.SubprocessError):
-        return None
-    match = re.search(r'version "(?:1\.)?(\d+)', said)
-    return int(match[1]) if match else None
 
 
 def require_reachable(url: str) -> None:
@@ -115,9 +75,6 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
 def open_session(settings: SparkSettings, name: str) -> SparkSession:
     """A session for a command. Raises SparkUnavailableError if PySpark, Java or the master is missing."""
     require_pyspark()
-    java = find_java()
-    # Spark's scripts use JAVA_HOME before PATH; it is two folders above the real file.
-    os.environ["JAVA_HOME"] = str(java.resolve().parents[1])
     require_reachable(settings.master)
     if _is_local(settings.master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from klamm_spark.settings.spark import Pipeline
+from klamm_spark.settings.spark import NO_SPARK, Pipeline
 from klamm_spark.spark.session import SparkUnavailableError, require_pyspark, require_reachable, spark_conf
 
 PACKED: Final = ("klamm", "klamm_spark", "pluggy", "tomli")
@@ -34,8 +34,10 @@ def run(
 ) -> int:
     """Write the archive and print the line, or run it; the exit code. `shipping` are the arguments of `ship`.
 
-    Raises SparkUnavailableError if PySpark is missing or, with `execute`, the master does not answer.
+    Raises SparkUnavailableError if there is no master or no PySpark or, with `execute`, if the master does not answer.
     """
+    if pipeline.settings.master == NO_SPARK:
+        raise SparkUnavailableError("which cluster? Give its --master, e.g. spark://HOST:7077")
     require_pyspark()
     pack(archive)
     command = line(pipeline, shipping, archive=archive, python=python)

@@ -72,8 +72,6 @@ STREAMS: Final = {REQUESTS: "", SECURITY: "s", ADMINISTRATION: "a"}
 NODE_END: Final = "~"
 """Ends a node's name in the name of a folder: no node has it in its name."""
 _BOOT_CHARACTERS: Final = 20
-BOOT_PATTERN: Final = "^.{20}(.*)$"
-"""Its group is what `stream_mark` returns; for Spark."""
 
 
 def folder_name(node: str, stream: str) -> str:

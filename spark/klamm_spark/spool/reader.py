@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 from klamm_spark.errors import LakeError
 from klamm_spark.settings.spark import Pipeline
@@ -22,9 +21,6 @@ from klamm_spark.spool.layout import (
     segment_files,
 )
 from klamm_spark.storage.filesystems import SPOOL_IS_A_FILE, AnyPath
-
-SEGMENT_GLOB: Final = "*.{jsonl,jsonl.zst,jsonl.gz}"
-"""Matches the sealed segments of a spool, for Spark's option `pathGlobFilter`."""
 
 
 def spool_of(pipeline: Pipeline) -> str | Path:

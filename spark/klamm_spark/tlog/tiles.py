@@ -22,7 +22,6 @@ from klamm_spark.tlog.merkle import Tree, leaf_hash, root_of
 
 WIDTH: Final = 256
 ENTRIES: Final = "entries"
-MAX_ENTRY_BYTES: Final = 0xFFFF
 _HASH_BYTES: Final = 32
 _LEVEL_BITS: Final = 8
 _LENGTH_BYTES: Final = 2

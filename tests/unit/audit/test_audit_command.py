@@ -149,15 +149,20 @@ assert not heavy, heavy
 @pytest.mark.parametrize(
     ("missing", "said"),
     [
-        ("pyspark", "this command needs pyspark: pip install 'klamm[spark]', or ship without Spark, --master none"),
+        ("pyspark", "this command needs pyspark: pip install 'klamm[spark]', or ship without Spark: --master none"),
         ("deltalake", "a lake needs deltalake: pip install 'klamm[lake]'"),
     ],
 )
 def test_missing_packages_are_one_sentence(monkeypatch, tmp_path, capsys, missing, said):
     pytest.importorskip("deltalake")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == missing else object())
-    assert main(["ship", "--spool", str(tmp_path)]) == 2
+    assert main(["ship", "--spool", str(tmp_path), "--master", "local[1]"]) == 2
     assert capsys.readouterr().err == f"klamm audit ship: {said}\n"
+
+
+def test_submit_needs_a_master(tmp_path, capsys):
+    assert main(["submit", "--spool", str(tmp_path), "--archive", str(tmp_path / "a.zip")]) == 2
+    assert capsys.readouterr().err == "klamm audit submit: which cluster? Give its --master, e.g. spark://HOST:7077\n"
 
 
 @pytest.mark.parametrize(
@@ -172,9 +177,9 @@ def test_missing_packages_are_one_sentence(monkeypatch, tmp_path, capsys, missin
         (["report", "--html", "."], "--html . cannot be written: is a folder"),
     ],
 )
-@pytest.mark.usefixtures("no_java")
 def test_problems_are_reported_before_spark_is_called(monkeypatch, tmp_path, capsys, arguments, message):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    monkeypatch.setattr(session, "open_session", pytest.fail)
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
     assert capsys.readouterr().err == f"klamm audit {arguments[0]}: {message}\n"
@@ -232,45 +237,6 @@ def test_a_pipe_that_is_closed_stays_one(monkeypatch, tmp_path):
 )
 def test_since_accepts_ages_dates_and_times(text, moment):
     assert parse_since(text, datetime(2026, 5, 1, 12, tzinfo=UTC)) == moment
-
-
-def java(folder, version):
-    path = folder / "bin" / "java"
-    path.parent.mkdir(parents=True)
-    path.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
-    path.chmod(0o755)
-    return path
-
-
-@pytest.fixture
-def no_java(monkeypatch, tmp_path):
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(session, "_JAVA_FOLDERS", (str(tmp_path / "jvm"),))
-
-
-@pytest.mark.usefixtures("no_java")
-def test_missing_java_is_one_sentence():
-    with pytest.raises(SparkUnavailableError, match=r"Java 17 or later: install it, .* or set JAVA_HOME"):
-        session.find_java()
-
-
-@pytest.mark.usefixtures("no_java")
-def test_java_that_is_too_old_is_reported(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", f"{java(tmp_path / 'old', '1.8.0_392').parent}:/bin")
-    with pytest.raises(SparkUnavailableError, match="is Java 8"):
-        session.find_java()
-
-
-@pytest.mark.usefixtures("no_java")
-def test_java_home_goes_first_and_systems_folders_last(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", "/bin")
-    installed = java(tmp_path / "jvm" / "jdk", "21.0.1")
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    assert session.find_java() == installed
-    home = java(tmp_path / "home", "17.0.15")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
-    assert session.find_java() == home
 
 
 def test_a_master_that_does_not_answer_is_reported_at_once(free_port):
