@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import threading
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
@@ -15,10 +17,16 @@ __all__ = ["HttpHandler", "HttpServer"]
 log = logging.getLogger("klamm.http")
 
 _LOOK_EVERY_S: Final = 0.1
+_CONNECTIONS: Final = 128
+_PLACE_WITHIN_S: Final = 1.0
+_NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
 class HttpServer(ThreadingHTTPServer):
-    """An HTTP server that listens when it is made, and answers from `start` to `stop`; each connection has a thread."""
+    """An HTTP server that listens when it is made, and answers from `start` to `stop`; each connection has a thread.
+
+    At most 128 connections are open; a further one waits a second for a place, and is closed.
+    """
 
     daemon_threads = True
     block_on_close = False
@@ -30,6 +38,11 @@ class HttpServer(ThreadingHTTPServer):
             address[0] or None, address[1], type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         self.address_family = family
+        self._places = threading.BoundedSemaphore(_CONNECTIONS)
+        # Protects the sockets below: one is closed only after it has left them, so that `server_close` shuts down no
+        # other that has got its number.
+        self._sockets_lock = threading.Lock()
+        self._sockets: set[socket.socket] = set()
         self._thread = threading.Thread(target=self.serve_forever, args=(_LOOK_EVERY_S,), name=name, daemon=True)
         try:
             super().__init__((str(resolved[0]), int(resolved[1])), handler)
@@ -63,6 +76,38 @@ class HttpServer(ThreadingHTTPServer):
         self.stop()
         self.server_close()
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._places.acquire(timeout=_PLACE_WITHIN_S):
+            self.shutdown_request(request)
+            return
+        with self._sockets_lock:
+            self._sockets.add(request)
+        try:
+            super().process_request(request, client_address)
+        except Exception:
+            # The system has no thread for it; the caller closes it.
+            self._places.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def close_request(self, request: Any) -> None:
+        with self._sockets_lock:
+            self._sockets.discard(request)
+        super().close_request(request)
+
+    def server_close(self) -> None:
+        """Stop listening, and end the connections."""
+        super().server_close()
+        with self._sockets_lock:
+            for each in self._sockets:
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.debug("peer=%s: answer failed", client_address, exc_info=True)
 
@@ -75,9 +120,11 @@ class HttpHandler(BaseHTTPRequestHandler):
     # Header and body of an answer are two writes.
     disable_nagle_algorithm = True
 
-    def answer(self, status: int, content_type: str, body: bytes) -> None:
+    def answer(self, status: int, content_type: str, body: bytes, headers: Mapping[str, str] = _NO_HEADERS) -> None:
         """Send a response, which says that the connection ends if `close_connection` is set."""
         self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         if self.close_connection:

@@ -1,4 +1,4 @@
-"""For SASL mechanisms and credential stores: their contracts, SCRAM credentials and delegation tokens."""
+"""For SASL mechanisms and credential stores: contracts, SCRAM credentials, delegation tokens, and a client's login."""
 
 from klamm.api.sasl import (
     CredentialStore,
@@ -14,6 +14,7 @@ from klamm.api.sasl import (
     SaslTask,
 )
 from klamm.shared.delegation_tokens import DELEGATION_TOKENS, DelegationToken, DelegationTokenCache
+from klamm.shared.sasl_login import SaslAccount, SaslExchange
 from klamm.shared.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_CREDENTIALS, ScramCredential, ScramMechanism
 
 __all__ = [
@@ -24,11 +25,13 @@ __all__ = [
     "MAX_ITERATIONS",
     "MIN_ITERATIONS",
     "SCRAM_CREDENTIALS",
+    "SaslAccount",
     "SaslAuthenticationError",
     "SaslChallenge",
     "SaslContext",
     "SaslError",
     "SaslEvaluation",
+    "SaslExchange",
     "SaslMechanism",
     "SaslProof",
     "SaslServer",

@@ -207,6 +207,13 @@ class Admin:
             found += self._fetch(topic, start, level)
         return found if count is None else found[:count]
 
+    def fetch(
+        self, topic: str, partition: int, offset: int, *, isolation: Isolation = "read_committed"
+    ) -> tuple[list[ConsumedRecord], int]:
+        """Return the records of one fetch of at most 1 MiB from `offset` on, and the offset after them."""
+        positions = {partition: offset}
+        return self._fetch(topic, positions, _LEVELS[isolation]), positions[partition]
+
     def _fetch(self, topic: str, positions: dict[int, int], level: int) -> list[ConsumedRecord]:
         partitions = [
             fetch.FetchPartition(one, fetch_offset=position, partition_max_bytes=1 << 20)
@@ -263,6 +270,10 @@ class Admin:
 
     def call_group(self, name: str, request: Message, version: int) -> Any:
         """Return the response of the group's coordinator to a request."""
+        return self.call(request, version)
+
+    def call_node(self, address: tuple[str, int], request: Message, version: int) -> Any:
+        """Return the response of the node at an advertised address to a request."""
         return self.call(request, version)
 
     def delete_groups(self, *names: str) -> None:

@@ -78,6 +78,10 @@ class ClusterAdmin(Admin):
         """Return the response of the group's coordinator to a request."""
         return self._coordinator(name).call(request, version)
 
+    def call_node(self, address: tuple[str, int], request: Message, version: int) -> Any:
+        """Return the response of the node at an advertised address to a request."""
+        return self._at(address).call(request, version)
+
     def delete_groups(self, *names: str) -> None:
         """Delete groups, each at its coordinator."""
         for name in names:

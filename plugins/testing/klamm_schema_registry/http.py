@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-import socket
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
@@ -20,11 +17,9 @@ from klamm_schema_registry.formats import strict_json
 log = logging.getLogger("klamm.schema_registry")
 
 CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
-_CONNECTIONS: Final = 128
 _SILENT_S: Final = 30.0
 _MAX_DROPPED_BYTES: Final = 64 << 20
 _PIECE_BYTES: Final = 1 << 16
-_PLACE_WITHIN_S: Final = 1.0
 
 
 class RegistryServer(HttpServer):
@@ -36,44 +31,7 @@ class RegistryServer(HttpServer):
         self.api = api
         self.answered = answered
         self.max_body_bytes = max_body_bytes
-        self._places = threading.BoundedSemaphore(_CONNECTIONS)
-        # Protects the sockets below: one is closed only after it has left them, so that `server_close` shuts down no
-        # other that has got its number.
-        self._sockets_lock = threading.Lock()
-        self._sockets: set[socket.socket] = set()
         super().__init__(address, _Handler, "klamm-schema-registry")
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._places.acquire(timeout=_PLACE_WITHIN_S):
-            self.shutdown_request(request)
-            return
-        with self._sockets_lock:
-            self._sockets.add(request)
-        try:
-            super().process_request(request, client_address)
-        except Exception:
-            # The system has no thread for it; the caller closes it.
-            self._places.release()
-            raise
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._places.release()
-
-    def close_request(self, request: Any) -> None:
-        with self._sockets_lock:
-            self._sockets.discard(request)
-        super().close_request(request)
-
-    def server_close(self) -> None:
-        """Stop listening, and end the connections, whose threads would answer from what the registry was."""
-        super().server_close()
-        with self._sockets_lock:
-            for each in self._sockets:
-                with contextlib.suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(HttpHandler):

@@ -7,12 +7,11 @@ from functools import partial
 import pytest
 
 from klamm.forwarding import STREAMED_FROM_BYTES
-from klamm.sasl import ScramCredential, ScramMechanism
+from klamm.sasl import SaslAccount, ScramCredential, ScramMechanism
 from klamm.wire.headers import decode_request_header, encode_request_header
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from klamm.wire.primitives import WireError
-from klamm_gateway.upstream.login import Account
 from klamm_gateway.upstream.protocol import UpstreamProtocol
 from klamm_gateway.upstream.states import TRANSITIONS, IllegalTransitionError, UpstreamError, UpstreamState
 
@@ -223,7 +222,7 @@ def authenticate(protocol, error_code=0, auth_bytes=b""):
 
 
 def test_plain_sends_user_and_password_before_requests():
-    protocol, calls = ready(Account("PLAIN", "gate", "pass", bytes))
+    protocol, calls = ready(SaslAccount("PLAIN", "gate", "pass", bytes))
     protocol.send([b"x"], Expected(1))
     assert shake(protocol) == "PLAIN"
     assert calls == []
@@ -234,7 +233,7 @@ def test_plain_sends_user_and_password_before_requests():
 
 @pytest.mark.parametrize("step", ["handshake", "authenticate"])
 def test_a_node_that_refuses_the_login(step):
-    protocol, calls = ready(Account("PLAIN", "gate", "pass", bytes))
+    protocol, calls = ready(SaslAccount("PLAIN", "gate", "pass", bytes))
     refuse = partial(shake, protocol, 33)
     if step == "authenticate":
         shake(protocol)
@@ -270,7 +269,7 @@ class ScramNode:
 
 
 def test_scram_proves_the_password_and_the_node_that_it_knows_the_account():
-    protocol, calls = ready(Account("SCRAM-SHA-256", "g,a=t", "pass", bytes))
+    protocol, calls = ready(SaslAccount("SCRAM-SHA-256", "g,a=t", "pass", bytes))
     node = ScramNode()
     assert shake(protocol) == "SCRAM-SHA-256"
     assert authenticate(protocol, auth_bytes=node.first).startswith(b"n,,n=g=2Ca=3Dt,r=")
@@ -292,7 +291,7 @@ def test_scram_proves_the_password_and_the_node_that_it_knows_the_account():
     ],
 )
 def test_a_node_that_does_not_know_the_account(node, text):
-    protocol, calls = ready(Account("SCRAM-SHA-256", "gate", "pass", bytes))
+    protocol, calls = ready(SaslAccount("SCRAM-SHA-256", "gate", "pass", bytes))
     shake(protocol)
 
     def log_in():
@@ -318,5 +317,5 @@ def test_the_table_of_states_is_kept(before, after):
 
 
 def test_the_header_of_the_login_is_that_of_the_request():
-    protocol, _ = ready(Account("PLAIN", "gate", "pass", bytes))
+    protocol, _ = ready(SaslAccount("PLAIN", "gate", "pass", bytes))
     assert b"".join(protocol.outgoing)[4:].startswith(encode_request_header(17, 1, -1, "test"))

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+import klamm.http
 from klamm.config.problems import ConfigError
 from klamm.testing import EmbeddedServer
 from klamm_schema_registry import http as registry_http
@@ -532,7 +533,7 @@ def test_a_connection_without_a_thread_leaves_its_place(monkeypatch):
     def no_thread(thread):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(registry_http, "_CONNECTIONS", 1)
+    monkeypatch.setattr(klamm.http, "_CONNECTIONS", 1)
     listening = registry_http.RegistryServer(("127.0.0.1", 0), None, 1024, lambda status, time_us: None)
     monkeypatch.setattr(threading.Thread, "start", no_thread)
     with contextlib.closing(socket.socket()) as connection:

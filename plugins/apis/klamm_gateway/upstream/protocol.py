@@ -8,13 +8,13 @@ from struct import Struct
 from typing import Final, Protocol
 
 from klamm.forwarding import STREAMED_FROM_BYTES, ResponseStream
+from klamm.sasl import SaslAccount, SaslExchange
 from klamm.wire.chunks import Buffer
 from klamm.wire.headers import encode_request_header, response_header_size
 from klamm.wire.messages import sasl_authenticate, sasl_handshake
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from klamm.wire.primitives import WireError, skip_tagged_fields
-from klamm_gateway.upstream.login import Account, SaslExchange
 from klamm_gateway.upstream.states import TRANSITIONS, IllegalTransitionError, UpstreamError, UpstreamState
 
 _SIZE: Final = Struct(">i")
@@ -68,7 +68,7 @@ class UpstreamProtocol:
     If a method raises UpstreamError, the connection is unusable; the caller closes it.
     """
 
-    def __init__(self, account: Account | None, client_id: str, ready: Callable[[], None]) -> None:
+    def __init__(self, account: SaslAccount | None, client_id: str, ready: Callable[[], None]) -> None:
         self.state = UpstreamState.CONNECTING
         self.outgoing: deque[Buffer] = deque()
         self.exchanges: deque[Exchange] = deque()
@@ -260,7 +260,10 @@ class UpstreamProtocol:
             raise UpstreamError("invalid_response", f"malformed response to the login: {error}") from error
         if response.error_code:
             raise UpstreamError("authentication_failed", f"the node refuses the login: {response.error_message}")
-        answer = self._sasl.respond(response.auth_bytes)
+        try:
+            answer = self._sasl.respond(response.auth_bytes)
+        except ValueError as error:
+            raise UpstreamError("authentication_failed", str(error)) from error
         if answer is None:
             self._sasl = None
             self._begin()

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from klamm import KafkaPrincipal
+from klamm.sasl import SaslAccount
 from klamm_gateway.gateway_settings import GatewaySettings
 from klamm_gateway.upstream.files import read_accounts, read_password
-from klamm_gateway.upstream.login import Account
 from klamm_gateway.upstream.states import UpstreamError
 
 MAX_KEPT: Final = 1_000
@@ -27,9 +27,9 @@ class Accounts:
         self._find = find
         self._mechanism = mechanism
         self._random_bytes = random_bytes
-        self._kept: dict[tuple[str, str], Account] = {}
+        self._kept: dict[tuple[str, str], SaslAccount] = {}
 
-    def of(self, principal: KafkaPrincipal) -> Account | None:
+    def of(self, principal: KafkaPrincipal) -> SaslAccount | None:
         """Return the account of a principal; None if it has none. Raises UpstreamError if the function fails."""
         try:
             found = self._find(str(principal))
@@ -40,7 +40,7 @@ class Accounts:
             raise UpstreamError("no_account", f"accounts_function failed for {principal}: {error!r}") from error
         account = self._kept.get((username, password))
         if account is None:
-            account = Account(self._mechanism, username, password, self._random_bytes)
+            account = SaslAccount(self._mechanism, username, password, self._random_bytes)
             while len(self._kept) >= MAX_KEPT:
                 self._kept.pop(next(iter(self._kept)), None)
             self._kept[username, password] = account
@@ -71,11 +71,11 @@ class Security:
     """
 
     context: ssl.SSLContext | None
-    account: Account | None
+    account: SaslAccount | None
     accounts: Accounts | None = None
     passes_login: bool = False
 
-    def account_of(self, principal: KafkaPrincipal) -> Account | None:
+    def account_of(self, principal: KafkaPrincipal) -> SaslAccount | None:
         """Return the account that logs in for a client; None means no account. Raises UpstreamError for a principal
         without an account.
         """
@@ -103,7 +103,7 @@ def load_security(settings: GatewaySettings, random_bytes: Callable[[int], bytes
             context.load_cert_chain(settings.ssl_keystore_location)
     if settings.security_protocol.startswith("SASL") and settings.sasl_password_file is not None:
         password = read_password(settings.sasl_password_file)
-        account = Account(settings.sasl_mechanism, settings.sasl_username, password, random_bytes)
+        account = SaslAccount(settings.sasl_mechanism, settings.sasl_username, password, random_bytes)
     if settings.login == "principal":
         # Imported here: most gateways have one account.
 

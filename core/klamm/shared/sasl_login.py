@@ -1,4 +1,4 @@
-"""The gateway's login to a node: the client's side of PLAIN (RFC 4616) and SCRAM (RFC 5802), without I/O."""
+"""The client's side of SASL: PLAIN (RFC 4616) and SCRAM (RFC 5802), without I/O."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
 
-from klamm.sasl import MAX_ITERATIONS, MIN_ITERATIONS, ScramMechanism
-from klamm_gateway.upstream.states import UpstreamError
+from klamm.shared.scram import MAX_ITERATIONS, MIN_ITERATIONS, ScramMechanism
 
 _NONCE_BYTES: Final = 24
 _NUMBER: Final = re.compile("[0-9]{1,9}")
@@ -25,7 +24,9 @@ class SaslExchange(ABC):
 
     @abstractmethod
     def respond(self, challenge: bytes) -> bytes | None:
-        """Return the answer to a node's message; None if the exchange is complete. Raises UpstreamError."""
+        """Return the answer to the server's message; None if the exchange is complete. Raises ValueError for a message
+        that is not valid, or a server that does not prove that it knows the account.
+        """
 
 
 class PlainExchange(SaslExchange):
@@ -39,13 +40,13 @@ class PlainExchange(SaslExchange):
         return self._message
 
     def respond(self, challenge: bytes) -> None:
-        """The node's empty answer."""
+        """The server's empty answer."""
 
 
 class ScramExchange(SaslExchange):
-    """Proves the password, and checks the node's proof that it knows the account."""
+    """Proves the password, and checks the server's proof that it knows the account."""
 
-    def __init__(self, account: Account, nonce: str) -> None:
+    def __init__(self, account: SaslAccount, nonce: str) -> None:
         self._account = account
         self._nonce = nonce
         name = account.username.replace("=", "=3D").replace(",", "=2C")
@@ -57,20 +58,19 @@ class ScramExchange(SaslExchange):
         return f"n,,{self._first_bare}".encode()
 
     def respond(self, challenge: bytes) -> bytes | None:
-        """Return the proof, and then nothing. Raises UpstreamError for a node that does not know the account."""
+        """Return the proof, and then nothing."""
         fields = _fields(challenge)
         if self._server_signature:
             if not hmac.compare_digest(_decoded(fields.get("v", "")), self._server_signature):
-                raise UpstreamError("authentication_failed", f"the node refuses the proof: {fields.get('e', 'v')}")
+                raise ValueError(f"the server refuses the proof: {fields.get('e', 'v')}")
             return None
         nonce, iterations = fields.get("r", ""), fields.get("i", "")
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce) or not _NUMBER.fullmatch(iterations):
-            raise UpstreamError("authentication_failed", "the node's first SCRAM message is not valid")
-        # They are computed on the network thread: at most as many as Kafka gives to a user.
+            raise ValueError("the server's first SCRAM message is not valid")
+        # They are computed on the caller's thread: at most as many as Kafka gives to a user.
         if not MIN_ITERATIONS <= int(iterations) <= MAX_ITERATIONS:
-            raise UpstreamError(
-                "authentication_failed",
-                f"{iterations} SCRAM iterations are not accepted, only {MIN_ITERATIONS} to {MAX_ITERATIONS}",
+            raise ValueError(
+                f"{iterations} SCRAM iterations are not accepted, only {MIN_ITERATIONS} to {MAX_ITERATIONS}"
             )
         mechanism = self._account.scram
         salted = self._account.salted_password(_decoded(fields.get("s", "")), int(iterations))
@@ -83,10 +83,10 @@ class ScramExchange(SaslExchange):
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
 
-class Account:
-    """An account at the nodes: the gateway's own, or a principal's.
+class SaslAccount:
+    """An account at a server. Any thread may begin a login.
 
-    Data computed from its password is kept: computing it takes a millisecond or more.
+    `mechanism` is PLAIN or one of SCRAM. Data computed from its password is kept: that takes a millisecond or more.
     """
 
     def __init__(self, mechanism: str, username: str, password: str, random_bytes: Callable[[int], bytes]) -> None:
@@ -121,7 +121,7 @@ def _fields(message: bytes) -> dict[str, str]:
     try:
         text = message.decode()
     except UnicodeDecodeError as error:
-        raise UpstreamError("authentication_failed", "the node's SCRAM message is not UTF-8") from error
+        raise ValueError("the server's SCRAM message is not UTF-8") from error
     return {part[0]: part[2:] for part in text.split(",") if part[1:2] == "="}
 
 
@@ -129,4 +129,4 @@ def _decoded(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as error:
-        raise UpstreamError("authentication_failed", "the node's SCRAM message is not base64") from error
+        raise ValueError("the server's SCRAM message is not base64") from error

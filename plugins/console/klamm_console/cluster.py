@@ -1,0 +1,216 @@
+"""Answers about topics, groups, transactions, quotas and ACLs: requests of Kafka's protocol, and their answers as JSON.
+
+Each function raises KafkaError if the user may not see what it asks for, OSError if the listener does not answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from klamm import ErrorCode, KafkaError
+from klamm.acl import AclOperation, AclPermission, PatternType, ResourceType
+from klamm.testing import Admin
+from klamm.wire.messages.describe_acls import DescribeAclsRequest
+from klamm.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
+from klamm.wire.messages.describe_cluster import DescribeClusterRequest
+from klamm.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from klamm.wire.messages.list_groups import ListGroupsRequest
+from klamm.wire.messages.list_transactions import ListTransactionsRequest
+from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+_METADATA_VERSION: Final = 8
+_CLUSTER_VERSION: Final = 0
+_CONFIGS_VERSION: Final = 3
+_GROUPS_VERSION: Final = 5
+_TRANSACTIONS_VERSION: Final = 0
+_QUOTAS_VERSION: Final = 1
+_ACLS_VERSION: Final = 3
+_TOPIC_RESOURCE: Final = 2
+_ANY: Final = 1
+SHOWN_PARTITIONS: Final = 200
+"""Partitions whose offsets are asked for, two requests each."""
+SHOWN_ROWS: Final = 5_000
+"""The most rows of a list."""
+_SOURCES: Final = {
+    1: "topic",
+    2: "broker",
+    3: "all brokers",
+    4: "file",
+    5: "default",
+    6: "broker logger",
+    7: "client metrics",
+    8: "group",
+}
+
+
+def _check(error_code: int, message: str | None) -> None:
+    if error_code:
+        raise KafkaError(ErrorCode(error_code), message or "")
+
+
+def about(admin: Admin) -> dict[str, Any]:
+    """Return the cluster's id and nodes, and the rights of the user on the cluster: `may_describe`, `may_alter`."""
+    answer = admin.call(DescribeClusterRequest(include_cluster_authorized_operations=True), _CLUSTER_VERSION)
+    _check(answer.error_code, answer.error_message)
+    operations = answer.cluster_authorized_operations
+    return {
+        "cluster_id": answer.cluster_id,
+        "controller_id": answer.controller_id,
+        "nodes": [{"id": node.broker_id, "host": node.host, "port": node.port} for node in answer.brokers],
+        "may_describe": bool(operations & 1 << AclOperation.DESCRIBE),
+        "may_alter": bool(operations & 1 << AclOperation.ALTER),
+    }
+
+
+def topics(admin: Admin) -> list[dict[str, Any]]:
+    """Return the topics that the user may describe."""
+    answer = admin.call(MetadataRequest(None, allow_auto_topic_creation=False), _METADATA_VERSION)
+    rows = [
+        {"name": each.name, "partitions": len(each.partitions), "internal": each.is_internal} for each in answer.topics
+    ]
+    return sorted(rows, key=lambda row: str(row["name"]))[:SHOWN_ROWS]
+
+
+def topic(admin: Admin, name: str) -> dict[str, Any]:
+    """Return a topic's partitions and configs; `configs` is None if the user may not see them."""
+    asked = [MetadataRequestTopic(name=name)]
+    (found,) = admin.call(MetadataRequest(asked, allow_auto_topic_creation=False), _METADATA_VERSION).topics
+    _check(found.error_code, name)
+    partitions: list[dict[str, Any]] = []
+    for each in sorted(found.partitions, key=lambda each: int(each.partition_index)):
+        row = {"partition": each.partition_index, "leader": each.leader_id, "isr": list(each.isr_nodes)}
+        if len(partitions) < SHOWN_PARTITIONS:
+            row["start_offset"] = admin.offset(name, each.partition_index, -2)
+            row["end_offset"] = admin.offset(name, each.partition_index)
+        partitions.append(row)
+    return {"name": name, "partitions": partitions, "configs": _configs(admin, name)}
+
+
+def _configs(admin: Admin, name: str) -> list[dict[str, Any]] | None:
+    request = DescribeConfigsRequest([DescribeConfigsResource(_TOPIC_RESOURCE, name, None)])
+    (result,) = admin.call(request, _CONFIGS_VERSION).results
+    if result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return None
+    _check(result.error_code, result.error_message)
+    return [
+        {
+            "name": each.name,
+            "value": None if each.is_sensitive else each.value,
+            "source": _SOURCES.get(each.config_source, ""),
+        }
+        for each in sorted(result.configs, key=lambda each: str(each.name))
+    ]
+
+
+def groups(admin: Admin) -> list[dict[str, Any]]:
+    """Return the groups of all kinds that the user may describe."""
+    found = {}
+    for node in about(admin)["nodes"]:
+        # Each coordinator lists its own.
+        for each in admin.call_node((node["host"], node["port"]), ListGroupsRequest(), _GROUPS_VERSION).groups:
+            found[each.group_id] = {
+                "name": each.group_id,
+                "state": each.group_state,
+                "type": each.group_type,
+                "protocol": each.protocol_type,
+            }
+    return [found[name] for name in sorted(found)][:SHOWN_ROWS]
+
+
+def group(admin: Admin, name: str) -> dict[str, Any]:
+    """Return a group's members, and for each partition the committed offset, the end of the log and the lag."""
+    found = admin.group(name)
+    try:
+        members = found.members()
+    except KafkaError as error:
+        if error.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        members = []
+    committed = found.committed()
+    rows: list[dict[str, Any]] = []
+    for (topic_name, index), offset in sorted(committed.items()):
+        row: dict[str, Any] = {"topic": topic_name, "partition": index, "committed": offset}
+        if len(rows) < SHOWN_PARTITIONS:
+            row["end_offset"] = _end_or_none(admin, topic_name, index)
+            row["lag"] = None if row["end_offset"] is None else row["end_offset"] - offset
+        rows.append(row)
+    return {
+        "name": name,
+        "state": found.state,
+        "members": [
+            {
+                "member_id": each.member_id,
+                "client_id": each.client_id,
+                "instance_id": each.instance_id,
+                "partitions": [f"{topic_name}-{index}" for topic_name, index in each.partitions],
+            }
+            for each in members
+        ],
+        "offsets": rows,
+    }
+
+
+def _end_or_none(admin: Admin, name: str, index: int) -> int | None:
+    """Return the end of a partition's log, None if the user may not see the topic or it is gone."""
+    try:
+        return admin.offset(name, index)
+    except KafkaError:
+        return None
+
+
+def transactions(admin: Admin) -> list[dict[str, Any]]:
+    """Return the transactions that the user may describe."""
+    rows = []
+    for node in about(admin)["nodes"]:
+        answer = admin.call_node((node["host"], node["port"]), ListTransactionsRequest(), _TRANSACTIONS_VERSION)
+        _check(answer.error_code, None)
+        rows += [
+            {
+                "transactional_id": each.transactional_id,
+                "producer_id": each.producer_id,
+                "state": each.transaction_state,
+            }
+            for each in answer.transaction_states
+        ]
+    return sorted(rows, key=lambda row: str(row["transactional_id"]))[:SHOWN_ROWS]
+
+
+def quotas(admin: Admin) -> list[dict[str, Any]]:
+    """Return the quotas of users, clients and addresses."""
+    answer = admin.call(DescribeClientQuotasRequest([]), _QUOTAS_VERSION)
+    _check(answer.error_code, answer.error_message)
+    return [
+        {
+            "entity": ", ".join(
+                f"{part.entity_type} {'(default)' if part.entity_name is None else part.entity_name}"
+                for part in each.entity
+            ),
+            "quotas": {value.key: value.value for value in each.values},
+        }
+        for each in (answer.entries or ())[:SHOWN_ROWS]
+    ]
+
+
+def acls(admin: Admin) -> list[dict[str, Any]]:
+    """Return all ACLs."""
+    request = DescribeAclsRequest(_ANY, None, _ANY, None, None, _ANY, _ANY)
+    answer = admin.call(request, _ACLS_VERSION)
+    if answer.error_code == ErrorCode.SECURITY_DISABLED:
+        return []
+    _check(answer.error_code, answer.error_message)
+    return list(_acl_rows(answer.resources))[:SHOWN_ROWS]
+
+
+def _acl_rows(resources: Iterable[Any]) -> Iterable[dict[str, Any]]:
+    for resource in resources:
+        for each in resource.acls:
+            yield {
+                "resource": ResourceType(resource.resource_type).name,
+                "name": resource.resource_name,
+                "pattern": PatternType(resource.pattern_type).name,
+                "principal": each.principal,
+                "host": each.host,
+                "operation": AclOperation(each.operation).name,
+                "permission": AclPermission(each.permission_type).name,
+            }

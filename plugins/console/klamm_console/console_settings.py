@@ -1,0 +1,47 @@
+"""`ConsoleSettings`: the table `[console]`."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+from klamm import setting
+from klamm.config import parse_host_port
+
+
+def _check_bind(text: str) -> str | None:
+    try:
+        host, _ = parse_host_port(text)
+        is_loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = False
+    if is_loopback:
+        return None
+    return f'must be a loopback address and a port, e.g. 127.0.0.1:8080, not "{text}"; for others put a proxy before it'
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSettings:
+    """`[console]`."""
+
+    bind: str = setting("127.0.0.1:8080", doc="Address to listen on: a loopback address and a port.", check=_check_bind)
+    listener: str | None = setting(
+        None,
+        doc="Listener that users log in to, by SASL PLAIN or SCRAM. Unset is the first listener that the console can"
+        " use. If it has no authenticator, the console asks for its token.",
+    )
+    token: str | None = setting(
+        None,
+        doc="Token that opens the console if its listener has no authenticator; unset is a random one, which the start"
+        " message and the ready file name.",
+    )
+    ca_file: Path | None = setting(
+        None, doc="Certificates that the console trusts if its listener has TLS; unset are those of the system."
+    )
+    server_name: str | None = setting(
+        None, doc="Host name in the certificate of that listener; unset is the host that it advertises."
+    )
+    session_minutes: int = setting(
+        30, doc="Minutes without a request after which a user is logged out.", minimum=1, maximum=24 * 60
+    )

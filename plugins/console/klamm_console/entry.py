@@ -1,0 +1,127 @@
+"""`Entry`: logs users in to a listener, over the network, as any Kafka client does."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Final
+
+from klamm import ListenerContext, ServerServices
+from klamm.sasl import SaslAccount
+from klamm.testing import Admin, ClusterAdmin, RawClient
+from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest
+from klamm_console.console_settings import ConsoleSettings
+
+CLIENT_ID: Final = "klamm-console"
+MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
+_HANDSHAKE_VERSION: Final = 1
+_AUTHENTICATE_VERSION: Final = 1
+_TIMEOUT_S: Final = 15.0
+_ANY_HOSTS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
+
+
+class LoginError(Exception):
+    """The listener refuses a login; the message is for the user."""
+
+
+class NoListenerError(Exception):
+    """No listener can be used; the message says which setting names one."""
+
+
+class Entry:
+    """Opens connections to one listener. Any thread may call it."""
+
+    def __init__(self, services: ServerServices, settings: ConsoleSettings) -> None:
+        self._services = services
+        self._settings = settings
+        self._mechanisms: list[str] = []
+
+    @property
+    def listener(self) -> ListenerContext:
+        """Return the listener that users log in to. Raises NoListenerError."""
+        listeners = list(self._services.listeners.values())
+        wanted = self._settings.listener
+        if wanted is not None:
+            for each in listeners:
+                if wanted in (each.name, each.configured_as):
+                    return each
+            names = ", ".join(sorted({each.configured_as for each in listeners}))
+            raise NoListenerError(f'[console] listener: there is no listener "{wanted}", only {names}')
+        # A client certificate, which a listener with SSL alone may ask for, the console has not.
+        usable = [each for each in listeners if each.security_protocol != "SSL"]
+        if not usable:
+            raise NoListenerError("[console] listener: name the listener that users log in to")
+        return min(usable, key=lambda each: not each.security_protocol.startswith("SASL_"))
+
+    @property
+    def needs_token(self) -> bool:
+        """Return True if the listener does not ask who a client is."""
+        return not self.listener.security_protocol.startswith("SASL_")
+
+    def mechanisms(self) -> list[str]:
+        """Return those of the listener's SASL mechanisms that the console has, the strongest first."""
+        if not self._mechanisms and not self.needs_token:
+            # Asked once: the listener takes it for a login that is not finished.
+            with self._open(self._own_address()) as client:
+                offered = client.call(SaslHandshakeRequest(MECHANISMS[0]), _HANDSHAKE_VERSION).mechanisms
+            self._mechanisms = [each for each in MECHANISMS if each in offered]
+        return self._mechanisms
+
+    def admin(self, account: SaslAccount | None) -> Admin:
+        """Return an `Admin` that acts as this account. It connects with its first call, which raises LoginError if the
+        listener refuses the account.
+        """
+
+        def connect() -> RawClient:
+            return self._logged_in(self._own_address(), account)
+
+        if not self._has_other_nodes():
+            return Admin(connect, self._services.clock)
+        return ClusterAdmin(connect, lambda address: self._logged_in(address, account), self._services.clock)
+
+    def _has_other_nodes(self) -> bool:
+        """Return True if leaders and coordinators may have another address than the listener."""
+        listeners = self._services.listeners.values()
+        return self.listener.api_set == "gateway" or any(each.node for each in listeners)
+
+    def account(self, mechanism: str, user: str, password: str) -> SaslAccount:
+        """Return the account of a login form."""
+        return SaslAccount(mechanism, user, password, self._services.random_bytes)
+
+    def _own_address(self) -> tuple[str, int]:
+        host, port = self.listener.bound
+        return _ANY_HOSTS.get(host, host), port
+
+    def _open(self, address: tuple[str, int]) -> RawClient:
+        listener = self.listener
+        context: ssl.SSLContext | None = None
+        if listener.security_protocol.endswith("SSL"):
+            context = ssl.create_default_context(cafile=self._settings.ca_file)
+        name = self._settings.server_name or listener.advertised.host
+        return RawClient(address, timeout_s=_TIMEOUT_S, client_id=CLIENT_ID, ssl_context=context, server_hostname=name)
+
+    def _logged_in(self, address: tuple[str, int], account: SaslAccount | None) -> RawClient:
+        client = self._open(address)
+        try:
+            if account is not None:
+                _log_in(client, account)
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+
+def _log_in(client: RawClient, account: SaslAccount) -> None:
+    shaken = client.call(SaslHandshakeRequest(account.mechanism), _HANDSHAKE_VERSION)
+    if shaken.error_code:
+        raise LoginError(f"the listener has the mechanisms {', '.join(shaken.mechanisms)}")
+    exchange = account.begin()
+    token: bytes | None = exchange.first()
+    while token is not None:
+        answer = client.call(SaslAuthenticateRequest(token), _AUTHENTICATE_VERSION)
+        if answer.error_code:
+            raise LoginError(answer.error_message or "the login is refused")
+        try:
+            token = exchange.respond(answer.auth_bytes)
+        except ValueError as error:
+            raise LoginError(str(error)) from error

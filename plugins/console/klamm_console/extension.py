@@ -1,0 +1,49 @@
+"""`Console`: the extension and its address."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from klamm import ServerExtension, ServerServices
+from klamm.config import parse_host_port
+from klamm_console.api import Api
+from klamm_console.console_settings import ConsoleSettings
+from klamm_console.entry import Entry
+from klamm_console.http import ConsoleServer
+from klamm_console.sessions import Sessions
+
+
+class Console(ServerExtension):
+    """Serves from when all listeners are ready until the server stops."""
+
+    def open(self, server: ServerServices) -> None:
+        """Bind the address. Raises OSError."""
+        settings: ConsoleSettings = self.settings
+        self._token = settings.token or server.random_bytes(16).hex()
+        self._entry = Entry(server, settings)
+        self._sessions = Sessions(server.clock, server.random_bytes, settings.session_minutes)
+        api = Api(server, self._entry, self._sessions, self._token)
+        self._http = ConsoleServer(parse_host_port(settings.bind), api)
+
+    def ready(self) -> None:
+        """Answer from now on. Raises NoListenerError."""
+        self._entry.listener  # noqa: B018
+        self._http.start()
+
+    def stopping(self) -> None:
+        self._http.stop()
+
+    def close(self) -> None:
+        self._http.close()
+        self._sessions.end_all()
+
+    @property
+    def url(self) -> str:
+        """The address of the page, which has the token if the console needs one."""
+        return f"{self._http.url}/#token={self._token}" if self._entry.needs_token else self._http.url
+
+    def describe(self) -> str:
+        return self.url
+
+    def ready_file_entries(self) -> Mapping[str, object]:
+        return {"console": self.url}

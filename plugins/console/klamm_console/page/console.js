@@ -1,0 +1,423 @@
+// The console's page. All text from the server is set as text, never as HTML.
+"use strict";
+
+const main = document.getElementById("main");
+const status = document.getElementById("status");
+const LOOK_MS = 2000;
+const VIEWS = [
+  ["overview", "Overview"],
+  ["connections", "Connections"],
+  ["topics", "Topics"],
+  ["groups", "Groups"],
+  ["transactions", "Transactions"],
+  ["quotas", "Quotas"],
+  ["acls", "ACLs"],
+];
+let session = {};
+let timer = 0;
+
+// ---- elements
+
+function el(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (value === true) made.setAttribute(key, "");
+    else if (value !== false && value != null) made.setAttribute(key, value);
+  }
+  for (const child of children.flat()) {
+    if (child != null) made.append(child instanceof Node ? child : String(child));
+  }
+  return made;
+}
+
+function table(caption, columns, rows) {
+  const head = columns.map(([title, , kind]) => el("th", { scope: "col", class: kind }, title));
+  const body = rows.map((row) => el("tr", {}, columns.map(([, cell, kind]) => el("td", { class: kind }, cell(row)))));
+  if (!rows.length) body.push(el("tr", {}, el("td", { colspan: columns.length, class: "dim" }, "none")));
+  return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
+    el("table", {}, el("caption", {}, `${caption} (${rows.length})`), el("thead", {}, el("tr", {}, head)), el("tbody", {}, body)));
+}
+
+const number = (value) => (value == null ? "" : Math.round(value).toLocaleString("en"));
+const bytes = (value) => {
+  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
+    if (value < 1024 || unit === "GiB") return `${value < 10 && unit !== "B" ? value.toFixed(1) : Math.round(value)} ${unit}`;
+    value /= 1024;
+  }
+};
+const link = (view, name) => el("a", { href: `#${view}/${encodeURIComponent(name)}` }, name || "(empty)");
+const say = (text) => { status.textContent = text; };
+
+// ---- requests
+
+async function ask(path, body) {
+  const options = { credentials: "same-origin" };
+  if (body !== undefined) {
+    options.method = "POST";
+    options.headers = { "Content-Type": "application/json", "X-Klamm-Csrf": session.csrf || "" };
+    options.body = JSON.stringify(body);
+  }
+  const answer = await fetch(`api/${path}`, options);
+  const content = await answer.json();
+  if (answer.status === 401 && session.user) {
+    session = {};
+    await start();
+  }
+  if (!answer.ok) throw new Error(content.error);
+  return content;
+}
+
+const get = (path, query = {}) => ask(`${path}?${new URLSearchParams(query)}`);
+
+async function act(path, body, done) {
+  try {
+    await ask(path, body);
+    say(done);
+    await show();
+  } catch (error) {
+    say(error.message);
+  }
+}
+
+// ---- views
+
+function gauge(title, value, text, share, note) {
+  const heat = share == null ? "" : share > 0.8 ? "hot" : share > 0.5 ? "warm" : "";
+  return el("li", { class: heat }, el("b", {}, title), el("strong", {}, text),
+    share == null ? null : el("meter", { min: 0, max: 1, value: Math.min(1, share), "aria-label": title }),
+    el("div", { class: "dim" }, note));
+}
+
+let before = null;
+
+function stages(now) {
+  const s = now.stages;
+  const old = before ? before.stages : s;
+  const seconds = before ? (now.time_ns - before.time_ns) / 1e9 : 0;
+  before = now;
+  const rate = (name) => (seconds ? Math.max(0, (s[name] - old[name]) / seconds) : 0);
+  const processors = rate("processor_busy_s") / Math.max(1, s.processors);
+  const handlers = rate("handler_busy_s") / Math.max(1, s.handlers);
+  const percent = (share) => `${Math.round(share * 100)} %`;
+  return el("ol", { class: "stages", "aria-label": "Stages of a request" },
+    gauge("Accept", s.accept_queue, number(s.accept_queue), s.accept_queue / Math.max(1, s.accept_queue_limit),
+      `of ${number(s.accept_queue_limit)} new connections wait; blocked ${percent(rate("acceptor_blocked_s"))}`),
+    gauge("Set-up", s.connections_in_setup, number(s.connections_in_setup), null,
+      `handshakes; ${rate("failed_logins").toFixed(1)} failed logins/s`),
+    gauge("Processors", processors, percent(processors), processors,
+      `${s.processors} threads, ${number(s.connections)} connections; longest turn ${number(s.processor_turn_age_ms)} ms`),
+    gauge("Queue", s.queue, number(s.queue), s.queue / Math.max(1, s.queue_capacity),
+      `of ${number(s.queue_capacity)} requests; the oldest for ${number(s.queue_oldest_ms)} ms`),
+    gauge("Handlers", handlers, percent(handlers), handlers, `${s.handlers} threads`),
+    gauge("Disk", rate("flush"), percent(rate("flush")), Math.min(1, rate("flush")), "of the time in syncs"),
+    gauge("Answers", s.answers_waiting, number(s.answers_waiting), null,
+      `wait; ${bytes(rate("received_bytes"))}/s in, ${bytes(rate("sent_bytes"))}/s out`));
+}
+
+async function overview() {
+  const now = await get("server");
+  const nodes = now.cluster.nodes.map((node) => `${node.id} at ${node.host}:${node.port}`).join(", ");
+  return [
+    el("h1", {}, "Overview"),
+    stages(now),
+    el("p", { class: "dim" }, `Cluster ${now.cluster.cluster_id}, nodes ${nodes}`),
+    table("Listeners", [
+      ["name", (row) => row.name],
+      ["listens on", (row) => row.bound],
+      ["advertised", (row) => row.advertised],
+      ["security", (row) => row.security_protocol],
+      ["transport", (row) => row.transport],
+      ["handler set", (row) => row.api_set],
+      ["authorizer", (row) => row.authorizer],
+    ], now.listeners),
+  ];
+}
+
+async function connections() {
+  const found = await get("connections");
+  const rows = found.connections;
+  const flat = (row, ...names) => names.map((name) => row[name]).find((value) => value != null && value !== "") ?? "";
+  return [
+    el("h1", {}, "Connections"),
+    table("Open connections", [
+      ["client", (row) => flat(row, "client_id", "software")],
+      ["principal", (row) => flat(row, "principal")],
+      ["from", (row) => flat(row, "client_address", "address")],
+      ["listener", (row) => flat(row, "listener")],
+      ["state", (row) => flat(row, "state")],
+      ["waits for", (row) => flat(row, "waits_for")],
+      ["request", (row) => flat(row, "api")],
+      ["requests", (row) => number(row.requests), "number"],
+      ["received", (row) => bytes(row.received_bytes || 0), "number"],
+      ["sent", (row) => bytes(row.sent_bytes || 0), "number"],
+      ["", (row) => el("button", { class: "bad", "aria-label": `Close the connection ${row.id}`,
+        onclick: () => confirm(`Close ${row.id}?`) && act("close_connection", { id: row.id }, `${row.id} is closed`) }, "Close")],
+    ], rows),
+    found.count > rows.length ? el("p", {}, `${number(found.count)} are open; ${number(rows.length)} are shown`) : null,
+  ];
+}
+
+async function topics() {
+  const name = el("input", { name: "name", required: true, maxlength: 249, autocomplete: "off" });
+  const count = el("input", { name: "partitions", type: "number", value: 1, min: 1, max: 10000 });
+  const create = (event) => {
+    event.preventDefault();
+    act("create_topic", { name: name.value, partitions: Number(count.value) }, `${name.value} is created`);
+  };
+  return [
+    el("h1", {}, "Topics"),
+    el("form", { onsubmit: create }, el("label", {}, "New topic", name), el("label", {}, "Partitions", count),
+      el("button", {}, "Create")),
+    table("Topics", [
+      ["name", (row) => link("topics", row.name)],
+      ["partitions", (row) => number(row.partitions), "number"],
+      ["", (row) => (row.internal ? "internal" : "")],
+    ], await get("topics")),
+  ];
+}
+
+async function topic(name) {
+  const found = await get("topic", { name });
+  const records = el("div", {});
+  const partition = el("select", { name: "partition" },
+    found.partitions.map((each) => el("option", { value: each.partition }, each.partition)));
+  const from = el("input", { name: "offset", placeholder: "the last 50", inputmode: "numeric", pattern: "[0-9]*", autocomplete: "off" });
+  const at = el("input", { name: "time", type: "datetime-local", step: 1 });
+  const read = async (event) => {
+    if (event) event.preventDefault();
+    const query = { name, partition: partition.value };
+    if (from.value) query.offset = from.value;
+    else if (at.value) query.timestamp_ms = new Date(at.value).getTime();
+    try {
+      const page = await get("records", query);
+      records.replaceChildren(recordTable(page), el("p", {}, el("button", {
+        disabled: page.next_offset >= page.end_offset,
+        onclick: () => { from.value = page.next_offset; read(); } }, "Next")));
+    } catch (error) {
+      records.replaceChildren(el("p", { class: "error" }, error.message));
+    }
+  };
+  const view = [
+    el("h1", {}, name),
+    table("Partitions", [
+      ["partition", (row) => row.partition, "number"],
+      ["leader", (row) => row.leader, "number"],
+      ["in sync", (row) => row.isr.join(", ")],
+      ["first offset", (row) => number(row.start_offset), "number"],
+      ["end offset", (row) => number(row.end_offset), "number"],
+    ], found.partitions),
+    el("h2", {}, "Records"),
+    el("form", { onsubmit: read }, el("label", {}, "Partition", partition), el("label", {}, "From offset", from),
+      el("label", {}, "or from time", at), el("button", { class: "main" }, "Read")),
+    records,
+    el("h2", {}, "Configs"),
+    found.configs ? table("Configs", [
+      ["name", (row) => row.name],
+      ["value", (row) => el("code", {}, row.value ?? "(hidden)")],
+      ["from", (row) => row.source],
+    ], found.configs) : el("p", { class: "dim" }, "You may not see the configs of this topic."),
+    el("p", {}, el("button", { class: "bad", onclick: () => confirm(`Delete the topic ${name} and all its records?`) &&
+      act("delete_topic", { name }, `${name} is deleted`).then(() => { location.hash = "#topics"; }) }, "Delete this topic")),
+  ];
+  await read();
+  return view;
+}
+
+function content(value) {
+  if (value == null) return el("span", { class: "dim" }, "null");
+  let text = value.text;
+  if (value.as === "json" && !value.cut) text = JSON.stringify(JSON.parse(text), null, 2);
+  const notes = [];
+  if (value.schema_id != null) notes.push(`schema ${value.schema_id}`);
+  if (value.as === "hex") notes.push("hex");
+  if (value.cut) notes.push(`the first part of ${bytes(value.bytes)}`);
+  return [el("pre", {}, text), notes.length ? el("div", { class: "dim" }, notes.join(", ")) : null];
+}
+
+function recordTable(page) {
+  return table(`Records up to offset ${number(page.end_offset)}`, [
+    ["offset", (row) => row.offset, "number"],
+    ["time", (row) => (row.timestamp_ms < 0 ? "" : new Date(row.timestamp_ms).toISOString()), "time"],
+    ["key", (row) => content(row.key)],
+    ["value", (row) => content(row.value)],
+    ["headers", (row) => row.headers.map((each) => el("div", {}, `${each.name}: `, each.value ? each.value.text : "null"))],
+  ], page.records);
+}
+
+async function groups() {
+  return [
+    el("h1", {}, "Groups"),
+    table("Groups", [
+      ["name", (row) => link("groups", row.name)],
+      ["state", (row) => row.state],
+      ["type", (row) => row.type],
+      ["protocol", (row) => row.protocol],
+    ], await get("groups")),
+  ];
+}
+
+async function group(name) {
+  const found = await get("group", { name });
+  const total = found.offsets.reduce((sum, row) => sum + (row.lag || 0), 0);
+  return [
+    el("h1", {}, name || "(empty name)"),
+    el("p", {}, `${found.state}, ${found.members.length} members, lag ${number(total)}`),
+    table("Members", [
+      ["client", (row) => row.client_id],
+      ["member", (row) => row.member_id],
+      ["instance", (row) => row.instance_id],
+      ["partitions", (row) => row.partitions.join(", ")],
+    ], found.members),
+    el("h2", {}, "Offsets"),
+    table("Offsets", [
+      ["topic", (row) => link("topics", row.topic)],
+      ["partition", (row) => row.partition, "number"],
+      ["committed", (row) => number(row.committed), "number"],
+      ["end", (row) => number(row.end_offset), "number"],
+      ["lag", (row) => number(row.lag), "number"],
+    ], found.offsets),
+    el("p", {}, el("button", { class: "bad", onclick: () => confirm(`Delete the group ${name} and its offsets?`) &&
+      act("delete_group", { name }, `${name} is deleted`).then(() => { location.hash = "#groups"; }) }, "Delete this group")),
+  ];
+}
+
+async function transactions() {
+  return [
+    el("h1", {}, "Transactions"),
+    table("Transactions", [
+      ["transactional id", (row) => row.transactional_id],
+      ["producer id", (row) => row.producer_id, "number"],
+      ["state", (row) => row.state],
+    ], await get("transactions")),
+  ];
+}
+
+async function quotas() {
+  return [
+    el("h1", {}, "Quotas"),
+    table("Quotas", [
+      ["of", (row) => row.entity],
+      ["limits", (row) => Object.entries(row.quotas).map(([key, value]) => el("div", {}, `${key} = ${value}`))],
+    ], await get("quotas")),
+  ];
+}
+
+async function acls() {
+  const found = await get("acls");
+  const body = el("div", {});
+  const filter = el("input", { name: "filter", type: "search", autocomplete: "off" });
+  const draw = () => {
+    const wanted = filter.value.toLowerCase();
+    const rows = found.filter((row) => Object.values(row).join(" ").toLowerCase().includes(wanted));
+    body.replaceChildren(table("ACLs", [
+      ["principal", (row) => row.principal],
+      ["may", (row) => `${row.permission} ${row.operation}`],
+      ["resource", (row) => `${row.resource} ${row.name}${row.pattern === "PREFIXED" ? "*" : ""}`],
+      ["from host", (row) => row.host],
+    ], rows));
+  };
+  filter.addEventListener("input", draw);
+  draw();
+  return [el("h1", {}, "ACLs"), el("form", { onsubmit: (event) => event.preventDefault() },
+    el("label", {}, "Filter by principal, resource or operation", filter)), body];
+}
+
+const SHOWS = { overview, connections, topics, groups, transactions, quotas, acls };
+const DETAILS = { topics: topic, groups: group };
+const LIVE = new Set(["overview", "connections"]);
+
+// ---- the frame
+
+let shown = 0;
+
+async function show(again = false) {
+  clearTimeout(timer);
+  if (!session.user) return;
+  const mine = ++shown;
+  const [view, name] = (location.hash.slice(1) || "overview").split("/");
+  let content;
+  try {
+    content = name !== undefined && DETAILS[view] ? await DETAILS[view](decodeURIComponent(name)) : await (SHOWS[view] || overview)();
+  } catch (error) {
+    content = [el("h1", {}, (VIEWS.find(([key]) => key === view) || ["", "Overview"])[1]), el("p", { class: "error" }, error.message)];
+  }
+  // Another view has been asked for meanwhile.
+  if (mine !== shown || !session.user) return;
+  for (const each of document.querySelectorAll("#nav a")) {
+    if (each.hash === `#${view}` || (!location.hash && each.hash === "#overview")) each.setAttribute("aria-current", "page");
+    else each.removeAttribute("aria-current");
+  }
+  const held = again && main.contains(document.activeElement) && document.activeElement !== main;
+  if (!held) main.replaceChildren(...content.filter((each) => each != null));
+  if (!again) main.focus({ preventScroll: true });
+  if (LIVE.has(view) && name === undefined) timer = setTimeout(look, LOOK_MS);
+}
+
+function look() {
+  if (document.hidden) timer = setTimeout(look, LOOK_MS);
+  else show(true);
+}
+
+async function begin(body) {
+  session = { ...session, ...(await ask("login", body)) };
+  enter();
+}
+
+function enter() {
+  document.getElementById("nav").replaceChildren(...VIEWS.map(([key, title]) => el("a", { href: `#${key}` }, title)));
+  document.getElementById("nav").hidden = false;
+  document.getElementById("user").replaceChildren(el("span", {}, session.user),
+    el("button", { onclick: async () => { await ask("logout", {}); session = {}; await start(); } }, "Log out"));
+  before = null;
+  show();
+}
+
+function logIn() {
+  clearTimeout(timer);
+  document.getElementById("nav").hidden = true;
+  document.getElementById("user").replaceChildren();
+  const error = el("p", { class: "error", role: "alert" });
+  const fields = session.needs_token
+    ? [el("label", {}, "Token", el("input", { name: "token", type: "password", required: true, autocomplete: "off" }))]
+    : [
+      el("label", {}, "User", el("input", { name: "user", required: true, autocomplete: "username" })),
+      el("label", {}, "Password", el("input", { name: "password", type: "password", required: true, autocomplete: "current-password" })),
+      session.mechanisms.length > 1 ? el("label", {}, "Mechanism", el("select", { name: "mechanism" },
+        session.mechanisms.map((each) => el("option", {}, each)))) : null,
+    ];
+  const submit = async (event) => {
+    event.preventDefault();
+    error.textContent = "";
+    try {
+      await begin(Object.fromEntries(new FormData(event.target)));
+    } catch (problem) {
+      error.textContent = problem.message;
+    }
+  };
+  main.replaceChildren(el("div", { class: "card login" }, el("h1", {}, "Log in"),
+    el("p", { class: "dim" }, session.needs_token
+      ? `The listener ${session.listener} asks nobody who they are: the server's start message has the console's token.`
+      : `As a user of the listener ${session.listener}. You see and do what this user may.`),
+    el("form", { onsubmit: submit }, fields, el("button", { class: "main" }, "Log in")), error));
+  main.querySelector("input").focus();
+}
+
+async function start() {
+  try {
+    session = await ask("session");
+    const token = /^#token=([0-9A-Za-z._~-]+)$/.exec(location.hash);
+    if (token) {
+      history.replaceState(null, "", location.pathname);
+      if (!session.user) await begin({ token: token[1] });
+      else enter();
+    } else if (session.user) enter();
+    else logIn();
+  } catch (error) {
+    main.replaceChildren(el("p", { class: "error", role: "alert" }, error.message));
+    if (session.mechanisms) logIn();
+  }
+}
+
+window.addEventListener("hashchange", () => { say(""); show(); });
+start();

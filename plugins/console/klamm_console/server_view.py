@@ -1,0 +1,94 @@
+"""Answers about the server itself: its listeners, the stages of a request, and its connections."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final
+
+from klamm import ServerServices
+from klamm.metrics import Family, HistogramValue
+
+_LOOK_WITHIN_S: Final = 2.0
+_SHOWN_CONNECTIONS: Final = 2_000
+# One look at a time: it takes turns of the processors.
+_looking = threading.Lock()
+
+_STAGES: Final = {
+    "accept_queue": "klamm:type=Acceptor,name=AcceptQueueSize",
+    "accept_queue_limit": "klamm:type=Acceptor,name=AcceptQueueLimit",
+    "acceptor_blocked_s": "klamm:type=Acceptor,name=BlockedSeconds",
+    "connections": "kafka.server:type=socket-server-metrics,name=connection-count",
+    "connections_in_setup": "klamm:type=Processor,name=ConnectionsInSetup",
+    "failed_logins": "kafka.server:type=socket-server-metrics,name=failed-authentication-total",
+    "processor_busy_s": "klamm:type=Processor,name=BusySeconds",
+    "processor_turn_age_ms": "klamm:type=Processor,name=TurnAgeMs",
+    "queue": "kafka.network:type=RequestChannel,name=RequestQueueSize",
+    "queue_capacity": "klamm:type=RequestChannel,name=QueueCapacity",
+    "queue_oldest_ms": "klamm:type=RequestChannel,name=OldestRequestAgeMs",
+    "handlers": "klamm:type=RequestHandlerPool,name=Size",
+    "handler_busy_s": "klamm:type=RequestHandlerPool,name=BusySeconds",
+    "answers_waiting": "kafka.network:type=RequestChannel,name=ResponseQueueSize",
+    "pool_used_bytes": "kafka.network:type=SocketServer,name=MemoryPoolUsed",
+    "received_bytes": "kafka.server:type=socket-server-metrics,name=incoming-byte-total",
+    "sent_bytes": "kafka.server:type=socket-server-metrics,name=outgoing-byte-total",
+    "flush": "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs",
+}
+_BY_NAME: Final = {metric: name for name, metric in _STAGES.items()}
+_LARGEST: Final = {"processor_turn_age_ms", "queue_oldest_ms"}
+"""Ages, of which the oldest is shown. All others are summed up."""
+
+
+def overview(services: ServerServices) -> dict[str, Any]:
+    """Return the listeners with their parts, and one number for each stage; counters are since the start."""
+    stages: dict[str, float] = {}
+    processors = 0
+    for family in services.metrics.collect(lambda name: name in _BY_NAME):
+        name = _BY_NAME[family.name]
+        values = _values(family)
+        if name == "processor_busy_s":
+            processors = len(values)
+        stages[name] = (max if name in _LARGEST else sum)([*values, 0.0])
+    return {
+        "time_ns": services.clock.monotonic_ns(),
+        "stages": stages | {"processors": processors},
+        "listeners": [
+            {
+                "name": each.name,
+                "bound": str(each.bound),
+                "advertised": str(each.advertised),
+                "security_protocol": each.security_protocol,
+                "transport": each.transport,
+                "api_set": each.api_set,
+                "authorizer": type(each.authorizer).__name__ if each.authorizer is not None else "",
+            }
+            for each in services.listeners.values()
+        ],
+    }
+
+
+def _values(family: Family) -> list[float]:
+    return [
+        sample.value.total / 1000 if isinstance(sample.value, HistogramValue) else float(sample.value)
+        for sample in family.samples
+    ]
+
+
+def connections(services: ServerServices) -> dict[str, Any]:
+    """Return the open connections. Raises TimeoutError if another look takes too long."""
+    if services.connections is None:
+        return {"connections": [], "unanswered": []}
+    if not _looking.acquire(timeout=_LOOK_WITHIN_S):
+        raise TimeoutError("another look takes place: try again")
+    try:
+        found = services.connections.look(_LOOK_WITHIN_S)
+    finally:
+        _looking.release()
+    rows = found["connections"]
+    return found | {"connections": rows[:_SHOWN_CONNECTIONS], "count": len(rows)}
+
+
+def close(services: ServerServices, connection_id: str) -> str:
+    """Close a connection; return a problem, or an empty text."""
+    if services.connections is None:
+        return "this server does not show its connections"
+    return services.connections.close(connection_id)

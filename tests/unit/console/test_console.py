@@ -1,0 +1,320 @@
+"""The console's JSON API and its page, over real listeners."""
+
+import http.client
+import json
+import re
+import urllib.parse
+from importlib.resources import files
+
+import pytest
+
+from klamm.config.problems import ConfigError
+from klamm.server.parts import StartError
+from klamm.testing import CertificateFiles, EmbeddedServer, MovingClock, RawClient, Users
+from klamm.testing.secure import secure_settings
+from klamm.wire.messages import offset_commit
+from klamm.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialDeletion
+from klamm.wire.messages.metadata import MetadataRequest
+from klamm_console import sessions as console_sessions
+from tests.spark.browser import chromium
+
+CONSOLE = ['server.extensions=["console"]', "console.bind=127.0.0.1:0"]
+HOSTILE = "<img src=x onerror=alert(1)>\"'\u202e"
+PAGES = ("server", "connections", "topics", "groups", "transactions", "quotas", "acls")
+
+
+class Browser:
+    """Keeps the cookie and the secret of the page, as a browser does."""
+
+    def __init__(self, server):
+        (extension,) = server.server.extensions
+        parts = urllib.parse.urlsplit(extension.url)
+        self.address = parts.hostname, parts.port
+        self.token = parts.fragment.removeprefix("token=")
+        self.cookie = self.csrf = ""
+        self.headers = {}
+
+    def send(self, method, path, body=None, **headers):
+        connection = http.client.HTTPConnection(*self.address, timeout=30)
+        sent = {"Cookie": self.cookie, "X-Klamm-Csrf": self.csrf}
+        if body is not None:
+            sent["Content-Type"] = "application/json"
+        connection.request(method, path, body, sent | headers)
+        answer = connection.getresponse()
+        content = answer.read()
+        self.headers = dict(answer.getheaders())
+        connection.close()
+        return answer.status, content
+
+    def __call__(self, path, body=None, **headers):
+        method = "GET" if body is None else "POST"
+        status, content = self.send(method, f"/api/{path}", None if body is None else json.dumps(body), **headers)
+        cookie = self.headers.get("Set-Cookie", "")
+        self.cookie = cookie.partition(";")[0] or self.cookie
+        found = json.loads(content)
+        if isinstance(found, dict):
+            self.csrf = found.get("csrf", self.csrf)
+        return status, found
+
+    def log_in(self, user="", password="secret"):
+        return self("login", {"user": user, "password": password} if user else {"token": self.token})
+
+
+@pytest.fixture(scope="module")
+def server():
+    with EmbeddedServer(CONSOLE) as running:
+        yield running
+
+
+@pytest.fixture
+def browser(server):
+    server.reset()
+    made = Browser(server)
+    assert made.log_in()[0] == 200
+    return made
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory):
+    files_ = CertificateFiles(str(tmp_path_factory.mktemp("tls")))
+    settings = [*secure_settings(files_), *CONSOLE, f"console.ca_file={files_.ca}"]
+    with EmbeddedServer(settings) as running:
+        users = Users(running.admin, files_.ca)
+        for name in ("admin", "alice", "gone"):
+            users.add(name)
+        running.create_topic("orders")
+        running.create_topic("payroll")
+        running.acls.allow("alice", "READ", "TOPIC", "orders")
+        yield running
+
+
+# ---- login
+
+
+def test_nothing_is_shown_before_the_login(server):
+    stranger = Browser(server)
+    for page in PAGES:
+        assert stranger(page)[0] == 401
+    assert stranger("create_topic", {"name": "t"})[0] == 401
+    assert stranger("session")[1]["needs_token"] is True
+
+
+def test_a_wrong_token_is_refused_and_guesses_are_limited():
+    with EmbeddedServer(CONSOLE, clock=MovingClock()) as running:
+        guesser = Browser(running)
+        guesser.token = "guess"
+        assert [guesser.log_in()[0] for _ in range(25)].count(401) < 25
+        status, answer = guesser.log_in()
+        assert (status, "failed" in answer["error"]) == (429, True)
+        running.advance_ms(5_000)
+        assert Browser(running).log_in()[0] == 200
+
+
+def test_the_cookie_is_for_this_site_and_not_for_scripts(browser, server):
+    other = Browser(server)
+    other.send("POST", "/api/login", json.dumps({"token": other.token}))
+    flags = other.headers["Set-Cookie"]
+    assert "HttpOnly" in flags
+    assert "SameSite=Strict" in flags
+
+
+def test_a_user_logs_in_over_tls_and_scram_and_sees_what_the_user_may(secure):
+    alice = Browser(secure)
+    assert alice("session")[1]["mechanisms"] == ["SCRAM-SHA-512"]
+    assert alice.log_in("alice", "wrong")[0] == 401
+    assert alice.log_in("alice") == (200, {"user": "alice", "csrf": alice.csrf})
+    assert [row["name"] for row in alice("topics")[1]] == ["orders"]
+    status, answer = alice("records?name=payroll")
+    assert (status, answer["name"]) == (403, "TOPIC_AUTHORIZATION_FAILED")
+    assert [alice(page)[0] for page in ("server", "connections", "acls", "quotas")] == [403] * 4
+    assert alice("delete_topic", {"name": "payroll"})[0] == 403
+    assert alice("close_connection", {"id": "x"})[0] == 403
+
+
+def test_an_administrator_sees_and_changes_everything(secure):
+    admin = Browser(secure)
+    assert admin.log_in("admin")[0] == 200
+    assert [admin(page)[0] for page in PAGES] == [200] * len(PAGES)
+    assert {"principal": "User:alice", "operation": "READ"}.items() <= admin("acls")[1][0].items()
+    assert admin("create_topic", {"name": "made", "partitions": 2})[0] == 200
+    assert len(admin("topic?name=made")[1]["partitions"]) == 2
+    assert admin("delete_topic", {"name": "made"})[0] == 200
+
+
+def test_a_user_who_was_deleted_is_logged_out(secure):
+    browser = Browser(secure)
+    assert browser.log_in("gone")[0] == 200
+    request = AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion("gone", 2)])
+    assert secure.admin.call(request, 0).results[0].error_code == 0
+    secure.wait_until(lambda: browser("topics")[0] == 401)
+    assert browser("topics")[0] == 401
+
+
+def test_asking_for_mechanisms_is_no_failed_login(secure):
+    def failed():
+        families = secure.server.services.metrics.collect(lambda name: name.endswith("failed-authentication-total"))
+        return sum(sample.value for family in families for sample in family.samples)
+
+    Browser(secure)("session")
+    before = failed()
+    for _ in range(3):
+        Browser(secure)("session")
+    assert failed() == before
+
+
+def test_sessions_end_when_they_are_idle_and_are_limited(monkeypatch):
+    monkeypatch.setattr(console_sessions, "MAX_SESSIONS", 2)
+    with EmbeddedServer(CONSOLE, clock=MovingClock()) as running:
+        first, second, third = (Browser(running) for _ in range(3))
+        assert [first.log_in()[0], second.log_in()[0], third.log_in()[0]] == [200, 200, 503]
+        running.advance_ms(29 * 60_000)
+        assert first("topics")[0] == 200
+        running.advance_ms(2 * 60_000)
+        assert [first("topics")[0], second("topics")[0], third.log_in()[0]] == [200, 401, 200]
+
+
+def test_logging_out_ends_the_session(browser):
+    cookie = browser.cookie
+    assert browser("logout", {})[0] == 200
+    browser.cookie = cookie
+    assert browser("topics")[0] == 401
+
+
+# ---- requests of other sites, and bad ones
+
+
+def test_an_action_needs_the_secret_of_the_page(browser):
+    browser.csrf = ""
+    assert browser("create_topic", {"name": "t"})[0] == 403
+    assert browser("topics") == (200, [])
+
+
+def test_an_action_needs_json_and_post(browser):
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    assert browser("create_topic", {"name": "t"}, **form)[0] == 415
+    assert browser.send("GET", "/api/create_topic?name=t")[0] == 404
+    assert browser("topics") == (200, [])
+
+
+@pytest.mark.parametrize(
+    ("body", "status"), [("{", 400), ("[]", 400), ("[" * 50_000, 400), ("x" * 70_000, 413), ('{"name": 7}', 400)]
+)
+def test_bad_bodies_are_refused(browser, body, status):
+    assert browser.send("POST", "/api/create_topic", body)[0] == status
+
+
+def test_a_length_that_is_no_number_is_refused(browser):
+    for length in ("-1", "1e3", "9" * 5_000):
+        assert browser.send("POST", "/api/create_topic", "{}", **{"Content-Length": length})[0] in (400, 413)
+
+
+@pytest.mark.parametrize("query", ["offset=x", "offset=" + "9" * 400, "partition=-1", "partition=99", "limit=", ""])
+def test_bad_queries_are_refused(browser, server, query):
+    server.create_topic("t")
+    assert browser(f"records?name=t&{query}")[0] in ((200,) if query in ("", "limit=") else (400, 409))
+    assert browser("records")[0] == 400
+    assert browser("topic?name=none")[0] == 409
+
+
+def test_every_answer_forbids_frames_and_foreign_scripts(browser):
+    for path in ("/", "/console.js", "/console.css", "/api/topics", "/nothing"):
+        browser.send("GET", path)
+        policy = browser.headers["Content-Security-Policy"]
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert browser.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_the_page_sets_texts_and_no_html():
+    script = (files("klamm_console") / "page" / "console.js").read_text(encoding="utf-8")
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|srcdoc", script)
+    page = (files("klamm_console") / "page" / "index.html").read_text(encoding="utf-8")
+    assert not re.search(r"https?://|\son[a-z]+=|style=", page)
+
+
+# ---- what it shows
+
+
+def test_records_are_shown_by_offset_time_and_from_the_end(browser, server):
+    server.create_topic("t")
+    for number in range(100):
+        server.produce("t", f'{{"number": {number}}}', key=f"k{number}", timestamp_ms=1_000 + number)
+    shown = browser("records?name=t")[1]
+    assert [shown["records"][0]["offset"], shown["next_offset"], shown["end_offset"]] == [50, 100, 100]
+    assert shown["records"][0]["value"] == {"bytes": 14, "cut": False, "as": "json", "text": '{"number": 50}'}
+    assert [each["offset"] for each in browser("records?name=t&offset=7&limit=2")[1]["records"]] == [7, 8]
+    assert browser("records?name=t&timestamp_ms=1042")[1]["records"][0]["offset"] == 42
+    assert browser("records?name=t&offset=200")[1]["records"] == []
+
+
+def test_any_bytes_can_be_shown(browser, server):
+    server.create_topic("t")
+    values = [b"\xff\0", None, b"", HOSTILE, "x" * 100_000, "\u00e9" * 50_000, b"\0\0\0\0\x07abc", "[" * 20_000]
+    server.produce("t", *values, key=HOSTILE, headers=[(HOSTILE, None)])
+    shown = [each["value"] for each in browser("records?name=t")[1]["records"]]
+    assert shown[0] == {"bytes": 2, "cut": False, "as": "hex", "text": "ff 00"}
+    assert shown[1] is None
+    assert shown[3]["text"] == HOSTILE
+    assert (shown[4]["cut"], len(shown[4]["text"])) == (True, 16 * 1024)
+    assert shown[5]["as"] == "text"
+    assert shown[6]["schema_id"] == 7
+
+
+def test_groups_are_shown_with_their_lag(browser, server):
+    server.create_topic("t")
+    server.produce("t", "a", "b", "c")
+    assert browser("groups") == (200, [])
+    partitions = [offset_commit.OffsetCommitRequestPartition(0, 1)]
+    topics = [offset_commit.OffsetCommitRequestTopic("t", partitions=partitions)]
+    server.admin.call(offset_commit.OffsetCommitRequest(HOSTILE, -1, "", topics=topics), 8)
+    name = urllib.parse.quote(HOSTILE)
+    assert [row["name"] for row in browser("groups")[1]] == [HOSTILE]
+    assert browser(f"group?name={name}")[1]["offsets"] == [
+        {"topic": "t", "partition": 0, "committed": 1, "end_offset": 3, "lag": 2}
+    ]
+    assert browser("delete_group", {"name": HOSTILE})[0] == 200
+
+
+def test_a_connection_is_closed(browser, server):
+    with RawClient(server.address()) as victim:
+        victim.call(MetadataRequest(None), 8)
+        rows = browser("connections")[1]["connections"]
+        (row,) = [each for each in rows if each["client_address"].endswith(f":{victim.socket.getsockname()[1]}")]
+        assert browser("close_connection", {"id": row["id"]})[0] == 200
+        assert victim.at_end()
+
+
+def test_leaders_on_other_nodes_are_asked():
+    with EmbeddedServer(CONSOLE, nodes=3) as running:
+        running.create_topic("t", 3)
+        for partition in range(3):
+            running.produce("t", f"of {partition}", partition=partition)
+        browser = Browser(running)
+        assert browser.log_in()[0] == 200
+        assert {each["leader"] for each in browser("topic?name=t")[1]["partitions"]} == {1, 2, 3}
+        values = [browser(f"records?name=t&partition={index}")[1]["records"][0]["value"]["text"] for index in range(3)]
+        assert values == ["of 0", "of 1", "of 2"]
+        assert len(browser("server")[1]["cluster"]["nodes"]) == 3
+
+
+# ---- configuration
+
+
+@pytest.mark.parametrize("bind", ["0.0.0.0:0", "example.org:80", "127.0.0.1", "192.0.2.1:1"])
+def test_it_listens_on_loopback_alone(bind):
+    with pytest.raises(ConfigError, match="loopback"):
+        EmbeddedServer([CONSOLE[0], f"console.bind={bind}"])
+
+
+def test_a_listener_that_does_not_exist_stops_the_start():
+    with pytest.raises(StartError, match=r"\[console\] listener: there is no listener \"none\", only default"):
+        EmbeddedServer([*CONSOLE, "console.listener=none"]).start()
+
+
+def test_a_browser_shows_the_overview(server):
+    (extension,) = server.server.extensions
+    shown = chromium("--dump-dom", "--virtual-time-budget=8000", extension.url).decode()
+    assert "Log out" in shown
+    for stage in ("Accept", "Processors", "Queue", "Handlers", "Disk"):
+        assert f"<b>{stage}</b>" in shown
+    assert 'class="error"' not in shown
