@@ -222,6 +222,11 @@ def schema_registry(folder):
     check_extension(*part(K.EXTENSION, "schema_registry", bind="127.0.0.1:0"))
 
 
+@case(K.EXTENSION, "console")
+def console(folder):
+    check_extension(*part(K.EXTENSION, "console", bind="127.0.0.1:0"))
+
+
 @case(K.API_SET, "echo")
 def echo(folder):
     check_api_set(*part(K.API_SET, "echo"))

@@ -92,11 +92,11 @@ def secure(tmp_path_factory):
 
 
 def test_nothing_is_shown_before_the_login(server):
-    stranger = Browser(server)
+    visitor = Browser(server)
     for page in PAGES:
-        assert stranger(page)[0] == 401
-    assert stranger("create_topic", {"name": "t"})[0] == 401
-    assert stranger("session")[1]["needs_token"] is True
+        assert visitor(page)[0] == 401
+    assert visitor("create_topic", {"name": "t"})[0] == 401
+    assert visitor("session")[1]["needs_token"] is True
 
 
 def test_a_wrong_token_is_refused_and_guesses_are_limited():
