@@ -39,24 +39,11 @@ class _PreparedResponse(ApiVersionsResponse):
 
     def __init__(self, answer: ApiVersionsResponse) -> None:
         super().__init__(*(getattr(answer, name) for name in ApiVersionsResponse.__slots__))
-        self._encoded = {version: self._encode(version) for version in api_versions.VERSIONS}
+        self._encoded = {version: super(_PreparedResponse, self).encode(version) for version in api_versions.VERSIONS}
 
     def encode(self, version: int) -> bytes:
         # A throttled copy carries its throttle time.
-        return self._encode(version) if self.throttle_time_ms else self._encoded[version]
-
-    def _encode(self, version: int) -> bytes:
-        if version >= _FIRST_VERSION_WITH_LEVEL_0:
-            return super().encode(version)
-        # Clients of these versions refuse a feature that begins with level 0 (KAFKA-17492).
-        return ApiVersionsResponse(
-            self.error_code,
-            self.api_keys,
-            self.throttle_time_ms,
-            [each for each in self.supported_features if each.min_version > 0],
-            self.finalized_features_epoch,
-            self.finalized_features,
-        ).encode(version)
+        return super().encode(version) if self.throttle_time_ms else self._encoded[version]
 
 
 def api_versions_response(
@@ -107,11 +94,13 @@ def note_client_software(request: ApiVersionsRequest, context: RequestContext) -
     return True
 
 
-def _with_features(answer: ApiVersionsResponse, levels: FeatureLevels) -> ApiVersionsResponse:
+def _with_features(answer: ApiVersionsResponse, levels: FeatureLevels, least: int) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         api_keys=answer.api_keys,
         supported_features=[
-            SupportedFeatureKey(each.name, each.min_version, each.max_version) for each in levels.features
+            SupportedFeatureKey(each.name, each.min_version, each.max_version)
+            for each in levels.features
+            if each.min_version >= least
         ],
         finalized_features_epoch=levels.epoch,
         finalized_features=[
@@ -135,8 +124,14 @@ def api_versions_handler(
 
     Its errors are those of `error_of_request`.
     """
-    levels = features.current
-    prepared = levels, _PreparedResponse(_with_features(answer, report(levels)))
+
+    def prepare(levels: FeatureLevels) -> tuple[FeatureLevels, _PreparedResponse, _PreparedResponse]:
+        # Clients of old versions refuse a feature that begins with level 0 (KAFKA-17492). It is left out here, because
+        # filters copy the answer.
+        old, new = (_PreparedResponse(_with_features(answer, report(levels), least)) for least in (1, 0))
+        return levels, old, new
+
+    prepared = prepare(features.current)
 
     def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
         nonlocal prepared
@@ -144,8 +139,9 @@ def api_versions_handler(
             return ApiVersionsResponse(error_code=error)
         levels = features.current
         if levels is not prepared[0]:
-            prepared = levels, _PreparedResponse(_with_features(answer, report(levels)))
-        return prepared[1]
+            prepared = prepare(levels)
+        _, old, new = prepared
+        return old if context.api_version < _FIRST_VERSION_WITH_LEVEL_0 else new
 
     return handle
 
