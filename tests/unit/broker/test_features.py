@@ -4,6 +4,7 @@ import pytest
 
 from klamm import ErrorCode
 from klamm.requests.api_versions import with_api_versions
+from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages import api_versions
 from klamm.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from klamm.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
@@ -119,3 +120,10 @@ def test_an_upgrade_to_the_release_names_features_without_effect(harness):
     assert harness.call(request, 2).error_code == 0
     assert levels(reported(harness)) == wanted
     assert update(harness, "kraft.version", 0, UNSAFE_DOWNGRADE).error_code == ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_old_clients_get_no_such_feature_through_a_filter_either():
+    with EmbeddedServer(faults=True) as server, RawClient(server.address()) as client:
+        old, new = (client.call(ApiVersionsRequest("test", "1"), version).supported_features for version in (3, 4))
+    assert all(each.min_version for each in old)
+    assert min(each.min_version for each in new) == 0

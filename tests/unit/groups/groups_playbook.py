@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import struct
@@ -175,8 +176,9 @@ class Playbook:
         )
         self.loaded = self.coordinator.load()
 
-    def restart(self) -> None:
-        """Stop in good order, start again on the same file."""
+    def restart(self, **changed: Any) -> None:
+        """Stop in good order, start again on the same file, with settings that have changed."""
+        self.settings = dataclasses.replace(self.settings, **changed)
         self.coordinator.close()
         self.store.close()
         self._start()

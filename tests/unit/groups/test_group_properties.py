@@ -73,8 +73,7 @@ class Members(RuleBasedStateMachine):
 
     @initialize(delay_ms=st.sampled_from([0, 3_000]), max_size=st.sampled_from([3, 100]))
     def choose_settings(self, delay_ms: int, max_size: int) -> None:
-        self.play.settings.group_initial_rebalance_delay_ms = delay_ms
-        self.play.settings.group_max_size = max_size
+        self.play.restart(group_initial_rebalance_delay_ms=delay_ms, group_max_size=max_size)
 
     @rule(index=clients_drawn, protocols=st.sampled_from(PROTOCOLS), skips=st.booleans())
     def join(self, index: int, protocols: tuple[tuple[str, bytes], ...], skips: bool) -> None:

@@ -114,8 +114,7 @@ def test_a_departure_that_was_answered_stays(play: Playbook, again: Callable[[Pl
 def test_a_group_that_has_grown_too_large_rebalances(make_playbook: Callable[..., Playbook]) -> None:
     play = make_playbook()
     ids = play.stable_group(3)
-    play.settings.group_max_size = 2
-    play.restart()
+    play.restart(group_max_size=2)
     assert play.heartbeat(ids[0], 1) is ErrorCode.REBALANCE_IN_PROGRESS
     joins = [play.ask_join(member_id) for member_id in ids]
     play.advance(1)
