@@ -97,9 +97,8 @@ def test_apis_add_up_to_the_listeners(report, shipped):
 
 def test_since_counts_only_what_came_after(spark, shipped):
     from klamm_spark.errors import LakeError
-    from klamm_spark.queries.event_views import Period
+    from klamm_spark.queries.event_views import Period, SparkViews
     from klamm_spark.report.command import build
-    from tests.spark.spark_views import SparkViews
 
     middle = int(datetime(2026, 1, 1, 0, 5, tzinfo=UTC).timestamp() * 1_000_000)
     views = SparkViews(spark, rows_of(spark, shipped.lake), Period(middle, before_us=middle - 60_000_000))

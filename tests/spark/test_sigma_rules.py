@@ -6,9 +6,8 @@ import pytest
 
 from klamm_spark.findings.detections import own_detections
 from klamm_spark.findings.sigma import compiled
-from klamm_spark.queries.event_views import DuckDbViews, Period
+from klamm_spark.queries.event_views import DuckDbViews, Period, SparkViews
 from tests.audit_spool import events_of
-from tests.spark.spark_views import SparkViews
 from tests.unit.audit.honest_day import HonestDay
 from tests.unit.audit.sigma_rules import EVENTS, found_by, numbered, one_attack, write_rules
 

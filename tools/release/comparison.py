@@ -86,7 +86,7 @@ def _messages(facts: Facts) -> Iterator[Difference]:
             continue
         known, known_fields = ours.get(name, (-1, frozenset()))
         for each in sorted(fields - known_fields):
-            yield Difference(name, f"{name} has the field {each}")
+            yield Difference(name, f"{name} has the field {each}", is_newer=known > latest)
         if known < latest:
             yield Difference(name, f"{name} has version {latest}, klamm knows {known}")
         elif known > latest:

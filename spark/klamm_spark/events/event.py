@@ -12,7 +12,7 @@ ignores unknown fields.
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 SCHEMA_VERSION: Final = 5
@@ -71,7 +71,8 @@ _INT_BITS: Final = 31
 
 def json_schema() -> dict[str, Any]:
     """Read the JSON Schema of one event."""
-    file = Path(__file__).with_name("schema") / f"audit_event.v{SCHEMA_VERSION}.json"
+    # Executors import klamm from an archive.
+    file = files("klamm_spark.events") / "schema" / f"audit_event.v{SCHEMA_VERSION}.json"
     schema: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return schema
 

@@ -1,6 +1,6 @@
-"""Events as the SQL views that reports and detections read, in DuckDB over a spool or a lake.
+"""Events as the SQL views that reports and detections read, in DuckDB over a spool or a lake, or in Spark.
 
-The views, which Spark can have too:
+The views, the same in both:
 
 - `events`: the fields of `klamm_spark.events.event`, and `requests`: how many requests a row represents.
 - `resources`: `event_id`, `position` and the fields of each resource except its attributes.
@@ -26,6 +26,8 @@ from klamm_spark.spool.layout import node_folders, open_segments, sealed_segment
 from klamm_spark.spool.reader import read_seal, require_spool
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
     from klamm_spark.lake.layout import Lake
 
 _MEMORY_LIMIT: Final = "2GB"
@@ -191,6 +193,41 @@ class DuckDbViews:
         """Remove everything."""
         self._database.close()
         self._folder.cleanup()
+
+
+class SparkViews:
+    """The views over a lake, in Spark, for a notebook; they use only what Spark Connect supports."""
+
+    def __init__(self, spark: SparkSession, rows: DataFrame, period: Period) -> None:
+        """`rows` are those of the lake's table `events`."""
+        from pyspark.sql import functions as F
+
+        self._spark = spark
+        self.bad_lines = rows.where("date is null").count()
+        names = [*(field.name for field in FIELDS), "requests"]
+        kept = rows.where("date is not null").withColumn("requests", F.coalesce("repeat_count", F.lit(1)))
+        for name, (since_us, until_us) in _periods(period).items():
+            found = kept.where((F.col("time_us") >= since_us) & (F.col("time_us") < until_us))
+            if since_us:
+                # The filter on the partition keeps Spark from opening files of other days.
+                found = found.where(F.col("date") >= F.to_date(F.timestamp_micros(F.lit(since_us))))
+            found.select(*names).createOrReplaceTempView(name)
+        outer = "LATERAL VIEW posexplode(resources) AS position, one"
+        inner = ", ".join(f"one.{field.name}" for field in _RESOURCE_COLUMNS)
+        self._view("resources", f"SELECT event_id, position, {inner} FROM events {outer}")
+        self._view(
+            "attributes",
+            f"SELECT event_id, position, {_ATTRIBUTE_COLUMNS} FROM (SELECT event_id, position, "
+            f"one.attributes AS list FROM events {outer}) LATERAL VIEW explode(list) AS two",
+        )
+
+    def _view(self, name: str, sql: str) -> None:
+        self._spark.sql(sql).createOrReplaceTempView(name)
+
+    def query(self, sql: str) -> Result:
+        """Run one query."""
+        frame = self._spark.sql(sql)
+        return Result(tuple(frame.columns), [tuple(row) for row in frame.collect()])
 
 
 _RESOURCE_COLUMNS: Final = tuple(field for field in RESOURCE_FIELDS if field.type not in LISTS)
