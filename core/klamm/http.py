@@ -120,6 +120,19 @@ class HttpHandler(BaseHTTPRequestHandler):
     # Header and body of an answer are two writes.
     disable_nagle_algorithm = True
 
+    def body_length(self) -> int:
+        """Return the length of the request's body. Raises ValueError if its end is not clear.
+
+        Then the connection ends with the answer: what follows may not be a request.
+        """
+        lengths = self.headers.get_all("Content-Length", ["0"])
+        text = lengths[0]
+        if "Transfer-Encoding" in self.headers or len(lengths) > 1 or not (text.isascii() and text.isdecimal()):
+            self.close_connection = True
+            raise ValueError("the length of the body is not clear")
+        # Of thousands of digits, the first ones are too large already.
+        return int(text.lstrip("0")[:12] or "0")
+
     def answer(self, status: int, content_type: str, body: bytes, headers: Mapping[str, str] = _NO_HEADERS) -> None:
         """Send a response, which says that the connection ends if `close_connection` is set."""
         self.send_response(status)

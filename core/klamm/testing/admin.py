@@ -46,6 +46,7 @@ _TIMEOUT_MS: Final = 30_000
 _EARLIEST: Final = -2
 _LATEST: Final = -1
 _ACKS_ALL: Final = -1
+_LIMITED_BYTES: Final = 16 << 20
 _SYSTEM_CLOCK: Final = SystemClock()
 
 Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
@@ -208,13 +209,18 @@ class Admin:
         return found if count is None else found[:count]
 
     def fetch(
-        self, topic: str, partition: int, offset: int, *, isolation: Isolation = "read_committed"
+        self, topic: str, partition: int, offset: int, *, limit: int, isolation: Isolation = "read_committed"
     ) -> tuple[list[ConsumedRecord], int]:
-        """Return the records of one fetch of at most 1 MiB from `offset` on, and the offset after them."""
-        positions = {partition: offset}
-        return self._fetch(topic, positions, _LEVELS[isolation]), positions[partition]
+        """Return at most `limit` records of one fetch from `offset` on, and the offset after them.
 
-    def _fetch(self, topic: str, positions: dict[int, int], level: int) -> list[ConsumedRecord]:
+        It stops after 16 MiB of records too: a small batch may unpack to much.
+        """
+        positions = {partition: offset}
+        return self._fetch(topic, positions, _LEVELS[isolation], limit), positions[partition]
+
+    def _fetch(
+        self, topic: str, positions: dict[int, int], level: int, limit: int | None = None
+    ) -> list[ConsumedRecord]:
         partitions = [
             fetch.FetchPartition(one, fetch_offset=position, partition_max_bytes=1 << 20)
             for one, position in positions.items()
@@ -223,17 +229,23 @@ class Admin:
         request.isolation_level = level
         request.topics = [fetch.FetchTopic(topic, partitions=partitions)]
         found: list[ConsumedRecord] = []
+        found_bytes = 0
         for data in self.call(request).responses[0].partitions:
             check_error(data.error_code, f"{topic}-{data.partition_index}")
             is_aborted = _Aborted(data.aborted_transactions or ())
             for header, batch in iterate_batches(bytes(data.records or b"")):
                 at = positions[data.partition_index]
                 if not is_aborted(header) and not header.is_control:
-                    found += [
-                        ConsumedRecord(topic, data.partition_index, *_fields(record))
-                        for record in decode_records(batch)
-                        if record.offset >= at
-                    ]
+                    for record in decode_records(batch):
+                        if record.offset < at:
+                            continue
+                        found.append(ConsumedRecord(topic, data.partition_index, *_fields(record)))
+                        if limit is None:
+                            continue
+                        found_bytes += len(record.key or b"") + len(record.value or b"")
+                        if len(found) >= limit or found_bytes > _LIMITED_BYTES:
+                            positions[data.partition_index] = record.offset + 1
+                            return found
                 positions[data.partition_index] = max(at, header.last_offset + 1)
         return found
 

@@ -58,11 +58,13 @@ class ClusterAdmin(Admin):
             raise KafkaError(ErrorCode(found.error_code or ErrorCode.LEADER_NOT_AVAILABLE), f"{topic}-{partition}")
         return nodes[leaders[partition]]
 
-    def _fetch(self, topic: str, positions: dict[int, int], level: int) -> list[ConsumedRecord]:
+    def _fetch(
+        self, topic: str, positions: dict[int, int], level: int, limit: int | None = None
+    ) -> list[ConsumedRecord]:
         found = []
         for partition, position in [*positions.items()]:
             here = {partition: position}
-            found += self._at(self._leader(topic, partition))._fetch(topic, here, level)
+            found += self._at(self._leader(topic, partition))._fetch(topic, here, level, limit)
             positions.update(here)
         return found
 

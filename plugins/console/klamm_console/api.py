@@ -6,18 +6,21 @@ import contextlib
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from struct import error as StructError
 from typing import Any, Final
 
-from klamm import KafkaError, ServerServices
-from klamm.runtime import TokenBucket
+from klamm import KafkaError, ServerServices, clipped
 from klamm_console import cluster, server_view
 from klamm_console.entry import Entry, LoginError
 from klamm_console.records import records_of
-from klamm_console.sessions import Session, Sessions, TooManySessionsError, is_same
+from klamm_console.sessions import FailedLogins, Session, Sessions, TooManySessionsError, is_same
 
-_FAILED_LOGINS_PER_S: Final = 1.0
-_FAILED_LOGINS_AT_ONCE: Final = 20
-"""So many may fail within a second; then one a second."""
+_ABOUT_NS: Final = 10 * 1_000_000_000
+"""So long the rights of a user on the cluster are remembered: an overloaded server can be looked at."""
+_LIVE: Final = frozenset({"server", "connections"})
+"""What the page asks for by itself."""
+_MOST_OFFSET: Final = (1 << 63) - 1
+_MOST_PARTITION: Final = (1 << 31) - 1
 _NAME: Final = 4096
 
 
@@ -44,18 +47,21 @@ class Question:
     def text(self, name: str) -> str:
         """Return a text of the body. Raises ConsoleError."""
         value = self.body.get(name)
-        if not isinstance(value, str) or not 0 < len(value) <= _NAME:
+        if not isinstance(value, str) or len(value) > _NAME or not _is_unicode(value):
             raise ConsoleError(400, f"{name} must be a text")
         return value
 
-    def number(self, name: str, default: int) -> int:
-        """Return a number of the query. Raises ConsoleError."""
-        text = self.query.get(name, str(default))
+    def number(self, name: str, default: int, most: int = _MOST_OFFSET) -> int:
+        """Return a number of the query, -1 to `most`. Raises ConsoleError."""
+        text = self.query.get(name, "") or str(default)
         try:
             # More digits than an offset or a time has.
-            return int(text) if len(text) < 20 else int("")
-        except ValueError as error:
-            raise ConsoleError(400, f"{name} must be a number") from error
+            found = int(text) if len(text) < 20 else most + 1
+        except ValueError:
+            found = most + 1
+        if not -1 <= found <= most:
+            raise ConsoleError(400, f"{name} must be a number up to {most}")
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ class Api:
         self._entry = entry
         self._sessions = sessions
         self._token = token
-        self._failures = TokenBucket(_FAILED_LOGINS_AT_ONCE, 1000)
+        self._failures = FailedLogins(services.clock)
         self._pages: Mapping[str, _Call] = {
             "server": lambda session, _: self._server(session),
             "connections": lambda session, _: self._connections(session),
@@ -107,18 +113,16 @@ class Api:
             case "POST", ("api", "login"):
                 return self._log_in(question)
             case "GET", ("api", name) if name in self._pages:
-                session = self._session_of(question)
+                session = self._session_of(question, is_use=name not in _LIVE)
                 return Answer(self._call(self._pages[name], session, question))
             case "POST", ("api", name) if name in self._actions:
                 session = self._session_of(question)
-                if not is_same(question.csrf, session.csrf):
-                    raise ConsoleError(403, "the header X-Klamm-Csrf is missing or wrong")
                 content = self._call(self._actions[name], session, question)
                 return Answer(content or {}, cookie="" if name == "logout" else None)
         raise ConsoleError(404, "not found")
 
-    def _session_of(self, question: Question) -> Session:
-        found = self._sessions.find(question.session)
+    def _session_of(self, question: Question, *, is_use: bool = True) -> Session:
+        found = self._sessions.find(question.session, question.csrf, is_use=is_use)
         if found is None:
             raise ConsoleError(401, "log in first")
         return found
@@ -135,29 +139,27 @@ class Api:
     # ---- login
 
     def _session(self, question: Question) -> Answer:
-        found = self._sessions.find(question.session)
+        found = self._sessions.find(question.session, question.csrf)
         with _errors():
             content: dict[str, Any] = {
                 "listener": self._entry.listener.name,
                 "needs_token": self._entry.needs_token,
                 "mechanisms": [] if found else self._entry.mechanisms(),
             }
-        if found is not None:
-            content |= {"user": found.user, "csrf": found.csrf}
-        return Answer(content)
+        return Answer(content | {"user": found.user} if found is not None else content)
 
     def _log_in(self, question: Question) -> Answer:
-        if self._failures.tokens(_FAILED_LOGINS_PER_S, self._services.clock.wall_ms()) < 1:
-            raise ConsoleError(429, "too many logins have failed; try again in a few seconds")
-        user = "ANONYMOUS"
+        user = "ANONYMOUS" if self._entry.needs_token else question.text("user")
         account = None
-        if self._entry.needs_token:
-            if not is_same(question.text("token"), self._token):
-                self._count_failure()
-                raise ConsoleError(401, "the token is wrong: the server's start message has it")
-        else:
-            user = question.text("user")
+        if not self._entry.needs_token:
+            if self._failures.are_too_many(user):
+                raise ConsoleError(429, "too many logins have failed; try again in a few seconds")
             account = self._entry.account(self._mechanism(question), user, question.text("password"))
+        elif not is_same(question.text("token"), self._token):
+            if self._failures.are_too_many(user):
+                raise ConsoleError(429, "too many logins have failed; try again in a few seconds")
+            self._failures.note(user)
+            raise ConsoleError(401, "the token is wrong: the server's start message has it")
         admin = self._entry.admin(account)
         try:
             with _errors():
@@ -169,15 +171,13 @@ class Api:
         except ConsoleError as error:
             admin.close()
             if error.status == 401:
-                self._count_failure()
+                self._failures.note(user)
             raise
         return Answer({"user": user, "csrf": made.csrf}, cookie=made.key)
 
-    def _count_failure(self) -> None:
-        self._failures.take(1, _FAILED_LOGINS_PER_S, self._services.clock.wall_ms())
-
     def _mechanism(self, question: Question) -> str:
-        offered = self._entry.mechanisms()
+        with _errors():
+            offered = self._entry.mechanisms()
         if not offered:
             raise ConsoleError(501, "the listener has no mechanism that the console has: PLAIN or SCRAM")
         wanted = question.body.get("mechanism") or offered[0]
@@ -187,25 +187,38 @@ class Api:
 
     # ---- the server itself
 
+    def _about(self, session: Session, right: str) -> dict[str, Any]:
+        """Return what DescribeCluster says. Raises ConsoleError if the user has not the right."""
+        now_ns = self._services.clock.monotonic_ns()
+        if session.about is None or now_ns - session.about_ns > _ABOUT_NS:
+            session.about, session.about_ns = cluster.about(session.admin), now_ns
+        if not self._entry.knows_rights:
+            message = "the listener of the console has no authorizer, which would say who may see the server"
+            raise ConsoleError(403, message, "CLUSTER_AUTHORIZATION_FAILED")
+        if not session.about[right]:
+            message = f"this needs the right {right.removeprefix('may_').title()} on the cluster"
+            raise ConsoleError(403, message, "CLUSTER_AUTHORIZATION_FAILED")
+        return session.about
+
     def _server(self, session: Session) -> Any:
-        about = cluster.about(session.admin)
-        if not about["may_describe"]:
-            raise ConsoleError(403, "this needs the right Describe on the cluster", "CLUSTER_AUTHORIZATION_FAILED")
-        return {"cluster": about, **server_view.overview(self._services)}
+        return {"cluster": self._about(session, "may_describe"), **server_view.overview(self._services)}
 
     def _connections(self, session: Session) -> Any:
-        if not cluster.about(session.admin)["may_describe"]:
-            raise ConsoleError(403, "this needs the right Describe on the cluster", "CLUSTER_AUTHORIZATION_FAILED")
+        self._about(session, "may_describe")
         return server_view.connections(self._services)
 
     def _close_connection(self, session: Session, question: Question) -> None:
-        if not cluster.about(session.admin)["may_alter"]:
-            raise ConsoleError(403, "this needs the right Alter on the cluster", "CLUSTER_AUTHORIZATION_FAILED")
         name = question.text("id")
+        detail = f"{clipped(name, 200)} by {clipped(session.user, 200)} in the console"
+        try:
+            self._about(session, "may_alter")
+        except ConsoleError:
+            self._services.emit_admin_event("connection_closed", detail, failed=True)
+            raise
         problem = server_view.close(self._services, name)
         if problem:
             raise ConsoleError(409, problem)
-        self._services.emit_admin_event("connection_closed", f"{name} by {session.user} in the console")
+        self._services.emit_admin_event("connection_closed", detail)
 
     # ---- topics
 
@@ -213,7 +226,7 @@ class Api:
         return records_of(
             session.admin,
             _named(question),
-            question.number("partition", 0),
+            question.number("partition", 0, _MOST_PARTITION),
             offset=question.number("offset", -1),
             timestamp_ms=question.number("timestamp_ms", -1),
             limit=question.number("limit", 50),
@@ -227,10 +240,20 @@ class Api:
 
 
 def _named(question: Question) -> str:
-    name = question.query.get("name", "")
-    if not name:
+    """Return the name in the query; that of a group may be empty. Raises ConsoleError."""
+    name = question.query.get("name")
+    if name is None or not _is_unicode(name):
         raise ConsoleError(400, "the query needs a name")
     return name
+
+
+def _is_unicode(text: str) -> bool:
+    """Return False for a text that has half of a surrogate pair, which no request can carry."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -246,4 +269,6 @@ def _errors() -> Iterator[None]:
     except ssl.SSLError as error:
         raise ConsoleError(502, f"TLS with the listener failed, see [console] ca_file: {error.reason}") from error
     except (OSError, EOFError) as error:
-        raise ConsoleError(502, f"the listener does not answer: {error or type(error).__name__}") from error
+        raise ConsoleError(502, f"no answer: {error or type(error).__name__}") from error
+    except (ValueError, StructError) as error:
+        raise ConsoleError(400, f"the request cannot be sent: {error}") from error

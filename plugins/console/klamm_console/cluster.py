@@ -28,8 +28,8 @@ _QUOTAS_VERSION: Final = 1
 _ACLS_VERSION: Final = 3
 _TOPIC_RESOURCE: Final = 2
 _ANY: Final = 1
-SHOWN_PARTITIONS: Final = 200
-"""Partitions whose offsets are asked for, two requests each."""
+SHOWN_PARTITIONS: Final = 50
+"""Partitions whose offsets are asked for, two requests each; with several nodes each is a connection."""
 SHOWN_ROWS: Final = 5_000
 """The most rows of a list."""
 _SOURCES: Final = {
@@ -81,10 +81,10 @@ def topic(admin: Admin, name: str) -> dict[str, Any]:
     for each in sorted(found.partitions, key=lambda each: int(each.partition_index)):
         row = {"partition": each.partition_index, "leader": each.leader_id, "isr": list(each.isr_nodes)}
         if len(partitions) < SHOWN_PARTITIONS:
-            row["start_offset"] = admin.offset(name, each.partition_index, -2)
-            row["end_offset"] = admin.offset(name, each.partition_index)
+            row["start_offset"] = _offset_or_none(admin, name, each.partition_index, -2)
+            row["end_offset"] = _offset_or_none(admin, name, each.partition_index)
         partitions.append(row)
-    return {"name": name, "partitions": partitions, "configs": _configs(admin, name)}
+    return {"name": name, "partitions": partitions[:SHOWN_ROWS], "configs": _configs(admin, name)}
 
 
 def _configs(admin: Admin, name: str) -> list[dict[str, Any]] | None:
@@ -108,7 +108,9 @@ def groups(admin: Admin) -> list[dict[str, Any]]:
     found = {}
     for node in about(admin)["nodes"]:
         # Each coordinator lists its own.
-        for each in admin.call_node((node["host"], node["port"]), ListGroupsRequest(), _GROUPS_VERSION).groups:
+        answer = admin.call_node((node["host"], node["port"]), ListGroupsRequest(), _GROUPS_VERSION)
+        _check(answer.error_code, None)
+        for each in answer.groups:
             found[each.group_id] = {
                 "name": each.group_id,
                 "state": each.group_state,
@@ -132,7 +134,7 @@ def group(admin: Admin, name: str) -> dict[str, Any]:
     for (topic_name, index), offset in sorted(committed.items()):
         row: dict[str, Any] = {"topic": topic_name, "partition": index, "committed": offset}
         if len(rows) < SHOWN_PARTITIONS:
-            row["end_offset"] = _end_or_none(admin, topic_name, index)
+            row["end_offset"] = _offset_or_none(admin, topic_name, index)
             row["lag"] = None if row["end_offset"] is None else row["end_offset"] - offset
         rows.append(row)
     return {
@@ -145,17 +147,17 @@ def group(admin: Admin, name: str) -> dict[str, Any]:
                 "instance_id": each.instance_id,
                 "partitions": [f"{topic_name}-{index}" for topic_name, index in each.partitions],
             }
-            for each in members
+            for each in members[:SHOWN_ROWS]
         ],
-        "offsets": rows,
+        "offsets": rows[:SHOWN_ROWS],
     }
 
 
-def _end_or_none(admin: Admin, name: str, index: int) -> int | None:
-    """Return the end of a partition's log, None if the user may not see the topic or it is gone."""
+def _offset_or_none(admin: Admin, name: str, index: int, timestamp_ms: int = -1) -> int | None:
+    """Return an offset of a partition; None if the user may not see it, it is gone, or its node does not answer."""
     try:
-        return admin.offset(name, index)
-    except KafkaError:
+        return admin.offset(name, index, timestamp_ms)
+    except (KafkaError, OSError):
         return None
 
 
@@ -168,7 +170,7 @@ def transactions(admin: Admin) -> list[dict[str, Any]]:
         rows += [
             {
                 "transactional_id": each.transactional_id,
-                "producer_id": each.producer_id,
+                "producer_id": str(each.producer_id),
                 "state": each.transaction_state,
             }
             for each in answer.transaction_states

@@ -28,8 +28,8 @@ class ConsoleSettings:
     bind: str = setting("127.0.0.1:8080", doc="Address to listen on: a loopback address and a port.", check=_check_bind)
     listener: str | None = setting(
         None,
-        doc="Listener that users log in to, by SASL PLAIN or SCRAM. Unset is the first listener that the console can"
-        " use. If it has no authenticator, the console asks for its token.",
+        doc="Listener that users log in to, by SASL PLAIN or SCRAM. Unset is the first one with SASL, else the first."
+        " If it has no authenticator, the console asks for its token.",
     )
     token: str | None = setting(
         None,
@@ -41,6 +41,10 @@ class ConsoleSettings:
     )
     server_name: str | None = setting(
         None, doc="Host name in the certificate of that listener; unset is the host that it advertises."
+    )
+    hosts: tuple[str, ...] = setting(
+        (),
+        doc="Further host names by which browsers reach the page, e.g. of a proxy; loopback names need not be listed.",
     )
     session_minutes: int = setting(
         30, doc="Minutes without a request after which a user is logged out.", minimum=1, maximum=24 * 60

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import threading
 from typing import Final
 
 from klamm import ListenerContext, ServerServices
@@ -17,6 +18,7 @@ MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 _HANDSHAKE_VERSION: Final = 1
 _AUTHENTICATE_VERSION: Final = 1
 _TIMEOUT_S: Final = 15.0
+_ASK_S: Final = 5.0
 _ANY_HOSTS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
 
@@ -32,9 +34,14 @@ class Entry:
     """Opens connections to one listener. Any thread may call it."""
 
     def __init__(self, services: ServerServices, settings: ConsoleSettings) -> None:
+        """Raises OSError if the file of trusted certificates is not there."""
         self._services = services
         self._settings = settings
+        # One thread asks the listener for its mechanisms.
+        self._asking = threading.Lock()
         self._mechanisms: list[str] = []
+        if settings.ca_file is not None:
+            settings.ca_file.stat()
 
     @property
     def listener(self) -> ListenerContext:
@@ -58,13 +65,29 @@ class Entry:
         """Return True if the listener does not ask who a client is."""
         return not self.listener.security_protocol.startswith("SASL_")
 
+    @property
+    def knows_rights(self) -> bool:
+        """Return True if the listener decides who may see and change the server.
+
+        Without an authorizer every user of a listener may do everything there, a tenant too: it says nothing about the
+        server. Who has the token is trusted.
+        """
+        return self.needs_token or self.listener.authorizer is not None
+
     def mechanisms(self) -> list[str]:
         """Return those of the listener's SASL mechanisms that the console has, the strongest first."""
-        if not self._mechanisms and not self.needs_token:
-            # Asked once: the listener takes it for a login that is not finished.
-            with self._open(self._own_address()) as client:
-                offered = client.call(SaslHandshakeRequest(MECHANISMS[0]), _HANDSHAKE_VERSION).mechanisms
-            self._mechanisms = [each for each in MECHANISMS if each in offered]
+        if self._mechanisms or self.needs_token:
+            return self._mechanisms
+        if not self._asking.acquire(timeout=_ASK_S):
+            raise TimeoutError("the listener has not yet answered another question")
+        try:
+            if not self._mechanisms:
+                # Asked once: the listener takes it for a login that is not finished.
+                with self._open(self._own_address(), _ASK_S) as client:
+                    offered = client.call(SaslHandshakeRequest(MECHANISMS[0]), _HANDSHAKE_VERSION).mechanisms
+                self._mechanisms = [each for each in MECHANISMS if each in offered]
+        finally:
+            self._asking.release()
         return self._mechanisms
 
     def admin(self, account: SaslAccount | None) -> Admin:
@@ -92,13 +115,13 @@ class Entry:
         host, port = self.listener.bound
         return _ANY_HOSTS.get(host, host), port
 
-    def _open(self, address: tuple[str, int]) -> RawClient:
+    def _open(self, address: tuple[str, int], timeout_s: float = _TIMEOUT_S) -> RawClient:
         listener = self.listener
         context: ssl.SSLContext | None = None
         if listener.security_protocol.endswith("SSL"):
             context = ssl.create_default_context(cafile=self._settings.ca_file)
         name = self._settings.server_name or listener.advertised.host
-        return RawClient(address, timeout_s=_TIMEOUT_S, client_id=CLIENT_ID, ssl_context=context, server_hostname=name)
+        return RawClient(address, timeout_s=timeout_s, client_id=CLIENT_ID, ssl_context=context, server_hostname=name)
 
     def _logged_in(self, address: tuple[str, int], account: SaslAccount | None) -> RawClient:
         client = self._open(address)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import quote
 
 from klamm import ServerExtension, ServerServices
 from klamm.config import parse_host_port
@@ -19,11 +20,12 @@ class Console(ServerExtension):
     def open(self, server: ServerServices) -> None:
         """Bind the address. Raises OSError."""
         settings: ConsoleSettings = self.settings
+        self._is_random = settings.token is None
         self._token = settings.token or server.random_bytes(16).hex()
         self._entry = Entry(server, settings)
         self._sessions = Sessions(server.clock, server.random_bytes, settings.session_minutes)
         api = Api(server, self._entry, self._sessions, self._token)
-        self._http = ConsoleServer(parse_host_port(settings.bind), api)
+        self._http = ConsoleServer(parse_host_port(settings.bind), api, settings.hosts)
 
     def ready(self) -> None:
         """Answer from now on. Raises NoListenerError."""
@@ -40,10 +42,11 @@ class Console(ServerExtension):
     @property
     def url(self) -> str:
         """The address of the page, which has the token if the console needs one."""
-        return f"{self._http.url}/#token={self._token}" if self._entry.needs_token else self._http.url
+        return f"{self._http.url}/#token={quote(self._token, safe='')}" if self._entry.needs_token else self._http.url
 
     def describe(self) -> str:
-        return self.url
+        # A token of the file is no secret of this start.
+        return self.url if self._is_random else self._http.url
 
     def ready_file_entries(self) -> Mapping[str, object]:
         return {"console": self.url}

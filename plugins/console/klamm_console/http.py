@@ -1,14 +1,15 @@
 """`ConsoleServer`: the page and its JSON API over HTTP/1.1.
 
-A browser sends the cookie also for pages of others. So an action needs the header `X-Klamm-Csrf` with a secret that
-only the page knows, the cookie goes to the console's own pages alone (SameSite), and no other page may frame it.
+A browser sends the cookie to every port of the host, and for pages of others. So each request needs the header
+`X-Klamm-Csrf` with a secret too, which the page gets from the login and keeps for itself. No other page may frame it,
+and a name that a foreign page points to this address is refused.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from http.cookies import CookieError, SimpleCookie
+from collections.abc import Iterable
 from importlib.resources import files
 from typing import Any, ClassVar, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -19,6 +20,8 @@ from klamm_console.api import Answer, Api, ConsoleError, Question
 log = logging.getLogger("klamm.console")
 
 COOKIE: Final = "klamm_console"
+"""The name begins so; the port follows, because a host has one set of cookies."""
+_LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _MAX_BODY_BYTES: Final = 64 * 1024
 _SILENT_S: Final = 30.0
 _JSON: Final = "application/json"
@@ -42,11 +45,13 @@ _HEADERS: Final = {
 class ConsoleServer(HttpServer):
     """Its constructor binds and may raise OSError."""
 
-    def __init__(self, address: tuple[str, int], api: Api) -> None:
+    def __init__(self, address: tuple[str, int], api: Api, hosts: Iterable[str]) -> None:
         self.api = api
+        self.hosts = _LOOPBACK_NAMES | {address[0], *(host.lower() for host in hosts)}
         folder = files("klamm_console") / "page"
         self.pages = {path: (kind, (folder / name).read_bytes()) for path, (name, kind) in _PAGES.items()}
         super().__init__(address, _Handler, "klamm-console")
+        self.cookie = f"{COOKIE}_{self.address[1]}"
 
 
 class _Handler(HttpHandler):
@@ -55,8 +60,11 @@ class _Handler(HttpHandler):
     timeout: ClassVar[float] = _SILENT_S
 
     def do_GET(self) -> None:
-        page = self.server.pages.get(urlsplit(self.path).path)
+        page = self.server.pages.get(self.path.partition("?")[0])
         if page is not None:
+            # A body that nothing reads would be taken for the next request.
+            self.close_connection = self.close_connection or "Content-Length" in self.headers
+            self.close_connection = self.close_connection or "Transfer-Encoding" in self.headers
             self.answer(200, page[0], page[1], _HEADERS)
             return
         self._answer_api()
@@ -80,28 +88,33 @@ class _Handler(HttpHandler):
             answer = Answer({"error": "the request failed; the log has the reason", "name": ""}, 500)
         if answer.cookie is not None:
             ends = "" if answer.cookie else "; Max-Age=0"
-            headers["Set-Cookie"] = f"{COOKIE}={answer.cookie}; Path=/; HttpOnly; SameSite=Strict{ends}"
+            headers["Set-Cookie"] = f"{self.server.cookie}={answer.cookie}; Path=/; HttpOnly; SameSite=Strict{ends}"
         self.answer(answer.status, _JSON, json.dumps(answer.content).encode(), headers)
 
     def _question(self) -> Question:
-        parts = urlsplit(self.path)
-        words = tuple(unquote(word) for word in parts.path.split("/") if word)
-        body = self._body() if self.command == "POST" else {}
-        return Question(
-            method="GET" if self.command == "HEAD" else self.command,
-            words=words,
-            query=dict(parse_qsl(parts.query)),
-            body=body,
-            session=self._cookie(),
-            csrf=self.headers.get("X-Klamm-Csrf", ""),
-        )
+        body = self._body()
+        if self.headers.get("Host", "").lower().rpartition(":")[0] not in self.server.hosts:
+            raise ConsoleError(421, "the page is not reached by this name: [console] hosts has further ones")
+        try:
+            parts = urlsplit(self.path)
+            words = tuple(unquote(word) for word in parts.path.split("/") if word)
+            query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        except ValueError as error:
+            raise ConsoleError(400, "the path is not one") from error
+        method = "GET" if self.command == "HEAD" else self.command
+        return Question(method, words, query, body, self._cookie(), self.headers.get("X-Klamm-Csrf", ""))
 
     def _body(self) -> dict[str, Any]:
-        text = self.headers.get("Content-Length", "")
-        if not (text.isascii() and text.isdecimal()) or len(text) > 9 or int(text) > _MAX_BODY_BYTES:
+        try:
+            length = self.body_length()
+        except ValueError as error:
+            raise ConsoleError(400, str(error)) from error
+        if length > _MAX_BODY_BYTES:
             self.close_connection = True
-            raise ConsoleError(413, f"a body has a length, of at most {_MAX_BODY_BYTES} bytes")
-        content = self.rfile.read(int(text))
+            raise ConsoleError(413, f"a body has at most {_MAX_BODY_BYTES} bytes")
+        content = self.rfile.read(length)
+        if self.command != "POST":
+            return {}
         # Another page can send a form or text without asking the browser first, but not JSON.
         if self.headers.get_content_type() != _JSON:
             raise ConsoleError(415, "a body must be application/json")
@@ -114,8 +127,9 @@ class _Handler(HttpHandler):
         return found
 
     def _cookie(self) -> str:
-        try:
-            morsel = SimpleCookie(self.headers.get("Cookie", "")).get(COOKIE)
-        except CookieError:
-            return ""
-        return morsel.value if morsel is not None else ""
+        # Other programs of this host set cookies that the standard library refuses, with all others.
+        for pair in self.headers.get("Cookie", "").split(";"):
+            name, _, value = pair.strip().partition("=")
+            if name == self.server.cookie:
+                return value
+        return ""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from codecs import getincrementaldecoder
 from typing import Any, Final
 
 from klamm.testing import Admin, ConsumedRecord
 
-_SHOWN_CHARACTERS: Final = 16 * 1024
+_SHOWN_BYTES: Final = 16 * 1024
 """Of a key, a value or a header; the rest is cut off."""
+_SHOWN_HEADERS: Final = 100
 _MAX_RECORDS: Final = 500
 _SCHEMA_HEAD_BYTES: Final = 5
 
@@ -32,10 +33,7 @@ def records_of(
     records: list[ConsumedRecord] = []
     following = offset
     if offset < end:
-        records, following = admin.fetch(topic, partition, offset)
-    if len(records) > limit:
-        records = records[:limit]
-        following = records[-1].offset + 1
+        records, following = admin.fetch(topic, partition, offset, limit=limit)
     return {
         "start_offset": start,
         "end_offset": end,
@@ -50,31 +48,23 @@ def _shown(record: ConsumedRecord) -> dict[str, Any]:
         "timestamp_ms": record.timestamp_ms,
         "key": _content(record.key),
         "value": _content(record.value),
-        "headers": [{"name": name[:_SHOWN_CHARACTERS], "value": _content(value)} for name, value in record.headers],
+        "headers": [
+            {"name": name[:_SHOWN_BYTES], "value": _content(value)} for name, value in record.headers[:_SHOWN_HEADERS]
+        ],
     }
 
 
 def _content(data: bytes | None) -> dict[str, Any] | None:
-    """Return the text of bytes and how it was read: `json`, `text`, or `hex` for what is not UTF-8; and their size."""
+    """Return the text of bytes as `text`, or as `hex` if they are not UTF-8; and their size."""
     if data is None:
         return None
-    shown: dict[str, Any] = {"bytes": len(data), "cut": len(data) > _SHOWN_CHARACTERS}
+    shown: dict[str, Any] = {"bytes": len(data), "cut": len(data) > _SHOWN_BYTES}
     if data[:1] == b"\0" and len(data) >= _SCHEMA_HEAD_BYTES:
         # As serializers of a Schema Registry write it.
         shown["schema_id"] = int.from_bytes(data[1:_SCHEMA_HEAD_BYTES], "big")
-    kept = data[:_SHOWN_CHARACTERS]
+    kept = data[:_SHOWN_BYTES]
     try:
-        text = kept.decode("utf-8", "ignore" if shown["cut"] else "strict")
+        # The last character may be cut in two.
+        return shown | {"as": "text", "text": getincrementaldecoder("utf-8")().decode(kept, final=not shown["cut"])}
     except UnicodeDecodeError:
         return shown | {"as": "hex", "text": kept.hex(" ")}
-    return shown | {"as": "json" if _is_json(text) else "text", "text": text}
-
-
-def _is_json(text: str) -> bool:
-    if not text.lstrip().startswith(("{", "[")):
-        return False
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True

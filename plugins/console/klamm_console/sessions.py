@@ -6,13 +6,19 @@ import hmac
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from klamm.runtime import Clock
+from klamm.runtime import Clock, TokenBucket
 from klamm.testing import Admin
 
 MAX_SESSIONS: Final = 64
+MAX_OF_ONE_USER: Final = 4
+_MAX_AGE_NS: Final = 12 * 3600 * 1_000_000_000
 _ID_BYTES: Final = 32
+_FAILED_PER_S: Final = 1.0
+_FAILED_AT_ONCE: Final = 20
+"""So many logins of one user may fail within a second; then one a second."""
+_NAMES: Final = 1_000
 
 
 class TooManySessionsError(Exception):
@@ -21,13 +27,20 @@ class TooManySessionsError(Exception):
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """A user who is logged in, with a connection of the own. `csrf` proves that a request comes from the page."""
+    """A user who is logged in, with a connection of the own.
+
+    `key` is the cookie. Only the page knows `csrf`: a browser sends the cookie to every port of the host. `about` has
+    the cluster and the user's rights on it as they were at `about_ns`.
+    """
 
     key: str
     csrf: str
     user: str
     admin: Admin
+    started_ns: int
     last_ns: int
+    about: dict[str, Any] | None = None
+    about_ns: int = 0
 
 
 class Sessions:
@@ -42,21 +55,31 @@ class Sessions:
         self._open: dict[str, Session] = {}
 
     def add(self, user: str, admin: Admin) -> Session:
-        """Return a new session. Raises TooManySessionsError."""
-        made = Session(self._secret(), self._secret(), user, admin, self._clock.monotonic_ns())
-        self._end_idle()
+        """Return a new session, for which the user's oldest one may end. Raises TooManySessionsError."""
+        now_ns = self._clock.monotonic_ns()
+        made = Session(self._secret(), self._secret(), user, admin, now_ns, now_ns)
+        self._end_old()
+        with self._lock:
+            own = [each for each in self._open.values() if each.user == user]
+        for each in own[: max(0, len(own) + 1 - MAX_OF_ONE_USER)]:
+            self.end(each)
         with self._lock:
             if len(self._open) >= MAX_SESSIONS:
                 raise TooManySessionsError(f"{MAX_SESSIONS} users are logged in")
             self._open[made.key] = made
         return made
 
-    def find(self, key: str) -> Session | None:
-        """Return the session of a cookie, and note that it is in use; None if it has ended."""
-        self._end_idle()
+    def find(self, key: str, csrf: str, *, is_use: bool = True) -> Session | None:
+        """Return the session of a cookie and the page's secret; None if it has ended.
+
+        What the page asks for by itself is no use: a user who has left is logged out.
+        """
+        self._end_old()
         with self._lock:
             found = self._open.get(key)
-            if found is not None:
+            if found is None or not is_same(csrf, found.csrf):
+                return None
+            if is_use:
                 found.last_ns = self._clock.monotonic_ns()
             return found
 
@@ -74,10 +97,14 @@ class Sessions:
         for each in ended:
             each.admin.close()
 
-    def _end_idle(self) -> None:
+    def _end_old(self) -> None:
         now_ns = self._clock.monotonic_ns()
         with self._lock:
-            ended = [each for each in self._open.values() if now_ns - each.last_ns > self._idle_ns]
+            ended = [
+                each
+                for each in self._open.values()
+                if now_ns - each.last_ns > self._idle_ns or now_ns - each.started_ns > _MAX_AGE_NS
+            ]
         for each in ended:
             self.end(each)
 
@@ -88,3 +115,31 @@ class Sessions:
 def is_same(shown: str, secret: str) -> bool:
     """Compare a secret with what a client shows, in a time that does not depend on it."""
     return hmac.compare_digest(shown.encode("utf-8", "replace"), secret.encode())
+
+
+class FailedLogins:
+    """Limits how often a login may fail, for each user name. Any thread may call it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        # Protects the table, which has the names of the latest failures.
+        self._lock = threading.Lock()
+        self._buckets: dict[str, TokenBucket] = {}
+
+    def are_too_many(self, user: str) -> bool:
+        """Return True if the user has to wait."""
+        with self._lock:
+            bucket = self._buckets.get(user)
+            return bucket is not None and bucket.tokens(_FAILED_PER_S, self._now_ms()) < 1
+
+    def note(self, user: str) -> None:
+        """Count a failed login."""
+        with self._lock:
+            bucket = self._buckets.pop(user, None) or TokenBucket(_FAILED_AT_ONCE, 1000)
+            bucket.take(1, _FAILED_PER_S, self._now_ms())
+            while len(self._buckets) >= _NAMES:
+                del self._buckets[next(iter(self._buckets))]
+            self._buckets[user] = bucket
+
+    def _now_ms(self) -> int:
+        return self._clock.monotonic_ns() // 1_000_000

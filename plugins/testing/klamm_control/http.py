@@ -47,10 +47,13 @@ class _Handler(HttpHandler):
     do_POST = do_DELETE = do_GET
 
     def _answer(self) -> tuple[int, Any]:
-        length = self.headers.get("Content-Length", "0")
-        if not length.isdecimal() or int(length) > _MAX_BODY_BYTES:
+        try:
+            length = self.body_length()
+        except ValueError as error:
+            return 400, {"error": str(error)}
+        if length > _MAX_BODY_BYTES:
             return 413, {"error": f"a body may have at most {_MAX_BODY_BYTES} bytes"}
-        body = self.rfile.read(int(length))
+        body = self.rfile.read(length)
         shown = self.headers.get("Authorization", "").encode()
         if not hmac.compare_digest(shown, f"Bearer {self.server.token}".encode()):
             return 401, {"error": "the header Authorization must be: Bearer TOKEN"}

@@ -3,6 +3,7 @@
 import http.client
 import json
 import re
+import socket
 import urllib.parse
 from importlib.resources import files
 
@@ -12,9 +13,11 @@ from klamm.config.problems import ConfigError
 from klamm.server.parts import StartError
 from klamm.testing import CertificateFiles, EmbeddedServer, MovingClock, RawClient, Users
 from klamm.testing.secure import secure_settings
-from klamm.wire.messages import offset_commit
+from klamm.wire.compression import Codec
+from klamm.wire.messages import offset_commit, produce
 from klamm.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialDeletion
 from klamm.wire.messages.metadata import MetadataRequest
+from klamm.wire.records import Record, encode_batch
 from klamm_console import sessions as console_sessions
 from tests.spark.browser import chromium
 
@@ -36,7 +39,7 @@ class Browser:
 
     def send(self, method, path, body=None, **headers):
         connection = http.client.HTTPConnection(*self.address, timeout=30)
-        sent = {"Cookie": self.cookie, "X-Klamm-Csrf": self.csrf}
+        sent = {"Cookie": f'other={{"a":"b"}}; {self.cookie}', "X-Klamm-Csrf": self.csrf}
         if body is not None:
             sent["Content-Type"] = "application/json"
         connection.request(method, path, body, sent | headers)
@@ -103,11 +106,10 @@ def test_a_wrong_token_is_refused_and_guesses_are_limited():
     with EmbeddedServer(CONSOLE, clock=MovingClock()) as running:
         guesser = Browser(running)
         guesser.token = "guess"
-        assert [guesser.log_in()[0] for _ in range(25)].count(401) < 25
-        status, answer = guesser.log_in()
-        assert (status, "failed" in answer["error"]) == (429, True)
-        running.advance_ms(5_000)
-        assert Browser(running).log_in()[0] == 200
+        assert [guesser.log_in()[0] for _ in range(25)] == [401] * 20 + [429] * 5
+        assert Browser(running).log_in()[0] == 200, "who has the token is let in"
+        running.advance_ms(1_000)
+        assert guesser.log_in()[0] == 401
 
 
 def test_the_cookie_is_for_this_site_and_not_for_scripts(browser, server):
@@ -150,27 +152,56 @@ def test_a_user_who_was_deleted_is_logged_out(secure):
     assert browser("topics")[0] == 401
 
 
-def test_asking_for_mechanisms_is_no_failed_login(secure):
-    def failed():
-        families = secure.server.services.metrics.collect(lambda name: name.endswith("failed-authentication-total"))
+def test_the_listener_is_asked_for_its_mechanisms_once(secure):
+    def connections():
+        families = secure.server.services.metrics.collect(lambda name: name.endswith("connection-creation-total"))
         return sum(sample.value for family in families for sample in family.samples)
 
     Browser(secure)("session")
-    before = failed()
+    before = connections()
     for _ in range(3):
         Browser(secure)("session")
-    assert failed() == before
+    assert connections() == before
+
+
+def test_failed_logins_of_one_user_do_not_keep_others_out(secure):
+    statuses = [Browser(secure).log_in("admin", "wrong")[0] for _ in range(25)]
+    assert set(statuses) == {401, 429}
+    assert Browser(secure).log_in("alice")[0] == 200
+
+
+def test_a_tenant_does_not_see_the_server(tmp_path):
+    settings = [
+        *CONSOLE,
+        "console.listener=tenants",
+        "listeners.default.bind=127.0.0.1:0",
+        "listeners.tenants.bind=127.0.0.1:0",
+        "listeners.tenants.authenticator=sasl",
+        'listeners.tenants.sasl.mechanisms=["SCRAM-SHA-512"]',
+        'listeners.tenants.sasl.credential_stores=["broker"]',
+    ]
+    with EmbeddedServer(settings) as running:
+        Users(running.admin, tmp_path).add("alice")
+        alice = Browser(running)
+        assert alice.log_in("alice")[0] == 200
+        assert alice("topics")[0] == 200
+        assert [alice(page)[0] for page in ("server", "connections")] == [403, 403]
+        assert alice("close_connection", {"id": "x"})[0] == 403
 
 
 def test_sessions_end_when_they_are_idle_and_are_limited(monkeypatch):
-    monkeypatch.setattr(console_sessions, "MAX_SESSIONS", 2)
     with EmbeddedServer(CONSOLE, clock=MovingClock()) as running:
-        first, second, third = (Browser(running) for _ in range(3))
-        assert [first.log_in()[0], second.log_in()[0], third.log_in()[0]] == [200, 200, 503]
+        many = [Browser(running) for _ in range(5)]
+        assert [each.log_in()[0] for each in many] == [200] * 5
+        assert many[0]("topics")[0] == 401, "a user has four sessions"
+        first, second = many[1:3]
         running.advance_ms(29 * 60_000)
-        assert first("topics")[0] == 200
+        assert [first("topics")[0], second("server")[0]] == [200, 200]
         running.advance_ms(2 * 60_000)
-        assert [first("topics")[0], second("topics")[0], third.log_in()[0]] == [200, 401, 200]
+        assert [first("topics")[0], second("topics")[0]] == [200, 401], "what the page asks for by itself is no use"
+        monkeypatch.setattr(console_sessions, "MAX_SESSIONS", 1)
+        monkeypatch.setattr(console_sessions, "MAX_OF_ONE_USER", 9)
+        assert many[4].log_in()[0] == 503
 
 
 def test_logging_out_ends_the_session(browser):
@@ -184,9 +215,33 @@ def test_logging_out_ends_the_session(browser):
 
 
 def test_an_action_needs_the_secret_of_the_page(browser):
-    browser.csrf = ""
-    assert browser("create_topic", {"name": "t"})[0] == 403
+    secret, browser.csrf = browser.csrf, ""
+    assert browser("create_topic", {"name": "t"})[0] == 401
+    assert browser("topics")[0] == 401
+    assert "csrf" not in browser("session")[1]
+    browser.csrf = secret
     assert browser("topics") == (200, [])
+
+
+def test_other_names_of_the_address_are_refused(browser):
+    assert browser("topics", Host="evil.example:80")[0] == 421
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "GET / HTTP/1.1\r\nHost: localhost:1\r\nContent-Length: {n}",
+        "GET /api/none HTTP/1.1\r\nHost: localhost:1\r\nTransfer-Encoding: chunked",
+        "POST /api/login HTTP/1.1\r\nHost: localhost:1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked",
+        "POST /api/login HTTP/1.1\r\nHost: localhost:1\r\nContent-Length: 2\r\nContent-Length: {n}",
+    ],
+)
+def test_a_body_is_never_taken_for_a_request(browser, head):
+    hidden = b"GET /api/session HTTP/1.1\r\nHost: localhost:1\r\n\r\n"
+    with socket.create_connection(browser.address, 10) as sock:
+        sock.sendall(head.format(n=len(hidden)).encode() + b"\r\n\r\n" + hidden)
+        answers = b"".join(iter(lambda: sock.recv(65536), b""))
+    assert answers.count(b"HTTP/1.1 ") == 1
 
 
 def test_an_action_needs_json_and_post(browser):
@@ -197,7 +252,15 @@ def test_an_action_needs_json_and_post(browser):
 
 
 @pytest.mark.parametrize(
-    ("body", "status"), [("{", 400), ("[]", 400), ("[" * 50_000, 400), ("x" * 70_000, 413), ('{"name": 7}', 400)]
+    ("body", "status"),
+    [
+        ("{", 400),
+        ("[]", 400),
+        ("[" * 50_000, 400),
+        ("x" * 70_000, 413),
+        ('{"name": 7}', 400),
+        ('{"name": "\\ud800"}', 400),
+    ],
 )
 def test_bad_bodies_are_refused(browser, body, status):
     assert browser.send("POST", "/api/create_topic", body)[0] == status
@@ -208,12 +271,25 @@ def test_a_length_that_is_no_number_is_refused(browser):
         assert browser.send("POST", "/api/create_topic", "{}", **{"Content-Length": length})[0] in (400, 413)
 
 
-@pytest.mark.parametrize("query", ["offset=x", "offset=" + "9" * 400, "partition=-1", "partition=99", "limit=", ""])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "offset=x",
+        "offset=" + "9" * 400,
+        "partition=-1",
+        "partition=99",
+        "partition=2147483648",
+        "timestamp_ms=9999999999999999999",
+        "limit=",
+        "",
+    ],
+)
 def test_bad_queries_are_refused(browser, server, query):
     server.create_topic("t")
     assert browser(f"records?name=t&{query}")[0] in ((200,) if query in ("", "limit=") else (400, 409))
     assert browser("records")[0] == 400
     assert browser("topic?name=none")[0] == 409
+    assert browser.send("GET", "//[/api")[0] in (400, 404)
 
 
 def test_every_answer_forbids_frames_and_foreign_scripts(browser):
@@ -241,7 +317,7 @@ def test_records_are_shown_by_offset_time_and_from_the_end(browser, server):
         server.produce("t", f'{{"number": {number}}}', key=f"k{number}", timestamp_ms=1_000 + number)
     shown = browser("records?name=t")[1]
     assert [shown["records"][0]["offset"], shown["next_offset"], shown["end_offset"]] == [50, 100, 100]
-    assert shown["records"][0]["value"] == {"bytes": 14, "cut": False, "as": "json", "text": '{"number": 50}'}
+    assert shown["records"][0]["value"] == {"bytes": 14, "cut": False, "as": "text", "text": '{"number": 50}'}
     assert [each["offset"] for each in browser("records?name=t&offset=7&limit=2")[1]["records"]] == [7, 8]
     assert browser("records?name=t&timestamp_ms=1042")[1]["records"][0]["offset"] == 42
     assert browser("records?name=t&offset=200")[1]["records"] == []
@@ -249,7 +325,18 @@ def test_records_are_shown_by_offset_time_and_from_the_end(browser, server):
 
 def test_any_bytes_can_be_shown(browser, server):
     server.create_topic("t")
-    values = [b"\xff\0", None, b"", HOSTILE, "x" * 100_000, "\u00e9" * 50_000, b"\0\0\0\0\x07abc", "[" * 20_000]
+    values = [
+        b"\xff\0",
+        None,
+        b"",
+        HOSTILE,
+        "x" * 100_000,
+        "\u00e9" * 50_000,
+        b"\0\0\0\0\x07abc",
+        "[" * 20_000,
+        "[NaN, 12345678901234567890]",
+        b"\xff\0\1" * 9_000,
+    ]
     server.produce("t", *values, key=HOSTILE, headers=[(HOSTILE, None)])
     shown = [each["value"] for each in browser("records?name=t")[1]["records"]]
     assert shown[0] == {"bytes": 2, "cut": False, "as": "hex", "text": "ff 00"}
@@ -258,6 +345,21 @@ def test_any_bytes_can_be_shown(browser, server):
     assert (shown[4]["cut"], len(shown[4]["text"])) == (True, 16 * 1024)
     assert shown[5]["as"] == "text"
     assert shown[6]["schema_id"] == 7
+    assert [shown[7]["as"], shown[8]["text"]] == ["text", "[NaN, 12345678901234567890]"]
+    assert shown[9]["as"] == "hex"
+
+
+def test_records_that_unpack_to_much_are_not_all_kept(browser, server):
+    server.create_topic("t")
+    batch = bytes(encode_batch([Record(timestamp_ms=1, value=bytes(65_000))] * 100, codec=Codec.GZIP))
+    for _ in range(10):
+        data = produce.TopicProduceData("t", partition_data=[produce.PartitionProduceData(0, batch)])
+        answer = server.admin.call(produce.ProduceRequest(None, -1, 10_000, [data]), 8)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+    records, following = server.admin.fetch("t", 0, 0, limit=10**9)
+    assert sum(len(each.value) for each in records) < 20 << 20
+    assert following == records[-1].offset + 1
+    assert len(browser("records?name=t&offset=0&limit=7")[1]["records"]) == 7
 
 
 def test_groups_are_shown_with_their_lag(browser, server):
@@ -295,6 +397,9 @@ def test_leaders_on_other_nodes_are_asked():
         values = [browser(f"records?name=t&partition={index}")[1]["records"][0]["value"]["text"] for index in range(3)]
         assert values == ["of 0", "of 1", "of 2"]
         assert len(browser("server")[1]["cluster"]["nodes"]) == 3
+        running.nodes.stop(3)
+        found = browser("topic?name=t")[1]["partitions"]
+        assert [each["end_offset"] for each in found] == [1, 1, None]
 
 
 # ---- configuration

@@ -52,10 +52,10 @@ const say = (text) => { status.textContent = text; };
 // ---- requests
 
 async function ask(path, body) {
-  const options = { credentials: "same-origin" };
+  const options = { credentials: "same-origin", headers: { "X-Klamm-Csrf": sessionStorage.getItem("csrf") || "" } };
   if (body !== undefined) {
     options.method = "POST";
-    options.headers = { "Content-Type": "application/json", "X-Klamm-Csrf": session.csrf || "" };
+    options.headers["Content-Type"] = "application/json";
     options.body = JSON.stringify(body);
   }
   const answer = await fetch(`api/${path}`, options);
@@ -70,15 +70,24 @@ async function ask(path, body) {
 
 const get = (path, query = {}) => ask(`${path}?${new URLSearchParams(query)}`);
 
-async function act(path, body, done) {
+// Does an action, and then shows `next` or the same view again.
+async function act(path, body, done, next) {
   try {
     await ask(path, body);
-    say(done);
-    await show();
   } catch (error) {
     say(error.message);
+    return;
+  }
+  say(done);
+  if (next && location.hash !== next) {
+    said = done;
+    location.hash = next;
+  } else {
+    await show();
   }
 }
+
+let said = "";
 
 // ---- views
 
@@ -192,7 +201,7 @@ async function topic(name) {
     try {
       const page = await get("records", query);
       records.replaceChildren(recordTable(page), el("p", {}, el("button", {
-        disabled: page.next_offset >= page.end_offset,
+        disabled: page.next_offset >= page.end_offset || !page.records.length,
         onclick: () => { from.value = page.next_offset; read(); } }, "Next")));
     } catch (error) {
       records.replaceChildren(el("p", { class: "error" }, error.message));
@@ -218,7 +227,7 @@ async function topic(name) {
       ["from", (row) => row.source],
     ], found.configs) : el("p", { class: "dim" }, "You may not see the configs of this topic."),
     el("p", {}, el("button", { class: "bad", onclick: () => confirm(`Delete the topic ${name} and all its records?`) &&
-      act("delete_topic", { name }, `${name} is deleted`).then(() => { location.hash = "#topics"; }) }, "Delete this topic")),
+      act("delete_topic", { name }, `${name} is deleted`, "#topics") }, "Delete this topic")),
   ];
   await read();
   return view;
@@ -226,19 +235,17 @@ async function topic(name) {
 
 function content(value) {
   if (value == null) return el("span", { class: "dim" }, "null");
-  let text = value.text;
-  if (value.as === "json" && !value.cut) text = JSON.stringify(JSON.parse(text), null, 2);
   const notes = [];
   if (value.schema_id != null) notes.push(`schema ${value.schema_id}`);
   if (value.as === "hex") notes.push("hex");
   if (value.cut) notes.push(`the first part of ${bytes(value.bytes)}`);
-  return [el("pre", {}, text), notes.length ? el("div", { class: "dim" }, notes.join(", ")) : null];
+  return [el("pre", {}, value.text), notes.length ? el("div", { class: "dim" }, notes.join(", ")) : null];
 }
 
 function recordTable(page) {
   return table(`Records up to offset ${number(page.end_offset)}`, [
     ["offset", (row) => row.offset, "number"],
-    ["time", (row) => (row.timestamp_ms < 0 ? "" : new Date(row.timestamp_ms).toISOString()), "time"],
+    ["time", (row) => (row.timestamp_ms < 0 || row.timestamp_ms > 8.64e15 ? row.timestamp_ms : new Date(row.timestamp_ms).toISOString()), "time"],
     ["key", (row) => content(row.key)],
     ["value", (row) => content(row.value)],
     ["headers", (row) => row.headers.map((each) => el("div", {}, `${each.name}: `, each.value ? each.value.text : "null"))],
@@ -278,7 +285,7 @@ async function group(name) {
       ["lag", (row) => number(row.lag), "number"],
     ], found.offsets),
     el("p", {}, el("button", { class: "bad", onclick: () => confirm(`Delete the group ${name} and its offsets?`) &&
-      act("delete_group", { name }, `${name} is deleted`).then(() => { location.hash = "#groups"; }) }, "Delete this group")),
+      act("delete_group", { name }, `${name} is deleted`, "#groups") }, "Delete this group")),
   ];
 }
 
@@ -338,7 +345,8 @@ async function show(again = false) {
   const [view, name] = (location.hash.slice(1) || "overview").split("/");
   let content;
   try {
-    content = name !== undefined && DETAILS[view] ? await DETAILS[view](decodeURIComponent(name)) : await (SHOWS[view] || overview)();
+    content = name !== undefined && Object.hasOwn(DETAILS, view) ? await DETAILS[view](decodeURIComponent(name))
+      : await (Object.hasOwn(SHOWS, view) ? SHOWS[view] : overview)();
   } catch (error) {
     content = [el("h1", {}, (VIEWS.find(([key]) => key === view) || ["", "Overview"])[1]), el("p", { class: "error" }, error.message)];
   }
@@ -348,8 +356,13 @@ async function show(again = false) {
     if (each.hash === `#${view}` || (!location.hash && each.hash === "#overview")) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
   }
-  const held = again && main.contains(document.activeElement) && document.activeElement !== main;
-  if (!held) main.replaceChildren(...content.filter((each) => each != null));
+  const held = again && main.contains(document.activeElement) && document.activeElement.matches("button, input, select");
+  if (held) say("The view stands still while one of its buttons has the focus.");
+  else {
+    const scrolled = [...main.querySelectorAll(".scroll")].map((each) => each.scrollLeft);
+    main.replaceChildren(...content.filter((each) => each != null));
+    if (again) main.querySelectorAll(".scroll").forEach((each, index) => { each.scrollLeft = scrolled[index] || 0; });
+  }
   if (!again) main.focus({ preventScroll: true });
   if (LIVE.has(view) && name === undefined) timer = setTimeout(look, LOOK_MS);
 }
@@ -360,7 +373,9 @@ function look() {
 }
 
 async function begin(body) {
-  session = { ...session, ...(await ask("login", body)) };
+  const found = await ask("login", body);
+  sessionStorage.setItem("csrf", found.csrf);
+  session = { ...session, user: found.user };
   enter();
 }
 
@@ -368,16 +383,23 @@ function enter() {
   document.getElementById("nav").replaceChildren(...VIEWS.map(([key, title]) => el("a", { href: `#${key}` }, title)));
   document.getElementById("nav").hidden = false;
   document.getElementById("user").replaceChildren(el("span", {}, session.user),
-    el("button", { onclick: async () => { await ask("logout", {}); session = {}; await start(); } }, "Log out"));
+    el("button", { onclick: logOut }, "Log out"));
   before = null;
   show();
 }
 
-function logIn() {
+async function logOut() {
+  await ask("logout", {}).catch((error) => say(error.message));
+  sessionStorage.removeItem("csrf");
+  session = {};
+  await start();
+}
+
+function logIn(problem = "") {
   clearTimeout(timer);
   document.getElementById("nav").hidden = true;
   document.getElementById("user").replaceChildren();
-  const error = el("p", { class: "error", role: "alert" });
+  const error = el("p", { class: "error", role: "alert" }, problem);
   const fields = session.needs_token
     ? [el("label", {}, "Token", el("input", { name: "token", type: "password", required: true, autocomplete: "off" }))]
     : [
@@ -406,18 +428,20 @@ function logIn() {
 async function start() {
   try {
     session = await ask("session");
-    const token = /^#token=([0-9A-Za-z._~-]+)$/.exec(location.hash);
-    if (token) {
-      history.replaceState(null, "", location.pathname);
-      if (!session.user) await begin({ token: token[1] });
-      else enter();
-    } else if (session.user) enter();
-    else logIn();
   } catch (error) {
     main.replaceChildren(el("p", { class: "error", role: "alert" }, error.message));
-    if (session.mechanisms) logIn();
+    return;
   }
+  const token = /^#token=(.+)$/.exec(location.hash);
+  if (token) history.replaceState(null, "", location.pathname);
+  if (session.user) enter();
+  else if (token) await begin({ token: decodeURIComponent(token[1]) }).catch((error) => logIn(error.message));
+  else logIn();
 }
 
-window.addEventListener("hashchange", () => { say(""); show(); });
+window.addEventListener("hashchange", () => {
+  say(said);
+  said = "";
+  show();
+});
 start();
