@@ -1,7 +1,8 @@
 """What the log of the table says so that readers differ about it is named."""
 
 import json
-from datetime import date
+from datetime import date, datetime
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -81,6 +82,8 @@ def statistics(**values):
     return pa.scalar({"numRecords": 20, **values})
 
 
+EARLY = datetime(1999, 1, 1)
+"""Without a zone, as in INT96 of Spark's."""
 FAR = pa.scalar(
     {"numRecords": 20, "minValues": {"time": 1 << 62}},
     pa.struct([("numRecords", pa.int64()), ("minValues", pa.struct([("time", pa.timestamp("us", "UTC"))]))]),
@@ -99,6 +102,9 @@ FAR = pa.scalar(
         ({"stats_parsed": statistics(maxValues={"SEQ": 18})}, "readers may: maxValues.SEQ"),
         ({"stats_parsed": statistics(rows=0)}, "readers may: rows"),
         ({"stats_parsed": pa.scalar(7)}, "readers may: stats_parsed"),
+        ({"stats_parsed": statistics(minValues="x")}, "readers may: minValues"),
+        ({"stats_parsed": statistics(minValues=[1, 2])}, "readers may: minValues"),
+        ({"stats_parsed": statistics(minValues={"time": EARLY})}, ""),
         ({"partitionValues_parsed": pa.scalar({"date": date(2026, 1, 1), "hour": 0})}, ""),
         ({"partitionValues_parsed": pa.scalar({"date": date(2026, 1, 1), "hour": 1})}, "wrong about date and hour"),
         ({"partitionValues_parsed": pa.scalar({"date": "2026-01-01"})}, "wrong about date and hour"),
@@ -112,7 +118,37 @@ def test_what_a_checkpoint_says_in_columns_is_held_against_the_rows(lake, column
     assert all(said in line for line in named)
 
 
-def test_lines_of_a_log_that_are_no_actions_say_nothing(lake):
+def test_a_checkpoint_with_a_path_that_is_no_text_is_none_of_a_file(lake):
+    path = lake.events / COMMITS / "00000000000000000000.checkpoint-old.parquet"
+    pq.write_table(pa.table({"add": pa.array([{"path": 5, "stats": "{}"}])}), path)
+    assert unread(lake) == []
+
+
+def test_statistics_that_are_no_text_are_named(lake):
+    say(lake, stats=5)
+    assert unread(lake) == ["stats"]
+
+
+@pytest.mark.parametrize("line", ['{"add":\r%s}', '{"zz":1,"zz":2,"add":%s}', '{"zz":%s,"add":%%s}' % ("[" * 100_000)])
+def test_a_line_that_only_other_readers_take_is_named(lake, line):
+    """They would take its statistics, and skip rows by them."""
+    add = {"path": next(lake.events.rglob("part-*.parquet")).relative_to(lake.events).as_posix(), "stats": '{"x":1}'}
+    # Not read by deltalake, which would refuse some of them.
+    (lake.events / COMMITS / "0.compacted.json").write_text(line % json.dumps(add) + "\n", encoding="utf-8")
+    (problem,) = with_statements(lake, files_of(lake)).problems
+    assert "no object of JSON" in problem or problem.endswith("readers may: x")
+
+
+def test_a_commit_that_is_removed_meanwhile_says_nothing(lake, monkeypatch):
+    gone = lake.events / COMMITS / "00000000000000009999.json"
+    there = Path.glob
+    monkeypatch.setattr(
+        Path, "glob", lambda self, pattern: [*there(self, pattern), *([gone] if pattern == "*.json" else [])]
+    )
+    assert unread(lake) == []
+
+
+def test_lines_of_a_log_that_are_no_actions_are_named(lake):
     log = lake.events / COMMITS
     lines = [
         b"",
@@ -124,8 +160,9 @@ def test_lines_of_a_log_that_are_no_actions_say_nothing(lake):
         b"\xff",
         b"[" * 99,
     ]
-    (log / "00000000000000000000.00000000000000000001.compacted.json").write_bytes(b"\n".join(lines))
-    assert unread(lake) == []
+    path = log / "00000000000000000000.00000000000000000001.compacted.json"
+    path.write_bytes(b"\n".join(lines))
+    assert unread(lake) == [f"{path}: a line is no object of JSON, or has a name twice"]
 
 
 @pytest.mark.parametrize(

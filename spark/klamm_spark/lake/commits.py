@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm_spark.errors import LakeError
@@ -38,19 +38,22 @@ def with_statements(lake: Lake, files: Sequence[TableFile]) -> Statements:
     """Add what checkpoints say of files in columns. Raises LakeError."""
     known = {file.path: file for file in files}
     columns = {field.name for field in lake.table().schema().fields}
-    unread, wrong = dict[str, set[str]](), set[str]()
-    for add in _adds(lake):
+    unread, wrong, odd = dict[str, set[str]](), set[str](), list[str]()
+    for add in _adds(lake, odd):
         path = str(lake.events / add["path"])
         file = known.get(path)
         if file is None:
             continue
         said = unread.setdefault(path, set())
-        if isinstance(add.get("stats"), str):
-            said.update(_unread(add["stats"], file.committed[0]))
+        stats = add.get("stats")
+        if isinstance(stats, str):
+            said.update(_unread(stats, file.committed[0]))
+        elif stats is not None:
+            said.add("stats")
         parsed, partition = add.get("stats_parsed"), add.get("partitionValues_parsed")
         if parsed is not None:
             said.update(_unread_columns(parsed, columns))
-            if isinstance(parsed, dict):
+            if isinstance(parsed, dict) and not said & set(_BY_COLUMN):
                 known[path] = replace(file, committed=(*file.committed, _committed(parsed)))
         if partition is not None and _hour_us(partition) != file.hour_us:
             wrong.add(path)
@@ -60,24 +63,36 @@ def with_statements(lake: Lake, files: Sequence[TableFile]) -> Statements:
         if names
     ]
     sentences += [f"{path}: a checkpoint is wrong about date and hour, and a query may skip rows" for path in wrong]
-    return Statements(list(known.values()), sentences)
+    return Statements(list(known.values()), sentences + odd)
 
 
-def _adds(lake: Lake) -> Iterator[dict[str, Any]]:
-    """Yield what all commits and checkpoints that are there say of files that were added, each with its path."""
+def _adds(lake: Lake, odd: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield what all commits and checkpoints that are there say of files that were added, each with its path.
+
+    `odd` gets a sentence for each commit with a line that other readers may take for something else.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         for commit in (lake.events / COMMITS).glob("*.json"):
-            for line in commit.read_bytes().splitlines():
-                add = _parsed(line).get("add")
+            try:
+                lines = commit.read_bytes().split(b"\n")
+            except FileNotFoundError:
+                # Removed since, because it is older than the table keeps them.
+                continue
+            for line in filter(None, map(bytes.strip, lines)):
+                action = _parsed(line)
+                if not action and not any(sentence.startswith(f"{commit}: ") for sentence in odd[-1:]):
+                    odd.append(f"{commit}: a line is no object of JSON, or has a name twice")
+                add = action.get("add")
                 if isinstance(add, dict) and isinstance(add.get("path"), str):
                     yield {"path": add["path"], "stats": add.get("stats")}
         for checkpoint in (lake.events / COMMITS).glob("*.checkpoint*.parquet"):
             with pq.ParquetFile(pa.BufferReader(checkpoint.read_bytes())) as parquet:
                 for batch in parquet.iter_batches(columns=list(_COLUMNS)):
-                    yield from filter(None, map(_values, batch.column("add")))
+                    found = filter(None, map(_values, batch.column("add")))
+                    yield from (add for add in found if isinstance(add.get("path"), str))
     except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
         raise LakeError(f"the commits of {lake.events} cannot be read: {' '.join(str(error).split())}") from error
 
@@ -100,8 +115,13 @@ def _committed(parsed: Mapping[str, Any]) -> Committed:
     by_column = (parsed.get(kind) or {} for kind in _BY_COLUMN)
     return Committed(
         parsed.get("numRecords"),
-        *({name: value for name, value in values.items() if value is not None} for values in by_column),
+        *({name: _in_utc(value) for name, value in values.items() if value is not None} for values in by_column),
     )
+
+
+def _in_utc(value: Any) -> Any:
+    # Spark may write times as INT96, which has no zone and means UTC.
+    return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
 
 
 def _unread_columns(parsed: Any, columns: Collection[str]) -> Iterator[str]:
@@ -111,7 +131,11 @@ def _unread_columns(parsed: Any, columns: Collection[str]) -> Iterator[str]:
         return
     yield from parsed.keys() - _KNOWN
     for kind in _BY_COLUMN:
-        yield from (f"{kind}.{name}" for name in (parsed.get(kind) or {}).keys() - columns)
+        values = parsed.get(kind) or {}
+        if not isinstance(values, dict):
+            yield kind
+            continue
+        yield from (f"{kind}.{name}" for name in values.keys() - columns)
 
 
 def _hour_us(partition: Any) -> int | None:

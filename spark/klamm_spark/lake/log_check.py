@@ -79,14 +79,15 @@ def check_log(
         return LogFindings([], [], [])
     folder = log_folder(settings)
     place = folder / CHECKPOINT
+    breaks, behind, notes = list[str](), list[str](), list[str]()
+    # Before the checkpoint, because the log may grow meanwhile: what is kept is older than what it is kept of.
+    stamps = list(read_stamps(folder, Authority(settings.timestamp_roots), breaks)) if settings.timestamp_roots else []
     try:
         current = Checkpoint.parse(place.read_bytes())
     except (OSError, ValueError) as error:
-        return LogFindings([f"{place} was taken away or changed: {error}"], [], [])
-    breaks, behind, notes = list[str](), list[str](), list[str]()
+        return LogFindings([*breaks, f"{place} was taken away or changed: {error}"], [], [])
     entries = _entries(Tiles(folder, current.size), breaks)
     tree = tree_of([leaf_hash(data) for data in entries])
-    stamps = list(read_stamps(folder, Authority(settings.timestamp_roots), breaks)) if settings.timestamp_roots else []
     pinned_here = [*(Pinned(str(stamp.path), stamp.checkpoint) for stamp in stamps), Pinned(str(place), current)]
     breaks += _against_kept([*pinned, *pinned_here], current, len(entries), tree)
     for key in keys:

@@ -53,6 +53,8 @@ def open_log(
 ) -> TransparencyLog | None:
     """Return the log that the settings name, with all that the ledger has; None if none is. Raises LakeError."""
     if settings.log_key is None:
+        if settings.timestamps:
+            raise LakeError("timestamps need log_key: they are of the log's checkpoints")
         return None
     signer = NoteSigner(SealSigner(settings.log_key), settings.log_origin, LOG_KEY)
     witnesses = [Submitter.of(text) for text in settings.witnesses]

@@ -189,7 +189,9 @@ class Place:
 
 
 def _name_of(one: Any, item: Any, topics: TopicNames) -> str:
-    topic_id = one if isinstance(one, bytes) else _NO_ID if one else getattr(item, "topic_id", _NO_ID)
+    if isinstance(one, bytes):
+        return topics.name(one)
+    topic_id = _NO_ID if one else getattr(item, "topic_id", _NO_ID)
     return topics.name(topic_id) if topic_id != _NO_ID else "" if one is None else str(one)
 
 

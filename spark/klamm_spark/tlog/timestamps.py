@@ -72,13 +72,15 @@ class Stamper:
     ) -> None:
         self._folder, self._authority, self._url = folder / STAMPS, authority, url
         self._interval_ms, self._wall_s = interval_ms, wall_s
-        self._stamped_s = max((path.stat().st_mtime for path in self._folder.glob(f"*{_SUFFIX}")), default=0.0)
+        # A restored copy may have times of the future.
+        times_s = (min(path.stat().st_mtime, wall_s()) for path in self._folder.glob(f"*{_SUFFIX}"))
+        self._stamped_s = max(times_s, default=0.0)
         self._tried_s = 0.0
 
     def stamp(self, checkpoint: Checkpoint) -> None:
         """Keep a stamp of it, if one is due. Raises UnavailableError, and OSError if the disk fails."""
         path, now_s = self._folder / str(checkpoint.size), self._wall_s()
-        is_early = (now_s - self._stamped_s) * 1000 < self._interval_ms or now_s - self._tried_s < _WAIT_S
+        is_early = (now_s - self._stamped_s) * 1000 < self._interval_ms or 0 <= now_s - self._tried_s < _WAIT_S
         # A driver that is killed between the two files leaves the first, which a later one replaces.
         if is_early or path.with_suffix(_SUFFIX).exists():
             return

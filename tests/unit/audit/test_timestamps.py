@@ -9,6 +9,7 @@ import pytest
 from klamm import ConfigError
 from klamm.config import load_settings
 from klamm_spark.errors import LakeError
+from klamm_spark.lake import log_check
 from klamm_spark.lake.log_check import check_log
 from klamm_spark.lake.seal_log import open_log
 from klamm_spark.settings.spark import SparkSettings
@@ -74,6 +75,19 @@ def test_a_stamped_checkpoint_pins_its_entries_and_their_time_without_any_other_
     assert (found.breaks, found.behind) == ([], [])
     assert "log: 3 entries existed at 20" in "\n".join(found.notes)
     assert found.notes[-2].endswith("by 2 time stamps")
+
+
+def test_a_log_that_grows_while_it_is_read_is_sound(stamped, place, authority, monkeypatch):
+    stamped(2)
+    of_tiles = log_check._entries
+
+    def grow(tiles, breaks):
+        monkeypatch.setattr(log_check, "_entries", of_tiles)
+        stamped(1)
+        return of_tiles(tiles, breaks)
+
+    monkeypatch.setattr(log_check, "_entries", grow)
+    assert check(place, authority).breaks == []
 
 
 def test_openssl_takes_a_stamp_for_its_checkpoint_and_for_no_other(stamped, place, authority):
@@ -162,6 +176,11 @@ def test_a_driver_that_was_killed_between_the_two_files_leaves_nothing_wrong(sta
     stamped(0)
     found = check(place, authority)
     assert (found.breaks, found.behind) == ([], [])
+
+
+def test_time_stamps_without_a_log_are_refused(place, authority):
+    with pytest.raises(LakeError, match="timestamps need log_key"):
+        open_log(place.lake, settings_of(place, authority, timestamps="http://127.0.0.1:1"), place.said.append, None)
 
 
 def test_settings_that_cannot_be_checked_later_are_refused(place, authority, tmp_path):
