@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from klamm.config.checks import format_host_port
 
@@ -113,7 +113,12 @@ class HttpServer(ThreadingHTTPServer):
 
 
 class HttpHandler(BaseHTTPRequestHandler):
-    """A connection of a client. Subclasses have methods `do_GET` and so on, as those of the standard library."""
+    """A connection of a client. Subclasses have methods `do_GET` and so on, as those of the standard library.
+
+    A client that is silent for `timeout` seconds is disconnected.
+    """
+
+    timeout: ClassVar[float] = 30.0
 
     server_version = "klamm"
     sys_version = ""

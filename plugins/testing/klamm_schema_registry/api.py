@@ -292,13 +292,18 @@ def _config(registry: Registry, request: Request) -> Any:
     return _shown_config(registry.state.configs[subject])
 
 
+_BOOLEANS: Final = (True, False, "true", "false")
+
+
 def _set_config(registry: Registry, request: Request) -> Any:
     changes: dict[str, Any] = {}
     if "compatibility" in request.body:
         level = request.text("compatibility")
         changes["compatibilityLevel"] = None if level is None else level.upper()
     if (normalize := request.body.get("normalize")) is not None:
-        changes["normalize"] = bool(normalize)
+        if normalize not in _BOOLEANS:
+            raise RegistryError(400, "Bad Request: normalize must be true or false")
+        changes["normalize"] = normalize in (True, "true")
     return _shown_config(registry.set_config(_place(request), changes), "compatibility")
 
 

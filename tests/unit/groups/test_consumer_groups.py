@@ -290,6 +290,15 @@ def test_a_refused_join_does_not_take_the_place_of_a_static_member(make_playbook
     assert Consumer(play, "c", instance_id="i").beat().assignment == a.owned
 
 
+def test_a_member_that_takes_the_place_of_another_leaves_its_own(play: Playbook) -> None:
+    a, b = Consumer(play, "a", instance_id="i"), Consumer(play, "b")
+    settle(a, b)
+    play.beat("a", -2, instance_id="i")
+    both = Consumer(play, "b", instance_id="i")
+    settle(both)
+    assert both.count() == 4
+
+
 def test_a_static_member_that_stays_away_loses_its_partitions(play: Playbook) -> None:
     a, b = Consumer(play, "a", instance_id="i"), Consumer(play, "b")
     settle(a, b)

@@ -133,6 +133,7 @@ class ConsumerCoordinator(EpochCoordinator[ConsumerGroup, ConsumerHeartbeat, Epo
 
     def _beat(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> EpochHeartbeatResult:
         group.check_size(request.member_id, self._settings.group_consumer_max_size)
+        size = len(group.members)
         before, replaced = self._member(group, request)
         if request.regex:
             check_regex(request.regex)
@@ -144,7 +145,9 @@ class ConsumerCoordinator(EpochCoordinator[ConsumerGroup, ConsumerHeartbeat, Epo
         if before.classic is not None:
             self._fencing.cancel_all(group, updated.member_id)
         self._fencing.keep_alive(group, updated)
-        changed = (updated.topics, updated.regex) != (before.topics, before.regex)
+        # A member that takes another's place leaves its own partitions.
+        has_moved = replaced is not None and len(group.members) != size
+        changed = has_moved or (updated.topics, updated.regex) != (before.topics, before.regex)
         try:
             self._assignment.update(group, request.may_describe, subscription_changed=changed)
             reconciled = self._assignment.reconcile(group, updated, request.owned)
