@@ -78,7 +78,7 @@ class Served:
         self.embedded.stop()
 
     def counted(self):
-        """How many requests the metrics have counted, by API."""
+        """Return how many requests the metrics have counted, by API."""
         families = self.embedded.server.services.metrics.collect()
         samples = [sample for family in families if family.name == REQUESTS for sample in family.samples]
         return Counter({sample.labels["request"]: sample.value for sample in samples})

@@ -85,7 +85,7 @@ class NetworkThread:
         return total_ms
 
     def cost_ms(self, server: Server, frame: bytes) -> float:
-        """Of one frame and its answer, for the machine that budgets are stated for."""
+        """Return the cost of one frame and its answer, on the machine that budgets are stated for."""
         self._wait_for_calm()
         self.turn()
         before = self._task_ms(self._task)
@@ -165,7 +165,7 @@ def test_no_large_frame_holds_the_network_thread(gateway: Server, thread: Networ
 
 @pytest.mark.slow
 def test_no_frame_takes_more_memory_than_its_budget(gateway: Server, thread: NetworkThread) -> None:
-    """Of the gateway's process, with what it reads, decodes, sends on and answers."""
+    """Measure the gateway's process, with what it reads, decodes, sends on and answers."""
     # Again where it is much: a first request imports its modules.
     beyond = [
         f"{made.api} v{made.version}, {made.kind}: over {MEMORY_BUDGET_BYTES >> 20} MiB"

@@ -246,7 +246,7 @@ def test_a_denied_read_has_all_names_too(audit):
 
 
 def test_a_request_that_cannot_be_described_is_recorded_without_resources(audit, caplog):
-    """Of a plugin whose messages are its own."""
+    """A plugin may have messages of its own."""
     request = heartbeat.HeartbeatRequest("g")
     event = audit.request(audit.connection(), request, heartbeat.HeartbeatResponse())
     event.context.api_key = int(K.CREATE_TOPICS)

@@ -80,7 +80,7 @@ def blocks(language):
 
 
 def is_of_a_package(document):
-    """Whether its plugin is not installed here."""
+    """Return True if its plugin is not installed here."""
     return document in PACKAGES or EXAMPLE_PLUGINS in document.parents
 
 

@@ -120,7 +120,7 @@ class Call(Generic[R]):
 
     @property
     def waits(self) -> bool:
-        """Whether there is no answer yet."""
+        """Return True if there is no answer yet."""
         return not self.answers
 
     @property

@@ -53,7 +53,7 @@ class Client:
 
     @property
     def busy(self) -> bool:
-        """Whether it waits; a client has one request under way."""
+        """Return True if it waits; a client has one request under way."""
         return self.join is not None or self.sync is not None
 
 

@@ -45,7 +45,7 @@ def test_each_new_member_extends_the_initial_delay_up_to_the_rebalance_timeout(p
 
 
 def test_a_promised_member_that_never_comes_ends_the_initial_delay(make_playbook: Callable[..., Playbook]) -> None:
-    """As in Apache Kafka 4.3: a delay of 12 s, and a promised member with a session timeout of 6 s: 6.0 s."""
+    """Apache Kafka 4.3 does so: a delay of 12 s, and a promised member with a session timeout of 6 s: 6.0 s."""
     play = make_playbook(group_initial_rebalance_delay_ms=12_000)
     first = play.promised_id()
     play.promised_id(session_timeout_ms=6_000)
@@ -57,7 +57,7 @@ def test_a_promised_member_that_never_comes_ends_the_initial_delay(make_playbook
 
 
 def test_a_promised_member_that_leaves_does_not_end_the_initial_delay(make_playbook: Callable[..., Playbook]) -> None:
-    """As in Apache Kafka 4.3: 12.0 s although it left after 3 s."""
+    """Apache Kafka 4.3 does so: 12.0 s although it left after 3 s."""
     play = make_playbook(group_initial_rebalance_delay_ms=12_000)
     first, second = play.promised_id(), play.promised_id()
     join = play.ask_join(first)

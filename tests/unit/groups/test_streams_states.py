@@ -118,7 +118,7 @@ def check(clients: list[StreamsClient]) -> None:
 
 
 def commit(play: Playbook, client: StreamsClient) -> set[ErrorCode]:
-    """What the group says to a member that commits all that it has."""
+    """Return what the group says to a member that commits all that it has."""
     wanted = [PartitionCommit("t", index, 7, topic_id=topic_id("t")) for _, index in sorted(client.owned.active)]
     return set(play.commit(*wanted, member_id=client.member_id, generation_id=client.epoch)) if wanted else set()
 
