@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 
 from klamm.config.checks import format_host_port
 
-__all__ = ["HttpHandler", "HttpServer"]
+__all__ = ["HttpHandler", "HttpServer", "UnclearBodyError"]
 
 log = logging.getLogger("klamm.http")
 
@@ -20,6 +20,14 @@ _LOOK_EVERY_S: Final = 0.1
 _CONNECTIONS: Final = 128
 _PLACE_WITHIN_S: Final = 1.0
 _NO_HEADERS: Final[Mapping[str, str]] = {}
+
+
+class UnclearBodyError(ValueError):
+    """The end of a request's body is not clear. `status` is HTTP's: 411 without a usable length, 400 with several."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class HttpServer(ThreadingHTTPServer):
@@ -126,15 +134,18 @@ class HttpHandler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def body_length(self) -> int:
-        """Return the length of the request's body. Raises ValueError if its end is not clear.
+        """Return the length of the request's body. Raises UnclearBodyError.
 
         Then the connection ends with the answer: what follows may not be a request.
         """
         lengths = self.headers.get_all("Content-Length", ["0"])
         text = lengths[0]
-        if "Transfer-Encoding" in self.headers or len(lengths) > 1 or not (text.isascii() and text.isdecimal()):
+        if "Transfer-Encoding" in self.headers or not (text.isascii() and text.isdecimal()):
             self.close_connection = True
-            raise ValueError("the length of the body is not clear")
+            raise UnclearBodyError(411, "the length of the body is not clear")
+        if len(lengths) > 1:
+            self.close_connection = True
+            raise UnclearBodyError(400, "the length of the body is not clear")
         # Of thousands of digits, the first ones are too large already.
         return int(text.lstrip("0")[:12] or "0")
 

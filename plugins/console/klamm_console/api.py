@@ -149,17 +149,17 @@ class Api:
         return Answer(content | {"user": found.user} if found is not None else content)
 
     def _log_in(self, question: Question) -> Answer:
-        user = "ANONYMOUS" if self._entry.needs_token else question.text("user")
-        account = None
-        if not self._entry.needs_token:
-            if self._failures.are_too_many(user):
-                raise ConsoleError(429, "too many logins have failed; try again in a few seconds")
-            account = self._entry.account(self._mechanism(question), user, question.text("password"))
-        elif not is_same(question.text("token"), self._token):
-            if self._failures.are_too_many(user):
-                raise ConsoleError(429, "too many logins have failed; try again in a few seconds")
+        needs_token = self._entry.needs_token
+        user = "ANONYMOUS" if needs_token else question.text("user")
+        has_token = needs_token and is_same(question.text("token"), self._token)
+        if not has_token and self._failures.are_too_many(user):
+            raise ConsoleError(429, "too many logins have failed; try again in a few seconds")
+        if needs_token and not has_token:
             self._failures.note(user)
             raise ConsoleError(401, "the token is wrong: the server's start message has it")
+        account = None
+        if not needs_token:
+            account = self._entry.account(self._mechanism(question), user, question.text("password"))
         admin = self._entry.admin(account)
         try:
             with _errors():

@@ -11,10 +11,10 @@ import json
 import logging
 from collections.abc import Iterable
 from importlib.resources import files
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from klamm.http import HttpHandler, HttpServer
+from klamm.http import HttpHandler, HttpServer, UnclearBodyError
 from klamm_console.api import Answer, Api, ConsoleError, Question
 
 log = logging.getLogger("klamm.console")
@@ -23,7 +23,6 @@ COOKIE: Final = "klamm_console"
 """The name begins so; the port follows, because a host has one set of cookies."""
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _MAX_BODY_BYTES: Final = 64 * 1024
-_SILENT_S: Final = 30.0
 _JSON: Final = "application/json"
 _PAGES: Final = {
     "/": ("index.html", "text/html; charset=utf-8"),
@@ -57,7 +56,6 @@ class ConsoleServer(HttpServer):
 class _Handler(HttpHandler):
     server: ConsoleServer
     protocol_version = "HTTP/1.1"
-    timeout: ClassVar[float] = _SILENT_S
 
     def do_GET(self) -> None:
         page = self.server.pages.get(self.path.partition("?")[0])
@@ -107,7 +105,7 @@ class _Handler(HttpHandler):
     def _body(self) -> dict[str, Any]:
         try:
             length = self.body_length()
-        except ValueError as error:
+        except UnclearBodyError as error:
             raise ConsoleError(400, str(error)) from error
         if length > _MAX_BODY_BYTES:
             self.close_connection = True

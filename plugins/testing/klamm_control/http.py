@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from klamm import KafkaError
-from klamm.http import HttpHandler, HttpServer
+from klamm.http import HttpHandler, HttpServer, UnclearBodyError
 from klamm_control.routes import operations_of
 
 log = logging.getLogger("klamm.control")
@@ -49,7 +49,7 @@ class _Handler(HttpHandler):
     def _answer(self) -> tuple[int, Any]:
         try:
             length = self.body_length()
-        except ValueError as error:
+        except UnclearBodyError as error:
             return 400, {"error": str(error)}
         if length > _MAX_BODY_BYTES:
             return 413, {"error": f"a body may have at most {_MAX_BODY_BYTES} bytes"}

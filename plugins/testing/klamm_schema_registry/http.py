@@ -6,10 +6,10 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from klamm.http import HttpHandler, HttpServer
+from klamm.http import HttpHandler, HttpServer, UnclearBodyError
 from klamm_schema_registry.api import Api, Text
 from klamm_schema_registry.errors import RegistryError
 from klamm_schema_registry.formats import strict_json
@@ -17,7 +17,6 @@ from klamm_schema_registry.formats import strict_json
 log = logging.getLogger("klamm.schema_registry")
 
 CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
-_SILENT_S: Final = 30.0
 _MAX_DROPPED_BYTES: Final = 64 << 20
 _PIECE_BYTES: Final = 1 << 16
 
@@ -37,7 +36,6 @@ class RegistryServer(HttpServer):
 class _Handler(HttpHandler):
     server: RegistryServer
     protocol_version = "HTTP/1.1"
-    timeout: ClassVar[float] = _SILENT_S
 
     def do_GET(self) -> None:
         began_ns = time.perf_counter_ns()
@@ -88,13 +86,8 @@ class _Handler(HttpHandler):
         return found
 
     def _length(self) -> int:
-        lengths = self.headers.get_all("Content-Length", ["0"])
-        text = lengths[0]
-        if "Transfer-Encoding" in self.headers or not (text.isascii() and text.isdecimal()):
-            self.close_connection = True
-            raise RegistryError(411, "HTTP 411 Length Required")
-        if len(lengths) > 1:
-            self.close_connection = True
-            raise RegistryError(400, "Bad Request: there are several lengths")
-        # Of thousands of digits, the first ones are too large already.
-        return int(text.lstrip("0")[:12] or "0")
+        try:
+            return self.body_length()
+        except UnclearBodyError as error:
+            text = "HTTP 411 Length Required" if error.status == 411 else "Bad Request: there are several lengths"
+            raise RegistryError(error.status, text) from error

@@ -53,7 +53,7 @@ def with_statements(lake: Lake, files: Sequence[TableFile]) -> Statements:
         parsed, partition = add.get("stats_parsed"), add.get("partitionValues_parsed")
         if parsed is not None:
             said.update(_unread_columns(parsed, columns))
-            if isinstance(parsed, dict) and not said & set(_BY_COLUMN):
+            if isinstance(parsed, dict):
                 known[path] = replace(file, committed=(*file.committed, _committed(parsed)))
         if partition is not None and _hour_us(partition) != file.hour_us:
             wrong.add(path)
@@ -81,10 +81,10 @@ def _adds(lake: Lake, odd: list[str]) -> Iterator[dict[str, Any]]:
             except FileNotFoundError:
                 # Removed since, because it is older than the table keeps them.
                 continue
-            for line in filter(None, map(bytes.strip, lines)):
-                action = _parsed(line)
-                if not action and not any(sentence.startswith(f"{commit}: ") for sentence in odd[-1:]):
-                    odd.append(f"{commit}: a line is no object of JSON, or has a name twice")
+            actions = [_parsed(line) for line in lines if line.strip()]
+            if not all(actions):
+                odd.append(f"{commit}: a line is no object of JSON, or has a name twice")
+            for action in actions:
                 add = action.get("add")
                 if isinstance(add, dict) and isinstance(add.get("path"), str):
                     yield {"path": add["path"], "stats": add.get("stats")}
@@ -112,7 +112,8 @@ def _values(add: Any) -> dict[str, Any] | None:
 
 
 def _committed(parsed: Mapping[str, Any]) -> Committed:
-    by_column = (parsed.get(kind) or {} for kind in _BY_COLUMN)
+    # What is no object has been named.
+    by_column = (values if isinstance(values := parsed.get(kind), dict) else {} for kind in _BY_COLUMN)
     return Committed(
         parsed.get("numRecords"),
         *({name: _in_utc(value) for name, value in values.items() if value is not None} for values in by_column),
