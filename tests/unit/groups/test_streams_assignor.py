@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
+from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,7 +96,26 @@ def test_group_without_members_gets_no_tasks() -> None:
     assert assign_sticky(StreamsSpec({}, {"0": 3}, frozenset())) == {}
 
 
-def test_a_process_of_many_members_takes_no_time_of_others() -> None:
-    """A step that looked at each member of the process would take minutes."""
+def test_a_process_of_many_members_shares_them_evenly() -> None:
     target = assign_sticky(spec(["p", "q"] * 300, [0, 12_000], 1))
     assert {(len(tasks.active), len(tasks.standby)) for tasks in target.values()} == {(20, 20)}
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("processes", [lambda count: ["p", "q"] * count, lambda count: [f"p{n}" for n in range(count)]])
+def test_twice_the_members_and_tasks_cost_little_more_than_twice(processes: Callable[[int], list[str]]) -> None:
+    def calls(count: int) -> int:
+        made = [0]
+
+        def count_call(_frame: object, _event: str, _argument: object) -> None:
+            made[0] += 1
+
+        group = spec(processes(count), [0, 8 * count], 1)
+        sys.setprofile(count_call)
+        try:
+            assign_sticky(group)
+        finally:
+            sys.setprofile(None)
+        return made[0]
+
+    assert calls(160) < 2.5 * calls(80)

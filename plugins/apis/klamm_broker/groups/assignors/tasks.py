@@ -1,14 +1,15 @@
 """The assignor `sticky` of streams groups: few tasks change their members, and all have equally many.
 
 Works like Kafka's `StickyTaskAssignor`: each member keeps active tasks up to its share; the others go to members that
-have a standby copy, then to the least loaded process. Standby copies of tasks with state go to processes that do not
-have the task, if possible to those that had it; with client tags, to those whose tags no copy has yet."""
+have a standby copy, then to the members with the fewest tasks, where Kafka takes the least loaded process first.
+Standby copies of tasks with state go to processes that do not have the task, if possible to those that had it; with
+client tags, to those whose tags no copy has yet."""
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from klamm_broker.groups.streams.tasks import Task, Tasks
@@ -141,29 +142,57 @@ class _Assignment:
         share = -(-total // len(self._active))
         queues, standby_in = self._queues(), Counter[str]()
         loads = {name: self._active_in[name] / len(ids) for name, ids in self._processes.items()}
+        by_tags: dict[tuple[str | None, ...], list[tuple[float, str]]] = {}
+        for load, process in sorted((load, process) for process, load in loads.items()):
+            by_tags.setdefault(self._tags(process), []).append((load, process))
         for task in tasks:
             for _ in range(copies):
-                process = self._process_for(task, had.get(task, set()), loads, share)
+                process = self._process_for(task, had.get(task, set()), loads, share, by_tags.values())
                 size, member_id = queues[process][0]
                 heapq.heapreplace(queues[process], (size + 1, member_id))
                 self._standby[member_id].add(task)
                 self._places[task].append(process)
                 standby_in[process] += 1
                 loads[process] = (self._active_in[process] + standby_in[process]) / len(queues[process])
+                heapq.heappush(by_tags[self._tags(process)], (loads[process], process))
 
-    def _process_for(self, task: Task, had: Iterable[str], loads: Mapping[str, float], share: int) -> str:
+    def _process_for(
+        self,
+        task: Task,
+        had: Collection[str],
+        loads: Mapping[str, float],
+        share: int,
+        queues: Iterable[list[tuple[float, str]]],
+    ) -> str:
         places = self._places[task]
-        had = frozenset(had)
+        least = (_least_loaded(queue, loads, places) for queue in queues)
+        candidates = [process for process in (*had, *least) if process is not None and process not in places]
 
         def rank(process: str) -> tuple[int, bool, float, str]:
             load = loads[process]
             return self._shared_tags(process, places), process not in had or load >= share, load, process
 
-        return min((process for process in loads if process not in places), key=rank)
+        return min(candidates, key=rank)
 
     def _shared_tags(self, process: str, places: Sequence[str]) -> int:
         """Return the number of a process's tags that equal those of places that already have the task."""
-        return sum(self._tag(process, key) in {self._tag(each, key) for each in places} for key in self._spec.tags)
+        taken = [self._tags(each) for each in places]
+        return sum(any(tag == tags[index] for tags in taken) for index, tag in enumerate(self._tags(process)))
 
-    def _tag(self, process: str, key: str) -> str | None:
-        return self._spec.members[self._processes[process][0]].tags.get(key)
+    def _tags(self, process: str) -> tuple[str | None, ...]:
+        tags = self._spec.members[self._processes[process][0]].tags
+        return tuple(tags.get(key) for key in self._spec.tags)
+
+
+def _least_loaded(queue: list[tuple[float, str]], loads: Mapping[str, float], places: Sequence[str]) -> str | None:
+    """Return the process with the lowest load that is not among the places, and drop loads that have changed since."""
+    passed = []
+    found = None
+    while queue and found is None:
+        load, process = entry = heapq.heappop(queue)
+        if loads[process] == load:
+            passed.append(entry)
+            found = None if process in places else process
+    for entry in passed:
+        heapq.heappush(queue, entry)
+    return found
