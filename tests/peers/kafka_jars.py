@@ -15,6 +15,7 @@ PUBLISHED_TESTS = "4.3.1"
 """The last release whose own tests, and whose file connectors, Maven finds."""
 FLINK_VERSION = "2.0.1"
 FLINK_CONNECTOR_VERSION = "4.0.1-2.0"
+FLINK_REGISTRY_VERSION = "2.1.0"
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>klamm</groupId><artifactId>peers</artifactId><version>1</version><packaging>pom</packaging>
@@ -110,6 +111,15 @@ def flink() -> str:
         ("org.slf4j", "slf4j-simple", "1.7.36"),
     ]
     _fetch(target, dependencies)
+    return str(target / "*")
+
+
+def flink_registry() -> str:
+    """Flink's Avro format for a Schema Registry, whose jar contains Confluent's client: 35 MB."""
+    target = _cache() / f"klamm-test-jars-flink-registry-{FLINK_REGISTRY_VERSION}"
+    names = ("flink-core", "flink-sql-avro-confluent-registry")
+    dependencies = [("org.apache.flink", name, FLINK_REGISTRY_VERSION) for name in names]
+    _fetch(target, [*dependencies, ("org.slf4j", "slf4j-nop", "1.7.36")])
     return str(target / "*")
 
 
