@@ -145,11 +145,13 @@ def batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch
     """Read rows, as `iter_batches` does. Raises ValueError before a text that many rows have fills the memory."""
     import pyarrow as pa
 
-    for batch in parquet.iter_batches(**which):
-        size_bytes = sum(map(_text_bytes, batch.columns))
-        if size_bytes > _MOST_BYTES:
-            raise ValueError(f"{len(batch):,} of its rows unpack to {size_bytes:,} bytes")
-        yield batch.cast(pa.schema([_plain(field) for field in batch.schema]))
+    for number in which.pop("row_groups", range(parquet.num_row_groups)):
+        # Arrow cannot join the dictionaries of two groups of rows in a list.
+        for batch in parquet.iter_batches(row_groups=[number], **which):
+            size_bytes = sum(map(_text_bytes, batch.columns))
+            if size_bytes > _MOST_BYTES:
+                raise ValueError(f"{len(batch):,} of its rows unpack to {size_bytes:,} bytes")
+            yield batch.cast(pa.schema([_plain(field) for field in batch.schema]))
 
 
 def _text_bytes(column: pa.Array) -> int:

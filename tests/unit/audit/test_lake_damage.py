@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from klamm_spark.lake.files import TableFile, read_columns
 from klamm_spark.lake.forgotten import Record, digests_sha256, read_forgotten
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.seals import line_digests, read_seals
@@ -125,3 +126,13 @@ def test_a_file_that_is_listed_and_not_there_is_named(lake):
     (lake.seals / "x.parquet").symlink_to("nowhere")
     (file,) = read_text_files(lake.seals, ("name",))
     assert file.problem.startswith("cannot be read: ")
+
+
+def test_texts_in_lists_are_read_from_a_file_of_several_groups_of_rows(tmp_path):
+    import pyarrow.parquet as pq
+
+    names = [[{"name": f"topic-{number % 7}"}] for number in range(250)]
+    path = tmp_path / "file.parquet"
+    pq.write_table(pa.table({"resources": names}), path, row_group_size=100)
+    batches = read_columns([TableFile(str(path), None)], ["resources"])
+    assert [row["resources"] for batch in batches for row in batch.to_pylist()] == names
