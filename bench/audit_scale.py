@@ -60,6 +60,7 @@ SAMPLES = 8
 SAMPLE_NODE, SAMPLE_BOOT = "node-1", "019b8ff8d000c0ffee00"
 MANY_BATCHES = 80
 PIECE_BYTES = 1 << 20
+SPARK_MASTER = "local[2]"
 STEPS = ("write", "codecs", "duckdb", "spool", "plain", "ship", "spark", "verify", "report", "many")
 """In this order."""
 
@@ -243,7 +244,7 @@ def measure_plain(folder: Path, events: int) -> None:
     from klamm_spark.spool.event_lines import EVENT
 
     ours = SparkSettings()
-    builder = SparkSession.builder.master(ours.master).config("spark.driver.memory", ours.driver_memory)
+    builder = SparkSession.builder.master(SPARK_MASTER).config("spark.driver.memory", ours.driver_memory)
     spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     reader = spark.read.schema(from_arrow_schema(EVENT)).option("recursiveFileLookup", "true")
@@ -263,7 +264,7 @@ def measure_lake(folder: Path, settings: SparkSettings, events: int, wanted: set
         row("`klamm audit ship --once --master none`", events, lambda: ship.run(None, pipeline, once=True, say=ignore))
     if "spark" in wanted:
         by_spark = Pipeline(folder / "spool", replace(settings, lake=folder / "lake-by-spark"))
-        spark = open_session(settings, "klamm bench")
+        spark = open_session(replace(settings, master=SPARK_MASTER), "klamm bench")
         row("`klamm audit ship --once`", events, lambda: ship.run(spark, by_spark, once=True, say=ignore), spark)
         spark.stop()
     if "verify" in wanted:
