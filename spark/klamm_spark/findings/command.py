@@ -9,11 +9,12 @@ import signal
 import sys
 import threading
 import time
+from argparse import ArgumentParser, _SubParsersAction
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klamm.config import check_table, load_settings
 from klamm_spark.errors import LakeError
@@ -22,13 +23,9 @@ from klamm_spark.findings.detections import FOLDERS, Rules, by_severity, own_det
 from klamm_spark.findings.log import FindingLog
 from klamm_spark.findings.ocsf import detection_finding
 from klamm_spark.findings.watch import LakeWatch, SpoolWatch, Watch, follow
+from klamm_spark.lake.layout import Lake
 from klamm_spark.queries.event_views import DuckDbViews, EventViews, Period
 from klamm_spark.settings.findings import DetectSettings
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, _SubParsersAction
-
-    from klamm_spark.lake.layout import Lake
 
 Say = Callable[[str], None]
 _GIVEN: Final = ("rules", "findings", "webhook", "topic")

@@ -11,18 +11,14 @@ import contextlib
 import importlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from klamm_spark.errors import LakeError
 from klamm_spark.spool.layout import Seal, stream_mark
 from klamm_spark.storage.files import SpoolFiles
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from klamm_spark.storage.filesystems import AnyPath
+from klamm_spark.storage.filesystems import AnyPath
 
 _KEYS: Final = ("node", "segment", "index", "chain", "sealed_time_us")
 Anchor = Callable[[dict[str, Any]], None]

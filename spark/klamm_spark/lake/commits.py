@@ -7,18 +7,14 @@ what a checkpoint has as columns.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from klamm_spark.errors import LakeError
 from klamm_spark.lake.files import Committed, TableFile
-from klamm_spark.lake.layout import COMMITS
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from klamm_spark.lake.layout import Lake
+from klamm_spark.lake.layout import COMMITS, Lake
 
 _BY_COLUMN: Final = ("minValues", "maxValues", "nullCount")
 _KNOWN: Final = frozenset((*_BY_COLUMN, "numRecords", "tightBounds"))

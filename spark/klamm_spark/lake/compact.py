@@ -7,16 +7,12 @@ one.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from klamm_spark.errors import LakeError
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.seals import merge_seals
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from klamm_spark.settings.spark import Pipeline
+from klamm_spark.settings.spark import Pipeline
 
 
 def run(pipeline: Pipeline, *, keep_hours: float, say: Callable[[str], None]) -> int:

@@ -9,7 +9,9 @@ them, and say why numbers are missing.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from klamm_spark.errors import LakeError
 from klamm_spark.events.event import FORGETTABLE
@@ -27,15 +29,9 @@ from klamm_spark.lake.ranges import Ranges
 from klamm_spark.lake.scanned import CHANGED, Query, answer
 from klamm_spark.lake.seals import read_seals
 from klamm_spark.lake.tasks import Tasks
-from klamm_spark.spool.layout import day_of
+from klamm_spark.settings.spark import Pipeline
+from klamm_spark.spool.layout import Seal, day_of
 from klamm_spark.spool.signatures import SealSigner
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from klamm_spark.settings.spark import Pipeline
-    from klamm_spark.spool.layout import Seal
 
 
 def run(

@@ -11,20 +11,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from klamm_spark.lake.keys import keys_of
+from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.ranges import Ranges
 from klamm_spark.lake.text_files import read_text_files, write_text_file
 from klamm_spark.spool.layout import NODE_END, parse_object, split_digests
 from klamm_spark.spool.signatures import PUBLIC_SUFFIX, PublicKeys, SealSigner
 from klamm_spark.storage.filesystems import AnyPath, create_durably
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from klamm_spark.lake.layout import Lake
 
 ALL_LINES: Final = None
 """In the place of the digests of a segment of which nothing is left."""

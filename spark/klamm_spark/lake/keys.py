@@ -5,16 +5,13 @@ Who can write to the spool can put another key there, but does not change those 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection
+from typing import Final
 
+from klamm_spark.lake.layout import Lake
 from klamm_spark.spool.layout import node_folders
 from klamm_spark.spool.signatures import KeyFileError, PublicKeys, key_id_of, public_files
 from klamm_spark.storage.filesystems import AnyPath, create_durably
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from klamm_spark.lake.layout import Lake
 
 _FOLDER: Final = "keys"
 

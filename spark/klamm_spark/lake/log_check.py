@@ -9,22 +9,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from klamm_spark.errors import LakeError
+from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.log_entries import NO_LINES, Entry, lines_root, times_of
 from klamm_spark.lake.seal_log import CHECKPOINT, is_elsewhere, log_folder, seal_sha256
 from klamm_spark.lake.seals import SealRow, read_seal_files, read_seals
+from klamm_spark.settings.spark import SparkSettings
 from klamm_spark.spool.layout import Seal, lines_sha256, split_digests, stream_mark
+from klamm_spark.storage.filesystems import AnyPath
 from klamm_spark.tlog.merkle import Tree, leaf_hash, root_of, tree_of
 from klamm_spark.tlog.notes import Checkpoint, NoteKey
 from klamm_spark.tlog.tiles import WIDTH, TileError, Tiles
 from klamm_spark.tlog.timestamps import Authority, Stamp, read_stamps
-
-if TYPE_CHECKING:
-    from klamm_spark.lake.layout import Lake
-    from klamm_spark.settings.spark import SparkSettings
-    from klamm_spark.storage.filesystems import AnyPath
 
 _NAMED: Final = 20
 

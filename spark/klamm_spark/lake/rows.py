@@ -9,19 +9,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from klamm_spark.lake.commits import with_statements
 from klamm_spark.lake.files import TableFile, files_of, hidden_by
 from klamm_spark.lake.forgotten import ALL_LINES, Forgotten
+from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.ranges import Ranges
 from klamm_spark.lake.scanned import CHANGED, Query, Scanned, SegmentRows, ask, scan
 from klamm_spark.lake.seals import line_digests, read_seals
+from klamm_spark.lake.tasks import Tasks
 from klamm_spark.spool.layout import Seal, lines_sha256, parse_name
-
-if TYPE_CHECKING:
-    from klamm_spark.lake.layout import Lake
-    from klamm_spark.lake.tasks import Tasks
 
 _SEGMENTS_LOOKED_AT: Final = 16
 _EVENTS_NAMED: Final = 20

@@ -10,11 +10,13 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from klamm_spark.errors import LakeError
+from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.log_entries import NO_LINES, Entry, lines_root
 from klamm_spark.lake.seals import SealRow, read_seal_files
+from klamm_spark.settings.spark import SparkSettings
 from klamm_spark.spool.layout import Seal
 from klamm_spark.spool.signatures import SealSigner
 from klamm_spark.storage.filesystems import create_durably
@@ -23,10 +25,6 @@ from klamm_spark.tlog.notes import LOG_KEY, Checkpoint, NoteSigner
 from klamm_spark.tlog.submit import RefusedError, Submitter, UnavailableError
 from klamm_spark.tlog.tiles import Tiles, append_entries
 from klamm_spark.tlog.timestamps import Authority, Stamper
-
-if TYPE_CHECKING:
-    from klamm_spark.lake.layout import Lake
-    from klamm_spark.settings.spark import SparkSettings
 
 CHECKPOINT: Final = "checkpoint"
 _WAIT_S: Final = 60.0

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from klamm_spark.lake.anchors import Anchor, newest_of
 from klamm_spark.lake.keys import remember_keys
+from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.segment import Segment
 from klamm_spark.lake.text_files import read_text_files, write_text_file
 from klamm_spark.spool.layout import (
@@ -27,11 +29,6 @@ from klamm_spark.spool.layout import (
     stream_mark,
 )
 from klamm_spark.storage.filesystems import AnyPath, path_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from klamm_spark.lake.layout import Lake
 
 _MERGED_BYTES: Final = 64 * 1024 * 1024
 _NO_SEAL: Final = "it has no seal yet"

@@ -6,14 +6,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm.runtime import PLATFORM
 from klamm_spark.errors import LakeError
+from klamm_spark.lake.layout import Lake
 from klamm_spark.storage.files import SpoolFiles
-
-if TYPE_CHECKING:
-    from klamm_spark.lake.layout import Lake
 
 _NAME: Final = ".ship.lock"
 

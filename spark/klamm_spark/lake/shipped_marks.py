@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from klamm_spark.spool.layout import SHIPPED_SUFFIX, beside, is_sealed, node_folders, segment_files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-
-    from klamm_spark.storage.filesystems import AnyPath
+from klamm_spark.storage.filesystems import AnyPath
 
 
 class ShippedMarks:

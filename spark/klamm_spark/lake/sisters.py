@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from klamm_spark.spool.layout import Seal, Sister, folder_name, stream_mark, stream_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
 
 
 class Sisters(NamedTuple):

@@ -8,31 +8,27 @@ others only sums are kept.
 from __future__ import annotations
 
 import threading
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from klamm import RequestOutcome
+from klamm import ConnectionContext, ListenerContext, RequestContext, RequestEvent, RequestOutcome, StageTimes
 from klamm.runtime import switch_threads_often
 from klamm_spark.observer.encoder import connection_fields, listener_fields
+from klamm_spark.observer.event_queue import Entry, EventQueue
 from klamm_spark.observer.long_events import RESOURCES_OF_ONE_EVENT, LongEvent, long_event
 from klamm_spark.observer.policy import EVERYTHING, NOTHING, SUMMED_BY_TOPIC, Policy
 from klamm_spark.requests.resources import (
     AUTHORIZATION_ERRORS,
     Summary,
+    TopicNames,
     add_produced_and_fetched,
     summarize,
 )
 from klamm_spark.requests.state_changes import CHANGING, is_change, summarize_change
-
-if TYPE_CHECKING:
-    from collections import deque
-    from collections.abc import Callable, Sequence
-
-    from klamm import ConnectionContext, ListenerContext, RequestContext, RequestEvent, StageTimes
-    from klamm_spark.observer.event_queue import Entry, EventQueue
-    from klamm_spark.requests.resources import TopicNames
-    from klamm_spark.settings.audit import AuditSettings
+from klamm_spark.settings.audit import AuditSettings
 
 WINDOW_NS: Final = 1_000_000_000
 _SUMMED_OUTCOMES: Final = frozenset({RequestOutcome.ANSWERED, RequestOutcome.NO_ANSWER, RequestOutcome.REFUSED})

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Sequence
+from typing import Any, Final
 
-from klamm import ErrorCode, KafkaError, RateLimitedLog, RequestFilter, RequestObserver
+from klamm import (
+    Address,
+    ConnectionContext,
+    ErrorCode,
+    KafkaError,
+    ListenerContext,
+    RateLimitedLog,
+    RequestContext,
+    RequestEvent,
+    RequestFilter,
+    RequestObserver,
+)
 from klamm.wire.api_keys import ApiKey
-from klamm_spark.observer.aggregation import Client
+from klamm_spark.observer.aggregation import Client, ListenerAudit
 from klamm_spark.observer.encoder import context_fields, resource_texts
 from klamm_spark.observer.event_queue import REFUSE
 from klamm_spark.observer.intents import UnrecordableError
@@ -15,13 +27,7 @@ from klamm_spark.observer.long_events import RESOURCES_OF_ONE_EVENT
 from klamm_spark.observer.sink import AuditSink
 from klamm_spark.requests.resources import Summary
 from klamm_spark.requests.state_changes import ADMINISTRATIVE, CHANGING, described, is_change
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from klamm import Address, ConnectionContext, ListenerContext, RequestContext, RequestEvent
-    from klamm_spark.observer.aggregation import ListenerAudit
-    from klamm_spark.settings.audit import AuditSettings
+from klamm_spark.settings.audit import AuditSettings
 
 _STATE: Final = "klamm_spark.observer.audit"
 _K = ApiKey

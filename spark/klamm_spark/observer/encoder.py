@@ -6,16 +6,13 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from klamm import clipped
+from klamm import Address, ConnectionContext, KafkaPrincipal, ListenerContext, RequestContext, RequestEvent, clipped
+from klamm.acl import Verdict
 from klamm.wire.errors import ErrorCode
 from klamm_spark.events.event import SCHEMA_VERSION
 from klamm_spark.requests.resources import Resource, Summary
-
-if TYPE_CHECKING:
-    from klamm import Address, ConnectionContext, KafkaPrincipal, ListenerContext, RequestContext, RequestEvent
-    from klamm.acl import Verdict
 
 MAX_CHARACTERS: Final = 256
 """So much of a string that a client has chosen stands in an event."""

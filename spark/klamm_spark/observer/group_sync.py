@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from klamm.runtime import Clock
+from klamm.runtime import Clock
 
 
 class _Batch:

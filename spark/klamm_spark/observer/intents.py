@@ -14,15 +14,12 @@ import logging
 import os
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
+from klamm.runtime import Clock
 from klamm_spark.observer.group_sync import GroupSync
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from klamm.runtime import Clock
-    from klamm_spark.storage.files import SpoolFiles
+from klamm_spark.storage.files import SpoolFiles
 
 log = logging.getLogger("klamm.audit")
 

@@ -5,10 +5,9 @@ All other events are summarized by the thread that serves their connection, see 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from klamm import RequestEvent
+from klamm import RequestEvent
 
 RESOURCES_OF_ONE_EVENT: Final = 64
 """About so many fit into one event: larger ones take more room in a queue."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from klamm.shared import IpNetworks
 from klamm.wire.api_keys import ApiKey
-from klamm_spark.settings.audit import DETAIL, METADATA, OFF, api_key_of
-
-if TYPE_CHECKING:
-    from klamm_spark.settings.audit import AuditSettings
+from klamm_spark.settings.audit import DETAIL, METADATA, OFF, AuditSettings, api_key_of
 
 NOTHING: Final = 0
 WITHOUT_RESOURCES: Final = 1

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
-from klamm import RequestOutcome
+from klamm import Address, AdminEvent, KafkaPrincipal, RequestEvent, RequestOutcome
 from klamm.forwarding import free_in_pieces
+from klamm.runtime import Clock
 from klamm_spark.events.event import ADMIN, AUDIT_GAP, AUTHENTICATION, CONNECTION, REQUEST
-from klamm_spark.observer.aggregation import WINDOW_NS, Client, Window
+from klamm_spark.observer.aggregation import WINDOW_NS, Client, ListenerAudit, Window
 from klamm_spark.observer.encoder import (
     LineEncoder,
     address_fields,
@@ -28,14 +31,6 @@ from klamm_spark.observer.long_events import LongEvent
 from klamm_spark.observer.policy import EVERYTHING, NOTHING
 from klamm_spark.requests.resources import Summary, learn_topic_ids, summarize, summarize_errors
 from klamm_spark.requests.state_changes import summarize_change
-
-if TYPE_CHECKING:
-    from collections import deque
-    from collections.abc import Callable, Sequence
-
-    from klamm import Address, AdminEvent, KafkaPrincipal, RequestEvent
-    from klamm.runtime import Clock
-    from klamm_spark.observer.aggregation import ListenerAudit
 
 _SASL_AUTHENTICATION_FAILED: Final = 58
 _NO_FURTHER_REQUEST: Final = '"repeat_count":0'

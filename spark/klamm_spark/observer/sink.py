@@ -7,9 +7,11 @@ import logging
 import socket
 import threading
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
+from klamm import AdminEvent, ListenerContext, ServerServices
 from klamm_spark.events.pseudonyms import Pseudonyms
 from klamm_spark.observer.aggregation import ListenerAudit
 from klamm_spark.observer.audit_topic import SHARED_RECORDS, Append, AuditTopic
@@ -17,16 +19,10 @@ from klamm_spark.observer.event_queue import REFUSE
 from klamm_spark.observer.intents import FILE_NAME, IntentJournal
 from klamm_spark.observer.stream import STREAM_NAMES, AuditStream
 from klamm_spark.requests.resources import TopicNames
-from klamm_spark.settings.audit import SINK_KEYS
+from klamm_spark.settings.audit import SINK_KEYS, AuditSettings
 from klamm_spark.spool.layout import ADMINISTRATION, REQUESTS, SECURITY, folder_name
 from klamm_spark.spool.signatures import read_private
 from klamm_spark.storage.files import SpoolFiles
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from klamm import AdminEvent, ListenerContext, ServerServices
-    from klamm_spark.settings.audit import AuditSettings
 
 log = logging.getLogger("klamm.audit")
 

@@ -12,20 +12,18 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from klamm_spark.errors import LakeError
 from klamm_spark.events.event import AUTHENTICATION, REQUEST
 from klamm_spark.findings.detections import SEVERITIES
+from klamm_spark.lake.layout import Lake
 from klamm_spark.queries.event_views import DuckDbViews, EventViews, Period
 from klamm_spark.report.cards import Card, cards
 from klamm_spark.report.model import Heading, Report, Table
 from klamm_spark.report.queries import Question, questions, series, totals
 from klamm_spark.report.text import show, show_table
 from klamm_spark.report.units import moment_of
-
-if TYPE_CHECKING:
-    from klamm_spark.lake.layout import Lake
 
 _BUCKETS_S: Final = (1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86_400)
 _WANTED_BUCKETS: Final = 90

@@ -11,15 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from klamm import clipped, escape_control_characters
+from klamm import RequestEvent, clipped, escape_control_characters
+from klamm.acl import Verdict
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.response_errors import named_errors
-
-if TYPE_CHECKING:
-    from klamm import RequestEvent
-    from klamm.acl import Verdict
 
 log = logging.getLogger("klamm.audit")
 

@@ -7,17 +7,15 @@ secrets: of a delegation token's HMAC there is a hash, of a password nothing, of
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from klamm import RequestEvent
 from klamm.wire.api_keys import ApiKey, spec_of
 from klamm.wire.response_errors import named_errors
 from klamm_spark.requests.admin_changes import ADMIN_CHANGES
 from klamm_spark.requests.change_parts import StateChange, StateChanges, add_changed_values
 from klamm_spark.requests.group_changes import GROUP_CHANGES
 from klamm_spark.requests.resources import AUTHORIZATION_ERRORS, Resource, Summary, TopicNames, add_decisions
-
-if TYPE_CHECKING:
-    from klamm import RequestEvent
 
 log = logging.getLogger("klamm.audit")
 

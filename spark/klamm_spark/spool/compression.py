@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import mmap
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
+from typing import Any, Final
 
 _SUFFIXES: Final = (".zst", ".gz")
 _ZSTD_LEVEL: Final = 1

@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from klamm.runtime import Clock
 from klamm_spark.events.event import SCHEMA_VERSION
 from klamm_spark.spool.compression import compress, decompress
 from klamm_spark.spool.layout import (
@@ -28,16 +30,9 @@ from klamm_spark.spool.layout import (
     sealed_segments,
     unreadable_files,
 )
-from klamm_spark.spool.signatures import PUBLIC_SUFFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
-
-    from klamm.runtime import Clock
-    from klamm_spark.spool.segment import OpenSegment
-    from klamm_spark.spool.signatures import SealSigner
-    from klamm_spark.storage.files import SpoolFiles
+from klamm_spark.spool.segment import OpenSegment
+from klamm_spark.spool.signatures import PUBLIC_SUFFIX, SealSigner
+from klamm_spark.storage.files import SpoolFiles
 
 log = logging.getLogger("klamm.audit")
 

@@ -39,12 +39,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from klamm_spark.storage.filesystems import AnyPath
+from klamm_spark.storage.filesystems import AnyPath
 
 P = TypeVar("P", bound="AnyPath")
 T = TypeVar("T")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from klamm_spark.spool.compression import decompress
+from klamm_spark.spool.folder import SpoolFolder
 from klamm_spark.spool.layout import (
     OPEN_SUFFIX,
     SEAL_SUFFIX,
@@ -23,11 +25,6 @@ from klamm_spark.spool.layout import (
 )
 from klamm_spark.spool.losses import Recovered
 from klamm_spark.spool.segment import OpenSegment, count_whole_events
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from klamm_spark.spool.folder import SpoolFolder
 
 log = logging.getLogger("klamm.audit")
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from klamm.runtime import Clock
+from klamm_spark.settings.audit import AuditSettings
 from klamm_spark.spool.folder import SpoolError, SpoolFolder
 from klamm_spark.spool.layout import SEAL_SUFFIX, UNREADABLE_SUFFIX, Seal, SegmentName, parse_name
 from klamm_spark.spool.losses import Deleted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from klamm.runtime import Clock
-    from klamm_spark.settings.audit import AuditSettings
-    from klamm_spark.spool.segment import OpenSegment
+from klamm_spark.spool.segment import OpenSegment
 
 log = logging.getLogger("klamm.audit")
 

@@ -6,16 +6,12 @@ import contextlib
 import hashlib
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from klamm_spark.spool.compression import Compressor
-from klamm_spark.spool.layout import day_of, digests_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from klamm_spark.spool.layout import SegmentName
-    from klamm_spark.storage.files import SpoolFiles
+from klamm_spark.spool.layout import SegmentName, day_of, digests_of
+from klamm_spark.storage.files import SpoolFiles
 
 _TIME_US: Final = re.compile(rb'"time_us":(\d{1,16})\D')
 _BOOT_TIME_DIGITS: Final = 12

@@ -10,17 +10,14 @@ import base64
 import binascii
 import hashlib
 import os
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klamm.runtime import PLATFORM
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from klamm_spark.spool.layout import Seal
-    from klamm_spark.storage.filesystems import AnyPath
+from klamm_spark.spool.layout import Seal
+from klamm_spark.storage.filesystems import AnyPath
 
 PUBLIC_SUFFIX: Final = ".pub"
 """Of a file in a node's folder of the spool, and in `keys` of the lake, with a public key in PEM."""

@@ -7,8 +7,12 @@ tries again later. Layout and names: `klamm_spark.spool.layout`.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
 
+from klamm.runtime import Clock
+from klamm_spark.settings.audit import AuditSettings
 from klamm_spark.spool.folder import SpoolError, SpoolFolder
 from klamm_spark.spool.layout import OPEN_SUFFIX, SegmentName, parse_name, segment_files
 from klamm_spark.spool.losses import Deleted, Recovered, Unsynced, join_losses
@@ -18,13 +22,6 @@ from klamm_spark.spool.segment import OpenSegment
 from klamm_spark.spool.signatures import SealSigner
 from klamm_spark.storage.files import SpoolFiles
 from klamm_spark.storage.filesystems import SPOOL_IS_A_FILE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from klamm.runtime import Clock
-    from klamm_spark.settings.audit import AuditSettings
 
 _RETENTION_CHECK_NS: Final = 60_000_000_000
 

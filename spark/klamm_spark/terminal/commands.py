@@ -8,11 +8,12 @@ import csv
 import json
 import sys
 import time
+from argparse import ArgumentParser, _SubParsersAction
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import Any, Final, TextIO
 
 from klamm import escape_control_characters
 from klamm_spark.errors import LakeError
@@ -22,9 +23,6 @@ from klamm_spark.spool.reader import local_spool
 from klamm_spark.terminal.event_table import EventTable, QueryError
 from klamm_spark.terminal.formats import FORMATS, as_json
 from klamm_spark.terminal.spool_lines import SpoolLines
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, _SubParsersAction
 
 COMMANDS: Final = ("tail", "sql", "export")
 _POLL_MS: Final = 200

@@ -9,20 +9,18 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klamm.config import format_host_port, parse_host_port
 from klamm_spark.errors import LakeError
 from klamm_spark.lake.log_entries import Entry, check_event, event_proof, times_of
+from klamm_spark.settings.spark import Pipeline
 from klamm_spark.spool.layout import line_digest
 from klamm_spark.spool.signatures import SealSigner
 from klamm_spark.tlog.merkle import ProofError, check_consistency
 from klamm_spark.tlog.notes import WITNESS_KEY, Checkpoint, NoteKey, NoteSigner, check_name
 from klamm_spark.tlog.submit import request_of
 from klamm_spark.tlog.tiles import Tiles
-
-if TYPE_CHECKING:
-    from klamm_spark.settings.spark import Pipeline
 
 COMMANDS: Final = ("witness", "prove", "check")
 EXIT_NOT_PROVEN: Final = 1

@@ -10,16 +10,14 @@ import argparse
 import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klamm_spark.errors import LakeError
 from klamm_spark.events.event import FIELDS
 from klamm_spark.queries.event_views import duckdb_type
+from klamm_spark.settings.spark import Pipeline
 from klamm_spark.spool.layout import Seal, folder_of, node_folders
 from klamm_spark.spool.reader import local_spool, read_seal, read_segment, segments_of
-
-if TYPE_CHECKING:
-    from klamm_spark.settings.spark import Pipeline
 
 COMMANDS: Final = ("iceberg",)
 _NEWEST: Final = "klamm.newest."

@@ -16,19 +16,17 @@ import time
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from klamm_spark.errors import LakeError
 from klamm_spark.events.pseudonyms import KINDS, Pseudonyms
 from klamm_spark.settings.readers import ReaderSettings, read_readers
+from klamm_spark.settings.spark import Pipeline
 from klamm_spark.spool.compression import compress
 from klamm_spark.spool.layout import SEALED_SUFFIX, node_folders, segment_files
 from klamm_spark.spool.reader import local_spool, read_segment, segments_of
 from klamm_spark.spool.signatures import read_private
 from klamm_spark.storage.filesystems import create_durably
-
-if TYPE_CHECKING:
-    from klamm_spark.settings.spark import Pipeline
 
 COMMANDS: Final = ("publish", "pseudonym")
 _RULES: Final = ".klamm-rules"
