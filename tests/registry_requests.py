@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from tests.registry_client import Rest
@@ -43,6 +43,8 @@ def requests() -> Iterator[Asked]:
         _imports,
         _names,
         _hostile,
+        _numbers,
+        _types,
         _last,
     ):
         yield from part()
@@ -462,6 +464,112 @@ def _hostile() -> Iterator[Asked]:
     yield from _get("/subjects?offset=x", "/subjects?limit=x", "/subjects?deleted=maybe", "/schemas?subjectPrefix=o")
 
 
+_NUMBERS: Final = (0, -1, True, False, "", "7", " 7 ", "-1", "1_0", 1.5, 1e2, [], {}, None)
+
+
+def _numbers() -> Iterator[Asked]:
+    """Yield ids and versions of other forms, for a schema that the subject has, for a new one, and while importing."""
+    path = "/subjects/numbers/versions"
+    yield _register("numbers", record("id", name="N0"))
+    for key in ("id", "version"):
+        for i, value in enumerate(_NUMBERS):
+            yield _register("numbers", record("id", name="N0"), **{key: value})
+            yield _register("numbers", record("id", name=f"New{key}{i}"), **{key: value})
+            yield _post("/subjects/numbers", record("id", name="N0"), **{key: value})
+            yield from _delete("/subjects/numbers", "/subjects/numbers?permanent=true")
+            yield _register("numbers", record("id", name="N0"))
+            yield from _get("/subjects/numbers/versions/latest")
+    yield _put("/config/numbers", compatibility="NONE")
+    yield _register("numbers", record("id", name="N1"))
+    yield from _get(path, f"{path}/1", f"{path}/2")
+    for version in (1, 2, 4):
+        yield _register("numbers", record("id", name="N1"), version=version)
+        yield from _get(path)
+    yield _put("/mode/imports", mode="IMPORT")
+    for value in (0, -1, -5, False, "", None):
+        yield _register("imports", record("id", name="Zero"), id=value)
+    yield from _get("/subjects/imports/versions", "/subjects/imports/versions/1", "/schemas/ids/0")
+    yield from _delete("/mode/numbers", "/mode/imports")
+
+
+def _types() -> Iterator[Asked]:
+    """Yield values of other types in references, metadata and rules."""
+    path = "/subjects/types/versions"
+    rule: dict[str, Any] = {"name": "r", "kind": "CONDITION", "mode": "WRITE", "type": "CEL", "expr": "true"}
+    yield _register("named", record("id", name="Named"))
+    for reference in (
+        {"name": 1, "subject": "named", "version": 1},
+        {"name": None, "subject": "named", "version": 1},
+        {"name": "Named", "subject": True, "version": 1},
+        {"name": "Named", "subject": ["named"], "version": 1},
+        {"name": ["Named"], "subject": "named", "version": 1},
+        {"name": {}, "subject": "named", "version": 1},
+        {"name": "Named", "subject": None, "version": 1},
+        {"name": "Named", "subject": "named", "version": True},
+        {"name": "Named", "subject": "named", "version": "1"},
+        {"name": "Named", "subject": "named", "version": 1.9},
+        {"name": "Named", "subject": "named", "version": None},
+        {"name": "Named", "subject": "named", "version": ""},
+        {"name": "Named", "subject": "named", "version": -2},
+        {"name": "Named", "subject": "named", "version": 0},
+        {"name": "Named", "subject": "named", "version": 99999999999},
+        {"name": "Named", "subject": "named", "version": 1, "more": 1},
+        None,
+        "Named",
+        [],
+    ):
+        yield _register("types", record(("one", "string")), references=[reference])
+        yield from _get(f"{path}/latest")
+        yield from _delete("/subjects/types", "/subjects/types?permanent=true")
+    for references in ("", "x", {}, False, [[]]):
+        yield _register("types", STRING, references=references)
+        yield from _delete("/subjects/types", "/subjects/types?permanent=true")
+    for key, values in {
+        "metadata": (
+            *(1, "x", "", [], {}, True, None, {"unknown": 1}),
+            *({"properties": each} for each in ({"b": "x", "a": 1}, {"a": True}, {"a": None}, {"a": [1]}, [], "x", {})),
+            *({"tags": each} for each in ({"b": ["x"], "a": ["z", 1, "z"]}, {"a": "x"}, {"a": []}, {"a": [[1]]}, 1)),
+            *({"sensitive": each} for each in (["b", "a", "b"], "a", [1], [{}], {})),
+        ),
+        "ruleSet": (
+            *(1, "x", "", [], {}, True, None, {"unknown": 1}),
+            *({"domainRules": each} for each in ([], {}, 1, [1], [None], [rule], "x")),
+            *({"migrationRules": each} for each in ([{**rule, "mode": "UPGRADE"}], {})),
+            *(
+                {"domainRules": [{**rule, **each}]}
+                for each in (
+                    *({"kind": "OTHER"}, {"kind": 1}, {"kind": "condition"}, {"kind": None}, {"mode": "OTHER"}),
+                    *({"tags": "x"}, {"tags": ["b", "a", 1]}, {"params": 1}, {"params": {"b": 1, "a": None}}),
+                    *({"disabled": "x"}, {"disabled": "true"}, {"disabled": 1}, {"disabled": None}, {"disabled": True}),
+                    *(
+                        {"name": 1},
+                        {"name": []},
+                        {"doc": 1},
+                        {"more": 1},
+                        {"expr": {}},
+                        {"name": None},
+                        {"name": "a b"},
+                    ),
+                    *({"type": None}, {"onSuccess": "NONE"}, {"onFailure": 1}),
+                )
+            ),
+            *({"enableAt": each, "domainRules": [rule]} for each in ("CLIENT", "OTHER", 1)),
+        ),
+    }.items():
+        for value in values:
+            yield _register("types", STRING, **{key: value})
+            yield from _get(f"{path}/latest")
+            yield from _delete("/subjects/types", "/subjects/types?permanent=true")
+    for value in (True, False, "true", "x", "", 1, 0, None, [], {}):
+        yield _put("/config/types", normalize=value)
+        yield _put("/config/types", compatibility=value)
+        yield from _get("/config/types")
+        yield from _delete("/config/types")
+    for mode in ("FORWARD", True, [], " READWRITE"):
+        yield _put("/mode/types", mode=mode)
+        yield from _delete("/mode/types")
+
+
 def _last() -> Iterator[Asked]:
     """Yield requests that leave something else behind in klamm."""
     yield _register("last-proto", _proto("string id = 0;"), "PROTOBUF")
@@ -473,6 +581,9 @@ def _last() -> Iterator[Asked]:
     yield _register("last", record("id", name="Last"), id=700, version=3)
     yield _register("last", record("id", name="Last"), id=701, version=3)
     yield from _get("/schemas/ids/700", "/schemas/ids/701", "/subjects/last/versions/3")
+    yield _put("/mode", mode="FORWARD")
+    yield from _get("/mode")
+    yield _put("/mode", mode="READWRITE")
 
 
 def answers(url: str) -> list[Any]:

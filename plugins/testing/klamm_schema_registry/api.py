@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from klamm_schema_registry import errors
+from klamm_schema_registry import bodies, errors
 from klamm_schema_registry.errors import RegistryError
 from klamm_schema_registry.formats import AVRO, PROTOBUF, TYPES
 from klamm_schema_registry.registry import LATEST, Registry, Submitted
 from klamm_schema_registry.state import Content, Version, contract_of, described, references_of
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}\Z")
-_INT_MAX: Final = (1 << 31) - 1
 T = TypeVar("T")
 
 
@@ -51,14 +49,14 @@ class Request(NamedTuple):
         text = self.words[1].strip()
         if text.lower() == "latest":
             return LATEST
-        if not _NUMBER.match(text) or not (0 < int(text) <= _INT_MAX or int(text) == LATEST):
+        if not _NUMBER.match(text) or not (0 < int(text) <= bodies.INT_MAX or int(text) == LATEST):
             raise errors.invalid_version(text)
         return int(text)
 
     @property
     def schema_id(self) -> int:
         """The id in the path. Raises RegistryError."""
-        if not _NUMBER.match(self.words[0]) or int(self.words[0]) > _INT_MAX:
+        if not _NUMBER.match(self.words[0]) or int(self.words[0]) > bodies.INT_MAX:
             raise RegistryError(404, "HTTP 404 Not Found")
         return int(self.words[0])
 
@@ -67,26 +65,20 @@ class Request(NamedTuple):
         """The schema in the body. Raises RegistryError."""
         text, schema_type = self.text("schema") or "", self.text("schemaType") or AVRO
         try:
-            references = references_of(self.body.get("references") or ())
+            schema_id, version = (bodies.number(self.body.get(key), key) for key in ("id", "version"))
+            content = Content(schema_type, text, references_of(self.body.get("references")), contract_of(self.body))
         except LookupError as error:
-            raise errors.InvalidSchemaError(f"A reference has no {error}") from error
+            raise errors.InvalidSchemaError(str(error.args[0])) from error
         except (TypeError, ValueError) as error:
-            raise RegistryError(400, f"Bad Request: {error}") from error
-        try:
-            schema_id, version = int(self.body.get("id") or -1), int(self.body.get("version") or 0)
-            if max(schema_id, version) > _INT_MAX:
-                raise ValueError(f"id and version must be at most {_INT_MAX}")
-        except (TypeError, ValueError, OverflowError) as error:
-            raise RegistryError(400, f"Bad Request: {error}") from error
-        content = Content(schema_type, text, references, contract_of(self.body))
-        return Submitted(content, schema_id, version, self.flag("normalize"))
+            raise errors.bad_request(error) from error
+        return Submitted(content, -1 if schema_id is None else max(-1, schema_id), version or 0, self.flag("normalize"))
 
     def text(self, name: str) -> str | None:
         """Return a text of the body, None if it has none. Raises RegistryError."""
-        found = self.body.get(name)
-        if isinstance(found, dict | list):
-            raise RegistryError(400, f"Bad Request: {name} must be a string")
-        return found if found is None or isinstance(found, str) else json.dumps(found)
+        try:
+            return bodies.text(self.body.get(name), name)
+        except TypeError as error:
+            raise errors.bad_request(error) from error
 
 
 class Api:
@@ -285,14 +277,12 @@ def _shown_config(found: Mapping[str, Any], key: str = "compatibilityLevel") -> 
 
 def _config(registry: Registry, request: Request) -> Any:
     subject = _place(request)
-    if subject is None or request.flag("defaultToGlobal"):
+    if request.flag("defaultToGlobal"):
         return _shown_config(registry.config_in_scope(subject))
-    if subject not in registry.state.configs:
-        raise errors.no_subject_level(subject)
-    return _shown_config(registry.state.configs[subject])
-
-
-_BOOLEANS: Final = (True, False, "true", "false")
+    found = registry.config_of(subject)
+    if found is None:
+        raise errors.no_subject_level(str(subject))
+    return _shown_config(found)
 
 
 def _set_config(registry: Registry, request: Request) -> Any:
@@ -300,10 +290,12 @@ def _set_config(registry: Registry, request: Request) -> Any:
     if "compatibility" in request.body:
         level = request.text("compatibility")
         changes["compatibilityLevel"] = None if level is None else level.upper()
-    if (normalize := request.body.get("normalize")) is not None:
-        if normalize not in _BOOLEANS:
-            raise RegistryError(400, "Bad Request: normalize must be true or false")
-        changes["normalize"] = normalize in (True, "true")
+    try:
+        normalize = bodies.boolean(request.body.get("normalize"), "normalize")
+    except ValueError as error:
+        raise errors.bad_request(error) from error
+    if normalize is not None:
+        changes["normalize"] = normalize
     return _shown_config(registry.set_config(_place(request), changes), "compatibility")
 
 

@@ -26,6 +26,10 @@ class InvalidSchemaError(RegistryError):
         super().__init__(42201, message)
 
 
+def bad_request(reason: object) -> RegistryError:
+    return RegistryError(400, f"Bad Request: {reason}")
+
+
 def subject_not_found(subject: str) -> RegistryError:
     return RegistryError(40401, f"Subject '{subject}' not found.")
 
@@ -83,6 +87,10 @@ def invalid_level() -> RegistryError:
 
 def invalid_mode() -> RegistryError:
     return RegistryError(42204, "Invalid mode. Valid values are READWRITE, READONLY, IMPORT and FORWARD.")
+
+
+def forward_mode() -> RegistryError:
+    return RegistryError(42204, "Forward mode only supported on global level")
 
 
 def not_permitted(message: str) -> RegistryError:

@@ -51,6 +51,8 @@ class Registry:
         # Protects everything below; writers hold it while the broker appends.
         self.lock = threading.RLock()
         self._state: State | None = None
+        # What metrics show: the state, also after a write has failed and before it is read again.
+        self._known = State()
         # By type, text, and what the schema refers to.
         self._parsed: OrderedDict[tuple[str, str, tuple[tuple[str, str], ...]], ParsedSchema] = OrderedDict()
 
@@ -59,7 +61,7 @@ class Registry:
         """The sum of the records; the first call reads the topic."""
         with self.lock:
             if self._state is None:
-                self._state = self._read()
+                self._known = self._state = self._read()
             return self._state
 
     def _read(self) -> State:
@@ -75,14 +77,13 @@ class Registry:
         return state
 
     def sizes(self) -> tuple[int, int]:
-        """Return the numbers of schemas and of subjects; 0 until a request has read the topic."""
-        state = self._state
-        return (0, 0) if state is None else (state.schemas, len(state.subjects))
+        """Return the numbers of schemas and of subjects, as the topic was last known; 0 until a request has read it."""
+        return self._known.schemas, len(self._known.subjects)
 
     def clear(self) -> None:
         """Forget everything, and read the topic again."""
         with self.lock:
-            self._state = None
+            self._state, self._known = None, State()
             self._parsed.clear()
 
     def _write(self, key: dict[str, Any], value: dict[str, Any] | None) -> None:
@@ -213,8 +214,11 @@ class Registry:
         with self.lock:
             content, made = self._canonical(subject, asked, new=True)
             known = self._lookup(subject, content, made)
-            if known is not None and asked.id in (-1, known.id) and asked.version in (0, LATEST, known.version):
-                return known
+            if known is not None and asked.id in (-1, known.id):
+                # A version without an id is one to add.
+                named = asked.id == known.id and asked.version == known.version
+                if named or asked.version in (0, LATEST):
+                    return known
             importing = self._check_mode(subject, asked)
             if not importing:
                 details = self._details(subject, content.schema_type, made, self.state.versions(subject))
@@ -342,10 +346,17 @@ class Registry:
     # ---- levels and modes
 
     def config_in_scope(self, subject: str | None) -> dict[str, Any]:
-        """Return the settings of a subject, with those of all subjects where it has none."""
+        """Return the settings of a subject, or those of all if it has none of its own."""
         with self.lock:
-            base = {"compatibilityLevel": self._limits.default_level, **self.state.configs.get(None, {})}
-            return base if subject is None else {**base, **self.state.configs.get(subject, {})}
+            configs = self.state.configs
+            own = configs.get(subject, configs.get(None, {}))
+            return {"compatibilityLevel": self._limits.default_level, **own}
+
+    def config_of(self, subject: str | None) -> dict[str, Any] | None:
+        """Return the settings of a subject, None if it has none of its own; or those of all."""
+        with self.lock:
+            is_set = subject is None or subject in self.state.configs
+            return self.config_in_scope(subject) if is_set else None
 
     def set_config(self, subject: str | None, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Change the settings of a subject, or of all, and return them."""
@@ -364,7 +375,7 @@ class Registry:
     def delete_config(self, subject: str | None) -> dict[str, Any]:
         """Remove the settings of a subject, or of all, and return what they were."""
         with self.lock:
-            found = self.config_in_scope(None) if subject is None else self.state.configs.get(subject)
+            found = self.config_of(subject)
             if found is None:
                 raise errors.subject_not_found(str(subject))
             self._check_writable(subject)
@@ -380,7 +391,7 @@ class Registry:
     def set_mode(self, subject: str | None, mode: str, *, force: bool) -> None:
         """Change the mode of a subject, or of all."""
         if mode not in MODES:
-            raise errors.invalid_mode()
+            raise errors.forward_mode() if mode == "FORWARD" else errors.invalid_mode()
         with self.lock:
             self._check_place(subject, self.state.modes)
             if mode == "IMPORT" and self.mode_in_scope(subject) != "IMPORT" and not force:

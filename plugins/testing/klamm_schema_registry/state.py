@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from klamm_schema_registry import bodies
 from klamm_schema_registry.formats import AVRO
 
 
@@ -166,19 +167,29 @@ class State:
                 del self._id_of[found.content]
 
 
-def references_of(listed: Iterable[Mapping[str, Any]]) -> tuple[Reference, ...]:
+def references_of(listed: Any) -> tuple[Reference, ...]:
     """Return references from JSON. Raises LookupError, TypeError or ValueError."""
-    return tuple(Reference(str(each["name"]), str(each["subject"]), int(each["version"])) for each in listed)
+    return tuple(map(_reference, bodies.sequence(listed, "references")))
+
+
+def _reference(value: Any) -> Reference:
+    if not isinstance(value, dict):
+        raise TypeError("a reference must be an object")
+    name, subject = (bodies.text(value.get(key), key) for key in ("name", "subject"))
+    version = bodies.number(value.get("version"), "version")
+    if name is None or subject is None or version is None:
+        raise LookupError("a reference needs name, subject and version")
+    return Reference(name, subject, version)
 
 
 def contract_of(value: Mapping[str, Any]) -> str:
-    """Return metadata and rules of a schema as JSON text."""
-    kept = {key: value[key] for key in ("metadata", "ruleSet") if value.get(key)}
-    return json.dumps(kept, sort_keys=True, ensure_ascii=False)
+    """Return metadata and rules of a schema as JSON text. Raises TypeError or ValueError."""
+    found = {"metadata": bodies.metadata(value.get("metadata")), "ruleSet": bodies.rules(value.get("ruleSet"))}
+    return json.dumps({key: each for key, each in found.items() if each}, sort_keys=True, ensure_ascii=False)
 
 
 def _version(value: Mapping[str, Any]) -> Version:
-    references = references_of(value.get("references") or ())
+    references = references_of(value.get("references"))
     content = Content(value.get("schemaType") or AVRO, value["schema"], references, contract_of(value))
     found = Version(value["subject"], value["version"], value["id"], content, bool(value.get("deleted")))
     texts, numbers = (found.subject, content.text, content.schema_type), (found.version, found.id)

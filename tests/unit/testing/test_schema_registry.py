@@ -127,8 +127,8 @@ def test_unknown_types_and_wrong_bodies(rest):
     [
         {"schemaType": ["x"]},
         {"id": 1e999},
-        {"metadata": {"a": "\ud800"}},
-        {"metadata": {"a": float("nan")}},
+        {"metadata": {"properties": {"a": "\ud800"}}},
+        {"metadata": {"properties": {"a": float("nan")}}},
         {"references": [{"name": "n", "subject": "s", "version": float("inf")}]},
     ],
 )
@@ -433,6 +433,13 @@ def test_records_of_a_real_registry_are_read_and_others_left_alone(server, rest)
     assert rest.register("t", '"int"')[1]["id"] == 10
 
 
+def test_settings_of_a_subject_take_the_place_of_those_of_all(rest):
+    rest("PUT", "/config", {"compatibility": "NONE", "normalize": True})
+    rest("PUT", "/config/s", {"normalize": False})
+    expected = {"compatibilityLevel": "BACKWARD", "normalize": False}
+    assert rest("GET", "/config/s") == rest("GET", "/config/s?defaultToGlobal=true") == (200, expected)
+
+
 def test_what_the_topic_does_not_take_is_an_error(server, rest):
     rest.register("s", TWO)
     server.admin.delete_topics("_schemas")
@@ -567,20 +574,30 @@ def test_references_that_nest_deeply_are_refused(server, rest):
     assert rest("GET", "/subjects/r400/versions") == (200, [1])
 
 
-def test_metrics_count_answers_and_what_the_registry_holds(rest, server):
-    def read():
-        families = server.server.services.metrics.collect(lambda name: name.startswith("klamm:type=SchemaRegistry"))
-        return {
-            (family.name.rpartition("=")[2], *sample.labels.values()): getattr(sample.value, "count", sample.value)
-            for family in families
-            for sample in family.samples
-        }
+def measured(server):
+    families = server.server.services.metrics.collect(lambda name: name.startswith("klamm:type=SchemaRegistry"))
+    return {
+        (family.name.rpartition("=")[2], *sample.labels.values()): getattr(sample.value, "count", sample.value)
+        for family in families
+        for sample in family.samples
+    }
 
-    before = read()
+
+def test_a_write_that_fails_leaves_the_gauges(rest, server):
+    rest.register("s", TWO)
+    server.admin.delete_topics("_schemas")
+    assert rest.register("s", SPARE)[1]["error_code"] == 50001
+    assert measured(server)["Schemas",] == 1
+    assert rest("GET", "/subjects") == (200, [])
+    assert measured(server)["Schemas",] == 0
+
+
+def test_metrics_count_answers_and_what_the_registry_holds(rest, server):
+    before = measured(server)
     rest.register("s", TWO)
     rest.register("s", MORE)
     rest.register("s", SPARE)
-    after = read()
+    after = measured(server)
     assert (after["Schemas",], after["Subjects",]) == (2, 1)
     assert after["RequestsPerSec", "200"] - before.get(("RequestsPerSec", "200"), 0) == 2
     assert after["RequestsPerSec", "409"] - before.get(("RequestsPerSec", "409"), 0) == 1
