@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import socket
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Final
 
@@ -30,6 +32,45 @@ class UnclearBodyError(ValueError):
         self.status = status
 
 
+@contextlib.contextmanager
+def _named(address: tuple[str, int]) -> Iterator[None]:
+    """Add the address to errors of the system, which do not name it."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, format_host_port(*address)) from error
+
+
+class _Reads(io.RawIOBase):
+    """Reads a socket; what is read after `begin` arrives within `timeout_s` of its first byte, else TimeoutError."""
+
+    def __init__(self, sock: socket.socket, timeout_s: float, now_s: Callable[[], float]) -> None:
+        self._sock = sock
+        self._timeout_s = timeout_s
+        self._now_s = now_s
+        self._until_s: float | None = None
+
+    def begin(self) -> None:
+        """Await the next request."""
+        self._until_s = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left_s = self._timeout_s if self._until_s is None else self._until_s - self._now_s()
+        if left_s <= 0:
+            raise TimeoutError("the request takes too long")
+        self._sock.settimeout(left_s)
+        try:
+            count = self._sock.recv_into(buffer)
+        finally:
+            self._sock.settimeout(self._timeout_s)
+        if self._until_s is None:
+            self._until_s = self._now_s() + self._timeout_s
+        return count
+
+
 class HttpServer(ThreadingHTTPServer):
     """An HTTP server that listens when it is made, and answers from `start` to `stop`; each connection has a thread.
 
@@ -42,9 +83,10 @@ class HttpServer(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], handler: type[HttpHandler], name: str) -> None:
         """Bind `address`, whose host may be empty. `name` is the thread's. Raises OSError with the address."""
-        family, _, _, _, resolved = socket.getaddrinfo(
-            address[0] or None, address[1], type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        with _named(address):
+            family, _, _, _, resolved = socket.getaddrinfo(
+                address[0] or None, address[1], type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
         self.address_family = family
         self._places = threading.BoundedSemaphore(_CONNECTIONS)
         # Protects the sockets below: one is closed only after it has left them, so that `server_close` shuts down no
@@ -52,11 +94,8 @@ class HttpServer(ThreadingHTTPServer):
         self._sockets_lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
         self._thread = threading.Thread(target=self.serve_forever, args=(_LOOK_EVERY_S,), name=name, daemon=True)
-        try:
+        with _named(address):
             super().__init__((str(resolved[0]), int(resolved[1])), handler)
-        except OSError as error:
-            # The system's error does not name the refused address.
-            raise OSError(error.errno, error.strerror, format_host_port(*address)) from error
 
     @property
     def address(self) -> tuple[str, int]:
@@ -123,7 +162,8 @@ class HttpServer(ThreadingHTTPServer):
 class HttpHandler(BaseHTTPRequestHandler):
     """A connection of a client. Subclasses have methods `do_GET` and so on, as those of the standard library.
 
-    A client that is silent for `timeout` seconds is disconnected.
+    A client that is silent for `timeout` seconds is disconnected, and one whose request takes so long to arrive, or
+    that takes so long to read an answer.
     """
 
     timeout: ClassVar[float] = 30.0
@@ -132,6 +172,15 @@ class HttpHandler(BaseHTTPRequestHandler):
     sys_version = ""
     # Header and body of an answer are two writes.
     disable_nagle_algorithm = True
+
+    def setup(self) -> None:
+        super().setup()
+        self._reads = _Reads(self.connection, self.timeout, time.monotonic)
+        self.rfile = io.BufferedReader(self._reads)
+
+    def handle_one_request(self) -> None:
+        self._reads.begin()
+        super().handle_one_request()
 
     def body_length(self) -> int:
         """Return the length of the request's body. Raises UnclearBodyError.
