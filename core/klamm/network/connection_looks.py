@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any, Final, Protocol
 
 from klamm.logs.escaping import clipped
@@ -17,6 +18,24 @@ _SETUP: Final = frozenset({ChannelState.HANDSHAKE, ChannelState.AUTHENTICATE})
 _THROTTLED: Final = frozenset(
     {MuteState.MUTED_AND_THROTTLED, MuteState.MUTED_AND_THROTTLED_AND_RESPONSE_PENDING},
 )
+
+
+class OneAtATime:
+    """Lets one look take place: it has a row of every connection, and takes turns of the processors."""
+
+    def __init__(self) -> None:
+        # Held while a look takes place.
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def within(self, timeout_s: float) -> Iterator[None]:
+        """Wait until no other look takes place. Raises TimeoutError."""
+        if not self._lock.acquire(timeout=timeout_s):
+            raise TimeoutError("another look takes place: try again")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
 
 class HasChannels(Protocol):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from klamm.network.channel import KafkaChannel
-from klamm.network.connection_looks import find_channel
+from klamm.network.connection_looks import OneAtATime, find_channel
 from klamm.network.processor import Processor
 from klamm.runtime.clock import Clock
 from klamm.server.listener import Listener
@@ -24,11 +24,17 @@ class OpenConnections:
     def __init__(self, listeners: Sequence[Listener], clock: Clock) -> None:
         self._listeners = listeners
         self._clock = clock
+        self._looks = OneAtATime()
 
     def look(self, timeout_s: float) -> dict[str, Any]:
         """Return `connections`, as each processor described its own; and `unanswered`, the processors that have not
-        done so within the time, each with the duration of the turn that keeps it.
+        done so within the time, each with the duration of the turn that keeps it. Raises TimeoutError if another look
+        takes longer.
         """
+        with self._looks.within(timeout_s):
+            return self._look(timeout_s)
+
+    def _look(self, timeout_s: float) -> dict[str, Any]:
         until_s = time.monotonic() + timeout_s
         looks = [(listener, one, one.look()) for listener, one in self._processors()]
         connections: list[dict[str, Any]] = []

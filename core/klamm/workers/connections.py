@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
+from klamm.network.connection_looks import OneAtATime
+
 Ask: TypeAlias = Callable[[str, Sequence[Any], float], "dict[int, Any]"]
 """`(action, arguments, timeout_s)`: the answers of workers by number; None for one that has not answered in time."""
 
@@ -16,11 +18,17 @@ class WorkerConnections:
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
+        self._looks = OneAtATime()
 
     def look(self, timeout_s: float) -> dict[str, Any]:
-        """Return the connections of all workers, and the processors and workers that have not answered in time."""
+        """Return the connections of all workers, and the processors and workers that have not answered in time.
+
+        Raises TimeoutError if another look takes longer.
+        """
         joined: dict[str, Any] = {"connections": [], "unanswered": []}
-        for number, answer in self._ask("look", [timeout_s], timeout_s + _ANSWER_WITHIN_S).items():
+        with self._looks.within(timeout_s):
+            answers = self._ask("look", [timeout_s], timeout_s + _ANSWER_WITHIN_S)
+        for number, answer in answers.items():
             if answer is None:
                 joined["unanswered"].append({"worker": number})
                 continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any, Final
 
 from klamm import ServerServices
@@ -10,8 +9,7 @@ from klamm.metrics import Family, HistogramValue
 
 _LOOK_WITHIN_S: Final = 2.0
 _SHOWN_CONNECTIONS: Final = 2_000
-# One look at a time: it takes turns of the processors.
-_looking = threading.Lock()
+_SHOWN_CERTIFICATES: Final = 500
 
 _STAGES: Final = {
     "accept_queue": "klamm:type=Acceptor,name=AcceptQueueSize",
@@ -33,6 +31,7 @@ _STAGES: Final = {
     "sent_bytes": "kafka.server:type=socket-server-metrics,name=outgoing-byte-total",
     "flush": "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs",
 }
+_CERTIFICATES: Final = "klamm:type=SslTransport,name=CertificateExpiresInSeconds"
 _BY_NAME: Final = {metric: name for name, metric in _STAGES.items()}
 _LARGEST: Final = {"processor_turn_age_ms", "queue_oldest_ms"}
 """Ages, of which the oldest is shown. All others are summed up."""
@@ -51,6 +50,7 @@ def overview(services: ServerServices) -> dict[str, Any]:
     return {
         "time_ns": services.clock.monotonic_ns(),
         "stages": stages | {"processors": processors},
+        "certificates": _certificates(services),
         "listeners": [
             {
                 "name": each.name,
@@ -77,14 +77,19 @@ def connections(services: ServerServices) -> dict[str, Any]:
     """Return the open connections. Raises TimeoutError if another look takes too long."""
     if services.connections is None:
         return {"connections": [], "unanswered": []}
-    if not _looking.acquire(timeout=_LOOK_WITHIN_S):
-        raise TimeoutError("another look takes place: try again")
-    try:
-        found = services.connections.look(_LOOK_WITHIN_S)
-    finally:
-        _looking.release()
+    found = services.connections.look(_LOOK_WITHIN_S)
     rows = found["connections"]
     return found | {"connections": rows[:_SHOWN_CONNECTIONS], "count": len(rows)}
+
+
+def _certificates(services: ServerServices) -> list[dict[str, Any]]:
+    """Return the certificates, trust stores and revocation lists of all listeners, the next to end first."""
+    rows: list[dict[str, Any]] = [
+        {**sample.labels, "seconds": value}
+        for family in services.metrics.collect(lambda name: name == _CERTIFICATES)
+        for sample, value in zip(family.samples, _values(family), strict=True)
+    ]
+    return sorted(rows, key=lambda row: float(row["seconds"]))[:_SHOWN_CERTIFICATES]
 
 
 def close(services: ServerServices, connection_id: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import json
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -26,8 +25,6 @@ class ConnectionPages:
         self._token_file = token_file
         self._token: bytes | None = None
         self.reload()
-        # One look at a time: it has a row of every connection, and takes turns of the processors.
-        self._looking = threading.Lock()
         self.pages = {"/connections": self._look}
         self.actions = {"/connections/close": self._close, "/connections/move": self._move}
 
@@ -42,12 +39,10 @@ class ConnectionPages:
     def _look(self, request: Request) -> Page:
         if self._token is not None and not self._has_token(request):
             return _refused()
-        if not self._looking.acquire(timeout=_LOOK_WITHIN_S):
-            return _json(503, {"error": "another look takes place: try again"})
         try:
             return _json(200, self._connections.look(_LOOK_WITHIN_S))
-        finally:
-            self._looking.release()
+        except TimeoutError as error:
+            return _json(503, {"error": str(error)})
 
     def _close(self, request: Request) -> Page:
         return self._act(request, lambda: self._connections.close(_argument(request, "id")))
