@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import ssl
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from struct import error as StructError
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from klamm import KafkaError, ServerServices, clipped
-from klamm_console import cluster, server_view
+from klamm_console import access, cluster, server_view
 from klamm_console.entry import Entry, LoginError
 from klamm_console.records import records_of
+from klamm_console.routes import Answer, Argument, Question, Route, document_of
 from klamm_console.sessions import FailedLogins, Session, Sessions, TooManySessionsError, is_same
 
 _ABOUT_NS: Final = 10 * 1_000_000_000
@@ -33,47 +34,29 @@ class ConsoleError(Exception):
         self.name = name
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A request: its method, the words of its path, and the secrets that it shows."""
-
-    method: str
-    words: tuple[str, ...]
-    query: Mapping[str, str]
-    body: Mapping[str, Any]
-    session: str
-    csrf: str
-
-    def text(self, name: str) -> str:
-        """Return a text of the body. Raises ConsoleError."""
-        value = self.body.get(name)
-        if not isinstance(value, str) or len(value) > _NAME or not _is_unicode(value):
-            raise ConsoleError(400, f"{name} must be a text")
-        return value
-
-    def number(self, name: str, default: int, most: int = _MOST_OFFSET) -> int:
-        """Return a number of the query, -1 to `most`. Raises ConsoleError."""
-        text = self.query.get(name, "") or str(default)
-        try:
-            # More digits than an offset or a time has.
-            found = int(text) if len(text) < 20 else most + 1
-        except ValueError:
-            found = most + 1
-        if not -1 <= found <= most:
-            raise ConsoleError(400, f"{name} must be a number up to {most}")
-        return found
+def _text(question: Question, name: str) -> str:
+    """Return a text of the body. Raises ConsoleError."""
+    value = question.body.get(name)
+    if not isinstance(value, str) or len(value) > _NAME or not _is_unicode(value):
+        raise ConsoleError(400, f"{name} must be a text")
+    return value
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """JSON, HTTP's status, and a new cookie: an empty one ends the session."""
+def _number(question: Question, name: str, default: int, most: int = _MOST_OFFSET) -> int:
+    """Return a number of the query, -1 to `most`. Raises ConsoleError."""
+    text = question.query.get(name, "") or str(default)
+    try:
+        # More digits than an offset or a time has.
+        found = int(text) if len(text) < 20 else most + 1
+    except ValueError:
+        found = most + 1
+    if not -1 <= found <= most:
+        raise ConsoleError(400, f"{name} must be a number up to {most}")
+    return found
 
-    content: Any
-    status: int = 200
-    cookie: str | None = None
 
-
-_Call = Callable[["Session", Question], Any]
+_Call = Callable[[Session, Question], Any]
+_NAMED: Final = Argument("name", "Its name.")
 
 
 class Api:
@@ -85,43 +68,125 @@ class Api:
         self._sessions = sessions
         self._token = token
         self._failures = FailedLogins(services.clock)
-        self._pages: Mapping[str, _Call] = {
-            "server": lambda session, _: self._server(session),
-            "connections": lambda session, _: self._connections(session),
-            "topics": lambda session, _: cluster.topics(session.admin),
-            "topic": lambda session, question: cluster.topic(session.admin, _named(question)),
-            "records": lambda session, question: self._records(session, question),
-            "groups": lambda session, _: cluster.groups(session.admin),
-            "group": lambda session, question: cluster.group(session.admin, _named(question)),
-            "transactions": lambda session, _: cluster.transactions(session.admin),
-            "quotas": lambda session, _: cluster.quotas(session.admin),
-            "acls": lambda session, _: cluster.acls(session.admin),
+        self.routes: dict[tuple[str, str], Route] = {
+            (each.method, each.name): each for each in (*self._open(), *self._views(), *self._actions())
         }
-        self._actions: Mapping[str, _Call] = {
-            "logout": lambda session, _: self._sessions.end(session),
-            "close_connection": self._close_connection,
-            "create_topic": self._create_topic,
-            "delete_topic": lambda session, question: session.admin.delete_topics(question.text("name")),
-            "delete_group": lambda session, question: session.admin.delete_groups(question.text("name")),
-        }
+
+    def _open(self) -> Iterator[Route]:
+        yield Route("GET", "openapi.json", "This description.", lambda _: Answer(self.document()), is_open=True)
+        yield Route("GET", "session", "Who is logged in, and how users log in.", self._session, is_open=True)
+        yield Route(
+            "POST",
+            "login",
+            "Log in: with a token, or as a user of the listener.",
+            self._log_in,
+            (
+                Argument("token", "The token, if the listener has no authenticator.", required=False),
+                Argument("user", "The user's name.", required=False),
+                Argument("password", "The user's password.", required=False),
+                Argument("mechanism", "One of the mechanisms that `session` has.", required=False),
+            ),
+            is_open=True,
+        )
+
+    def _views(self) -> Iterator[Route]:
+        def view(name: str, summary: str, call: _Call, *arguments: Argument, rows: bool = False) -> Route:
+            answer: Literal["array", "object"] = "array" if rows else "object"
+            return Route("GET", name, summary, functools.partial(self._for_session, call, name), arguments, answer)
+
+        yield view("server", "The cluster, the listeners, the stages of a request, and certificates.", self._server)
+        yield view("connections", "The open connections.", self._connections)
+        yield view("topics", "The topics.", lambda session, _: cluster.topics(session.admin), rows=True)
+        yield view(
+            "topic",
+            "Partitions and configs of a topic.",
+            lambda session, question: cluster.topic(session.admin, _named(question)),
+            _NAMED,
+        )
+        yield view(
+            "records",
+            "Records of a partition.",
+            self._records,
+            _NAMED,
+            Argument("partition", "Its number, 0 by default.", "integer", required=False),
+            Argument("offset", "The first offset; without it and a time the last records.", "integer", required=False),
+            Argument("timestamp_ms", "The first time.", "integer", required=False),
+            Argument("limit", "The most records, 50 by default.", "integer", required=False),
+        )
+        yield view("groups", "The groups of all kinds.", lambda session, _: cluster.groups(session.admin), rows=True)
+        yield view(
+            "group",
+            "Members, offsets and lag of a group.",
+            lambda session, question: cluster.group(session.admin, _named(question)),
+            _NAMED,
+        )
+        yield view(
+            "transactions", "The transactions.", lambda session, _: cluster.transactions(session.admin), rows=True
+        )
+        yield view("quotas", "The quotas.", lambda session, _: cluster.quotas(session.admin), rows=True)
+        yield view("acls", "The ACLs.", lambda session, _: cluster.acls(session.admin), rows=True)
+        yield view(
+            "access",
+            "What a principal may do, and why not: what a listener's authorizer decides.",
+            self._access,
+            Argument("principal", "E.g. `User:alice`; a name alone is a user."),
+            Argument("resource", f"One of {', '.join(access.OPERATIONS)}."),
+            Argument("name", "The resource's name; the cluster needs none.", required=False),
+            Argument("operation", "E.g. `READ`; without it each that the resource has.", required=False),
+            Argument("host", "The client's address, 127.0.0.1 by default.", required=False),
+            Argument("listener", "The listener that is asked; by default that of the login.", required=False),
+        )
+
+    def _actions(self) -> Iterator[Route]:
+        def action(name: str, summary: str, call: _Call, *arguments: Argument) -> Route:
+            return Route("POST", name, summary, functools.partial(self._for_session, call, name), arguments)
+
+        yield action("logout", "End the session.", self._log_out)
+        yield action(
+            "close_connection",
+            "Close a connection.",
+            self._close_connection,
+            Argument("id", "Its id, as `connections` has it."),
+        )
+        yield action(
+            "create_topic",
+            "Create a topic.",
+            self._create_topic,
+            _NAMED,
+            Argument("partitions", "Their number, 1 by default.", "integer", required=False),
+        )
+        yield action(
+            "delete_topic",
+            "Delete a topic and its records.",
+            lambda session, question: session.admin.delete_topics(_text(question, "name")),
+            _NAMED,
+        )
+        yield action(
+            "delete_group",
+            "Delete a group and its offsets.",
+            lambda session, question: session.admin.delete_groups(_text(question, "name")),
+            _NAMED,
+        )
+
+    def document(self) -> dict[str, Any]:
+        """Return the description of the API."""
+        return document_of(self.routes.values())
 
     def answer(self, question: Question) -> Answer:
         """Return the answer to a request. Raises ConsoleError."""
-        match question.method, question.words:
-            case "GET", ("api", "session"):
-                return self._session(question)
-            case "POST", ("api", "login"):
-                return self._log_in(question)
-            case "GET", ("api", name) if name in self._pages:
-                session = self._session_of(question, is_use=name not in _LIVE)
-                return Answer(self._call(self._pages[name], session, question))
-            case "POST", ("api", name) if name in self._actions:
-                session = self._session_of(question)
-                content = self._call(self._actions[name], session, question)
-                return Answer(content or {}, cookie="" if name == "logout" else None)
-        raise ConsoleError(404, "not found")
+        route = None
+        if len(question.words) == 2 and question.words[0] == "api":
+            route = self.routes.get((question.method, question.words[1]))
+        if route is None:
+            raise ConsoleError(404, "not found")
+        return route.call(question)
 
-    def _session_of(self, question: Question, *, is_use: bool = True) -> Session:
+    def _for_session(self, call: _Call, name: str, question: Question) -> Answer:
+        session = self._session_of(question, is_use=name not in _LIVE)
+        content = self._call(call, session, question)
+        return content if isinstance(content, Answer) else Answer({} if content is None else content)
+
+    def _session_of(self, question: Question, *, is_use: bool) -> Session:
         found = self._sessions.find(question.session, question.csrf, is_use=is_use)
         if found is None:
             raise ConsoleError(401, "log in first")
@@ -150,8 +215,8 @@ class Api:
 
     def _log_in(self, question: Question) -> Answer:
         needs_token = self._entry.needs_token
-        user = "ANONYMOUS" if needs_token else question.text("user")
-        has_token = needs_token and is_same(question.text("token"), self._token)
+        user = "ANONYMOUS" if needs_token else _text(question, "user")
+        has_token = needs_token and is_same(_text(question, "token"), self._token)
         if not has_token and self._failures.are_too_many(user):
             raise ConsoleError(429, "too many logins have failed; try again in a few seconds")
         if needs_token and not has_token:
@@ -159,7 +224,7 @@ class Api:
             raise ConsoleError(401, "the token is wrong: the server's start message has it")
         account = None
         if not needs_token:
-            account = self._entry.account(self._mechanism(question), user, question.text("password"))
+            account = self._entry.account(self._mechanism(question), user, _text(question, "password"))
         admin = self._entry.admin(account)
         try:
             with _errors():
@@ -174,6 +239,10 @@ class Api:
                 self._failures.note(user)
             raise
         return Answer({"user": user, "csrf": made.csrf}, cookie=made.key)
+
+    def _log_out(self, session: Session, _: Question) -> Answer:
+        self._sessions.end(session)
+        return Answer({}, cookie="")
 
     def _mechanism(self, question: Question) -> str:
         with _errors():
@@ -200,15 +269,30 @@ class Api:
             raise ConsoleError(403, message, "CLUSTER_AUTHORIZATION_FAILED")
         return session.about
 
-    def _server(self, session: Session) -> Any:
+    def _server(self, session: Session, _: Question) -> Any:
         return {"cluster": self._about(session, "may_describe"), **server_view.overview(self._services)}
 
-    def _connections(self, session: Session) -> Any:
+    def _connections(self, session: Session, _: Question) -> Any:
         self._about(session, "may_describe")
         return server_view.connections(self._services)
 
+    def _access(self, session: Session, question: Question) -> Any:
+        self._about(session, "may_describe")
+        query = question.query
+        principal, name, listener = (query.get(each, "") for each in ("principal", "name", "listener"))
+        if not principal or max(len(principal), len(name)) > _NAME:
+            raise ConsoleError(400, "the query needs a principal, e.g. User:alice")
+        asked = self._services.listeners.get(listener) if listener else self._entry.listener
+        if asked is None:
+            raise ConsoleError(400, f"listener must be one of {', '.join(self._services.listeners)}")
+        host = query.get("host") or "127.0.0.1"
+        try:
+            return access.rights(asked, principal, host, query.get("resource", ""), name, query.get("operation", ""))
+        except ValueError as error:
+            raise ConsoleError(400, str(error)) from error
+
     def _close_connection(self, session: Session, question: Question) -> None:
-        name = question.text("id")
+        name = _text(question, "id")
         detail = f"{clipped(name, 200)} by {clipped(session.user, 200)} in the console"
         try:
             self._about(session, "may_alter")
@@ -226,17 +310,17 @@ class Api:
         return records_of(
             session.admin,
             _named(question),
-            question.number("partition", 0, _MOST_PARTITION),
-            offset=question.number("offset", -1),
-            timestamp_ms=question.number("timestamp_ms", -1),
-            limit=question.number("limit", 50),
+            _number(question, "partition", 0, _MOST_PARTITION),
+            offset=_number(question, "offset", -1),
+            timestamp_ms=_number(question, "timestamp_ms", -1),
+            limit=_number(question, "limit", 50),
         )
 
     def _create_topic(self, session: Session, question: Question) -> None:
         partitions = question.body.get("partitions", 1)
         if not isinstance(partitions, int) or not 0 < partitions < 1 << 31:
             raise ConsoleError(400, "partitions must be a number above 0")
-        session.admin.create_topic(question.text("name"), partitions, replication_factor=-1)
+        session.admin.create_topic(_text(question, "name"), partitions, replication_factor=-1)
 
 
 def _named(question: Question) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from klamm import ErrorCode, KafkaError
-from klamm.acl import AclOperation, AclPermission, PatternType, ResourceType
+from klamm.acl import AclBinding, AclOperation, AclPermission, PatternType, ResourceType
 from klamm.testing import Admin
 from klamm.wire.messages.describe_acls import DescribeAclsRequest
 from klamm.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
@@ -18,6 +18,7 @@ from klamm.wire.messages.describe_configs import DescribeConfigsRequest, Describ
 from klamm.wire.messages.list_groups import ListGroupsRequest
 from klamm.wire.messages.list_transactions import ListTransactionsRequest
 from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm_console.access import acl_row
 
 _METADATA_VERSION: Final = 8
 _CLUSTER_VERSION: Final = 0
@@ -207,12 +208,13 @@ def acls(admin: Admin) -> list[dict[str, Any]]:
 def _acl_rows(resources: Iterable[Any]) -> Iterable[dict[str, Any]]:
     for resource in resources:
         for each in resource.acls:
-            yield {
-                "resource": ResourceType(resource.resource_type).name,
-                "name": resource.resource_name,
-                "pattern": PatternType(resource.pattern_type).name,
-                "principal": each.principal,
-                "host": each.host,
-                "operation": AclOperation(each.operation).name,
-                "permission": AclPermission(each.permission_type).name,
-            }
+            rule = AclBinding(
+                ResourceType(resource.resource_type),
+                resource.resource_name,
+                PatternType(resource.pattern_type),
+                each.principal,
+                each.host,
+                AclOperation(each.operation),
+                AclPermission(each.permission_type),
+            )
+            yield acl_row(rule)

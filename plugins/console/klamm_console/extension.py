@@ -24,8 +24,8 @@ class Console(ServerExtension):
         self._token = settings.token or server.random_bytes(16).hex()
         self._entry = Entry(server, settings)
         self._sessions = Sessions(server.clock, server.random_bytes, settings.session_minutes)
-        api = Api(server, self._entry, self._sessions, self._token)
-        self._http = ConsoleServer(parse_host_port(settings.bind), api, settings.hosts)
+        self.api = Api(server, self._entry, self._sessions, self._token)
+        self._http = ConsoleServer(parse_host_port(settings.bind), self.api, settings.hosts)
 
     def ready(self) -> None:
         """Answer from now on. Raises NoListenerError."""

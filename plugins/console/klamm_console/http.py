@@ -15,7 +15,8 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from klamm.http import HttpHandler, HttpServer, UnclearBodyError
-from klamm_console.api import Answer, Api, ConsoleError, Question
+from klamm_console.api import Api, ConsoleError
+from klamm_console.routes import Answer, Question
 
 log = logging.getLogger("klamm.console")
 

@@ -10,6 +10,7 @@ from importlib.resources import files
 
 import pytest
 
+from klamm import Address, ListenerContext
 from klamm.config.problems import ConfigError
 from klamm.server.parts import StartError
 from klamm.testing import CertificateFiles, EmbeddedServer, MovingClock, RawClient, Users
@@ -19,6 +20,7 @@ from klamm.wire.messages import offset_commit, produce
 from klamm.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialDeletion
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm.wire.records import Record, encode_batch
+from klamm_console import access
 from klamm_console import sessions as console_sessions
 from tests.spark.browser import chromium
 
@@ -142,8 +144,78 @@ def test_a_user_logs_in_over_tls_and_scram_and_sees_what_the_user_may(secure):
     status, answer = alice("records?name=payroll")
     assert (status, answer["name"]) == (403, "TOPIC_AUTHORIZATION_FAILED")
     assert [alice(page)[0] for page in ("server", "connections", "acls", "quotas")] == [403] * 4
+    assert access_of(alice, principal="User:alice", resource="TOPIC", name="orders")[0] == 403
     assert alice("delete_topic", {"name": "payroll"})[0] == 403
     assert alice("close_connection", {"id": "x"})[0] == 403
+
+
+def access_of(browser, **query):
+    return browser(f"access?{urllib.parse.urlencode(query)}")
+
+
+def test_it_says_who_may_do_what_and_why_not(secure):
+    admin = Browser(secure)
+    admin.log_in("admin")
+    status, found = access_of(admin, principal="alice", resource="TOPIC", name="orders", host="192.0.2.7")
+    assert (status, found["principal"], found["host"]) == (200, "User:alice", "192.0.2.7")
+    rows = {row["operation"]: row for row in found["operations"]}
+    assert [rows[name]["allowed"] for name in ("READ", "DESCRIBE", "WRITE")] == [True, True, False]
+    assert rows["READ"]["rule"] == {
+        "resource": "TOPIC",
+        "name": "orders",
+        "pattern": "LITERAL",
+        "principal": "User:alice",
+        "host": "*",
+        "operation": "READ",
+        "permission": "ALLOW",
+    }
+    assert (rows["WRITE"]["reason"], rows["WRITE"]["rule"]) == ("no rule allows it", None)
+    (row,) = access_of(admin, principal="User:admin", resource="CLUSTER", operation="ALTER")[1]["operations"]
+    assert (row["allowed"], row["decided_by"]) == (True, "super_user")
+    other = access_of(admin, principal="Group:alice", resource="TOPIC", name="orders", operation="READ")[1]
+    assert other["operations"][0]["allowed"] is False
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"resource": "TOPIC"},
+        {"principal": "x" * 5_000, "resource": "TOPIC"},
+        {"principal": "User:alice", "resource": "ANY"},
+        {"principal": "User:alice", "resource": "TOPIC", "operation": "CREATE_TOKENS"},
+        {"principal": "User:alice", "resource": "TOPIC", "host": "example.org"},
+        {"principal": "User:alice", "resource": "TOPIC", "listener": "none"},
+    ],
+)
+def test_bad_questions_about_rights_are_refused(secure, query):
+    admin = Browser(secure)
+    admin.log_in("admin")
+    assert access_of(admin, **query)[0] == 400
+
+
+def test_without_an_authorizer_everything_is_allowed(browser):
+    (row,) = access_of(browser, principal=HOSTILE, resource="TOPIC", name=HOSTILE, operation="READ")[1]["operations"]
+    assert row["allowed"] is True
+    assert "no authorizer" in row["reason"]
+
+
+def test_an_authorizer_that_fails_denies():
+    class Broken:
+        def decide(self, *_arguments, **_options):
+            raise ZeroDivisionError
+
+    listener = ListenerContext("default", Address("127.0.0.1", 1), Address("127.0.0.1", 1), authorizer=Broken())
+    (row,) = access.rights(listener, "User:admin", "::1", "CLUSTER", "", "ALTER")["operations"]
+    assert row["allowed"] is False
+    assert "ZeroDivisionError" in row["reason"]
+
+
+def test_certificates_are_shown_with_their_end(secure):
+    admin = Browser(secure)
+    admin.log_in("admin")
+    rows = admin("server")[1]["certificates"]
+    assert rows
+    assert all(row["listener"] and row["server_name"] and row["seconds"] > 0 for row in rows)
 
 
 def test_an_administrator_sees_and_changes_everything(secure):
@@ -200,6 +272,7 @@ def test_a_tenant_does_not_see_the_server(tmp_path):
         assert alice.log_in("alice")[0] == 200
         assert alice("topics")[0] == 200
         assert [alice(page)[0] for page in ("server", "connections")] == [403, 403]
+        assert access_of(alice, principal="User:alice", resource="TOPIC", name="orders")[0] == 403
         assert alice("close_connection", {"id": "x"})[0] == 403
 
 
@@ -320,6 +393,50 @@ def test_the_page_sets_texts_and_no_html():
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|srcdoc", script)
     page = (files("klamm_console") / "page" / "index.html").read_text(encoding="utf-8")
     assert not re.search(r"https?://|\son[a-z]+=|style=", page)
+
+
+# ---- the description of the API
+
+
+def test_the_description_has_every_request_and_what_it_needs(server):
+    visitor = Browser(server)
+    status, document = visitor("openapi.json")
+    assert (status, document["openapi"]) == (200, "3.1.0")
+    (extension,) = server.server.extensions
+    routes = extension.api.routes
+    assert {f"/api/{name}" for _, name in routes} == set(document["paths"])
+    for (method, name), route in routes.items():
+        described = document["paths"][f"/api/{name}"]
+        assert list(described) == [method.lower()]
+        body = None if method == "GET" else {}
+        is_open = described[method.lower()].get("security") == []
+        assert (visitor(name, body)[0] == 401) is (not is_open), name
+        assert is_open is route.is_open
+
+
+def test_answers_are_as_the_description_says(browser, server):
+    server.create_topic("t")
+    values = {"name": "t", "principal": "User:alice", "resource": "TOPIC", "partition": 0, "limit": 1}
+    for path, methods in browser("openapi.json")[1]["paths"].items():
+        described = methods.get("get")
+        if described is None:
+            continue
+        parameters = {each["name"]: each for each in described.get("parameters", ())}
+        needed = {name: values[name] for name, each in parameters.items() if each["required"]}
+        status, answer = browser(f"{path.removeprefix('/api/')}?{urllib.parse.urlencode(needed)}")
+        assert status == 200, path
+        kind = described["responses"]["200"]["content"]["application/json"]["schema"]["type"]
+        assert isinstance(answer, {"array": list, "object": dict}[kind]), path
+        for name in needed:
+            fewer = {key: value for key, value in needed.items() if key != name}
+            assert browser(f"{path.removeprefix('/api/')}?{urllib.parse.urlencode(fewer)}")[0] == 400, (path, name)
+
+
+def test_actions_refuse_a_body_without_what_they_need(browser):
+    for path, methods in browser("openapi.json")[1]["paths"].items():
+        schema = methods.get("post", {}).get("requestBody", {}).get("content", {}).get("application/json", {})
+        if schema and schema["schema"]["required"]:
+            assert browser(path.removeprefix("/api/"), {})[0] == 400, path
 
 
 # ---- what it shows

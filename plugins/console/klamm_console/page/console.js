@@ -4,6 +4,7 @@
 const main = document.getElementById("main");
 const status = document.getElementById("status");
 const LOOK_MS = 2000;
+const DAY_S = 86400;
 const VIEWS = [
   ["overview", "Overview"],
   ["connections", "Connections"],
@@ -12,6 +13,7 @@ const VIEWS = [
   ["transactions", "Transactions"],
   ["quotas", "Quotas"],
   ["acls", "ACLs"],
+  ["access", "Who may"],
 ];
 let session = {};
 let timer = 0;
@@ -140,6 +142,12 @@ async function overview() {
       ["handler set", (row) => row.api_set],
       ["authorizer", (row) => row.authorizer],
     ], now.listeners),
+    now.certificates.length ? table("Certificates", [
+      ["listener", (row) => row.listener],
+      ["of", (row) => row.server_name],
+      ["ends in", (row) => el("span", { class: row.seconds < 30 * DAY_S ? "error" : "" },
+        row.seconds > 0 ? `${(row.seconds / DAY_S).toFixed(1)} days` : "has ended"), "number"],
+    ], now.certificates) : null,
   ];
 }
 
@@ -310,6 +318,8 @@ async function quotas() {
   ];
 }
 
+const resource = (row) => `${row.resource} ${row.name}${row.pattern === "PREFIXED" ? "*" : ""}`;
+
 async function acls() {
   const found = await get("acls");
   const body = el("div", {});
@@ -320,7 +330,7 @@ async function acls() {
     body.replaceChildren(table("ACLs", [
       ["principal", (row) => row.principal],
       ["may", (row) => `${row.permission} ${row.operation}`],
-      ["resource", (row) => `${row.resource} ${row.name}${row.pattern === "PREFIXED" ? "*" : ""}`],
+      ["resource", resource],
       ["from host", (row) => row.host],
     ], rows));
   };
@@ -330,7 +340,39 @@ async function acls() {
     el("label", {}, "Filter by principal, resource or operation", filter)), body];
 }
 
-const SHOWS = { overview, connections, topics, groups, transactions, quotas, acls };
+async function access() {
+  const { listeners } = await get("server");
+  const found = el("div", {});
+  const field = (title, name, value, attributes = {}) =>
+    el("label", {}, title, el("input", { name, value, maxlength: 4096, autocomplete: "off", ...attributes }));
+  const choice = (title, name, values) =>
+    el("label", {}, title, el("select", { name }, values.map((each) => el("option", {}, each))));
+  const read = async (event) => {
+    event.preventDefault();
+    try {
+      const answer = await get("access", Object.fromEntries(new FormData(event.target)));
+      found.replaceChildren(table(`${answer.principal} on ${answer.resource} ${answer.name} from ${answer.host}`, [
+        ["operation", (row) => row.operation],
+        ["decision", (row) => el("span", { class: row.allowed ? "good" : "error" }, row.allowed ? "allowed" : "denied")],
+        ["because", (row) => row.reason],
+        ["rule", (row) => row.rule && `${row.rule.permission} ${row.rule.operation} to ${row.rule.principal} from ${row.rule.host} on ${resource(row.rule)}`],
+      ], answer.operations));
+    } catch (error) {
+      found.replaceChildren(el("p", { class: "error", role: "alert" }, error.message));
+    }
+  };
+  return [
+    el("h1", {}, "Who may do what, and why not"),
+    el("form", { onsubmit: read },
+      field("Principal", "principal", "User:", { required: true }),
+      choice("Resource", "resource", ["TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER"]),
+      field("Name", "name", ""), field("From address", "host", "127.0.0.1"),
+      choice("Listener", "listener", listeners.map((each) => each.name)), el("button", { class: "main" }, "Ask")),
+    found,
+  ];
+}
+
+const SHOWS = { overview, connections, topics, groups, transactions, quotas, acls, access };
 const DETAILS = { topics: topic, groups: group };
 const LIVE = new Set(["overview", "connections"]);
 
@@ -419,7 +461,7 @@ function logIn(problem = "") {
   };
   main.replaceChildren(el("div", { class: "card login" }, el("h1", {}, "Log in"),
     el("p", { class: "dim" }, session.needs_token
-      ? `The listener ${session.listener} asks nobody who they are: the server's start message has the console's token.`
+      ? `The listener ${session.listener} does not ask who a client is: the server's start message has the console's token.`
       : `As a user of the listener ${session.listener}. You see and do what this user may.`),
     el("form", { onsubmit: submit }, fields, el("button", { class: "main" }, "Log in")), error));
   main.querySelector("input").focus();

@@ -1,0 +1,108 @@
+"""`rights`: who may do what, and why not. It asks a listener's authorizer, as requests do."""
+
+from __future__ import annotations
+
+import logging
+from ipaddress import ip_address
+from typing import Any, Final
+
+from klamm import Address, ConnectionContext, KafkaPrincipal, ListenerContext, RequestContext
+from klamm.acl import CLUSTER_NAME, AclBinding, AclOperation, ResourceType, Verdict
+from klamm.wire.messages import describe_acls
+
+log = logging.getLogger("klamm.console")
+
+OPERATIONS: Final = {
+    "TOPIC": "READ WRITE CREATE DELETE ALTER DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS",
+    "GROUP": "READ DELETE DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS",
+    "CLUSTER": "CREATE ALTER DESCRIBE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS IDEMPOTENT_WRITE",
+    "TRANSACTIONAL_ID": "WRITE DESCRIBE TWO_PHASE_COMMIT",
+    "DELEGATION_TOKEN": "DESCRIBE",
+    "USER": "CREATE_TOKENS DESCRIBE_TOKENS",
+}
+"""The operations that Kafka has for each type of resource."""
+_REASONS: Final = {
+    ("super_user", True): "a super user may do everything",
+    ("no_acl_found", True): "no rule is about this resource, and then everything is allowed",
+    ("no_acl_found", False): "no rule allows it",
+    ("not_known", False): "the authorizer does not know its rules yet",
+    ("", True): "the authorizer gives no reason",
+    ("", False): "the authorizer gives no reason",
+}
+_RULES: Final = {"acl": "this ACL", "static_rule": "this rule of the file"}
+
+
+class _NoClient:
+    """The `Responder` of a question that no client has asked."""
+
+    def respond(self, context: RequestContext, response: Any) -> None:
+        """Drop the answer."""
+
+    def close_connection(self, context: RequestContext, reason: str) -> None:
+        """Close nothing."""
+
+
+def rights(
+    listener: ListenerContext, principal: str, host: str, resource_type: str, name: str, operation: str
+) -> dict[str, Any]:
+    """Return whether a principal may do an operation, or each one if it is empty, from a host, and what decides it.
+
+    Raises ValueError for an argument that is none.
+    """
+    if resource_type not in OPERATIONS:
+        raise ValueError(f"resource must be one of {', '.join(OPERATIONS)}")
+    known = OPERATIONS[resource_type].split()
+    if operation and operation not in known:
+        raise ValueError(f"operation must be one of {', '.join(known)}")
+    if resource_type == "CLUSTER":
+        name = CLUSTER_NAME
+    kind, separator, user = principal.partition(":")
+    asked = KafkaPrincipal(user, kind) if separator else KafkaPrincipal(principal)
+    client = Address(str(ip_address(host)), 0)
+    connection = ConnectionContext("", listener, listener.bound, client, asked)
+    context = RequestContext(connection, _NoClient(), describe_acls.API_KEY, 0, 0, "")
+    return {
+        "listener": listener.name,
+        "principal": str(asked),
+        "host": client.host,
+        "resource": resource_type,
+        "name": name,
+        "operations": [
+            {"operation": each, **_decided(context, AclOperation[each], ResourceType[resource_type], name)}
+            for each in ([operation] if operation else known)
+        ],
+    }
+
+
+def _decided(
+    context: RequestContext, operation: AclOperation, resource_type: ResourceType, name: str
+) -> dict[str, Any]:
+    authorizer: Any = context.listener.authorizer
+    if authorizer is None:
+        return _row(Verdict(True), "the listener has no authorizer, so that everything is allowed")
+    try:
+        # Not logged: no client has been refused.
+        verdict: Verdict = authorizer.decide(context, operation, resource_type, name, log_if_denied=False)
+    except Exception as error:
+        context.listener.failures.log(log, authorizer, "authorize", error)
+        return _row(Verdict(False), f"the authorizer fails with {type(error).__name__}; the log has more")
+    reason = _REASONS.get((verdict.decided_by, verdict.granted)) or _RULES.get(verdict.decided_by, verdict.decided_by)
+    return _row(verdict, reason)
+
+
+def _row(verdict: Verdict, reason: str) -> dict[str, Any]:
+    rule = acl_row(verdict.acl) if verdict.acl is not None else None
+    return {"allowed": bool(verdict.granted), "reason": reason, "decided_by": verdict.decided_by, "rule": rule}
+
+
+def acl_row(rule: AclBinding) -> dict[str, Any]:
+    """Return a rule as JSON."""
+    return {
+        "resource": rule.resource_type.name,
+        "name": rule.resource_name,
+        "pattern": rule.pattern_type.name,
+        "principal": rule.principal,
+        "host": rule.host,
+        "operation": rule.operation.name,
+        "permission": rule.permission.name,
+    }

@@ -1,0 +1,141 @@
+"""`Route`: a request of the console's JSON API, and `document_of`: all of them as an OpenAPI 3.1 document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from klamm import __version__
+
+_JSON: Final = "application/json"
+_ERRORS: Final = {
+    "400": "an argument is wrong, or is missing",
+    "401": "the login is refused, or there is none",
+    "403": "the user has not the right; `name` is Kafka's error",
+    "404": "the API has no such request",
+    "409": "the server refuses; `name` is Kafka's error, if it is one",
+    "413": "the body is too large",
+    "415": "the body is not JSON",
+    "421": "the page is not reached by this host name",
+    "429": "too many logins have failed",
+    "500": "the request failed; the server's log has the reason",
+    "501": "the console has none of the listener's mechanisms",
+    "502": "the listener does not answer",
+    "503": "too many users are logged in",
+}
+_ERROR: Final = {
+    "type": "object",
+    "properties": {
+        "error": {"type": "string", "description": "What is wrong, for a person."},
+        "name": {"type": "string", "description": "Kafka's name of the error; empty if it is none of Kafka's."},
+    },
+    "required": ["error", "name"],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request: its method, the words of its path, and the secrets that it shows."""
+
+    method: str
+    words: tuple[str, ...]
+    query: Mapping[str, str]
+    body: Mapping[str, Any]
+    session: str
+    csrf: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """JSON, HTTP's status, and a new cookie: an empty one ends the session."""
+
+    content: Any
+    status: int = 200
+    cookie: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A value of the query, or of the body of an action."""
+
+    name: str
+    doc: str
+    kind: Literal["string", "integer"] = "string"
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A request below `/api/`: GET asks, POST acts. `is_open` ones need no login."""
+
+    method: Literal["GET", "POST"]
+    name: str
+    summary: str
+    call: Callable[[Question], Answer]
+    arguments: tuple[Argument, ...] = ()
+    answer: Literal["object", "array"] = "object"
+    is_open: bool = False
+
+
+def document_of(routes: Iterable[Route]) -> dict[str, Any]:
+    """Return the description of some routes."""
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "The API of klamm's console",
+            "version": __version__,
+            "description": "What the page asks. `login` sets the cookie, and returns the value of the header"
+            " `X-Klamm-Csrf` that all other requests need beside it.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "security": [{"session": [], "page": []}],
+        "paths": {f"/api/{each.name}": {each.method.lower(): _described(each)} for each in routes},
+        "components": {
+            "securitySchemes": {
+                "session": {
+                    "type": "apiKey",
+                    "in": "cookie",
+                    "name": "klamm_console_PORT",
+                    "description": "PORT is that of the console.",
+                },
+                "page": {"type": "apiKey", "in": "header", "name": "X-Klamm-Csrf"},
+            },
+            "responses": {
+                status: {"description": text, "content": _content({"$ref": "#/components/schemas/Error"})}
+                for status, text in _ERRORS.items()
+            },
+            "schemas": {"Error": _ERROR},
+        },
+    }
+
+
+def _described(route: Route) -> dict[str, Any]:
+    found: dict[str, Any] = {"operationId": route.name, "summary": route.summary}
+    if route.is_open:
+        found["security"] = []
+    if route.method == "POST":
+        body = {
+            "type": "object",
+            "properties": {each.name: _schema(each) for each in route.arguments},
+            "required": [each.name for each in route.arguments if each.required],
+        }
+        found["requestBody"] = {"required": True, "content": _content(body)}
+    elif route.arguments:
+        found["parameters"] = [
+            {"name": each.name, "in": "query", "required": each.required, "schema": _schema(each)}
+            for each in route.arguments
+        ]
+    found["responses"] = {
+        "200": {"description": "it is done", "content": _content({"type": route.answer})},
+        **{status: {"$ref": f"#/components/responses/{status}"} for status in _ERRORS},
+    }
+    return found
+
+
+def _schema(argument: Argument) -> dict[str, Any]:
+    return {"type": argument.kind, "description": argument.doc}
+
+
+def _content(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {_JSON: {"schema": schema}}
