@@ -26,7 +26,10 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0
 <dependency><groupId>klamm</groupId><artifactId>klamm-junit</artifactId><version>0.1.0</version><scope>test</scope></dependency>
 <dependency><groupId>org.junit.jupiter</groupId><artifactId>junit-jupiter</artifactId><version>5.12.2</version></dependency>
 </dependencies>
-<build><plugins><plugin><artifactId>maven-surefire-plugin</artifactId><version>3.5.3</version></plugin></plugins></build>
+<build><plugins>
+<plugin><artifactId>maven-compiler-plugin</artifactId><version>3.14.0</version></plugin>
+<plugin><artifactId>maven-surefire-plugin</artifactId><version>3.5.3</version></plugin>
+</plugins></build>
 </project>"""
 _MAVEN = ("mvn", "-q", "-B", "-Dmaven.repo.local={folder}/repository")
 
