@@ -1,10 +1,10 @@
-// A test made for Testcontainers. KAFKA_CONTAINER names the package that has its KafkaContainer.
+// A test as it is with Testcontainers, but for the name of the package that has KafkaContainer.
 
 import assert from "node:assert/strict";
 import test from "node:test";
 import kafkajs from "kafkajs";
+import { KafkaContainer } from "klamm/testcontainers";
 
-const { KafkaContainer } = await import(process.env.KAFKA_CONTAINER ?? "klamm/testcontainers");
 const { Kafka, logLevel } = kafkajs;
 
 test("a message arrives", async () => {

@@ -42,7 +42,8 @@ def test_the_first_program_is_short(language):
 
 @pytest.mark.parametrize(("language", "fence"), [("go", "go"), ("node", "js"), ("java", "java")])
 def test_programs_of_other_pages_are_those_of_the_examples(language, fence):
-    tests = flat(EXAMPLES[language].read_text(encoding="utf-8"))
+    example = EXAMPLES[language]
+    tests = "\n".join(flat(each.read_text(encoding="utf-8")) for each in example.parent.glob(f"*{example.suffix}"))
     start = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
     moved = (ROOT / "docs" / "migrate-testcontainers.md").read_text(encoding="utf-8")
     found = re.findall(rf"^```{fence}\n(.*?)^```", start, re.MULTILINE | re.DOTALL)
