@@ -14,6 +14,7 @@ from klamm_console import access, cluster, server_view
 from klamm_console.entry import Entry, LoginError
 from klamm_console.records import records_of
 from klamm_console.routes import Answer, Argument, Question, Route, document_of
+from klamm_console.schemas import Schemas
 from klamm_console.sessions import FailedLogins, Session, Sessions, TooManySessionsError, is_same
 
 _ABOUT_NS: Final = 10 * 1_000_000_000
@@ -62,10 +63,13 @@ _NAMED: Final = Argument("name", "Its name.")
 class Api:
     """Any thread may call it."""
 
-    def __init__(self, services: ServerServices, entry: Entry, sessions: Sessions, token: str) -> None:
+    def __init__(
+        self, services: ServerServices, entry: Entry, sessions: Sessions, schemas: Schemas, token: str
+    ) -> None:
         self._services = services
         self._entry = entry
         self._sessions = sessions
+        self._schemas = schemas
         self._token = token
         self._failures = FailedLogins(services.clock)
         self.routes: dict[tuple[str, str], Route] = {
@@ -311,6 +315,7 @@ class Api:
             session.admin,
             _named(question),
             _number(question, "partition", 0, _MOST_PARTITION),
+            self._schemas.page(),
             offset=_number(question, "offset", -1),
             timestamp_ms=_number(question, "timestamp_ms", -1),
             limit=_number(question, "limit", 50),

@@ -21,6 +21,12 @@ def _check_bind(text: str) -> str | None:
     return f'must be a loopback address and a port, e.g. 127.0.0.1:8080, not "{text}"; for others put a proxy before it'
 
 
+def _check_url(text: str) -> str | None:
+    if text.startswith(("http://", "https://")):
+        return None
+    return f'must be a URL, e.g. http://127.0.0.1:8081, not "{text}"'
+
+
 @dataclass(frozen=True, slots=True)
 class ConsoleSettings:
     """`[console]`."""
@@ -41,6 +47,12 @@ class ConsoleSettings:
     )
     server_name: str | None = setting(
         None, doc="Host name in the certificate of that listener; unset is the host that it advertises."
+    )
+    schema_registry: str | None = setting(
+        None,
+        doc="URL of the Schema Registry by whose schemas records are decoded; unset is the extension `schema_registry`"
+        " if the server has it.",
+        check=_check_url,
     )
     hosts: tuple[str, ...] = setting(
         (),

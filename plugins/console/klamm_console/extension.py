@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote
 
 from klamm import ServerExtension, ServerServices
@@ -11,6 +12,7 @@ from klamm_console.api import Api
 from klamm_console.console_settings import ConsoleSettings
 from klamm_console.entry import Entry
 from klamm_console.http import ConsoleServer
+from klamm_console.schemas import Schemas
 from klamm_console.sessions import Sessions
 
 
@@ -20,11 +22,12 @@ class Console(ServerExtension):
     def open(self, server: ServerServices) -> None:
         """Bind the address. Raises OSError."""
         settings: ConsoleSettings = self.settings
+        self._server = server
         self._is_random = settings.token is None
         self._token = settings.token or server.random_bytes(16).hex()
         self._entry = Entry(server, settings)
         self._sessions = Sessions(server.clock, server.random_bytes, settings.session_minutes)
-        self.api = Api(server, self._entry, self._sessions, self._token)
+        self.api = Api(server, self._entry, self._sessions, Schemas(self._registry), self._token)
         self._http = ConsoleServer(parse_host_port(settings.bind), self.api, settings.hosts)
 
     def ready(self) -> None:
@@ -38,6 +41,19 @@ class Console(ServerExtension):
     def close(self) -> None:
         self._http.close()
         self._sessions.end_all()
+
+    def _registry(self) -> str:
+        """Return the address of the Schema Registry: that of the settings, else of this server, else an empty text."""
+        if self.settings.schema_registry:
+            return str(self.settings.schema_registry)
+
+        def missing() -> Any:
+            raise LookupError
+
+        try:
+            return str(self._server.shared.once("klamm.schema_registry", missing).url)
+        except LookupError:
+            return ""
 
     @property
     def url(self) -> str:

@@ -6,16 +6,16 @@ from codecs import getincrementaldecoder
 from typing import Any, Final
 
 from klamm.testing import Admin, ConsumedRecord
+from klamm_console.schemas import HEAD_BYTES, Page
 
 _SHOWN_BYTES: Final = 16 * 1024
 """Of a key, a value or a header; the rest is cut off."""
 _SHOWN_HEADERS: Final = 100
 _MAX_RECORDS: Final = 500
-_SCHEMA_HEAD_BYTES: Final = 5
 
 
 def records_of(
-    admin: Admin, topic: str, partition: int, *, offset: int, timestamp_ms: int, limit: int
+    admin: Admin, topic: str, partition: int, page: Page, *, offset: int, timestamp_ms: int, limit: int
 ) -> dict[str, Any]:
     """Return records of committed transactions from an offset or a time on: what one fetch brings, at most `limit`.
 
@@ -38,20 +38,36 @@ def records_of(
         "start_offset": start,
         "end_offset": end,
         "next_offset": following,
-        "records": [_shown(record) for record in records],
+        "records": [_shown(record, page) for record in records],
     }
 
 
-def _shown(record: ConsumedRecord) -> dict[str, Any]:
+def _shown(record: ConsumedRecord, page: Page) -> dict[str, Any]:
     return {
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        "key": _content(record.key),
-        "value": _content(record.value),
+        "key": _decoded(record.key, page),
+        "value": _decoded(record.value, page),
         "headers": [
             {"name": name[:_SHOWN_BYTES], "value": _content(value)} for name, value in record.headers[:_SHOWN_HEADERS]
         ],
     }
+
+
+def _decoded(data: bytes | None, page: Page) -> dict[str, Any] | None:
+    """Return bytes as `_content` does, decoded if a serializer of a Schema Registry has written them.
+
+    `schema_id` is the id of the schema then; `note` is the reason if they cannot be decoded.
+    """
+    shown = _content(data)
+    if data is None or shown is None or data[:1] != b"\0" or len(data) < HEAD_BYTES:
+        return shown
+    number = shown["schema_id"] = int.from_bytes(data[1:HEAD_BYTES], "big")
+    try:
+        kind, text = page.decoded(number, data[HEAD_BYTES:], _SHOWN_BYTES)
+    except ValueError as error:
+        return shown | {"note": str(error)[:1_000]}
+    return shown | {"as": kind, "text": text[:_SHOWN_BYTES], "cut": len(text) > _SHOWN_BYTES}
 
 
 def _content(data: bytes | None) -> dict[str, Any] | None:
@@ -59,9 +75,6 @@ def _content(data: bytes | None) -> dict[str, Any] | None:
     if data is None:
         return None
     shown: dict[str, Any] = {"bytes": len(data), "cut": len(data) > _SHOWN_BYTES}
-    if data[:1] == b"\0" and len(data) >= _SCHEMA_HEAD_BYTES:
-        # As serializers of a Schema Registry write it.
-        shown["schema_id"] = int.from_bytes(data[1:_SCHEMA_HEAD_BYTES], "big")
     kept = data[:_SHOWN_BYTES]
     try:
         # The last character may be cut in two.

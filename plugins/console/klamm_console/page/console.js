@@ -245,7 +245,8 @@ function content(value) {
   if (value == null) return el("span", { class: "dim" }, "null");
   const notes = [];
   if (value.schema_id != null) notes.push(`schema ${value.schema_id}`);
-  if (value.as === "hex") notes.push("hex");
+  if (value.as !== "text") notes.push(value.as);
+  if (value.note) notes.push(value.note);
   if (value.cut) notes.push(`the first part of ${bytes(value.bytes)}`);
   return [el("pre", {}, value.text), notes.length ? el("div", { class: "dim" }, notes.join(", ")) : null];
 }

@@ -1,0 +1,133 @@
+"""`Schemas`: values as a schema of the registry says."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.request
+from collections import OrderedDict
+from collections.abc import Callable
+from http.client import HTTPException
+from typing import Any, Final
+
+from klamm_console import avro
+
+HEAD_BYTES: Final = 5
+"""A zero and the schema's id, before each value that a serializer of a Schema Registry writes."""
+_WITHIN_S: Final = 2.0
+_MAX_SCHEMA_BYTES: Final = 128 << 10
+_KEPT_CHARACTERS: Final = 1 << 20
+_ASKED: Final = 20
+"""The most schemas that one page asks for."""
+_STEPS: Final = 100_000
+
+
+class Schema:
+    """A schema that is ready to decode."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        self.kind = kind
+        self.size = len(text)
+        if kind == "AVRO":
+            self.avro = json.loads(text)
+            self.names = avro.names_of(self.avro)
+
+
+class Schemas:
+    """Asks a registry, whose address may be empty, and keeps the latest schemas. Any thread may call it."""
+
+    def __init__(self, url: Callable[[], str]) -> None:
+        self._url = url
+        # Protects the table.
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[str, int], Schema] = OrderedDict()
+
+    def page(self) -> Page:
+        """Return what decodes the values of one page."""
+        return Page(self, self._url())
+
+    def find(self, url: str, number: int) -> Schema:
+        """Return a schema. Raises OSError or ValueError."""
+        with self._lock:
+            found = self._kept.pop((url, number), None)
+            if found is not None:
+                self._kept[url, number] = found
+                return found
+        asked = f"{url.rstrip('/')}/schemas/ids/{number}?format=resolved"
+        try:
+            with urllib.request.urlopen(asked, timeout=_WITHIN_S) as answer:
+                body = answer.read(_MAX_SCHEMA_BYTES + 1)
+        except HTTPException as error:
+            raise OSError(str(error)) from error
+        if len(body) > _MAX_SCHEMA_BYTES:
+            raise ValueError(f"the schema {number} is too large")
+        try:
+            content = json.loads(body)
+            found = Schema(str(content.get("schemaType", "AVRO")), content["schema"])
+        except (AttributeError, KeyError, TypeError, RecursionError) as error:
+            raise ValueError(f"the registry's answer about the schema {number} is none") from error
+        with self._lock:
+            self._kept[url, number] = found
+            while sum(each.size for each in self._kept.values()) > _KEPT_CHARACTERS:
+                self._kept.popitem(last=False)
+        return found
+
+
+class Page:
+    """Decodes the values of one page, with a limited number of requests and steps."""
+
+    def __init__(self, schemas: Schemas, url: str) -> None:
+        self._schemas = schemas
+        self._url = url
+        self._steps = avro.Steps(_STEPS)
+        self._found: dict[int, Schema | str] = {}
+
+    def decoded(self, number: int, data: bytes, most: int) -> tuple[str, str]:
+        """Return the format and the text, about `most` characters at the most, of a value without its head.
+
+        Raises ValueError: the reason why not.
+        """
+        schema = self._schema(number)
+        if isinstance(schema, str):
+            raise ValueError(schema)
+        if schema.kind == "AVRO":
+            value = avro.decoded(schema.avro, schema.names, data, self._steps)
+            return "Avro", _text_of(value, most)
+        if schema.kind == "JSON":
+            return "JSON", data.decode()
+        raise ValueError(f"the format {schema.kind[:20]} is not decoded")
+
+    def _schema(self, number: int) -> Schema | str:
+        if not self._url:
+            return "no Schema Registry is known: [console] schema_registry names one"
+        if number not in self._found:
+            if len(self._found) >= _ASKED:
+                return "the values of this page have too many schemas"
+            self._found[number] = self._asked(number)
+        return self._found[number]
+
+    def _asked(self, number: int) -> Schema | str:
+        try:
+            return self._schemas.find(self._url, number)
+        except urllib.request.HTTPError as error:
+            return f"the registry answers {error.code} to the question for the schema {number}"
+        except OSError:
+            # Do not wait again for each further schema.
+            url, self._url = self._url, ""
+            return f"the Schema Registry {url} does not answer"
+        except ValueError as error:
+            return str(error)
+
+
+def _text_of(value: Any, most: int) -> str:
+    """Return the beginning of a value as JSON: names of a schema can make the whole much longer than the data."""
+    parts: list[str] = []
+    try:
+        for part in json.JSONEncoder(indent=1, ensure_ascii=False).iterencode(value):
+            parts.append(part)
+            most -= len(part)
+            if most < 0:
+                break
+    except RecursionError as error:
+        raise ValueError("the value is nested too deeply") from error
+    return "".join(parts)
