@@ -12,6 +12,7 @@ from klamm.api.acl import (
     Verdict,
 )
 from klamm.api.authorizer import Authorizer, ClusterAcls
+from klamm.server.later_authorizer import LaterAuthorizer, LaterSettings
 
 __all__ = [
     "AclBinding",
@@ -21,6 +22,8 @@ __all__ = [
     "Authorizer",
     "CLUSTER_NAME",
     "ClusterAcls",
+    "LaterAuthorizer",
+    "LaterSettings",
     "PatternType",
     "ResourceType",
     "Verdict",

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from klamm.api.acl import AclBinding, AclBindingFilter, AclOperation, ResourceType, Verdict
 from klamm.api.context import RequestContext
+from klamm.api.filters import Release
 from klamm.api.part import ListenerPart
 from klamm.shared.tables import SharedState
 from klamm.wire.errors import ErrorCode, KafkaError
@@ -22,6 +23,8 @@ class Authorizer(ListenerPart, ABC):
     Called from processors and request handlers concurrently; must not block. An exception denies and is logged.
     An authorizer that stores ACLs also implements `acls`, `create_acls` and `delete_acls`; these may block.
     """
+
+    prepare_max_ms = 2_000
 
     @abstractmethod
     def authorize(
@@ -52,6 +55,14 @@ class Authorizer(ListenerPart, ABC):
         The default calls `authorize` and gives no reason. The audit records the reason.
         """
         return Verdict(self.authorize(context, operation, resource_type, resource_name, log_if_denied=log_if_denied))
+
+    def prepare(self, context: RequestContext, resources: Collection[tuple[ResourceType, str]]) -> Release | None:
+        """Begin decisions about what a request names, before its handler runs; must not block.
+
+        Return None if `authorize` can decide now. Otherwise the request waits, without a thread, for the release, or
+        for `prepare_max_ms`; its handler then runs in any case. Called for each request if a class overrides it.
+        """
+        return None
 
     @abstractmethod
     def authorize_by_resource_type(

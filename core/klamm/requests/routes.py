@@ -69,10 +69,11 @@ class StartCalls(NamedTuple):
 
 
 class Readers(NamedTuple):
-    """The parts, besides filters, that read every request of a listener."""
+    """The parts, besides filters, that read every request of a listener; `prepare` is the authorizer's step."""
 
     authorizer: bool = False
     observers: bool = False
+    prepare: RequestStep | None = None
 
 
 class Route:
@@ -82,10 +83,10 @@ class Route:
     more than `inline_max_elements` goes to the handlers after all. `max_elements` and `max_answer_bytes` are the limits
     of a request and its answer on any thread. `may_wait` is `ApiHandler.blocking`. `flexible_from` is the first version
     with a flexible response header. `on_request` and `on_response` are the filters that want this API, in the order of
-    their calls; after them, `on_request` notifies observers. `renamed_by` is the last of them that changes names, -1 if
-    there is none. `opaque` means that requests are not decoded, `keeps_frame` that the handler may pass on the frame of
-    a decoded one; `response_wanted` that a filter or an observer needs the response as a message, `response_filtered`
-    that a filter needs it.
+    their calls; after them, `on_request` prepares the authorizer and notifies observers. `renamed_by` is the last of
+    them that changes names, -1 if there is none. `opaque` means that requests are not decoded, `keeps_frame` that the
+    handler may pass on the frame of a decoded one; `response_wanted` that a filter or an observer needs the response as
+    a message, `response_filtered` that a filter needs it.
     """
 
     __slots__ = (
@@ -140,7 +141,11 @@ class Route:
         self.flexible_from = _NEVER_FLEXIBLE if spec is None else spec.flexible_from
         wanted = [one for one in filters if one.api_keys is None or handler.api_key in one.api_keys]
         notified = [one.start for one in starts if handler.api_key in one.api_keys]
-        self.on_request: tuple[RequestStep, ...] = (*(one.on_request for one in wanted), *notified)
+        self.on_request: tuple[RequestStep, ...] = (
+            *(one.on_request for one in wanted),
+            *([] if readers.prepare is None else [readers.prepare]),
+            *notified,
+        )
         self.on_response: tuple[RequestStep | None, ...] = tuple(one.on_response for one in wanted)
         self.renamed_by = max((number for number, one in enumerate(wanted) if one.renames), default=-1)
         blocked = bool(notified) or any(one.blocking for one in wanted)

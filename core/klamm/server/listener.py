@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from klamm.api.api_set import ApiHandler, ApiSet
 from klamm.api.context import ListenerContext, ServerServices
@@ -41,6 +41,7 @@ from klamm.server.listening import ListeningSocket, advertised, as_one, listen_a
 from klamm.shared.features import Features
 
 if TYPE_CHECKING:
+    from klamm.api.authorizer import Authorizer
     from klamm.config.plan import ListenerPlan
     from klamm.config.server_settings import ListenerSettings
     from klamm.network.proxy.trust import TrustedProxies
@@ -200,6 +201,12 @@ class Listener:
         if parts.observers:
             observers = RequestObservers(parts.observers, self.context.failures)
         starts = observers.start_calls(parts.needed) if observers is not None else []
+        authorizer = self.context.authorizer
+        prepare = None
+        if authorizer is not None:
+            from klamm.requests.preparing import preparing
+
+            prepare = preparing(cast("Authorizer", authorizer), self.context.topic_names(authorizer))
         return RequestParts(
             listener=self.context,
             routes=Routes(
@@ -208,7 +215,7 @@ class Listener:
                 parts.filter_calls(),
                 limits,
                 starts,
-                Readers(self.context.authorizer is not None, observers is not None),
+                Readers(authorizer is not None, observers is not None, prepare),
             ),
             clock=clock,
             observers=observers,

@@ -77,11 +77,11 @@ class ListenerParts:
         self.refresh_throttles()
 
     def _name_topics(self, names: Callable[[bytes], str | None] | None) -> None:
-        """Give each filter the handler set's names as the filters behind it change them."""
+        """Give each filter the handler set's names as the filters behind it change them; the authorizer is the last."""
         if names is None:
             return
         lookup: TopicNames = partial(_of_handler_set, names)
-        by_filter: dict[int, TopicNames] = {}
+        by_filter: dict[int, TopicNames] = {id(self._context.authorizer): lookup}
         for one in reversed(self.filters):
             by_filter[id(one)] = lookup
             if type(one).topic_name is not RequestFilter.topic_name:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from klamm.api.acl import AclBinding, AclBindingFilter, AclOperation, AclPermission, PatternType, ResourceType, Verdict
 from klamm.api.authorizer import Authorizer
 from klamm.api.context import RequestContext
+from klamm.api.filters import Release
 from klamm.shared.principal import ANONYMOUS, KafkaPrincipal
+from klamm.testing.conformance import rules
 from klamm.testing.conformance.life_cycle import LIFE_CYCLE, PartCase
 from klamm.testing.conformance.rules import ensure, from_threads, run_rules, within_patience
 from klamm.wire.errors import KafkaError
@@ -36,9 +40,25 @@ class Decision(NamedTuple):
 
 class _Case(PartCase):
     decisions: Sequence[Decision] = ()
+    authorizer: Authorizer
+
+    @contextmanager
+    def opened(self) -> Iterator[Authorizer]:
+        with super().opened() as self.authorizer:
+            yield self.authorizer
 
     def request(self, principal: KafkaPrincipal = ANONYMOUS) -> RequestContext:
-        return self.listener.request(MetadataRequest(), 9, self.listener.connection(principal))
+        """Return a request of the principal that has waited for the authorizer, as the server lets it wait."""
+        context = self.listener.request(MetadataRequest(), 9, self.listener.connection(principal))
+        asked = [(resource_type, name) for resource_type in _RESOURCES for name in _NAMES]
+        asked += [(one.resource_type, one.resource_name) for one in self.decisions]
+        release = within_patience("prepare", self.authorizer.prepare, context, asked)
+        if release is not None:
+            ensure(isinstance(release, Release), f"prepare returned {release!r}")
+            released = threading.Event()
+            release.when_released(released.set)
+            ensure(released.wait(rules.PATIENCE_S), "the release that prepare returned never comes")
+        return context
 
     def request_of(self, name: str) -> RequestContext:
         kind, _, user = name.partition(":")

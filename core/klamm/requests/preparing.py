@@ -1,0 +1,74 @@
+"""`preparing`: lets an authorizer decide about what a request names, before its handler runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from klamm.api.acl import CLUSTER_NAME, ResourceType
+from klamm.api.authorizer import Authorizer
+from klamm.api.context import RequestContext, TopicNames
+from klamm.api.filters import Hold
+from klamm.wire.api_keys import ApiKey
+from klamm.wire.entities import map_entities
+
+_TYPES: Final = (
+    ("topicName", ResourceType.TOPIC),
+    ("groupId", ResourceType.GROUP),
+    ("transactionalId", ResourceType.TRANSACTIONAL_ID),
+)
+_BEFORE_LOGIN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+_WITH_SESSIONS: Final = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
+_SESSION: Final = "klamm.prepared"
+_MAX_REMEMBERED: Final = 1_000
+
+
+def preparing(authorizer: Authorizer, names: TopicNames | None) -> Callable[[Any, RequestContext], Any] | None:
+    """Return the step before the handler of every request; None if the authorizer decides at once.
+
+    `names` finds the names of topic ids, as the handler set knows them.
+    """
+    if type(authorizer).prepare is Authorizer.prepare:
+        return None
+
+    def prepare(message: Any, context: RequestContext) -> Any:
+        if context.api_key in _BEFORE_LOGIN:
+            return message
+        release = authorizer.prepare(context, _resources(message, context, names))
+        return message if release is None else Hold(message, authorizer.prepare_max_ms, release)
+
+    return prepare
+
+
+def _resources(message: Any, context: RequestContext, names: TopicNames | None) -> list[tuple[ResourceType, str]]:
+    found = {(ResourceType.CLUSTER, CLUSTER_NAME): None}
+
+    for entity_type, resource_type in _TYPES:
+
+        def note(name: str, kind: ResourceType = resource_type) -> str:
+            found[kind, name] = None
+            return name
+
+        map_entities(message, entity_type, note)
+    if names is not None:
+        for topic_id in _topic_ids(message):
+            name = names(topic_id, context)
+            if name is not None:
+                found[ResourceType.TOPIC, name] = None
+    if context.api_key in _WITH_SESSIONS:
+        # A later request of a session leaves out what has not changed.
+        session = context.connection.state.setdefault(_SESSION, {})
+        session.update(found)
+        while len(session) > _MAX_REMEMBERED:
+            del session[next(iter(session))]
+        found = session | found
+    return list(found)
+
+
+def _topic_ids(message: Any) -> Iterator[bytes]:
+    for part in (message, *getattr(message, "groups", ())):
+        for field in ("topics", "topic_data"):
+            for topic in getattr(part, field, None) or ():
+                topic_id = getattr(topic, "topic_id", None)
+                if topic_id is not None and any(topic_id):
+                    yield topic_id

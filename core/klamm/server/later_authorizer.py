@@ -1,0 +1,214 @@
+"""`LaterAuthorizer`: an authorizer whose decisions take time, e.g. because a policy engine makes them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import abstractmethod
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from klamm.api.acl import AclOperation, ResourceType
+from klamm.api.authorizer import Authorizer
+from klamm.api.context import ListenerContext, RequestContext
+from klamm.api.filters import Release
+from klamm.config.setting import setting
+from klamm.logs.escaping import clipped
+from klamm.logs.rate_limited import RateLimitedLog
+from klamm.metrics.metrics_registry import Counter
+from klamm.runtime.workers import Workers
+from klamm.shared.principal import KafkaPrincipal
+
+log = logging.getLogger("klamm.authorizer")
+
+_NOTHING: frozenset[AclOperation] = frozenset()
+_FAILED_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaterSettings:
+    """The settings of a `LaterAuthorizer`; a class of settings may derive from it."""
+
+    timeout_ms: int = setting(
+        2_000, doc="Time that a request waits for decisions. Then what is undecided is denied.", minimum=1
+    )
+    cache_ms: int = setting(
+        30_000, doc="Time that a decision holds. One in use is renewed after half of it.", minimum=1
+    )
+    cache_entries: int = setting(
+        100_000, doc="Maximum of cached decisions. Beyond it the oldest is dropped.", minimum=1
+    )
+    max_in_flight: int = setting(1_000, doc="Maximum of decisions being made. What exceeds it is denied.", minimum=1)
+    threads: int = setting(8, doc="Threads that make decisions.", minimum=1)
+
+
+class _Key(NamedTuple):
+    """The subject of a decision."""
+
+    principal: KafkaPrincipal
+    host: str
+    resource_type: ResourceType
+    resource_name: str
+
+
+class _Known(NamedTuple):
+    allowed: frozenset[AclOperation]
+    renew_ns: int
+    until_ns: int
+
+
+class _Wait:
+    """A request that waits for decisions. The authorizer's lock protects `left`; one is for asking itself."""
+
+    def __init__(self) -> None:
+        self.left = 1
+        self.release = Release()
+
+
+class LaterAuthorizer(Authorizer):
+    """Decides by `permitted`, which may wait for a peer: it runs on threads of this authorizer, never on klamm's.
+
+    A request waits for the decisions about what it names, without a thread, and later requests of its connection wait
+    for it. Decisions are cached. What is not decided in time, what fails, and what exceeds a limit is denied. Names
+    that a request does not contain, e.g. those of a list, are denied until their decisions, which then begin, are made.
+    """
+
+    settings: LaterSettings
+
+    @abstractmethod
+    def permitted(
+        self, principal: KafkaPrincipal, host: str, resource_type: ResourceType, resource_name: str
+    ) -> Collection[AclOperation]:
+        """Return the operations that the principal may perform on the resource from that host. May block and raise."""
+
+    def open(self, listener: ListenerContext) -> None:
+        """Register the metrics; threads start with the first decision. An override calls this one."""
+        settings, services = self.settings, listener.services
+        self.prepare_max_ms = settings.timeout_ms
+        self._clock = services.clock
+        self._failures = RateLimitedLog(log, services.scheduler.schedule)
+        self._workers = Workers(f"klamm-authorizer-{listener.name}", settings.threads)
+        # Protects `_known` when it changes, `_asked`, and the counts in `_Wait`. Reading a decision needs no lock.
+        self._lock = threading.Lock()
+        self._known: dict[_Key, _Known] = {}
+        self._asked: dict[_Key, list[_Wait]] = {}
+        name = "klamm:type=LaterAuthorizer,name="
+        self._results: dict[str, Counter] = {
+            result: services.metrics.counter(
+                f"{name}AnswersTotal",
+                "Answers of the decision function, by result.",
+                listener=listener.name,
+                result=result,
+            )
+            for result in ("decided", "failed", "refused")
+        }
+        self._removals = [
+            services.metrics.gauge(f"{name}{what}", doc, partial(len, table), listener=listener.name)
+            for what, doc, table in (
+                ("InFlight", "Decisions that are being made.", self._asked),
+                ("CachedDecisions", "Decisions in the cache.", self._known),
+            )
+        ]
+
+    def authorize(
+        self,
+        context: RequestContext,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        resource_name: str,
+        *,
+        log_if_denied: bool = True,
+    ) -> bool:
+        """Decide by the cache. What is not in it is denied, and its decision begins."""
+        key = _key(context, resource_type, resource_name)
+        known, now_ns = self._known.get(key), self._clock.monotonic_ns()
+        if known is None or now_ns >= known.renew_ns:
+            self._ask(key, None)
+        return known is not None and now_ns < known.until_ns and operation in known.allowed
+
+    def authorize_by_resource_type(
+        self, context: RequestContext, operation: AclOperation, resource_type: ResourceType
+    ) -> bool:
+        """Return True if a cached decision about such a resource allows it."""
+        wanted, now_ns = _key(context, resource_type, "")[:3], self._clock.monotonic_ns()
+        with self._lock:
+            return any(
+                operation in known.allowed and now_ns < known.until_ns
+                for key, known in self._known.items()
+                if key[:3] == wanted
+            )
+
+    def prepare(self, context: RequestContext, resources: Collection[tuple[ResourceType, str]]) -> Release | None:
+        """Begin the decisions that the cache lacks."""
+        now_ns, wait = self._clock.monotonic_ns(), None
+        for resource_type, name in resources:
+            key = _key(context, resource_type, name)
+            known = self._known.get(key)
+            if known is None or now_ns >= known.until_ns:
+                if wait is None:
+                    wait = _Wait()
+                self._ask(key, wait)
+        if wait is None:
+            return None
+        with self._lock:
+            wait.left -= 1
+            return wait.release if wait.left else None
+
+    def close(self) -> None:
+        """End the threads, and release every request that waits; a call of `permitted` under way is not waited for."""
+        for remove in self._removals:
+            remove()
+        self._workers.close()
+        with self._lock:
+            asked, self._asked = self._asked, {}
+        for waits in asked.values():
+            for wait in waits:
+                wait.release.release()
+
+    def _ask(self, key: _Key, wait: _Wait | None) -> None:
+        with self._lock:
+            waits = self._asked.get(key)
+            is_new = waits is None
+            if waits is None:
+                if len(self._asked) >= self.settings.max_in_flight:
+                    self._results["refused"].add()
+                    return
+                waits = self._asked[key] = []
+            if wait is not None:
+                wait.left += 1
+                waits.append(wait)
+        if is_new:
+            self._workers.submit(partial(self._decide, key), key.host)
+
+    def _decide(self, key: _Key) -> None:
+        result, allowed = "failed", _NOTHING
+        try:
+            allowed = frozenset(AclOperation(one) for one in self.permitted(*key))
+            result = "decided"
+        except Exception as error:
+            what = clipped(f"{type(error).__name__}: {error}")
+            self._failures.log(type(error).__name__, logging.WARNING, "a decision failed, and is a denial: %s", what)
+        self._results[result].add()
+        now_ns, cache_ns = self._clock.monotonic_ns(), self.settings.cache_ms * 1_000_000
+        done = []
+        with self._lock:
+            self._keep(key, allowed, now_ns, cache_ns if result == "decided" else min(cache_ns, _FAILED_NS))
+            for wait in self._asked.pop(key, ()):
+                wait.left -= 1
+                if not wait.left:
+                    done.append(wait)
+        for wait in done:
+            wait.release.release()
+
+    def _keep(self, key: _Key, allowed: frozenset[AclOperation], now_ns: int, for_ns: int) -> None:
+        # Removed first, so that the order is that of the decisions.
+        self._known.pop(key, None)
+        if len(self._known) >= self.settings.cache_entries:
+            del self._known[next(iter(self._known))]
+        self._known[key] = _Known(allowed, now_ns + for_ns // 2, now_ns + for_ns)
+
+
+def _key(context: RequestContext, resource_type: ResourceType, resource_name: str) -> _Key:
+    return _Key(context.principal, context.client_address.host, resource_type, resource_name)

@@ -1,0 +1,174 @@
+"""`LaterAuthorizer`: what it decides, keeps, renews, denies, and what it lets wait."""
+
+import threading
+
+import pytest
+
+from klamm import KafkaPrincipal
+from klamm.acl import AclOperation, LaterAuthorizer, LaterSettings, ResourceType
+from klamm.testing import MemoryListener, check_authorizer
+from klamm.wire.messages.metadata import MetadataRequest
+
+READ, WRITE, TOPIC = AclOperation.READ, AclOperation.WRITE, ResourceType.TOPIC
+ALICE = KafkaPrincipal("alice")
+PATIENCE_S = 60
+
+
+class Policy(LaterAuthorizer):
+    """Allows READ of what is in `readable`; waits while `go_on` is cleared."""
+
+    def __init__(self, settings=None):
+        super().__init__(settings or LaterSettings())
+        self.readable = {"orders"}
+        self.asked = []
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    def permitted(self, principal, host, resource_type, resource_name):
+        self.go_on.wait(PATIENCE_S)
+        self.asked.append((str(principal), resource_name))
+        if resource_name == "broken":
+            raise ConnectionError("the engine does not answer")
+        return [READ] if resource_name in self.readable else []
+
+
+class Opened:
+    """An open authorizer and requests of Alice."""
+
+    def __init__(self, **settings):
+        self.listener = MemoryListener()
+        self.policy = Policy(LaterSettings(**settings))
+        self.policy.open(self.listener.context)
+        self.context = self.request(ALICE)
+
+    def request(self, principal):
+        return self.listener.request(MetadataRequest(), 9, self.listener.connection(principal))
+
+    def prepare(self, *names):
+        return self.policy.prepare(self.context, [(TOPIC, name) for name in names])
+
+    def may(self, operation, name, context=None):
+        return self.policy.authorize(context or self.context, operation, TOPIC, name)
+
+    def settle(self, *names):
+        """Prepare as a request does, and wait for the release."""
+        released = threading.Event()
+        release = self.prepare(*names)
+        if release is not None:
+            release.when_released(released.set)
+            assert released.wait(PATIENCE_S)
+
+    def metric(self, name):
+        family = f"klamm:type=LaterAuthorizer,name={name}"
+        (found,) = self.listener.services.metrics.collect(lambda one: one == family)
+        return {sample.labels.get("result"): sample.value for sample in found.samples}
+
+
+@pytest.fixture
+def opened():
+    made = []
+
+    def make(**settings):
+        made.append(Opened(**settings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.policy.go_on.set()
+        one.policy.close()
+
+
+def test_what_was_prepared_is_decided_at_once(opened):
+    it = opened()
+    it.settle("orders", "other")
+    assert (it.may(READ, "orders"), it.may(WRITE, "orders"), it.may(READ, "other")) == (True, False, False)
+    assert it.prepare("orders", "other") is None
+    assert sorted(it.policy.asked) == [("User:alice", "orders"), ("User:alice", "other")]
+    assert it.metric("AnswersTotal") == {"decided": 2, "failed": 0, "refused": 0}
+    assert it.metric("CachedDecisions") == {None: 2}
+
+
+def test_a_decision_is_that_of_one_principal(opened):
+    it = opened()
+    it.settle("orders")
+    assert not it.may(READ, "orders", it.request(KafkaPrincipal("bob")))
+
+
+def test_what_is_not_decided_is_denied_and_requests_share_the_decision(opened):
+    it = opened()
+    it.policy.go_on.clear()
+    assert not it.may(READ, "orders")
+    assert it.prepare("orders") is not None
+    assert it.metric("InFlight") == {None: 1}
+    it.policy.go_on.set()
+    it.settle("orders")
+    assert it.may(READ, "orders")
+    assert it.policy.asked == [("User:alice", "orders")]
+
+
+def test_a_failure_is_a_denial_that_is_tried_again(opened, caplog):
+    it = opened()
+    it.settle("broken")
+    assert not it.may(READ, "broken")
+    assert "ConnectionError: the engine does not answer" in caplog.text
+    it.listener.advance_ms(1_001)
+    it.settle("broken")
+    assert len(it.policy.asked) == 2
+    assert it.metric("AnswersTotal")["failed"] == 2
+
+
+def test_more_decisions_than_allowed_are_denied_at_once(opened):
+    it = opened(max_in_flight=1)
+    it.policy.go_on.clear()
+    assert it.prepare("orders") is not None
+    assert it.prepare("other") is None
+    assert not it.may(READ, "other")
+    assert it.metric("AnswersTotal")["refused"] == 2
+
+
+def test_a_decision_ends_and_one_in_use_is_renewed_before(opened):
+    it = opened(cache_ms=1_000)
+    it.settle("orders")
+    it.policy.readable.clear()
+    it.listener.advance_ms(1_000)
+    assert not it.may(READ, "orders")
+    it.settle("orders")
+    it.policy.readable.add("orders")
+    it.listener.advance_ms(500)
+    it.policy.go_on.clear()
+    assert not it.may(READ, "orders")
+    assert it.metric("InFlight") == {None: 1}
+
+
+def test_the_oldest_decision_makes_room(opened):
+    it = opened(cache_entries=2)
+    for name in ("orders", "second", "third"):
+        it.settle(name)
+    assert it.metric("CachedDecisions") == {None: 2}
+    assert it.prepare("third") is None
+    assert it.prepare("orders") is not None
+
+
+def test_some_topic_may_be_read_once_one_is_known(opened):
+    it = opened()
+    assert not it.policy.authorize_by_resource_type(it.context, READ, TOPIC)
+    it.settle("orders")
+    assert it.policy.authorize_by_resource_type(it.context, READ, TOPIC)
+    assert not it.policy.authorize_by_resource_type(it.context, WRITE, TOPIC)
+
+
+def test_closing_releases_what_waits(opened):
+    it = opened()
+    it.policy.go_on.clear()
+    released = threading.Event()
+    it.prepare("orders").when_released(released.set)
+    closing = threading.Thread(target=it.policy.close)
+    closing.start()
+    assert released.wait(PATIENCE_S)
+    it.policy.go_on.set()
+    closing.join(PATIENCE_S)
+    assert not closing.is_alive()
+
+
+def test_it_keeps_the_contract_of_authorizers():
+    check_authorizer(Policy)
