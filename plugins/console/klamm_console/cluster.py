@@ -5,7 +5,7 @@ Each function raises KafkaError if the user may not see what it asks for, OSErro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from klamm import ErrorCode, KafkaError
@@ -16,11 +16,15 @@ from klamm.wire.messages.describe_client_quotas import DescribeClientQuotasReque
 from klamm.wire.messages.describe_cluster import DescribeClusterRequest
 from klamm.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from klamm.wire.messages.list_groups import ListGroupsRequest
+from klamm.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from klamm.wire.messages.list_transactions import ListTransactionsRequest
 from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from klamm_console.access import acl_row
 
 _METADATA_VERSION: Final = 8
+_OFFSETS_VERSION: Final = 5
+_EARLIEST: Final = -2
+_LATEST: Final = -1
 _CLUSTER_VERSION: Final = 0
 _CONFIGS_VERSION: Final = 3
 _GROUPS_VERSION: Final = 5
@@ -30,7 +34,7 @@ _ACLS_VERSION: Final = 3
 _TOPIC_RESOURCE: Final = 2
 _ANY: Final = 1
 SHOWN_PARTITIONS: Final = 50
-"""Partitions whose offsets are asked for, two requests each; with several nodes each is a connection."""
+"""Partitions whose offsets are asked for."""
 SHOWN_ROWS: Final = 5_000
 """The most rows of a list."""
 _SOURCES: Final = {
@@ -76,14 +80,18 @@ def topics(admin: Admin) -> list[dict[str, Any]]:
 def topic(admin: Admin, name: str) -> dict[str, Any]:
     """Return a topic's partitions and configs; `configs` is None if the user may not see them."""
     asked = [MetadataRequestTopic(name=name)]
-    (found,) = admin.call(MetadataRequest(asked, allow_auto_topic_creation=False), _METADATA_VERSION).topics
+    metadata = admin.call(MetadataRequest(asked, allow_auto_topic_creation=False), _METADATA_VERSION)
+    (found,) = metadata.topics
     _check(found.error_code, name)
+    listed = sorted(found.partitions, key=lambda each: int(each.partition_index))
+    shown = [(name, each.partition_index) for each in listed[:SHOWN_PARTITIONS]]
+    starts, ends = (_offsets(admin, metadata, shown, timestamp) for timestamp in (_EARLIEST, _LATEST))
     partitions: list[dict[str, Any]] = []
-    for each in sorted(found.partitions, key=lambda each: int(each.partition_index)):
+    for each in listed:
         row = {"partition": each.partition_index, "leader": each.leader_id, "isr": list(each.isr_nodes)}
         if len(partitions) < SHOWN_PARTITIONS:
-            row["start_offset"] = _offset_or_none(admin, name, each.partition_index, -2)
-            row["end_offset"] = _offset_or_none(admin, name, each.partition_index)
+            row["start_offset"] = starts.get((name, each.partition_index))
+            row["end_offset"] = ends.get((name, each.partition_index))
         partitions.append(row)
     return {"name": name, "partitions": partitions[:SHOWN_ROWS], "configs": _configs(admin, name)}
 
@@ -131,11 +139,15 @@ def group(admin: Admin, name: str) -> dict[str, Any]:
             raise
         members = []
     committed = found.committed()
+    shown = sorted(committed)[:SHOWN_PARTITIONS]
+    asked = [MetadataRequestTopic(name=each) for each in sorted({name for name, _ in shown})]
+    metadata = admin.call(MetadataRequest(asked, allow_auto_topic_creation=False), _METADATA_VERSION)
+    ends = _offsets(admin, metadata, shown, _LATEST)
     rows: list[dict[str, Any]] = []
     for (topic_name, index), offset in sorted(committed.items()):
         row: dict[str, Any] = {"topic": topic_name, "partition": index, "committed": offset}
         if len(rows) < SHOWN_PARTITIONS:
-            row["end_offset"] = _offset_or_none(admin, topic_name, index)
+            row["end_offset"] = ends.get((topic_name, index))
             row["lag"] = None if row["end_offset"] is None else row["end_offset"] - offset
         rows.append(row)
     return {
@@ -154,12 +166,32 @@ def group(admin: Admin, name: str) -> dict[str, Any]:
     }
 
 
-def _offset_or_none(admin: Admin, name: str, index: int, timestamp_ms: int = -1) -> int | None:
-    """Return an offset of a partition; None if the user may not see it, it is gone, or its node does not answer."""
-    try:
-        return admin.offset(name, index, timestamp_ms)
-    except (KafkaError, OSError):
-        return None
+def _offsets(
+    admin: Admin, metadata: Any, wanted: Sequence[tuple[str, int]], timestamp_ms: int
+) -> dict[tuple[str, int], int]:
+    """Return offsets of partitions, with a request to each leader.
+
+    Those are missing that the user may not see, that are gone, or whose leader does not answer.
+    """
+    nodes = {each.node_id: (each.host, each.port) for each in metadata.brokers}
+    leaders: dict[tuple[str, int], dict[str, list[ListOffsetsPartition]]] = {}
+    for topic in metadata.topics:
+        for each in topic.partitions:
+            if each.leader_id in nodes and (topic.name, each.partition_index) in wanted:
+                asked = leaders.setdefault(nodes[each.leader_id], {}).setdefault(topic.name, [])
+                asked.append(ListOffsetsPartition(each.partition_index, timestamp=timestamp_ms))
+    found: dict[tuple[str, int], int] = {}
+    for address, topics in leaders.items():
+        request = ListOffsetsRequest(-1, 0, topics=[ListOffsetsTopic(name, asked) for name, asked in topics.items()])
+        try:
+            answer = admin.call_node(address, request, _OFFSETS_VERSION)
+        except (OSError, EOFError):
+            continue
+        for topic in answer.topics:
+            for each in topic.partitions:
+                if not each.error_code:
+                    found[topic.name, each.partition_index] = each.offset
+    return found
 
 
 def transactions(admin: Admin) -> list[dict[str, Any]]:

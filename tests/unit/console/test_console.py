@@ -240,16 +240,17 @@ def test_a_user_who_was_deleted_is_logged_out(secure):
     assert browser("topics")[0] == 401
 
 
-def test_the_listener_is_asked_for_its_mechanisms_once(secure):
-    def connections():
-        families = secure.server.services.metrics.collect(lambda name: name.endswith("connection-creation-total"))
-        return sum(sample.value for family in families for sample in family.samples)
+def connections_made(running):
+    families = running.server.services.metrics.collect(lambda name: name.endswith("connection-creation-total"))
+    return sum(sample.value for family in families for sample in family.samples)
 
+
+def test_the_listener_is_asked_for_its_mechanisms_once(secure):
     Browser(secure)("session")
-    before = connections()
+    before = connections_made(secure)
     for _ in range(3):
         Browser(secure)("session")
-    assert connections() == before
+    assert connections_made(secure) == before
 
 
 def test_failed_logins_of_one_user_do_not_keep_others_out(secure):
@@ -647,6 +648,24 @@ def test_leaders_on_other_nodes_are_asked():
         running.nodes.stop(3)
         found = browser("topic?name=t")[1]["partitions"]
         assert [each["end_offset"] for each in found] == [1, 1, None]
+
+
+def test_each_leader_is_asked_for_offsets_once():
+    with EmbeddedServer(CONSOLE, nodes=2) as running:
+        running.create_topic("t", 12)
+        for partition in range(12):
+            running.produce("t", "a", "b", partition=partition)
+        partitions = [offset_commit.OffsetCommitRequestPartition(index, 1) for index in range(12)]
+        topics = [offset_commit.OffsetCommitRequestTopic("t", partitions=partitions)]
+        running.admin.call_group("g", offset_commit.OffsetCommitRequest("g", -1, "", topics=topics), 8)
+        browser = Browser(running)
+        assert browser.log_in()[0] == 200
+        before = connections_made(running)
+        found = browser("topic?name=t")[1]["partitions"]
+        assert [(each["start_offset"], each["end_offset"]) for each in found] == [(0, 2)] * 12
+        assert connections_made(running) - before <= 4, "two questions to each of two leaders"
+        assert [each["lag"] for each in browser("group?name=g")[1]["offsets"]] == [1] * 12
+        assert connections_made(running) - before < 12
 
 
 # ---- configuration
