@@ -15,6 +15,7 @@ from klamm.metrics.metrics_registry import MetricsRegistry
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.rates import MAX_THROTTLE_TIME_MS
 from klamm.runtime.scheduler import Scheduler
+from klamm.runtime.threads import SYSTEM_THREADS, Threads
 from klamm.shared.addresses import UNIX_HOST
 from klamm.shared.admin_events import AdminEvents
 from klamm.shared.principal import ANONYMOUS, KafkaPrincipal
@@ -63,12 +64,12 @@ class ServerServices:
 
     `shared` has the tables of users, ACLs and quotas that admin APIs write, and objects that parts share. Parts
     register metrics in `metrics`. `scheduler` runs timers on its own thread. Observers subscribe to administrative
-    events in `admin_events`. `served_until_ns()` is a moment, in monotonic nanoseconds: all requests that had arrived
-    by then have been read and handed to their handlers. A timer that removes a silent client compares its deadline with
-    this moment, not with the clock. `connections` are the open connections, to look at, to close and to move, from the
-    start of the extensions on. `worker` identifies this worker process among several (`[server] workers`); a part
-    that enforces a limit enforces its share of it. `batch_limits` are the limits of one produced batch, taken from the
-    broker if there is one.
+    events in `admin_events`. `threads` starts all work that is not done at once. `served_until_ns()` is a moment, in
+    monotonic nanoseconds: all requests that had arrived by then have been read and handed to their handlers. A timer
+    that removes a silent client compares its deadline with this moment, not with the clock. `connections` are the open
+    connections, to look at, to close and to move, from the start of the extensions on. `worker` identifies this worker
+    process among several (`[server] workers`); a part that enforces a limit enforces its share of it. `batch_limits`
+    are the limits of one produced batch, taken from the broker if there is one.
     """
 
     def __init__(
@@ -76,10 +77,12 @@ class ServerServices:
         clock: Clock | None = None,
         scheduler: Scheduler | None = None,
         random_bytes: Callable[[int], bytes] = os.urandom,
+        threads: Threads = SYSTEM_THREADS,
     ) -> None:
         self.clock = clock or SystemClock()
         self.scheduler = scheduler or Scheduler(self.clock)
         self.random_bytes = random_bytes
+        self.threads = threads
         self.shared = SharedState()
         self.metrics = MetricsRegistry()
         self.admin_events = AdminEvents(self.clock)

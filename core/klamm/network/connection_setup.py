@@ -61,12 +61,14 @@ class ConnectionSetup:
         self._acceptor = acceptor
         self._wake()
 
-    def stop_listening(self) -> None:
+    def stop_listening(self, *, waits: bool = True) -> None:
         """Stop accepting; the listening socket may be closed afterwards. May be called from any other thread, while the
-        loop runs.
+        loop runs; without `waits` from the loop's own.
         """
         self._stopped_listening.clear()
         self._acceptor = None
+        if not waits:
+            self.forget_listening()
         self._wake()
         self._stopped_listening.wait()
 

@@ -14,6 +14,7 @@ from klamm.network.connection_looks import ConnectionLook
 from klamm.network.reactor import Reactor
 from klamm.network.runtime import ListenerRuntime
 from klamm.requests.pending import RequestStage
+from klamm.runtime.threads import Joinable
 
 log = logging.getLogger("klamm.network")
 
@@ -31,12 +32,13 @@ class Processor:
         self.created_ns = runtime.clock.monotonic_ns()
         self._turn_failures = RateLimitedLog(log, runtime.scheduler.schedule)
         self._pause = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"klamm-processor-{runtime.name}-{index}", daemon=True)
+        self._thread: Joinable | None = None
 
     def start(self) -> None:
         """Start the thread."""
         self.created_ns = self._runtime.clock.monotonic_ns()
-        self._thread.start()
+        name = f"klamm-processor-{self._runtime.name}-{self.index}"
+        self._thread = self._runtime.threads.start_loop(self._run, self._step, name)
 
     @property
     def connection_count(self) -> int:
@@ -117,7 +119,7 @@ class Processor:
 
     def stop_listening(self) -> None:
         """Stop accepting; the listening socket may be closed afterwards."""
-        self._reactor.setup.stop_listening()
+        self._reactor.setup.stop_listening(waits=self._thread is not None)
 
     def migrate(self, channel: KafkaChannel, target: Processor) -> None:
         """Ask for a channel to be moved to another processor when it is quiet; has no effect if it closes before."""
@@ -167,22 +169,40 @@ class Processor:
         return self.inbox.ended
 
     def join(self) -> None:
-        """Wait for the thread's end."""
-        self._thread.join()
+        """Wait for its end."""
+        if self._thread is not None:
+            self._thread.join()
+        while not self.ended:
+            self._step()
+
+    def _step(self) -> bool:
+        if self.ended:
+            return False
+        has_work = self._reactor.has_work
+        if self._reactor.drained():
+            self._reactor.end()
+        else:
+            self._turn()
+        return has_work
 
     def _run(self) -> None:
         while not self._reactor.drained():
-            try:
-                self._reactor.run_once()
-            except Exception as error:
-                self._turn_failures.log(
-                    type(error).__name__,
-                    logging.ERROR,
-                    "listener=%s processor=%d: turn failed",
-                    self._runtime.name,
-                    self.index,
-                    error=error,
-                )
+            if not self._turn():
                 # Only a bug leads here. If every turn fails, the pause lets other threads run.
                 self._pause.wait(_PAUSE_S)
         self._reactor.end()
+
+    def _turn(self) -> bool:
+        try:
+            self._reactor.run_once()
+        except Exception as error:
+            self._turn_failures.log(
+                type(error).__name__,
+                logging.ERROR,
+                "listener=%s processor=%d: turn failed",
+                self._runtime.name,
+                self.index,
+                error=error,
+            )
+            return False
+        return True

@@ -44,7 +44,8 @@ class Reactor:
         self._clock = runtime.clock
         self._waker = Waker(runtime.limits.poller)
         self.inbox = Inbox(self._waker, runtime.limits.max_incoming)
-        self.selector = Selector(make_poller(runtime.limits.poller), self._waker, runtime, awake=self.inbox.awake)
+        poller = runtime.threads.watch(make_poller(runtime.limits.poller))
+        self.selector = Selector(poller, self._waker, runtime, runtime.threads.shuffle, self.inbox.awake)
         self.expiry = ChannelExpiry(runtime.limits, self.selector.channels, self.selector.setup.setting_up)
         ledger = RequestLedger(
             runtime.clock, runtime.context, runtime.new_recorder(), runtime.requests.slow_log, runtime.observers
@@ -162,16 +163,7 @@ class Reactor:
         # An item that is added from here on either wakes this thread or is seen below.
         self.inbox.going_to_sleep()
         selector = self.selector
-        if (
-            self.inbox.has_work
-            or (self.waiting and self.waiting.has_room)
-            or self.migration.requested
-            or self.lifecycle.unfinished
-            or selector.completed_receives
-            or selector.failed_handshakes
-            or selector.disconnected
-            or selector.proxied
-        ):
+        if self.has_work:
             timeout_s = 0.0
         if not self.lifecycle.unfinished:
             self.served_until_ns, self._polled_ns = self._polled_ns, selector.now_ns
@@ -241,6 +233,17 @@ class Reactor:
         for channel in expiry.idle(now_ns):
             self._runtime.counts.idle_closed.add()
             lifecycle.close(channel, "idle for longer than connections.max.idle.ms")
+
+    @property
+    def has_work(self) -> bool:
+        """Return True if the next turn has something to do, whatever the poller finds."""
+        return bool(
+            self.inbox.has_work
+            or (self.waiting and self.waiting.has_room)
+            or self.migration.requested
+            or self.lifecycle.unfinished
+            or self.selector.has_work
+        )
 
     def drained(self) -> bool:
         """Return True if the thread may end."""

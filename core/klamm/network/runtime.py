@@ -25,6 +25,7 @@ from klamm.requests.observers import RequestObservers
 from klamm.requests.request_channel import RequestChannel
 from klamm.runtime.clock import Clock
 from klamm.runtime.scheduler import Scheduler
+from klamm.runtime.threads import SYSTEM_THREADS, Threads
 from klamm.runtime.workers import Workers
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class ListenerRuntime:
     api_set: ApiSet
     new_recorder: Callable[[], RequestRecorder | None]
     turns: AcceptTurns | None = None
+    threads: Threads = SYSTEM_THREADS
 
     @property
     def name(self) -> str:

@@ -7,7 +7,6 @@ Not thread safe: one processor's thread uses it. The results of one `poll` are i
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
@@ -25,6 +24,7 @@ from klamm.network.setup_queue import SetupQueue
 from klamm.network.watched_channels import nothing
 from klamm.runtime.platform import PLATFORM
 from klamm.runtime.platform.sockets import unread_bytes
+from klamm.runtime.threads import SYSTEM_THREADS
 from klamm.wire.chunks import Chunk
 
 log = logging.getLogger("klamm.network")
@@ -49,7 +49,7 @@ class Selector(RefusedChannels):
         poller: Poller,
         waker: Waker,
         runtime: ListenerRuntime,
-        shuffle: Callable[[list[Any]], None] = random.shuffle,
+        shuffle: Callable[[list[Any]], None] = SYSTEM_THREADS.shuffle,
         awake: Callable[[], None] = nothing,
     ) -> None:
         super().__init__(poller, waker, runtime, awake)
@@ -93,6 +93,11 @@ class Selector(RefusedChannels):
             self.reject(channel, EVICTED)
 
     # ---- polling
+
+    @property
+    def has_work(self) -> bool:
+        """Return True if channels wait for their processor."""
+        return bool(self.completed_receives or self.failed_handshakes or self.disconnected or self.proxied)
 
     def poll(self, timeout_s: float) -> None:
         """Wait for readiness, then read and write what is ready."""

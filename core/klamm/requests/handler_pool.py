@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
+from klamm.api.context import RequestContext
 from klamm.requests.pending import pending_of
 from klamm.requests.request_channel import RequestChannel
 from klamm.runtime.clock import Clock
+from klamm.runtime.threads import SYSTEM_THREADS, Joinable, Threads
 
 log = logging.getLogger("klamm.handlers")
 
@@ -34,16 +37,17 @@ class _BusyMeter:
 class KafkaRequestHandlerPool:
     """Handlers of one request channel. `resize` at any time; `busy_ns_until` is for RequestHandlerAvgIdlePercent."""
 
-    def __init__(self, channel: RequestChannel, clock: Clock) -> None:
+    def __init__(self, channel: RequestChannel, clock: Clock, threads: Threads = SYSTEM_THREADS) -> None:
         self._channel = channel
+        self._start_loop = threads.start_loop
         self._clock = clock
-        # Protects the threads, their target count and their meters.
+        # Protects the threads and their target count.
         self._lock = threading.Lock()
         self._pause = threading.Event()
-        self._threads: set[threading.Thread] = set()
+        # None for a handler that works in steps.
+        self._threads: dict[_BusyMeter, Joinable | None] = {}
         self._target = 0
         self._next_id = 0
-        self._meters: dict[threading.Thread, _BusyMeter] = {}
         self._stopped_busy_ns = 0
 
     @property
@@ -58,11 +62,9 @@ class KafkaRequestHandlerPool:
             self._target = count
             self._call(self._channel.resized, count)
             for _ in range(-surplus):
-                thread = threading.Thread(target=self._loop, name=f"klamm-handler-{self._next_id}", daemon=True)
+                meter, name = _BusyMeter(), f"klamm-handler-{self._next_id}"
                 self._next_id += 1
-                self._threads.add(thread)
-                self._meters[thread] = _BusyMeter()
-                thread.start()
+                self._threads[meter] = self._start_loop(partial(self._loop, meter), partial(self._step, meter), name)
         for _ in range(surplus):
             self._call(self._channel.wake_handler)
 
@@ -76,40 +78,50 @@ class KafkaRequestHandlerPool:
     def shutdown(self, timeout_s: float) -> bool:
         """Stop all handlers; False if some still run a request after the timeout."""
         self.resize(0)
-        for thread in list(self._threads):
+        started = [thread for thread in list(self._threads.values()) if thread is not None]
+        for thread in started:
             thread.join(timeout_s)
-        return not self._threads
+        return not started or not self._threads
 
     def busy_ns_until(self, now_ns: int) -> int:
         """Return the time that all handlers together have spent on requests, including current ones."""
         with self._lock:
-            meters = list(self._meters.values())
+            meters = list(self._threads)
             total_ns = self._stopped_busy_ns
         return total_ns + sum(meter.busy_ns_until(now_ns) for meter in meters)
 
-    def _loop(self) -> None:
-        me = threading.current_thread()
-        meter = self._meters[me]
+    def _step(self, meter: _BusyMeter) -> bool:
+        if not self._channel.size() or self._should_stop(meter):
+            return False
+        request = self._channel.receive_request()
+        if request is not None:
+            self._handle(request, meter)
+        return request is not None
+
+    def _handle(self, request: RequestContext, meter: _BusyMeter) -> None:
+        start_ns = meter.since_ns = self._clock.monotonic_ns()
+        end_ns = 0
+        try:
+            pending = pending_of(request)
+            if pending is not None:
+                end_ns = pending.owner.run_queued(pending)
+        finally:
+            busy_ns = (end_ns or self._clock.monotonic_ns()) - start_ns
+            meter.since_ns = 0
+            meter.busy_ns += busy_ns
+            self._channel.handled(request, busy_ns)
+
+    def _loop(self, meter: _BusyMeter) -> None:
         while True:
             # A thread that waits for the next request must not keep the last one, which may have 100 MiB.
-            request = pending = None
+            request = None
             try:
                 request = self._channel.receive_request()
                 if request is None:
-                    if self._should_stop(me):
+                    if self._should_stop(meter):
                         return
                     continue
-                start_ns = meter.since_ns = self._clock.monotonic_ns()
-                end_ns = 0
-                try:
-                    pending = pending_of(request)
-                    if pending is not None:
-                        end_ns = pending.owner.run_queued(pending)
-                finally:
-                    busy_ns = (end_ns or self._clock.monotonic_ns()) - start_ns
-                    meter.since_ns = 0
-                    meter.busy_ns += busy_ns
-                    self._channel.handled(request, busy_ns)
+                self._handle(request, meter)
             except BaseException:
                 # A bug, because `run_queued` answers exceptions of handlers. It must not end the thread.
                 log.exception("request handler failed")
@@ -117,10 +129,11 @@ class KafkaRequestHandlerPool:
                     # The queue itself fails: wait, so as not to flood the log.
                     self._pause.wait(_PAUSE_S)
 
-    def _should_stop(self, thread: threading.Thread) -> bool:
+    def _should_stop(self, meter: _BusyMeter) -> bool:
         with self._lock:
             if len(self._threads) <= self._target:
                 return False
-            self._threads.discard(thread)
-            self._stopped_busy_ns += self._meters.pop(thread).busy_ns
+            if meter in self._threads:
+                del self._threads[meter]
+                self._stopped_busy_ns += meter.busy_ns
             return True

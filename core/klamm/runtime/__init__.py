@@ -8,17 +8,21 @@ from klamm.runtime.purgatory import DelayedOperation, Purgatory
 from klamm.runtime.rates import Rate, TokenBucket
 from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.shared_interpreter import switch_threads_often
+from klamm.runtime.threads import SYSTEM_THREADS, Joinable, Threads
 from klamm.runtime.workers import Workers
 
 __all__ = [
     "Clock",
     "PLATFORM",
+    "SYSTEM_THREADS",
     "DelayedOperation",
+    "Joinable",
     "Platform",
     "Purgatory",
     "Rate",
     "Scheduler",
     "SystemClock",
+    "Threads",
     "Timer",
     "TokenBucket",
     "Workers",

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import final
 
 from klamm.runtime.clock import Clock
+from klamm.runtime.threads import SYSTEM_THREADS, Joinable, Threads
 
 log = logging.getLogger("klamm.scheduler")
 
@@ -47,15 +48,16 @@ class Scheduler:
 
     _COMPACT_AT = 1024
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, threads: Threads = SYSTEM_THREADS) -> None:
         self._clock = clock
+        self._threads = threads
         self._heap: list[tuple[int, int, Timer]] = []
         self._order = itertools.count()
         # Protects the heap, the count of cancelled timers and `_stopping`.
         self._condition = threading.Condition()
         self._cancelled = 0
         self._stopping = False
-        self._thread: threading.Thread | None = None
+        self._thread: Joinable | None = None
         self._siblings: list[Scheduler] = []
 
     def sibling(self) -> Scheduler:
@@ -63,7 +65,7 @@ class Scheduler:
 
         The caller starts and stops it.
         """
-        made = Scheduler(self._clock)
+        made = Scheduler(self._clock, self._threads)
         self._siblings.append(made)
         return made
 
@@ -102,32 +104,40 @@ class Scheduler:
 
     def run_due(self) -> float | None:
         """Run every call that is due; return the seconds until the next, or None if nothing is scheduled."""
-        while True:
-            with self._condition:
-                if not self._heap:
-                    return None
-                wait_ns = self._heap[0][0] - self._clock.monotonic_ns()
-                if wait_ns > 0:
-                    return wait_ns / 1e9
-                timer = heapq.heappop(self._heap)[2]
-                callback = timer.callback
-                if callback is None:
-                    self._cancelled = max(0, self._cancelled - 1)
-                    continue
-                if not timer.period_ns:
-                    timer.callback = None
-            try:
-                callback()
-            except Exception:
-                log.exception("scheduled call %r failed", callback)
-            if timer.period_ns and timer.callback is not None:
-                timer.deadline_ns = self._clock.monotonic_ns() + timer.period_ns
-                self._add(timer)
+        while self.run_one():
+            pass
+        due_ns = self.next_due_ns()
+        return None if due_ns is None else max(0, due_ns - self._clock.monotonic_ns()) / 1e9
+
+    def next_due_ns(self) -> int | None:
+        """Return the moment of the next call, which may be cancelled by then; None if nothing is scheduled."""
+        with self._condition:
+            return self._heap[0][0] if self._heap else None
+
+    def run_one(self) -> bool:
+        """Run the next call if it is due, or drop it if it is cancelled; return False if there is none."""
+        with self._condition:
+            if not self._heap or self._heap[0][0] > self._clock.monotonic_ns():
+                return False
+            timer = heapq.heappop(self._heap)[2]
+            callback = timer.callback
+            if callback is None:
+                self._cancelled = max(0, self._cancelled - 1)
+                return True
+            if not timer.period_ns:
+                timer.callback = None
+        try:
+            callback()
+        except Exception:
+            log.exception("scheduled call %r failed", callback)
+        if timer.period_ns and timer.callback is not None:
+            timer.deadline_ns = self._clock.monotonic_ns() + timer.period_ns
+            self._add(timer)
+        return True
 
     def start(self, name: str = "klamm-scheduler") -> None:
         """Run on a thread of that name until `stop`."""
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._thread = self._threads.start_loop(self._run, self.run_one, name, self.next_due_ns)
 
     def stop(self) -> None:
         """End the thread after its current call. Remaining timers never run."""

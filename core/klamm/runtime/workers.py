@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from klamm.runtime.platform.processes import give_way, lower_priority
+from klamm.runtime.threads import SYSTEM_THREADS, Joinable, Threads
 
 log = logging.getLogger("klamm.workers")
 
@@ -22,7 +23,8 @@ class Workers:
     priority than the process's other threads, and are daemons.
     """
 
-    def __init__(self, name: str, count: int) -> None:
+    def __init__(self, name: str, count: int, threads: Threads = SYSTEM_THREADS) -> None:
+        self._start_loop = threads.start_loop
         self._name = name
         self._count = count
         # Protects the queues, the counts of work and threads, and `_stopping`.
@@ -32,7 +34,7 @@ class Workers:
         self._waiting = 0
         self._idle = 0
         self._stopping = False
-        self._threads: list[threading.Thread] = []
+        self._threads: list[Joinable] = []
 
     def submit(self, work: Work, source: str = "") -> None:
         """Call `work` on one of the threads. An exception is logged."""
@@ -44,14 +46,14 @@ class Workers:
             self._changed.notify()
 
     def _start(self) -> None:
-        thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
         try:
-            thread.start()
+            thread = self._start_loop(self._run, self._step, f"{self._name}-{len(self._threads)}")
         except RuntimeError:
             # The system cannot create a thread: the others do the work, or the next submit tries again.
             log.exception("%s: cannot start another thread", self._name)
         else:
-            self._threads.append(thread)
+            if thread is not None:
+                self._threads.append(thread)
 
     @property
     def waiting(self) -> int:
@@ -83,14 +85,24 @@ class Workers:
             self._waiting -= 1
             return work
 
+    def _step(self) -> bool:
+        work = self._next() if self._queues else None
+        if work is not None:
+            _do(work)
+        return work is not None
+
     def _run(self) -> None:
         lower_priority()
         while (work := self._next()) is not None:
-            try:
-                work()
-            except Exception:
-                log.exception("work failed")
+            _do(work)
             # This thread may wait for long, and work may hold a large request.
             del work
             # Else a processor thread that wakes up on this core waits until the queue is empty.
             give_way()
+
+
+def _do(work: Work) -> None:
+    try:
+        work()
+    except Exception:
+        log.exception("work failed")

@@ -167,6 +167,7 @@ class Listener:
             api_set=api_set,
             new_recorder=new_recorder,
             turns=turns,
+            threads=self.context.services.threads,
         )
         self.processors = [Processor(index, runtime) for index in range(self.plan.settings.processors)]
         self._next_index = len(self.processors)

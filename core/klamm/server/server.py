@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.files import make_folder
 from klamm.runtime.scheduler import Scheduler
 from klamm.runtime.shared_interpreter import SHARED_INTERPRETER
+from klamm.runtime.threads import SYSTEM_THREADS, Threads
 from klamm.server.dynamic_configs import DynamicConfigs
 from klamm.server.listener import Listener
 from klamm.server.listener_parts import PartError
@@ -63,7 +64,7 @@ class SocketServer:
     `temporary` is an existing data directory for a plan that names none; it is deleted with the server. `inherited` is
     set in a worker process, which binds nothing. With `tune_interpreter`, for a process that belongs to the server, the
     switch interval and the thresholds of the garbage collector change while large requests run. `sockets` are those
-    that a service manager has bound, by listener.
+    that a service manager has bound, by listener. `threads` and `random_bytes` are those of a simulation.
     """
 
     def __init__(
@@ -75,11 +76,13 @@ class SocketServer:
         inherited: Inherited | None = None,
         tune_interpreter: bool = False,
         sockets: Mapping[str, tuple[ListeningSocket, ...]] | None = None,
+        threads: Threads = SYSTEM_THREADS,
+        random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.plan = plan
         self.clock = clock or SystemClock()
-        self.scheduler = Scheduler(self.clock)
-        self.services = ServerServices(self.clock, self.scheduler)
+        self.scheduler = Scheduler(self.clock, threads)
+        self.services = ServerServices(self.clock, self.scheduler, random_bytes, threads)
         self._tune_interpreter = tune_interpreter
         self._sockets = sockets or {}
         self._turns: AcceptTurns | None = None
@@ -143,7 +146,7 @@ class SocketServer:
         name = scheduler_plan.name
         self._parts.open(f"request scheduler {name}", f"[server.{name}]", scheduler_plan, scheduler, self.services)
         self.request_channel = RequestChannel(scheduler)
-        self.handler_pool = KafkaRequestHandlerPool(self.request_channel, self.clock)
+        self.handler_pool = KafkaRequestHandlerPool(self.request_channel, self.clock, self.services.threads)
         features = self._open_api_sets()
         request_metrics = None
         if settings.metrics:
@@ -248,7 +251,7 @@ class SocketServer:
                 self.clock,
                 self.scheduler,
                 contexts,
-                os.urandom,
+                self.services.random_bytes,
                 temporary_data=self._temporary is not None,
                 services=self.services,
                 configs=self.dynamic.configs,

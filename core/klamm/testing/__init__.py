@@ -32,6 +32,7 @@ from klamm.testing.memory import MemoryChannel, MemoryListener
 from klamm.testing.raw_client import RawClient
 from klamm.testing.secure import SecureServer, Users
 from klamm.testing.service_admin import admin_of
+from klamm.testing.simulated import SimulatedClient, SimulatedServer
 from klamm.testing.timelines import read_timeline
 
 __all__ = [
@@ -54,6 +55,8 @@ __all__ = [
     "RawClient",
     "SecureServer",
     "SilentTransport",
+    "SimulatedClient",
+    "SimulatedServer",
     "Users",
     "admin_of",
     "check_api_set",

@@ -118,15 +118,18 @@ class RawClient:
         TimeoutError.
         """
         try:
-            data = self.socket.recv(1)
+            data = self._received(1)
         except ConnectionError:
             return True
         self._buffer += data
         return not data
 
+    def _received(self, count: int) -> bytes:
+        return self.socket.recv(count)
+
     def _take(self, count: int) -> bytes:
         while len(self._buffer) < count:
-            data = self.socket.recv(max(65536, count - len(self._buffer)))
+            data = self._received(max(65536, count - len(self._buffer)))
             if not data:
                 raise ConnectionError("closed by the server")
             self._buffer += data

@@ -31,6 +31,7 @@ from klamm_broker.limits import CONFIGS, SHARE_PARTITIONS, TOPICS, TRANSACTIONAL
 from klamm_broker.live_settings import LiveSettings
 from klamm_broker.log import FileOperations, LogManager, UnsyncedFileOperations
 from klamm_broker.log.compaction_schedule import BackgroundCompaction
+from klamm_broker.log.context import random_below
 from klamm_broker.security.delegation_tokens import DelegationTokens, open_delegation_tokens
 from klamm_broker.services import BrokerServices
 from klamm_broker.share.opening import open_letters, open_shares
@@ -128,8 +129,10 @@ class Broker(ApiSet):
             validates_records=self.settings.record_validation == "records",
             batch_limits=limits,
             max_producers=self.settings.producer_id_max_entries,
+            random_below=partial(random_below, random_bytes=server.random_bytes),
+            threads=server.services.threads,
         )
-        self._compaction = BackgroundCompaction(self.logs.compaction)
+        self._compaction = BackgroundCompaction(self.logs.compaction, server.services.threads)
         # This takes the directory's lock: from here on only this process writes to it.
         self.logs.open()
         try:
@@ -137,7 +140,7 @@ class Broker(ApiSet):
         except BaseException:
             self._give_up()
             raise
-        self.logs.flusher.start()
+        self.logs.flusher.start(server.services.threads)
         self.transactions.resume()
         self._schedule_periodic_work()
         self._recovered_in_ms = (server.clock.monotonic_ns() - started_ns) / 1e6
@@ -149,7 +152,7 @@ class Broker(ApiSet):
         self.store = self._make_store(server.data_dir / STORE_FILE, settings.offsets_commit_fsync)
         self.store.is_temporary = server.temporary_data
         self.store.open()
-        self.store.start()
+        self.store.start(server.services.threads)
         self.limits = StateLimits(settings, server.services.metrics)
         server.services.shared.attach(SharedTables(self.store, self.limits.shared()))
         self.registered_features = FeatureRegistry(self.store)
@@ -181,7 +184,7 @@ class Broker(ApiSet):
         )
         self.internal_topics = InternalTopics(self.store, self.topics, self.logs, server.clock, self._opening.add)
         self.topics.load(server.data_dir, TopicAccounts(self.limits[TOPICS]))
-        self.auto_creation = AutoTopicCreation(self.topics, settings)
+        self.auto_creation = AutoTopicCreation(self.topics, settings, server.services.threads)
         shared = server.services.shared
         broker_metrics.register(
             self.topics, self.logs.producers, self.logs.flusher.times, self._views, server.services.metrics
@@ -199,7 +202,9 @@ class Broker(ApiSet):
         shared.once("klamm.records", lambda: OwnRecords(self.topics, server.clock).append)
 
     def _open_transactions(self, server: ServerContext) -> None:
-        self.transaction_markers = TransactionMarkers(self.topics, self.logs.flusher, server.clock)
+        self.transaction_markers = TransactionMarkers(
+            self.topics, self.logs.flusher, server.clock, server.services.threads
+        )
         self.transactions = TransactionCoordinator(
             server.clock,
             server.scheduler,
@@ -216,7 +221,7 @@ class Broker(ApiSet):
     def _open_groups(self, server: ServerContext) -> None:
         self.group_configs = GroupConfigs(self.settings, self.store)
         self.group_configs.load()
-        self.long_work = Workers("klamm-long-work", 2)
+        self.long_work = Workers("klamm-long-work", 2, server.services.threads)
         self.shares = open_shares(
             server, self.store, self.group_configs, self.topics, self.fetch_purgatory, self.limits[SHARE_PARTITIONS]
         )

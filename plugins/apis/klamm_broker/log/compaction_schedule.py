@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from klamm import KafkaError
+from klamm.runtime import SYSTEM_THREADS, Joinable, Threads
 from klamm_broker.log.checkpoints import CLEANER_OFFSETS, TopicPartition
 from klamm_broker.log.context import LogContext
 from klamm_broker.log.offset_checkpoints import OffsetCheckpoints
@@ -105,8 +107,10 @@ class LogCompaction:
 class BackgroundCompaction:
     """One run at a time. From any thread."""
 
-    def __init__(self, schedule: LogCompaction) -> None:
+    def __init__(self, schedule: LogCompaction, threads: Threads = SYSTEM_THREADS) -> None:
         self._schedule = schedule
+        self._start = threads.start
+        self._run: Joinable | None = None
         # Held while logs are compacted.
         self._running = threading.Lock()
 
@@ -114,7 +118,7 @@ class BackgroundCompaction:
         """Start a run if there is something to compact and no run is in progress."""
         if self._schedule.has_cleanable(now_ms) and self._running.acquire(blocking=False):
             try:
-                threading.Thread(target=self._clean, args=(now_ms,), name="klamm-log-cleaner", daemon=True).start()
+                self._run = self._start(partial(self._clean, now_ms), "klamm-log-cleaner")
             except RuntimeError:
                 # The system cannot start a thread; the next run tries again.
                 self._running.release()
@@ -131,5 +135,7 @@ class BackgroundCompaction:
     def stop(self) -> None:
         """End a run soon, and wait for that."""
         self._schedule.stop()
+        if self._run is not None:
+            self._run.join()
         with self._running:
             pass

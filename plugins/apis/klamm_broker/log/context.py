@@ -78,9 +78,9 @@ class NewDirectories:
                 self._synced = made
 
 
-def random_below(limit: int) -> int:
+def random_below(limit: int, random_bytes: Callable[[int], bytes] = os.urandom) -> int:
     """An integer from 0 to `limit` - 1."""
-    return int.from_bytes(os.urandom(16), "big") % limit
+    return int.from_bytes(random_bytes(16), "big") % limit
 
 
 class LogContext:

@@ -15,6 +15,7 @@ from typing import Protocol, TypeAlias
 
 from klamm import ErrorCode, KafkaError
 from klamm.metrics import Histogram
+from klamm.runtime import SYSTEM_THREADS, Joinable, Threads
 
 log = logging.getLogger("klamm.broker.log")
 
@@ -43,7 +44,7 @@ class LogFlusher:
         # Protects the queued logs, and `_closing`.
         self._changed = threading.Condition()
         self._closing = False
-        self._thread: threading.Thread | None = None
+        self._thread: Joinable | None = None
 
     def request(self, target: Flushable, offset: int, on_flushed: Flushed | None = None) -> None:
         """Sync the records of a log below an offset, soon. Without `on_flushed` a failure is only logged."""
@@ -54,10 +55,9 @@ class LogFlusher:
             self._wanted[target] = max(offset, wanted_offset), waiting
             self._changed.notify()
 
-    def start(self) -> None:
+    def start(self, threads: Threads = SYSTEM_THREADS) -> None:
         """Start the thread."""
-        self._thread = threading.Thread(target=self._run, name="klamm-log-flusher", daemon=True)
-        self._thread.start()
+        self._thread = threads.start_loop(self._run, self._step, "klamm-log-flusher")
 
     def close(self) -> None:
         """Sync the queued logs and end the thread."""
@@ -71,8 +71,14 @@ class LogFlusher:
 
     def run_pending(self) -> None:
         """Sync all that is wanted now."""
-        while (entry := self._take()) is not None:
+        while self._step():
+            pass
+
+    def _step(self) -> bool:
+        entry = self._take()
+        if entry is not None:
             self._flush(*entry)
+        return entry is not None
 
     def _take(self) -> tuple[Flushable, int, list[Flushed]] | None:
         with self._changed:

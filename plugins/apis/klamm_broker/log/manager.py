@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from klamm import KafkaError
-from klamm.runtime import PLATFORM, Clock
+from klamm.runtime import PLATFORM, SYSTEM_THREADS, Clock, Threads
 from klamm.wire.batch_limits import DEFAULT_LIMITS, BatchLimits
 from klamm_broker.log.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -68,13 +68,14 @@ class LogManager:
         validates_records: bool = True,
         batch_limits: BatchLimits = DEFAULT_LIMITS,
         max_producers: int = UNLIMITED,
+        threads: Threads = SYSTEM_THREADS,
     ) -> None:
         self.data_dir = data_dir
         self._clock = clock
         self.flusher = LogFlusher()
-        self.record_checker = SerialWorker("klamm-record-checker")
+        self.record_checker = SerialWorker("klamm-record-checker", threads)
         """Appends batches whose check takes too long for the threads that serve clients."""
-        self.producers = ProducerTotal(max_producers, lambda: self._table().values())
+        self.producers = ProducerTotal(max_producers, lambda: self._table().values(), threads)
         self._context = LogContext(
             clock,
             operations,

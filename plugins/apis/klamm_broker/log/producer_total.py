@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
+from klamm.runtime import SYSTEM_THREADS, Threads
 from klamm_broker.log.producer_state import UNLIMITED, ProducerLimit, ProducerStateManager
 from klamm_broker.log.serial_worker import SerialWorker
 
@@ -35,10 +36,15 @@ class ProducerTotal(ProducerLimit):
 
     __slots__ = ("_is_due", "_lock", "_logs", "_new", "_worker")
 
-    def __init__(self, limit: int = UNLIMITED, logs: Callable[[], Iterable[LogWithProducers]] = lambda: ()) -> None:
+    def __init__(
+        self,
+        limit: int = UNLIMITED,
+        logs: Callable[[], Iterable[LogWithProducers]] = lambda: (),
+        threads: Threads = SYSTEM_THREADS,
+    ) -> None:
         super().__init__(limit)
         self._logs = logs
-        self._worker = SerialWorker("klamm-producer-eviction")
+        self._worker = SerialWorker("klamm-producer-eviction", threads)
         self._new = 0
         self._is_due = False
         # Protects the counts.

@@ -7,31 +7,31 @@ import queue
 import threading
 from collections.abc import Callable
 
+from klamm.runtime import SYSTEM_THREADS, Joinable, Threads
+
 log = logging.getLogger("klamm.broker.log")
 
 
 class SerialWorker:
     """Any thread may submit work. The thread starts with the first work; `close` ends it once all work is done."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, threads: Threads = SYSTEM_THREADS) -> None:
         self._name = name
+        self._start_loop = threads.start_loop
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         # Protects the thread: it is started by the first work, and ended once.
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._thread: Joinable | None = None
 
     def submit(self, work: Callable[[], None]) -> None:
         """Run a function later; its exceptions are logged."""
         with self._lock:
             self._work.put(work)
             if self._thread is None:
-                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 try:
-                    thread.start()
+                    self._thread = self._start_loop(self._run, self._step, self._name)
                 except RuntimeError:
                     log.exception("%s: cannot start a thread; the next work tries again", self._name)
-                else:
-                    self._thread = thread
 
     def close(self) -> None:
         """Wait for the submitted work."""
@@ -42,11 +42,22 @@ class SerialWorker:
         if thread is not None:
             thread.join()
 
+    def _step(self) -> bool:
+        if self._work.empty():
+            return False
+        work = self._work.get()
+        if work is not None:
+            self._do(work)
+        return True
+
+    def _do(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception:
+            log.exception("%s: %r failed", self._name, work)
+
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
-            try:
-                work()
-            except Exception:
-                log.exception("%s: %r failed", self._name, work)
+            self._do(work)
             # This thread may wait for long, and work may hold a large request.
             del work

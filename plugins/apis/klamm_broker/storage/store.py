@@ -19,12 +19,12 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from klamm import ErrorCode, KafkaError
-from klamm.runtime import replace_file
+from klamm.runtime import SYSTEM_THREADS, Joinable, Threads, replace_file
 from klamm_broker.storage.migrations import MIGRATIONS
 from klamm_broker.storage.new_database import INCREMENTAL, new_database
 
@@ -88,7 +88,8 @@ class Store:
         # Protects the connection, which one thread uses at a time.
         self._connection_lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: Joinable | None = None
+        self._in_steps = False
         self._closing = False
         # The last write failed: further failures are not logged.
         self._refuses = False
@@ -137,10 +138,10 @@ class Store:
             # One transaction per step, so that a crash leaves a complete older version.
             connection.executescript(f"BEGIN; {MIGRATIONS[number]} PRAGMA user_version={number + 1}; COMMIT;")
 
-    def start(self) -> None:
+    def start(self, threads: Threads = SYSTEM_THREADS) -> None:
         """Start the owner thread."""
-        self._thread = threading.Thread(target=self._run, name="klamm-store", daemon=True)
-        self._thread.start()
+        self._thread = threads.start_loop(self._run, self._step, "klamm-store")
+        self._in_steps = self._thread is None
 
     def close(self) -> None:
         """Commit the queued writes, end the thread, close the file. A later write gets a StoreError."""
@@ -208,6 +209,8 @@ class Store:
                 failure.append(error)
             done.set()
 
+        if self._in_steps:
+            self._report_later()
         self._submit(_Write(statements, on_durable, True))
         if self._thread is None:
             self.commit_pending()
@@ -221,6 +224,22 @@ class Store:
         self._drain_into(writes)
         self._commit(writes)
         return len(writes)
+
+    def _step(self) -> bool:
+        return self.commit_pending() > 0
+
+    def _report_later(self) -> None:
+        """Let the callbacks of queued writes run in later steps, because the caller may hold the locks they need."""
+        waiting: list[_Write] = []
+        self._drain_into(waiting)
+        for write in waiting:
+            self._queue.put(replace(write, on_durable=self._later(write)))
+
+    def _later(self, write: _Write) -> Durable:
+        def report(error: StoreError | None) -> None:
+            self._queue.put(_Write((), lambda _error: _report(write, error), False))
+
+        return report
 
     def _run(self) -> None:
         has_free_pages = True

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from klamm import KafkaError, RequestContext, clipped
+from klamm.runtime import SYSTEM_THREADS, Joinable, Threads
 from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.internal_topic_settings import InternalTopicSettings
 from klamm_broker.limits import owner_of
@@ -75,15 +76,16 @@ _NAMES_PER_TRANSACTION: Final = 100
 class AutoTopicCreation:
     """Creates topics in the background. From any thread; only `wait` and `close` block."""
 
-    def __init__(self, topics: TopicRegistry, settings: BrokerSettings) -> None:
+    def __init__(self, topics: TopicRegistry, settings: BrokerSettings, threads: Threads = SYSTEM_THREADS) -> None:
         self._topics = topics
+        self._start = threads.start
         self._settings = settings
         self._max_waiting = max(1, MAX_WAITING_PARTITIONS // settings.num_partitions)
         # Protects the queued names, those being created, and the thread.
         self._lock = threading.Lock()
         self._waiting: dict[str, NewTopic] = {}
         self._creating: Collection[str] = ()
-        self._thread: threading.Thread | None = None
+        self._thread: Joinable | None = None
 
     def request(self, names: Sequence[str], context: RequestContext) -> None:
         """Create topics in the background: those that are not being created yet, within the client's quota."""
@@ -130,13 +132,11 @@ class AutoTopicCreation:
         with self._lock:
             self._waiting.update(topics)
             if self._thread is None and self._waiting:
-                thread = threading.Thread(target=self._run, name="klamm-topic-creation", daemon=True)
                 try:
-                    thread.start()
+                    # It waits for the lock, which is held until the thread is known.
+                    self._thread = self._start(self._run, "klamm-topic-creation")
                 except RuntimeError:
                     log.exception("cannot start a thread: topics are created with the next ones")
-                else:
-                    self._thread = thread
 
     def wait(self) -> None:
         """Wait until nothing is queued or being created."""

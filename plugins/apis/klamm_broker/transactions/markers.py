@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, TypeAlias
 
 from klamm import ErrorCode, KafkaError
-from klamm.runtime import Clock
+from klamm.runtime import SYSTEM_THREADS, Clock, Threads
 from klamm.wire.records import ControlRecordType
 from klamm_broker.log import LogFlusher, PartitionLog, SerialWorker
 from klamm_broker.topics.topic_registry import TopicRegistry
@@ -40,11 +40,13 @@ class Marker(NamedTuple):
 class TransactionMarkers:
     """Writes markers on its own thread, and syncs them on the log flusher's. Any thread may call `submit`."""
 
-    def __init__(self, topics: TopicRegistry, flusher: LogFlusher, clock: Clock) -> None:
+    def __init__(
+        self, topics: TopicRegistry, flusher: LogFlusher, clock: Clock, threads: Threads = SYSTEM_THREADS
+    ) -> None:
         self._topics = topics
         self._flusher = flusher
         self._clock = clock
-        self._worker = SerialWorker("klamm-transaction-markers")
+        self._worker = SerialWorker("klamm-transaction-markers", threads)
 
     def close(self) -> None:
         """Write the queued markers and end the thread."""

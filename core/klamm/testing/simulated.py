@@ -1,0 +1,341 @@
+"""`SimulatedServer`: a server in steps, all of whose choices come from a seed."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, Final, Self
+
+from klamm.api.context import Address
+from klamm.network.poller import READ, Poller
+from klamm.runtime.clock import ManualClock
+from klamm.server.listening import ListeningSocket
+from klamm.server.server import SocketServer
+from klamm.testing.embedded import EmbeddedServer
+from klamm.testing.raw_client import RawClient
+
+_FIRST_PORT: Final = 50_000
+_LISTENING: Final = 1 << 30
+"""The descriptor of the listening socket, which is none of the system's."""
+_MAX_JUMP_NS: Final = 1_000_000_000
+_LOG_FILES: Final = frozenset({".log", ".index", ".timeindex", ".txnindex", ".snapshot"})
+_SKIPPED: Final = 0.2
+"""The part of the work that a turn passes over."""
+
+
+class _OneTime:
+    """Work that ends by itself: the next of its name starts after it."""
+
+    def __init__(self, run: Callable[[], object]) -> None:
+        self._run = run
+        self.has_run = False
+
+    def join(self, timeout_s: float | None = None, /) -> None:  # noqa: ARG002
+        if not self.has_run:
+            self.has_run = True
+            self._run()
+
+
+class _Work:
+    """One loop of the server: its next step, and when it is due."""
+
+    def __init__(self, name: str, step: Callable[[], bool], due_ns: Callable[[], int | None] | None) -> None:
+        self.name = name
+        self.step = step
+        self.due_ns = due_ns
+
+
+class _Network:
+    """Socket pairs in place of connections: what one end has sent, the other has received."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[socket.socket, tuple[str, int]]] = deque()
+        self._ports = _FIRST_PORT
+
+    def connect(self) -> socket.socket:
+        """Return the client's end of a connection that waits to be accepted."""
+        mine, other = socket.socketpair()
+        self._waiting.append((other, ("127.0.0.1", self._ports)))
+        self._ports += 1
+        return mine
+
+    @property
+    def has_connections(self) -> bool:
+        """Return True if one waits to be accepted."""
+        return bool(self._waiting)
+
+    # ---- what an acceptor uses of a listening socket
+
+    def setblocking(self, flag: bool) -> None:
+        """Never block."""
+
+    def fileno(self) -> int:
+        return _LISTENING
+
+    def accept(self) -> tuple[socket.socket, tuple[str, int]]:
+        if not self._waiting:
+            raise BlockingIOError
+        return self._waiting.popleft()
+
+    def close(self) -> None:
+        """Close the connections that wait."""
+        while self._waiting:
+            self._waiting.popleft()[0].close()
+
+
+class _Poller:
+    """Finds what is ready, at once, and draws its order."""
+
+    def __init__(self, steps: Steps, poller: Poller) -> None:
+        self._steps = steps
+        self._poller = poller
+        self._numbers: dict[int, int] = {}
+        self._next_number = 0
+        self._listens = False
+
+    def register(self, descriptor: int, mask: int, /) -> None:
+        if descriptor == _LISTENING:
+            self._listens = bool(mask & READ)
+            return
+        self._poller.register(descriptor, mask)
+        self._numbers[descriptor] = self._next_number
+        self._next_number += 1
+
+    def modify(self, descriptor: int, mask: int, /) -> None:
+        if descriptor == _LISTENING:
+            self._listens = bool(mask & READ)
+        else:
+            self._poller.modify(descriptor, mask)
+
+    def unregister(self, descriptor: int, /) -> None:
+        if descriptor == _LISTENING:
+            self._listens = False
+        else:
+            self._poller.unregister(descriptor)
+
+    def poll(self, _timeout_s: float, /) -> list[tuple[int, int]]:
+        # The system's order and numbers depend on what else the process does.
+        found = sorted(self._poller.poll(0), key=lambda event: self._numbers[event[0]])
+        if self._listens and self._steps.network.has_connections:
+            found.append((_LISTENING, READ))
+        self._steps.has_found |= bool(found)
+        self._steps.shuffle(found)
+        return found
+
+    def close(self) -> None:
+        self._poller.close()
+
+
+class Steps:
+    """The server's `Threads`: no thread, one step of one loop after the other, in an order that the seed draws.
+
+    `trace` has a line for each step that did something: the simulated time in ns, and the loop's name.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.clock = ManualClock()
+        self.network = _Network()
+        self.trace: list[tuple[int, str]] = []
+        self.has_found = False
+        self._loops: dict[Callable[[], bool], _Work] = {}
+        self._once: dict[str, deque[_OneTime]] = {}
+
+    # ---- what the server calls
+
+    def start(self, run: Callable[[], object], name: str) -> _OneTime:
+        made = _OneTime(run)
+        queue = self._once.get(name)
+        if queue is None:
+            queue = self._once[name] = deque()
+            self.start_loop(run, lambda: self._run_once(queue), name)
+        queue.append(made)
+        return made
+
+    def start_loop(
+        self,
+        run: Callable[[], object],  # noqa: ARG002
+        step: Callable[[], bool],
+        name: str,
+        due_ns: Callable[[], int | None] | None = None,
+    ) -> None:
+        self._loops.setdefault(step, _Work(name, step, due_ns))
+
+    def watch(self, poller: Any) -> Any:
+        return _Poller(self, poller)
+
+    def shuffle(self, items: list[Any], /) -> None:
+        self.random.shuffle(items)
+
+    @staticmethod
+    def _run_once(queue: deque[_OneTime]) -> bool:
+        if not queue:
+            return False
+        queue.popleft().join()
+        return True
+
+    # ---- what a simulation calls
+
+    def turn(self) -> bool:
+        """Run a step of each loop, in an order that is drawn; return False if none had anything to do."""
+        busy = False
+        loops = list(self._loops.values())
+        self.shuffle(loops)
+        for work in loops:
+            if self.random.random() < _SKIPPED:
+                # It may have something to do.
+                busy |= self._is_due(work)
+            else:
+                self.has_found = False
+                if work.step() or self.has_found:
+                    self.trace.append((self.clock.monotonic_ns(), work.name))
+                    busy = True
+        return busy
+
+    def _is_due(self, work: _Work) -> bool:
+        if work.due_ns is None:
+            return True
+        due_ns = work.due_ns()
+        return due_ns is not None and due_ns <= self.clock.monotonic_ns()
+
+    def run_until_idle(self, is_done: Callable[[], bool] = lambda: False) -> bool:
+        """Run turns at this moment until there is nothing left to do, or until it is done, which is returned."""
+        while not is_done():
+            if not self.turn():
+                return is_done()
+        return True
+
+    def jump(self, until_ns: int) -> None:
+        """Move the time to the next moment at which a timer is due, not beyond a moment or a second."""
+        now_ns = self.clock.monotonic_ns()
+        due = [work.due_ns() for work in self._loops.values() if work.due_ns is not None]
+        next_ns = min([until_ns, now_ns + _MAX_JUMP_NS, *(each for each in due if each is not None)])
+        self.clock.advance_ms(max(0, next_ns - now_ns) / 1_000_000)
+
+
+class SimulatedClient(RawClient):
+    """A client that lets the server do its steps while it waits; `timeout_s` is simulated time."""
+
+    def __init__(self, server: SimulatedServer, *, timeout_s: float = 30.0, client_id: str | None = "raw") -> None:
+        super().__init__(server.steps.network.connect(), timeout_s=timeout_s, client_id=client_id)
+        self.socket.setblocking(False)
+        self._server = server
+        self._timeout_s = timeout_s
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send bytes unchanged."""
+        sent = 0
+        while sent < len(data):
+            sent += self._waited(partial(self.socket.send, data[sent:]))
+
+    def _received(self, count: int) -> bytes:
+        data: bytes = self._waited(lambda: self.socket.recv(count))
+        self._server.note(data)
+        return data
+
+    def _waited(self, call: Callable[[], Any]) -> Any:
+        found: list[Any] = []
+
+        def is_done() -> bool:
+            try:
+                found.append(call())
+            except BlockingIOError:
+                return False
+            return True
+
+        if not self._server.run_until(is_done, self._timeout_s):
+            raise TimeoutError(f"no answer in {self._timeout_s:g} simulated seconds (seed {self._server.seed})")
+        return found[0]
+
+
+class SimulatedServer:
+    """`with SimulatedServer(seed=7) as server: client = server.connect()`: a server whose every run can be repeated.
+
+    `settings` are those of `EmbeddedServer`. There is one clock, which jumps to the next timer when there is nothing to
+    do, and no thread: handlers, timers, answers, writes of the log and of the metadata are steps on the caller's
+    thread, made while a client waits or in `run_ms`. The order of the steps and of what arrives, ids and random bytes
+    come from `seed`. The server has one plaintext listener. `trace` has all steps, for a comparison of two runs.
+    """
+
+    def __init__(self, settings: Sequence[str] = (), *, seed: int, data_dir: Path | str | None = None) -> None:
+        self.seed = seed
+        self.steps = Steps(seed)
+        plan = EmbeddedServer(settings, data_dir=data_dir).plan
+        bound = ListeningSocket(self.steps.network, Address("127.0.0.1", 9092))  # type: ignore[arg-type]
+        self.server = SocketServer(
+            plan,
+            clock=self.steps.clock,
+            sockets={plan.listeners[0].name: (bound,)},
+            threads=self.steps,
+            random_bytes=self.steps.random.randbytes,
+        )
+        self._clients: list[SimulatedClient] = []
+        self._seen = hashlib.sha256()
+
+    def note(self, data: bytes) -> None:
+        """Count these bytes, which a client has received, among what a run has given."""
+        self._seen.update(b"%d %d " % (self.steps.clock.monotonic_ns(), len(data)) + data)
+
+    def fingerprint(self) -> str:
+        """Return a digest of all steps, of all bytes that clients have received, and of the files of all logs."""
+        digest = self._seen.copy()
+        for moment_ns, name in self.trace:
+            digest.update(f"{moment_ns} {name}\n".encode())
+        root = self.server.data_dir
+        for path in sorted(root.rglob("*")):
+            if path.suffix in _LOG_FILES:
+                digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+        return digest.hexdigest()
+
+    @property
+    def clock(self) -> ManualClock:
+        """The simulated time."""
+        return self.steps.clock
+
+    @property
+    def trace(self) -> list[tuple[int, str]]:
+        """The steps that did something: the simulated time in ns, and the name of what went on."""
+        return self.steps.trace
+
+    def start(self) -> Self:
+        """Start. Raises `klamm.server.server.StartError`."""
+        self.server.start()
+        return self
+
+    def stop(self) -> None:
+        """Close the clients, do what is left to do at this moment, and close everything."""
+        for client in self._clients:
+            client.close()
+        self.steps.run_until_idle()
+        self.server.stop(deadline_ms=0)
+
+    def connect(self, *, timeout_s: float = 30.0, client_id: str | None = "raw") -> SimulatedClient:
+        """Return a new connection."""
+        client = SimulatedClient(self, timeout_s=timeout_s, client_id=client_id)
+        self._clients.append(client)
+        return client
+
+    def run_ms(self, ms: float) -> None:
+        """Let simulated time pass."""
+        self.run_until(lambda: False, ms / 1000)
+
+    def run_until(self, is_done: Callable[[], bool], timeout_s: float = 30.0) -> bool:
+        """Let simulated time pass until it is done; return False if it is not within the time."""
+        clock = self.steps.clock
+        until_ns = clock.monotonic_ns() + int(timeout_s * 1_000_000_000)
+        while not self.steps.run_until_idle(is_done):
+            if clock.monotonic_ns() >= until_ns:
+                return False
+            self.steps.jump(until_ns)
+        return True
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_error: object) -> None:
+        self.stop()

@@ -1,0 +1,88 @@
+"""A simulated server: a seed gives the same answers, logs and steps each time, and hours pass in seconds."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from klamm.testing import SimulatedServer
+from tests.unit.testing.simulated_script import create, fetch_request, produce_request, run
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_a_seed_gives_the_same_bytes_files_and_steps():
+    assert len({run(1) for _ in range(5)}) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_a_thousand_runs_are_one():
+    assert len({run(1) for _ in range(1000)}) == 1
+
+
+def test_another_seed_gives_another_order():
+    assert len({run(seed) for seed in range(3)}) == 3
+
+
+@pytest.mark.timeout(300)
+def test_another_process_gives_the_same():
+    # Sets of text have another order there.
+    environment = os.environ | {
+        "PYTHONHASHSEED": "7",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
+    }
+    command = [sys.executable, "-m", "tests.unit.testing.simulated_script", "1"]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == run(1)
+
+
+def test_a_fetch_that_waits_is_answered_by_a_produce_at_the_same_moment():
+    with SimulatedServer(seed=1) as server:
+        reader, writer = server.connect(), server.connect()
+        create(writer)
+        waiting = reader.send(fetch_request(0, max_wait_ms=20_000), 12)
+        server.run_ms(5_000)
+        before_ns = server.clock.monotonic_ns()
+        writer.call(produce_request(0, b"one"), 9)
+        found = reader.receive(1, 12, waiting)
+        assert found.responses[0].partitions[0].high_watermark == 1
+        assert server.clock.monotonic_ns() == before_ns
+
+
+def test_a_client_without_an_answer_names_the_seed():
+    with SimulatedServer(seed=4) as server:
+        client = server.connect(timeout_s=3)
+        create(client)
+        with pytest.raises(TimeoutError, match=r"3 simulated seconds \(seed 4\)"):
+            client.call(fetch_request(0, max_wait_ms=20_000), 12)
+
+
+def test_a_connection_that_is_cut_is_closed():
+    with SimulatedServer(seed=1) as server:
+        client = server.connect()
+        client.send_frame(b"\xff" * 20)
+        assert client.at_end()
+
+
+def test_records_are_in_the_next_server_of_a_directory(tmp_path):
+    with SimulatedServer(seed=1, data_dir=tmp_path) as server:
+        client = server.connect()
+        create(client)
+        client.call(produce_request(0, b"one"), 9)
+    with SimulatedServer(seed=2, data_dir=tmp_path) as server:
+        found = server.connect().call(fetch_request(0), 12)
+        assert found.responses[0].partitions[0].high_watermark == 1
+
+
+def test_hours_pass_in_seconds():
+    with SimulatedServer(["log.retention.check.interval.ms=60000"], seed=1) as server:
+        client = server.connect()
+        create(client)
+        client.call(produce_request(0, b"one"), 9)
+        started_ms = server.clock.wall_ms()
+        server.run_ms(3_600_000)
+        assert server.clock.wall_ms() - started_ms == 3_600_000
