@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -81,6 +82,7 @@ def _decided(
     if authorizer is None:
         return _row(Verdict(True), "the listener has no authorizer, so that everything is allowed")
     try:
+        _prepare(authorizer, context, resource_type, name)
         # Not logged: no client has been refused.
         verdict: Verdict = authorizer.decide(context, operation, resource_type, name, log_if_denied=False)
     except Exception as error:
@@ -88,6 +90,15 @@ def _decided(
         return _row(Verdict(False), f"the authorizer fails with {type(error).__name__}; the log has more")
     reason = _REASONS.get((verdict.decided_by, verdict.granted)) or _RULES.get(verdict.decided_by, verdict.decided_by)
     return _row(verdict, reason)
+
+
+def _prepare(authorizer: Any, context: RequestContext, resource_type: ResourceType, name: str) -> None:
+    """Wait as a request does for an authorizer that decides later."""
+    release = authorizer.prepare(context, [(resource_type, name)])
+    if release is not None:
+        decided = threading.Event()
+        release.when_released(decided.set)
+        decided.wait(authorizer.prepare_max_ms / 1000)
 
 
 def _row(verdict: Verdict, reason: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from importlib.resources import files
 import pytest
 
 from klamm import Address, ListenerContext
+from klamm.acl import AclOperation, LaterAuthorizer, LaterSettings
 from klamm.config.problems import ConfigError
 from klamm.server.parts import StartError
 from klamm.testing import CertificateFiles, EmbeddedServer, MovingClock, RawClient, Users
@@ -203,6 +204,9 @@ def test_without_an_authorizer_everything_is_allowed(browser):
 
 def test_an_authorizer_that_fails_denies():
     class Broken:
+        def prepare(self, _context, _resources):
+            return None
+
         def decide(self, *_arguments, **_options):
             raise ZeroDivisionError
 
@@ -210,6 +214,19 @@ def test_an_authorizer_that_fails_denies():
     (row,) = access.rights(listener, "User:admin", "::1", "CLUSTER", "", "ALTER")["operations"]
     assert row["allowed"] is False
     assert "ZeroDivisionError" in row["reason"]
+
+
+def test_an_authorizer_that_decides_later_is_waited_for():
+    class Later(LaterAuthorizer):
+        def permitted(self, principal, _host, _resource_type, name):
+            return [AclOperation.READ] if (str(principal), name) == ("User:alice", "orders") else []
+
+    listener = ListenerContext("default", Address("127.0.0.1", 1), Address("127.0.0.1", 1))
+    listener.authorizer = Later(LaterSettings(timeout_ms=60_000))
+    listener.authorizer.open(listener)
+    found = access.rights(listener, "alice", "::1", "TOPIC", "orders", "")
+    listener.authorizer.close()
+    assert [row["operation"] for row in found["operations"] if row["allowed"]] == ["READ"]
 
 
 def test_certificates_are_shown_with_their_end(secure):
