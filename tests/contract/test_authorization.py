@@ -4,6 +4,7 @@ import pytest
 
 from klamm import ErrorCode, Provider, hookimpl
 from klamm.acl import Authorizer
+from klamm.server.serving import RELOAD_DONE, reload
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from klamm.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -123,3 +124,41 @@ def test_acls_count_from_the_next_request_on_on_open_connections(on_channel, con
             assert len(result.matching_acls) == 1
             assert busy.metadata() == busy.commit() == allowed
             assert busy.fetch() <= allowed, "what has not changed in a session is not named again"
+
+
+@pytest.mark.parametrize(
+    ("authorizer", "opens", "wrong", "place"),
+    [
+        ("acl", 'super_users = ["User:ANONYMOUS"]', 'super_users = ["ANONYMOUS"]', "super_users"),
+        ("acl", "allow_everyone_if_no_acl_found = true", "allow_everyone_if_no_acl_found = 1", "allow_everyone_if"),
+        ("static", 'super_users = ["User:ANONYMOUS"]', 'super_users = ["ANONYMOUS"]', "super_users"),
+        ("static", 'rules = ["allow User:* ALL topic:se*"]', 'rules = ["alow User:* ALL topic:se*"]', "rules"),
+    ],
+)
+def test_changed_settings_count_from_the_next_request_on_open_connections(
+    tmp_path, on_channel, connect, authorizer, opens, wrong, place
+):
+    file = tmp_path / "klamm.toml"
+
+    def plan_with(line):
+        file.write_text(
+            f'[listeners.default]\nbind = "127.0.0.1:0"\nauthorizer = "{authorizer}"\n\n[{authorizer}]\n{line}\n'
+        )
+        return EmbeddedServer(on_channel(), file=file).plan
+
+    allowed, denied = {ErrorCode.NONE}, {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    plan_with("")
+    with EmbeddedServer(on_channel(), file=file) as server:
+        server.api_set().topics.create("seen", 1, {})
+        busy = Busy(connect(server))
+        assert busy.metadata() == denied
+        taken = [f"reload: [listeners.default.{authorizer}] has changed and is applied", RELOAD_DONE]
+        for _ in range(3):
+            assert reload(server.server, lambda: plan_with(opens)) == taken
+            assert busy.metadata() == allowed
+            (said,) = reload(server.server, lambda: plan_with(wrong))
+            assert said.startswith(f"reload: nothing changed: {file}:6:")
+            assert f"{authorizer}.{place}" in said
+            assert busy.metadata() == allowed, "a wrong value leaves everything as it was"
+            assert reload(server.server, lambda: plan_with("")) == taken
+            assert busy.metadata() == denied

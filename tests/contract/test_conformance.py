@@ -255,6 +255,7 @@ def acl(folder):
     admin = Decision("User:admin", AclOperation.WRITE, ResourceType.TOPIC, "orders", True)
     check_authorizer(
         *part(K.AUTHORIZER, "acl", super_users=("User:admin",)),
+        other_settings=part(K.AUTHORIZER, "acl", super_users=("User:root",))[1],
         decisions=[admin, admin._replace(principal="User:alice", allowed=False)],
     )
 
@@ -264,6 +265,7 @@ def static(folder):
     rule = Decision("User:alice", AclOperation.READ, ResourceType.TOPIC, "orders", True)
     check_authorizer(
         *part(K.AUTHORIZER, "static", rules=("allow User:alice READ topic:orders",)),
+        other_settings=part(K.AUTHORIZER, "static", rules=("allow User:bob READ topic:orders",))[1],
         decisions=[rule, rule._replace(principal="User:bob", allowed=False)],
     )
 

@@ -56,6 +56,13 @@ class AclAuthorizer(IndexAuthorizer):
         while self._rebuild() is not self._table.rows:
             pass
 
+    def reconfigure(self, settings: AclSettings) -> bool:
+        """Apply new settings at once, except for `rules`."""
+        if (settings.rules == "cluster") != self._is_clusters:
+            return False
+        self._use(settings)
+        return True
+
     def _take(self, bindings: Collection[AclBinding] | None) -> None:
         if bindings is not None:
             self.index = AclIndex(bindings)

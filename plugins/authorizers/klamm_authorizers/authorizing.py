@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from klamm import ListenerContext, RateLimitedLog, RequestContext, clipped
 from klamm.acl import AclOperation, Authorizer, ResourceType, Verdict
@@ -23,6 +24,14 @@ _SOME_RESOURCE: Final = "hardcode"
 """Kafka authorizes this name to find out if resources without rules are allowed."""
 
 
+class _Terms(NamedTuple):
+    """Settings and rules, replaced as a whole, so that no decision mixes old and new ones."""
+
+    super_users: frozenset[str]
+    default: bool
+    rules: AclIndex
+
+
 class IndexAuthorizer(Authorizer):
     """Decides by `index`. Logs denials at INFO and permissions at DEBUG, like Kafka's `kafka.authorizer.logger`.
 
@@ -34,14 +43,35 @@ class IndexAuthorizer(Authorizer):
 
     def __init__(self, settings: AclSettings | StaticSettings) -> None:
         super().__init__(settings)
-        self._super_users = frozenset(settings.super_users)
-        self._default = settings.allow_everyone_if_no_acl_found
-        self.index = AclIndex(())
+        # A reload replaces the settings while the thread of another connection may replace the rules.
+        self._lock = threading.Lock()
+        self._terms = _Terms(frozenset(), False, AclIndex(()))
+        self._use(settings)
         self.is_known = True
         """True if the rules are known; without them only super users are allowed anything."""
         self._allowed = Counter()
         self._denied = Counter()
         self._denials: RateLimitedLog | None = None
+
+    @property
+    def index(self) -> AclIndex:
+        """The rules in use."""
+        return self._terms.rules
+
+    @index.setter
+    def index(self, index: AclIndex) -> None:
+        with self._lock:
+            self._terms = self._terms._replace(rules=index)
+
+    def _use(self, settings: AclSettings | StaticSettings, index: AclIndex | None = None) -> None:
+        """Decide by other settings, and by other rules if there are any."""
+        with self._lock:
+            self._terms = _Terms(
+                frozenset(settings.super_users),
+                settings.allow_everyone_if_no_acl_found,
+                self.index if index is None else index,
+            )
+        self.settings = settings
 
     def open(self, listener: ListenerContext) -> None:
         """Register the metrics under the listener's name."""
@@ -92,10 +122,15 @@ class IndexAuthorizer(Authorizer):
         log_if_denied: bool = True,
     ) -> Verdict:
         principal = str(context.principal)
-        if principal in self._super_users:
+        # Rules are replaced before they become known, so they are read after it.
+        is_known, terms = self.is_known, self._terms
+        if principal in terms.super_users:
             self._allowed.add()
             return _SUPER_USER
-        verdict = self._decide(principal, context.client_address.host, operation, resource_type, resource_name)
+        verdict = _NOT_KNOWN
+        if is_known:
+            host, default = context.client_address.host, terms.default
+            verdict = terms.rules.decide(principal, host, operation, resource_type, resource_name, default=default)
         level = logging.INFO if not verdict.granted and log_if_denied else logging.DEBUG
         if log.isEnabledFor(level):
             self._log(level, context, operation, resource_type, resource_name, verdict)
@@ -131,19 +166,13 @@ class IndexAuthorizer(Authorizer):
         self, context: RequestContext, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
         principal, host = str(context.principal), context.client_address.host
-        if principal in self._super_users:
+        is_known, (super_users, default, index) = self.is_known, self._terms
+        if principal in super_users:
             return self._counted(True)
-        if not self.is_known:
+        if not is_known:
             return self._counted(False)
-        verdict = self.index.decide(principal, host, operation, resource_type, _SOME_RESOURCE, default=self._default)
-        return self._counted(verdict.granted or self.index.decide_for_any(principal, host, operation, resource_type))
-
-    def _decide(
-        self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType, resource_name: str
-    ) -> Verdict:
-        if not self.is_known:
-            return _NOT_KNOWN
-        return self.index.decide(principal, host, operation, resource_type, resource_name, default=self._default)
+        verdict = index.decide(principal, host, operation, resource_type, _SOME_RESOURCE, default=default)
+        return self._counted(verdict.granted or index.decide_for_any(principal, host, operation, resource_type))
 
     def _counted(self, allowed: bool) -> bool:
         (self._allowed if allowed else self._denied).add()

@@ -9,8 +9,17 @@ from klamm_authorizers.rules import parse_rule
 
 
 class StaticAuthorizer(IndexAuthorizer):
-    """Decides like `acl`, by rules that do not change while the server runs. The ACL APIs are refused."""
+    """Decides like `acl`, by rules that only the configuration changes. The ACL APIs are refused."""
 
     def __init__(self, settings: StaticSettings) -> None:
         super().__init__(settings)
-        self.index = AclIndex((binding for rule in settings.rules for binding in parse_rule(rule)), "static_rule")
+        self.index = _index_of(settings)
+
+    def reconfigure(self, settings: StaticSettings) -> bool:
+        """Apply new settings at once."""
+        self._use(settings, _index_of(settings))
+        return True
+
+
+def _index_of(settings: StaticSettings) -> AclIndex:
+    return AclIndex((binding for rule in settings.rules for binding in parse_rule(rule)), "static_rule")

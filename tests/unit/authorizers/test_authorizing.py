@@ -9,11 +9,13 @@ from dataclasses import replace
 import pytest
 
 from klamm import Address, ConnectionContext, KafkaPrincipal, ListenerContext, RequestContext, ServerServices
-from klamm.acl import AclOperation, ResourceType
+from klamm.acl import AclBinding, AclOperation, AclPermission, PatternType, ResourceType
 from klamm.config import specs_of
 from klamm.logs.escaping import EscapingFormatter
 from klamm.testing import ManualClock
-from klamm_authorizers.authorizer_settings import StaticSettings
+from klamm_authorizers.acl import AclAuthorizer
+from klamm_authorizers.authorizer_settings import AclSettings, StaticSettings
+from klamm_authorizers.index import AclIndex
 from klamm_authorizers.static import StaticAuthorizer
 from tests.unit.broker.broker_harness import Reply
 
@@ -163,3 +165,31 @@ def test_names_that_clients_choose_are_clipped(caplog: pytest.LogCaptureFixture)
     with caplog.at_level(logging.DEBUG, "klamm.authorizer"):
         authorizer.authorize(request_of(listener, "m" * 30_000), READ, TOPIC, "t" * 30_000)
     assert len(caplog.records[0].getMessage()) < 1_000
+
+
+def test_other_settings_replace_users_default_and_rules_at_once() -> None:
+    authorizer, listener = opened(SETTINGS)
+    alice, bob = request_of(listener, "alice"), request_of(listener, "bob")
+    assert authorizer.reconfigure(replace(SETTINGS, super_users=("User:bob",)))
+    assert authorizer.authorize(bob, WRITE, TOPIC, "orders")
+    assert authorizer.authorize_by_resource_type(bob, WRITE, TOPIC)
+    rules = StaticSettings(rules=("allow User:alice WRITE topic:orders",), allow_everyone_if_no_acl_found=True)
+    assert authorizer.reconfigure(rules)
+    assert authorizer.authorize(alice, WRITE, TOPIC, "orders")
+    assert not authorizer.authorize(bob, WRITE, TOPIC, "orders")
+    assert authorizer.authorize(bob, WRITE, TOPIC, "other")
+    with pytest.raises(ValueError, match="must have the form"):
+        authorizer.reconfigure(replace(rules, rules=("nonsense",)))
+    assert authorizer.authorize(alice, WRITE, TOPIC, "orders")
+    assert authorizer.settings == rules
+
+
+def test_rules_stay_when_the_settings_of_acl_change_and_their_source_waits_for_the_next_start() -> None:
+    authorizer = AclAuthorizer(AclSettings())
+    rule = AclBinding(TOPIC, "orders", PatternType.LITERAL, "User:alice", "*", READ, AclPermission.ALLOW)
+    authorizer.index = AclIndex([rule])
+    settings = AclSettings(super_users=("User:bob",))
+    assert authorizer.reconfigure(settings)
+    assert list(authorizer.index.bindings()) == [rule]
+    assert not authorizer.reconfigure(AclSettings(rules="cluster"))
+    assert authorizer.settings == settings

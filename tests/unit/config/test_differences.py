@@ -12,9 +12,13 @@ extensions = ["prometheus"]
 [listeners.a]
 bind = "127.0.0.1:9092"
 gates = ["connection_quota"]
+authorizer = "acl"
 
 [connection_quota]
 max_connections_per_ip = 5
+
+[acl]
+super_users = ["User:admin"]
 
 [broker]
 num.partitions = 1
@@ -40,6 +44,11 @@ SERVER = "at the next start: a server makes its folders, queues and handler thre
             "per_ip = 5",
             "per_ip = 6",
             ["[listeners.a.connection_quota] max_connections_per_ip: takes effect now, if the part accepts the values"],
+        ),
+        (
+            "User:admin",
+            "User:root",
+            ["[listeners.a.acl] super_users: takes effect now, if the part accepts the values"],
         ),
         ("num.partitions = 1", "num.partitions = 2", [f"[broker] num.partitions: takes effect {PART}"]),
         (
