@@ -36,15 +36,22 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    # Loaded at the first use: most servers use a few of these modules.
-    _MODULES = ("client_quotas", "java_regex", "re2_patterns", "tables", "features", "addresses", "worker_share")
+    # A module is loaded when a name of it is first used: most servers use a few of them.
+    _NAMES = {
+        "addresses": ("IPV6_SOURCE_PREFIX_LENGTH", "IpAddress", "IpNetworks", "ip_address_of", "source_of"),
+        "client_quotas": ("CLIENT_QUOTAS", "QuotaEntity", "client_quota_key", "quotas_by_entity"),
+        "features": ("Feature", "FeatureLevels", "Features"),
+        "java_regex": ("JavaRegexError", "compile_java", "java_replacement"),
+        "re2_patterns": ("compile_re2",),
+        "tables": ("Row", "SharedState", "Table", "TableStore"),
+        "worker_share": ("WorkerShare",),
+    }
+    _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 
     def __getattr__(name):
-        if name in __all__:
-            from importlib import import_module
+        module = _MODULE_OF.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
 
-            for module in _MODULES:
-                found = vars(import_module(f"{__name__}.{module}"))
-                if name in found:
-                    return found[name]
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{module}"), name)

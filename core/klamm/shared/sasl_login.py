@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hmac
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -61,6 +60,8 @@ class ScramExchange(SaslExchange):
         """Return the proof, and then nothing."""
         fields = _fields(challenge)
         if self._server_signature:
+            import hmac
+
             if not hmac.compare_digest(_decoded(fields.get("v", "")), self._server_signature):
                 raise ValueError(f"the server refuses the proof: {fields.get('e', 'v')}")
             return None

@@ -78,7 +78,7 @@ class ScramMechanism(enum.Enum):
         return hashlib.new(self.hash_name, data).digest()
 
 
-_TEXT: Final = re.compile(
+_TEXT: Final = (
     r"(?P<mechanism>SCRAM-SHA-(?:256|512))\$(?P<iterations>[0-9]{1,9}):(?P<salt>[A-Za-z0-9+/]+={0,2})"
     r"\$(?P<stored>[A-Za-z0-9+/]+={0,2}):(?P<server>[A-Za-z0-9+/]+={0,2})"
 )
@@ -136,7 +136,7 @@ class ScramCredential:
     @staticmethod
     def from_text(text: str) -> ScramCredential:
         """Parse a credential's text. Raises ValueError, which does not repeat the text."""
-        match = _TEXT.fullmatch(text)
+        match = re.fullmatch(_TEXT, text)
         if match is None:
             raise ValueError("is not a SCRAM verifier; `klamm users` makes them")
         mechanism = ScramMechanism.named(match["mechanism"])

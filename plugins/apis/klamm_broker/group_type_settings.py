@@ -1,6 +1,7 @@
 """Settings of consumer groups (KIP-848), share groups (KIP-932) and streams groups (KIP-1071).
 
-Kafka's broker keys, meanings and defaults.
+Kafka's broker keys, meanings and defaults. Objects are of `BrokerSettings` alone: the start need not make the methods
+of a dataclass here.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def _bound(default: int, what: str, whose: str, *, minimum: int = 1, maximum: in
     return _number(default, f"{what} that a {whose}'s own config may set.", minimum=minimum, maximum=maximum)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ConsumerGroupSettings:
     """The keys `group.consumer.*` of `[broker]`, and `group.coordinator.rebalance.protocols`."""
 
@@ -80,7 +81,7 @@ class ConsumerGroupSettings:
                 yield name, f"must be among {', '.join(known)}, not {', '.join(value) or 'nothing'}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class ShareGroupSettings:
     """The keys `group.share.*` of `[broker]`."""
 
@@ -146,7 +147,7 @@ class ShareGroupSettings:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class StreamsGroupSettings:
     """The keys `group.streams.*` of `[broker]`."""
 
@@ -211,7 +212,7 @@ _BOUNDED: Final = {
 """By type of group: the configs that a group itself may set between `min` and `max`."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class GroupTypeSettings(ConsumerGroupSettings, ShareGroupSettings, StreamsGroupSettings):
     """The keys `group.consumer.*`, `group.share.*` and `group.streams.*` of `[broker]`."""
 

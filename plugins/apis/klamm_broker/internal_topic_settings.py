@@ -31,8 +31,8 @@ def _min_in_sync(topic: str, maximum: int | None = None) -> int:
     return min_in_sync
 
 
-# Without slots, because a class may inherit from several such classes.
-@dataclass(frozen=True, kw_only=True)
+# Without slots, because a class may inherit from several such classes; objects are of `BrokerSettings` alone.
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class InternalTopicSettings:
     """`offsets.topic.*`, `transaction.state.log.*` and `share.coordinator.state.topic.*` in `[broker]`."""
 

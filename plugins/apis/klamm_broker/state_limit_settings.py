@@ -10,7 +10,7 @@ from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES
 from klamm_broker.configs.topic_config import LARGEST_RECORD_BYTES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class RecordSettings:
     """Part of `BrokerSettings`."""
 
@@ -49,8 +49,8 @@ class RecordSettings:
         return BatchLimits(self.record_max_count, self.record_max_unpacked_bytes, self.record_max_unpacked_ratio)
 
 
-# Without slots, because a class may inherit from several such classes.
-@dataclass(frozen=True, kw_only=True)
+# Without slots, because a class may inherit from several such classes; objects are of `BrokerSettings` alone.
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class FetchSessionSettings:
     """Part of `BrokerSettings`."""
 
@@ -73,8 +73,8 @@ def _total_bytes(what: str, mib: int = 256) -> int:
     return total
 
 
-# Without slots, because a class may inherit from several such classes.
-@dataclass(frozen=True, kw_only=True)
+# Without slots, because a class may inherit from several such classes; objects are of `BrokerSettings` alone.
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class StateLimitSettings(FetchSessionSettings):
     """Part of `BrokerSettings`."""
 

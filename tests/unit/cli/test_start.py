@@ -8,7 +8,20 @@ import pytest
 
 from klamm.server.serving import no_collections
 
-NOT_NEEDED = {"asyncio", "cryptography", "difflib", "email", "http", "importlib.metadata", "ssl", "unittest", "zipfile"}
+NOT_NEEDED = {
+    "asyncio",
+    "cryptography",
+    "difflib",
+    "email",
+    "hashlib",
+    "hmac",
+    "http",
+    "importlib.metadata",
+    "klamm.shared.java_regex",
+    "ssl",
+    "unittest",
+    "zipfile",
+}
 
 PROGRAM = """
 import sys

@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError, RequestContext
-from klamm.shared import JavaRegexError, compile_java
 from klamm_broker.configs.config_registry import ConfigEntry, ConfigSource, ResourceType, Synonym
 from klamm_broker.configs.topic_config import ConfigType
 from klamm_broker.storage.config_rows import replace_configs
@@ -101,6 +100,9 @@ def _items(text: str) -> list[str]:
 
 
 def _pattern(item: str) -> tuple[str, re.Pattern[str]]:
+    # Most servers have no patterns, and start faster without.
+    from klamm.shared import JavaRegexError, compile_java
+
     name, _equals, pattern = (part.strip() for part in item.partition("="))
     try:
         if name in _ATTRIBUTES and pattern and "=" not in pattern:
