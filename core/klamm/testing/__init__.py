@@ -32,6 +32,7 @@ from klamm.testing.memory import MemoryChannel, MemoryListener
 from klamm.testing.raw_client import RawClient
 from klamm.testing.secure import SecureServer, Users
 from klamm.testing.service_admin import admin_of
+from klamm.testing.shrinking import shrink
 from klamm.testing.simulated import SimulatedClient, SimulatedServer
 from klamm.testing.timelines import read_timeline
 
@@ -74,4 +75,5 @@ __all__ = [
     "check_transport",
     "read_timeline",
     "settings_for",
+    "shrink",
 ]

@@ -20,6 +20,7 @@ from klamm.testing.embedded import EmbeddedServer
 from klamm.testing.raw_client import RawClient
 
 _FIRST_PORT: Final = 50_000
+_SIZE_BYTES: Final = 4
 _LISTENING: Final = 1 << 30
 """The descriptor of the listening socket, which is none of the system's."""
 _MAX_JUMP_NS: Final = 1_000_000_000
@@ -233,6 +234,23 @@ class SimulatedClient(RawClient):
         while sent < len(data):
             sent += self._waited(partial(self.socket.send, data[sent:]))
 
+    def has_frame(self) -> bool:
+        """Return True if `receive` would return at once. Raises ConnectionError if the server has closed."""
+        while not self._holds_frame():
+            try:
+                data = self.socket.recv(65536)
+            except BlockingIOError:
+                return False
+            if not data:
+                raise ConnectionError("closed by the server")
+            self._server.note(data)
+            self._buffer += data
+        return True
+
+    def _holds_frame(self) -> bool:
+        size_bytes = int.from_bytes(self._buffer[:_SIZE_BYTES], "big")
+        return len(self._buffer) >= _SIZE_BYTES + size_bytes
+
     def _received(self, count: int) -> bytes:
         data: bytes = self._waited(lambda: self.socket.recv(count))
         self._server.note(data)
@@ -319,6 +337,14 @@ class SimulatedServer:
         client = SimulatedClient(self, timeout_s=timeout_s, client_id=client_id)
         self._clients.append(client)
         return client
+
+    def turn(self) -> bool:
+        """Let each part of the server take a step at this moment; return False if none had anything to do."""
+        return self.steps.turn()
+
+    def jump_ms(self, ms: float) -> None:
+        """Move the time to the next timer, by so much at most."""
+        self.steps.jump(self.clock.monotonic_ns() + int(ms * 1_000_000))
 
     def run_ms(self, ms: float) -> None:
         """Let simulated time pass."""

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from klamm.testing import SimulatedServer
+from klamm.testing import SimulatedServer, shrink
+from klamm_broker.log.partition_log import AppendResult, PartitionLog
 from tests.unit.testing.simulated_script import create, fetch_request, produce_request, run
 
 ROOT = Path(__file__).parents[3]
@@ -86,3 +87,53 @@ def test_hours_pass_in_seconds():
         started_ms = server.clock.wall_ms()
         server.run_ms(3_600_000)
         assert server.clock.wall_ms() - started_ms == 3_600_000
+
+
+BUG_AFTER_MS = 5_000
+
+
+@pytest.fixture
+def forgetful_log(monkeypatch):
+    """A planted bug: a log acknowledges and forgets what comes after a pause."""
+    append, last_ms = PartitionLog.append, []
+
+    def faulty(log, records, *, now_ms, **options):
+        pause_ms = now_ms - last_ms[-1] if last_ms else 0
+        last_ms.append(now_ms)
+        if pause_ms >= BUG_AFTER_MS:
+            return AppendResult(log.end_offset, log.end_offset, -1, log.log_start_offset)
+        return append(log, records, now_ms=now_ms, **options)
+
+    monkeypatch.setattr(PartitionLog, "append", faulty)
+    return last_ms
+
+
+@pytest.mark.interpreted
+def test_a_failing_script_shrinks_to_what_the_failure_needs(forgetful_log):
+    def fails(steps):
+        """Run a script on a new server; return True if records are missing in the end."""
+        forgetful_log.clear()
+        with SimulatedServer(seed=3) as server:
+            client = server.connect()
+            create(client)
+            for step in steps:
+                if step == "send":
+                    client.call(produce_request(0, b"one"), 9)
+                elif step == "fetch":
+                    client.call(fetch_request(0, max_wait_ms=0), 12)
+                else:
+                    server.run_ms(step)
+            found = client.call(fetch_request(0, max_wait_ms=0), 12)
+            return found.responses[0].partitions[0].high_watermark != steps.count("send")
+
+    script = ["fetch", "send", "send", 500, "fetch", "send", 6_000, "fetch", "send", "send", 700, "fetch"]
+    assert shrink(script, fails) == ["send", 6_000, "send"]
+
+
+def test_a_script_that_does_not_fail_cannot_shrink():
+    with pytest.raises(ValueError, match="3 steps does not fail"):
+        shrink([1, 2, 3], lambda _: False)
+
+
+def test_each_step_of_a_shrunk_script_is_needed():
+    assert shrink(range(100), lambda steps: {3, 50, 97} <= set(steps)) == [3, 50, 97]

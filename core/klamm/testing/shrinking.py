@@ -1,0 +1,32 @@
+"""`shrink`: the steps of a failing script that the failure needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+_Step = TypeVar("_Step")
+
+
+def shrink(steps: Sequence[_Step], fails: Callable[[list[_Step]], bool]) -> list[_Step]:
+    """Return a part of the steps, in their order, that still fails and from which no single step can be left out.
+
+    `fails` runs a script and returns True if it fails. Raises ValueError if the whole script does not fail. It leaves
+    out large parts first, then smaller ones, as Zeller's delta debugging does.
+    """
+    left = list(steps)
+    if not fails(left):
+        raise ValueError(f"the script of {len(left)} steps does not fail")
+    size = max(1, len(left) // 2)
+    while True:
+        start, smaller = 0, False
+        while start < len(left):
+            without = left[:start] + left[start + size :]
+            if fails(without):
+                left, smaller = without, True
+            else:
+                start += size
+        if size > 1:
+            size //= 2
+        elif not smaller:
+            return left

@@ -1,0 +1,283 @@
+"""Clients that take turns with a simulated server and record a history: all that they do comes from a seed."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Generator, Iterator
+from itertools import count
+from random import Random
+from typing import Any, TypeAlias
+
+from klamm import ErrorCode
+from klamm.testing import SimulatedClient, SimulatedServer
+from klamm.testing.admin import _Aborted
+from klamm.testing.histories import Anomaly, Call, Recorder, check_history, read_history
+from klamm.wire.messages import add_partitions_to_txn, end_txn, init_producer_id
+from klamm.wire.records import decode_records, iterate_batches
+from tests.unit.testing.simulated_script import TOPIC, create, fetch_request, produce_request
+
+PARTITIONS = 2
+TIMEOUT_MS = 20_000
+_CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
+Ask: TypeAlias = Generator[Any, Any, None]
+"""Yields a request and its version, or milliseconds to wait; gets the response, or None if the connection was cut."""
+
+
+class Workload:
+    """What the clients of one history share."""
+
+    def __init__(self, server: SimulatedServer, seed: int) -> None:
+        self.choose = Random(seed)
+        self.file = io.StringIO()
+        self.record = Recorder(self.file, server.clock)
+        self.values = count(1)
+
+    def anomalies(self) -> list[Anomaly]:
+        """Check the history."""
+        return check_history(read_history(io.StringIO(self.file.getvalue())))
+
+
+def _name(partition: int) -> str:
+    return f"{TOPIC}-{partition}"
+
+
+def _init(transactional_id: str | None) -> Generator[Any, Any, Any]:
+    while True:
+        mine = yield init_producer_id.InitProducerIdRequest(transactional_id, TIMEOUT_MS), 4
+        if mine is not None and mine.error_code == 0:
+            return mine
+        yield 50
+
+
+def _outcome(response: Any) -> tuple[int, int]:
+    found = response.responses[0].partition_responses[0]
+    return found.error_code, found.base_offset
+
+
+def idempotent(work: Workload, process: str, operations: int) -> Ask:
+    """Send values, each with the next sequence number of its partition."""
+    mine, sequences = (yield from _init(None)), [0] * PARTITIONS
+    for _ in range(operations):
+        partition, value = work.choose.randrange(PARTITIONS), next(work.values)
+        batch = {
+            "producer_id": mine.producer_id,
+            "producer_epoch": mine.producer_epoch,
+            "base_sequence": sequences[partition],
+        }
+        response = None
+        with work.record.operation(process, "send", [["send", _name(partition), value]]) as call:
+            # The same batch again until its answer comes.
+            while response is None:
+                response = yield produce_request(partition, str(value).encode(), **batch), 9
+            error, offset = _outcome(response)
+            if error == 0:
+                call.ok([["send", _name(partition), value, offset]])
+        sequences[partition] += 1
+        if error:
+            mine, sequences = (yield from _init(None)), [0] * PARTITIONS
+
+
+def transactional(work: Workload, process: str, operations: int) -> Ask:
+    """Write to both partitions in each transaction, and commit or abort it, or leave it open."""
+    for _ in range(operations):
+        if work.choose.random() < 0.2:
+            yield from _fenced(work, process)
+        mine = yield from _init(process)
+        producer = process, mine.producer_id, mine.producer_epoch
+        values = [next(work.values) for _ in range(PARTITIONS)]
+        steps: list[Any] = [["send", _name(partition), value] for partition, value in enumerate(values)]
+        with work.record.operation(process, "txn", steps) as call:
+            if not (yield from _write(producer, steps)):
+                continue
+            chance = work.choose.random()
+            if chance < 0.15:
+                continue
+            yield from _end(producer, call, committed=chance < 0.7)
+
+
+def _fenced(work: Workload, process: str) -> Ask:
+    """Let a producer be fenced within its transaction, and send once more within that of its successor.
+
+    What it sent must not be seen.
+    """
+    mine = yield from _init(process)
+    producer = process, mine.producer_id, mine.producer_epoch
+    lost: list[list[Any]] = [["send", _name(partition), next(work.values)] for partition in range(PARTITIONS)]
+    late = ["send", _name(0), next(work.values)]
+    with work.record.operation(f"{process}-fenced", "txn", [*lost, late]) as call:
+        call.fail()
+        yield from _write(producer, lost)
+        mine = yield from _init(process)
+        successor = process, mine.producer_id, mine.producer_epoch
+        steps: list[list[Any]] = [["send", _name(partition), next(work.values)] for partition in range(PARTITIONS)]
+        with work.record.operation(process, "txn", steps) as own:
+            if not (yield from _write(successor, steps)):
+                return
+            batch = {"producer_id": producer[1], "producer_epoch": producer[2], "base_sequence": 1}
+            yield produce_request(0, str(late[2]).encode(), transactional_id=process, **batch), 9
+            yield from _end(successor, own, committed=True)
+
+
+def _end(producer: tuple[str, int, int], call: Call, *, committed: bool) -> Ask:
+    response = None
+    while response is None or response.error_code == _CONCURRENT:
+        response = yield end_txn.EndTxnRequest(*producer, committed), 3
+        if response is None or response.error_code == _CONCURRENT:
+            yield 20
+    if response.error_code == 0:
+        (call.ok if committed else call.fail)()
+
+
+def _write(producer: tuple[str, int, int], steps: list[Any]) -> Generator[Any, Any, bool]:
+    name, producer_id, epoch = producer
+    topic = add_partitions_to_txn.AddPartitionsToTxnTopic(TOPIC, list(range(PARTITIONS)))
+    added = None
+    while (
+        added is None
+        or added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == _CONCURRENT
+    ):
+        added = yield (
+            add_partitions_to_txn.AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=name,
+                v3_and_below_producer_id=producer_id,
+                v3_and_below_producer_epoch=epoch,
+                v3_and_below_topics=[topic],
+            ),
+            3,
+        )
+        yield 10
+    for partition, step in enumerate(steps):
+        batch = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": 0}
+        response = None
+        while response is None:
+            request = produce_request(partition, str(step[2]).encode(), transactional_id=name, **batch)
+            response = yield request, 9
+        error, offset = _outcome(response)
+        if error:
+            return False
+        step.append(offset)
+    return True
+
+
+def _records(data: Any, at: int) -> tuple[list[list[int]], int]:
+    found, is_aborted = [], _Aborted(data.aborted_transactions or ())
+    for header, batch in iterate_batches(bytes(data.records or b"")):
+        if not is_aborted(header) and not header.is_control:
+            found += [[one.offset, int(bytes(one.value or b""))] for one in decode_records(batch) if one.offset >= at]
+        at = max(at, header.last_offset + 1)
+    return found, at
+
+
+def consumer(work: Workload, process: str, operations: int) -> Ask:
+    """Poll both partitions in turn from the beginning, and sometimes begin again."""
+    positions = [0] * PARTITIONS
+    for number in range(operations):
+        if work.choose.random() < 0.1:
+            with work.record.operation(process, "assign", [_name(each) for each in range(PARTITIONS)]) as call:
+                positions = [0] * PARTITIONS
+                call.ok()
+        partition = number % PARTITIONS
+        with work.record.operation(process, "poll", [["poll"]]) as call:
+            response = None
+            while response is None:
+                response = yield fetch_request(partition, positions[partition], max_wait_ms=20), 12
+            found, positions[partition] = _records(response.responses[0].partitions[0], positions[partition])
+            call.ok([["poll", {_name(partition): found} if found else {}]])
+
+
+def last(work: Workload) -> Ask:
+    """Read everything, after open transactions have run out."""
+    for process in ("txn-1", "txn-2"):
+        yield from _init(process)
+    yield 3 * TIMEOUT_MS
+    with work.record.operation("last", "read_all") as call:
+        everything: dict[str, list[list[int]]] = {}
+        for partition in range(PARTITIONS):
+            at, end, found = 0, 1, everything.setdefault(_name(partition), [])
+            while at < end:
+                response = yield fetch_request(partition, at, max_wait_ms=0), 12
+                data = response.responses[0].partitions[0]
+                end = data.high_watermark
+                more, at = _records(data, at)
+                found += more
+        call.ok(everything)
+
+
+class _Actor:
+    """One client, and what it waits for."""
+
+    def __init__(self, server: SimulatedServer, script: Ask) -> None:
+        self._server = server
+        self._script = script
+        self._client: SimulatedClient = server.connect()
+        self._asked: tuple[int, int, int] | None = None
+        self._wakes_ns = 0
+        self.ended = False
+        self._go_on(None)
+
+    def _go_on(self, response: Any) -> None:
+        self._asked = None
+        try:
+            wanted = self._script.send(response)
+        except StopIteration:
+            self.ended = True
+            self._client.close()
+            return
+        if isinstance(wanted, int):
+            self._wakes_ns = self._server.clock.monotonic_ns() + wanted * 1_000_000
+            return
+        request, version = wanted
+        self._asked = request.API_KEY, version, self._client.send(request, version)
+
+    def step(self) -> bool:
+        """Go on if the answer has come, or the time."""
+        if self._asked is None:
+            ready = self._server.clock.monotonic_ns() >= self._wakes_ns
+            response = None
+        else:
+            ready = self._client.has_frame()
+            response = self._client.receive(*self._asked) if ready else None
+        if ready:
+            self._go_on(response)
+        return ready
+
+    def sleeps_ms(self) -> float:
+        """Return for how long it waits; at most a second for an answer."""
+        waits_ms = (self._wakes_ns - self._server.clock.monotonic_ns()) / 1e6
+        return 1000 if self._asked is not None or self.ended else max(0.0, waits_ms)
+
+    def cut(self) -> None:
+        """Cut the connection: what was asked may have happened or not."""
+        self._client.close()
+        self._client = self._server.connect()
+        if self._asked is not None:
+            self._go_on(None)
+
+
+def drive(server: SimulatedServer, scripts: list[Ask], choose: Random, cuts: float = 0.0) -> None:
+    """Run these clients to their end; each turn cuts a connection with this probability."""
+    actors = [_Actor(server, script) for script in scripts]
+    while actors := [one for one in actors if not one.ended]:
+        choose.shuffle(actors)
+        busy = True in [one.step() for one in actors]
+        if choose.random() < cuts:
+            choose.choice(actors).cut()
+        if not server.turn() and not busy:
+            server.jump_ms(min(one.sleeps_ms() for one in actors))
+
+
+def _scripts(work: Workload, operations: int) -> Iterator[Ask]:
+    for number in (1, 2):
+        yield idempotent(work, f"send-{number}", operations)
+        yield transactional(work, f"txn-{number}", operations)
+        yield consumer(work, f"poll-{number}", 2 * operations)
+
+
+def anomalies_of(seed: int, operations: int = 8, cuts: float = 0.02) -> list[Anomaly]:
+    """Record the history of a seed, and check it."""
+    with SimulatedServer(seed=seed) as server:
+        work = Workload(server, seed)
+        create(server.connect(), PARTITIONS)
+        drive(server, list(_scripts(work, operations)), work.choose, cuts)
+        drive(server, [last(work)], work.choose)
+        return work.anomalies()

@@ -1,0 +1,49 @@
+"""Histories of simulated clients: none has an anomaly, and each planted fault is named."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.interop.histories import planted
+from tests.unit.testing.simulated_histories import anomalies_of
+
+ROOT = Path(__file__).parents[3]
+MANY = 10_000
+IN_CI = 50
+PER_TEST = 25
+# These need a kill of the process, and clients that change configs.
+OTHERS = {planted.lose_the_last_batches_at_a_start, planted.acknowledge_a_config_without_a_change}
+
+
+def check(seeds):
+    for seed in seeds:
+        found = anomalies_of(seed)
+        command = f'python -c "from tests.unit.testing.simulated_histories import anomalies_of as a; print(a({seed}))"'
+        assert found == [], f"seed {seed}; again: {command}"
+
+
+@pytest.mark.parametrize("first", range(0, IN_CI, PER_TEST))
+@pytest.mark.timeout(600)
+def test_a_simulated_history_has_no_anomaly(first):
+    check(range(first, first + PER_TEST))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_many_simulated_histories_have_no_anomaly():
+    check(range(MANY))
+
+
+@pytest.mark.slow
+@pytest.mark.interpreted
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("fault", [one for one in planted.FAULTS if one not in OTHERS], ids=lambda one: one.__name__)
+def test_a_planted_fault_is_named_within_200_histories(fault):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
+    command = [sys.executable, "-m", "tests.unit.testing.planted_simulation", fault.__name__]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().isdigit(), done.stdout
