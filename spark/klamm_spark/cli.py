@@ -346,6 +346,8 @@ def _ship(options: argparse.Namespace, pipeline: Pipeline) -> int:
 
     settings = pipeline.settings
     if settings.master == NO_SPARK:
+        if settings.conf:
+            say("conf in [audit.spark] changes nothing: threads of this process ship, because master is none")
         return ship.run(None, pipeline, once=options.once, say=say)
     spark = open_session(settings, "klamm audit ship")
     try:

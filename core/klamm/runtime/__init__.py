@@ -3,7 +3,7 @@
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.files import replace_file, sync_directory
 from klamm.runtime.platform import PLATFORM, Platform
-from klamm.runtime.platform.processes import lower_priority
+from klamm.runtime.platform.processes import lower_priority, received_signals
 from klamm.runtime.purgatory import DelayedOperation, Purgatory
 from klamm.runtime.rates import Rate, TokenBucket
 from klamm.runtime.scheduler import Scheduler, Timer
@@ -27,6 +27,7 @@ __all__ = [
     "TokenBucket",
     "Workers",
     "lower_priority",
+    "received_signals",
     "replace_file",
     "switch_threads_often",
     "sync_directory",

@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import signal
 import sys
-import threading
 import time
 from argparse import ArgumentParser, _SubParsersAction
 from collections.abc import Callable, Iterator
@@ -26,6 +24,7 @@ from klamm_spark.findings.watch import LakeWatch, SpoolWatch, Watch, follow
 from klamm_spark.lake.layout import Lake
 from klamm_spark.queries.event_views import DuckDbViews, EventViews, Period
 from klamm_spark.settings.findings import DetectSettings
+from klamm_spark.stopping import until_a_signal
 
 Say = Callable[[str], None]
 _GIVEN: Final = ("rules", "findings", "webhook", "topic")
@@ -112,12 +111,9 @@ def _follow(place: Path | Lake, options: argparse.Namespace, settings: DetectSet
     from klamm_spark.findings.outputs import Deliveries, outputs_of
 
     assert settings.findings is not None
-    ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
     rules, outputs, print_finding = _rules(settings), outputs_of(settings), _FORMATS[options.format]
     window_us, since_us = settings.window_s * 1_000_000, _microseconds(options.since)
-    with _opened(settings.findings, settings) as log:
+    with until_a_signal() as stopped, _opened(settings.findings, settings) as log:
         deliveries = Deliveries(log, outputs, say)
         if isinstance(place, Path):
             since_us = max(since_us, log.seen_us - window_us)
@@ -133,7 +129,7 @@ def _follow(place: Path | Lake, options: argparse.Namespace, settings: DetectSet
             follow(
                 watch,
                 settings.poll_interval_ms / 1000,
-                ended.wait,
+                stopped,
                 say=lambda problem: say(f"klamm audit: {problem}"),
             )
         finally:

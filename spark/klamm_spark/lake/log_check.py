@@ -77,6 +77,8 @@ def check_log(
         return LogFindings([], [], [])
     folder = log_folder(settings)
     place = folder / CHECKPOINT
+    if not pinned and not folder.exists():
+        return LogFindings([], [f"log: there is none at {folder}, so it has no time stamp"], [])
     breaks, behind, notes = list[str](), list[str](), list[str]()
     # Before the checkpoint, because the log may grow meanwhile: what is kept is older than what it is kept of.
     stamps = list(read_stamps(folder, Authority(settings.timestamp_roots), breaks)) if settings.timestamp_roots else []
@@ -99,6 +101,7 @@ def check_log(
         notes.append(f"log: {checkpoint.size:,} entries are pinned by {kept}")
     notes.append(f"log: {len(entries):,} entries, {current.origin}")
     if stamps:
+        breaks += _out_of_order(stamps)
         notes += _stamped(lake, [_parse(data) for data in entries], stamps)
     elif settings.timestamp_roots:
         behind.append("log: it has no time stamp")
@@ -148,6 +151,19 @@ def _against_kept(pinned: Sequence[Pinned], current: Checkpoint, size: int, tree
             return
         else:
             last = checkpoint.size
+
+
+def _out_of_order(stamps: Sequence[Stamp]) -> Iterator[str]:
+    """Name stamps that say that the log became shorter: `ship` has the newest checkpoint stamped, and no other."""
+    largest: Stamp | None = None
+    for stamp in sorted(stamps, key=lambda stamp: (stamp.time, stamp.checkpoint.size)):
+        if largest is None or stamp.checkpoint.size >= largest.checkpoint.size:
+            largest = stamp
+        else:
+            yield (
+                f"the log was rolled back: it had {largest.checkpoint.size:,} entries at {largest.time.isoformat()} by "
+                f"{largest.path}, and {stamp.checkpoint.size:,} at {stamp.time.isoformat()} by {stamp.path}"
+            )
 
 
 def _stamped(lake: Lake, entries: Sequence[Entry | None], stamps: Sequence[Stamp]) -> Iterator[str]:

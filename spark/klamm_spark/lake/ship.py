@@ -12,11 +12,10 @@ that is not what its seal says is set aside and named, and all others are shippe
 
 from __future__ import annotations
 
-import signal
-import threading
+import contextlib
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from klamm_spark.errors import LakeError
 from klamm_spark.lake.anchors import open_anchor
@@ -33,9 +32,11 @@ from klamm_spark.lake.written import Part, Written, write_part
 from klamm_spark.settings.spark import Pipeline, SparkSettings
 from klamm_spark.spool.backlog import SpoolBacklog, Waiting
 from klamm_spark.spool.reader import require_spool, spool_of
+from klamm_spark.stopping import Stopped, until_a_signal
 from klamm_spark.storage.filesystems import AnyPath, path_of, sync_all
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
@@ -62,28 +63,25 @@ def run(
     """
     spool, lake = path_of(spool_of(pipeline)), Lake.of(pipeline.settings)
     require_spool(spool)
-    if stop is None:
-        stop = threading.Event()
-        _stop_on_signals(stop)
-    with only_writer(lake):
+    with until_a_signal() if stop is None else contextlib.nullcontext(stop.wait) as stopped, only_writer(lake):
         shipper = Shipper(Tasks(spark), spool, lake, pipeline.settings, say)
         try:
-            _run(shipper, once=once, stop=stop, pause_s=pipeline.settings.trigger_interval_ms / 1000)
+            _run(shipper, once=once, stopped=stopped, pause_s=pipeline.settings.trigger_interval_ms / 1000)
         finally:
             shipper.summary()
     refused = shipper.log is not None and shipper.log.refused
     return EXIT_SET_ASIDE if shipper.ledger.aside or refused else 0
 
 
-def _run(shipper: Shipper, *, once: bool, stop: threading.Event, pause_s: float) -> None:
+def _run(shipper: Shipper, *, once: bool, stopped: Stopped, pause_s: float) -> None:
     shipper.look()
-    while not stop.is_set():
+    while not stopped(0):
         segments = shipper.next_batch()
         if segments:
             shipper.ship(segments)
             continue
         shipper.end_boots()
-        if once or stop.wait(max(pause_s, _LEAST_PAUSE_S)):
+        if once or stopped(max(pause_s, _LEAST_PAUSE_S)):
             return
         shipper.look()
 
@@ -234,12 +232,3 @@ def _innermost(error: BaseException) -> str:
 def rate(rows: int, duration_ms: int) -> str:
     """`12,345 events/s`."""
     return f"{rows * 1000 / max(duration_ms, 1):,.0f} events/s"
-
-
-def _stop_on_signals(stop: threading.Event) -> None:
-    def handle(number: int, frame: Any) -> None:
-        stop.set()
-
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, handle)

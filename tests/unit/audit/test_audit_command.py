@@ -215,6 +215,16 @@ def test_a_disk_that_is_full_is_one_line(monkeypatch, tmp_path, capsys, name):
     assert capsys.readouterr().err == f"klamm audit ship: {said}\n"
 
 
+@pytest.mark.parametrize(("text", "said"), [(FILE, 1), (FILE.replace("conf =", "# "), 0)])
+def test_settings_of_spark_that_change_nothing_are_one_line(file, monkeypatch, capsys, text, said):
+    monkeypatch.setattr("klamm_spark.lake.ship.run", lambda *given, **named: 0)
+    file.write_text(text)
+    (file.parent / "spool").mkdir(exist_ok=True)
+    assert main(["ship", str(file), "--master", "none"]) == 0
+    lines = ["conf in [audit.spark] changes nothing: threads of this process ship, because master is none\n"]
+    assert capsys.readouterr().err.splitlines(keepends=True) == lines * said
+
+
 def test_a_pipe_that_is_closed_stays_one(monkeypatch, tmp_path):
     pytest.importorskip("deltalake")
 

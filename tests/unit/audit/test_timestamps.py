@@ -1,8 +1,10 @@
 """Time stamps of a log's checkpoints: `ship` asks an authority for them, and `verify` needs only its certificates."""
 
+import json
 import random
 import shutil
 from contextlib import closing
+from datetime import UTC, datetime
 
 import pytest
 
@@ -13,7 +15,9 @@ from klamm_spark.lake import log_check
 from klamm_spark.lake.log_check import check_log
 from klamm_spark.lake.seal_log import open_log
 from klamm_spark.settings.spark import SparkSettings
+from klamm_spark.tlog.notes import Checkpoint
 from klamm_spark.tlog.tiles import Tiles
+from klamm_spark.tlog.timestamps import Stamp
 from tests.peers.time_authority import OPENSSL, TimeAuthority, served
 from tests.unit.audit.log_attacks import LogAttack
 from tests.unit.audit.logged_lake import LoggedLake
@@ -98,6 +102,19 @@ def test_openssl_takes_a_stamp_for_its_checkpoint_and_for_no_other(stamped, plac
     assert not authority.verifies(three, two.with_suffix(".tsr"))
 
 
+def test_stamps_of_an_earlier_authority_are_proven_by_its_certificates(stamped, place, authority, tmp_path):
+    stamped(1)
+    other = TimeAuthority(tmp_path / "other")
+    old, authority.reply = authority.root.read_bytes(), other.reply
+    authority.root.write_bytes(old + other.root.read_bytes())
+    stamped(1)
+    assert names_of(place) == ["1", "1.tsr", "2", "2.tsr"]
+    assert check(place, authority).breaks == []
+    authority.root.write_bytes(other.root.read_bytes())
+    (line,) = check(place, authority).breaks
+    assert line.startswith(f"the time stamp {place.log_folder / 'stamps' / '1.tsr'} is none of its checkpoint: ")
+
+
 def test_a_log_that_was_written_again_with_all_keys_is_not_the_stamped_one(stamped, place, authority):
     stamped(3)
     attack = LogAttack(place.lake, place.folder, (place.server, place.log_signer), random.Random(1), pinned=3)
@@ -140,8 +157,39 @@ def test_stamps_that_were_taken_away_are_missed(stamped, place, authority):
     stamped(2)
     shutil.rmtree(place.log_folder / "stamps")
     assert check(place, authority).behind == ["log: it has no time stamp"]
-    shutil.rmtree(place.log_folder)
+    (place.log_folder / "checkpoint").unlink()
     assert "was taken away or changed" in check(place, authority).breaks[0]
+
+
+def test_a_lake_without_a_log_is_behind_its_time_stamps_unless_one_was_kept(place, authority):
+    checkpoint = str(place.grow(1).checkpoint)
+    shutil.rmtree(place.log_folder)
+    found = check(place, authority)
+    assert (found.breaks, found.behind) == ([], [f"log: there is none at {place.log_folder}, so it has no time stamp"])
+    anchors = place.folder / "anchors"
+    anchors.write_text(json.dumps({"checkpoint": checkpoint}) + "\n")
+    found = check_log(place.lake, settings_of(place, authority), anchors=anchors)
+    assert "was taken away or changed" in found.breaks[0]
+
+
+def test_stamps_that_say_that_the_log_became_shorter_are_named(stamped, place, authority):
+    """An older copy was restored, and grew to the same entries again: only the times show it."""
+    stamped(2)
+    older = shutil.copytree(place.log_folder, place.folder / "older")
+    stamped(1)
+    stamps = place.log_folder / "stamps"
+    for name in ("2", "2.tsr"):
+        (stamps / name).unlink()
+    checkpoint = Checkpoint.parse((older / "checkpoint").read_bytes())
+    times = [datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)]
+    kept = Stamp(stamps / "3.tsr", Checkpoint.parse((stamps / "3").read_bytes()), times[0])
+    again = Stamp(stamps / "2.tsr", checkpoint, times[1])
+    (line,) = log_check._out_of_order([kept, again])
+    assert line.startswith(
+        f"the log was rolled back: it had 3 entries at {times[0].isoformat()} by {kept.path}, and 2 at "
+    )
+    assert list(log_check._out_of_order([again._replace(time=times[0]), kept._replace(time=times[1])])) == []
+    assert list(log_check._out_of_order([kept, again._replace(time=times[0])])) == [], "times are of seconds"
 
 
 def test_an_authority_that_is_away_stops_nothing_and_is_asked_again(stamped, place, authority):
