@@ -14,7 +14,7 @@ import pytest
 from deltalake import CommitProperties
 
 from klamm_spark.errors import LakeError
-from klamm_spark.lake import verify
+from klamm_spark.lake import appends, verify
 from klamm_spark.lake.appends import Named
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.seals import read_seals
@@ -103,6 +103,79 @@ def test_a_driver_killed_at_a_step_repeats_and_loses_nothing(ship, tmp_path, mon
     assert marks(spool) == [path.stem for path in paths]
     said = []
     assert verify.run(None, Pipeline(spool, settings), say=said.append) == 0, said
+
+
+@pytest.fixture
+def without_its_row(ship, tmp_path, monkeypatch):
+    """Two segments, the newer of which is in the table and not in the ledger; its paths and the settings."""
+    spool, settings = tmp_path / "spool", settings_of(tmp_path / "lake")
+    write_sample_spool(spool, sample_events(10))
+    ship(spool, settings)
+    (path,) = write_sample_spool(spool, sample_events(10, first_seq=10))
+    kill_at(monkeypatch, "before the ledger", ship, spool, settings)
+    return path, settings
+
+
+def verified(pipeline):
+    said = []
+    return verify.run(None, pipeline, say=said.append), said
+
+
+@pytest.mark.parametrize("change", ["it left", "it is damaged", "it is unchanged"])
+def test_a_segment_without_a_row_of_the_ledger_gets_it_from_the_spool_or_the_commit(
+    ship, tmp_path, without_its_row, change
+):
+    path, settings = without_its_row
+    assert verified(Pipeline(None, settings))[0] == verify.EXIT_BEHIND
+    if change == "it left":
+        path.unlink()
+        path.with_suffix(".seal").unlink()
+    elif change == "it is damaged":
+        path.write_bytes(path.read_bytes()[:-10] + b"xxxxxxxxx\n")
+    ship(tmp_path / "spool", settings)
+    ship(tmp_path / "spool", settings)
+    code, said = verified(Pipeline(None, settings))
+    assert code == 0, said
+    assert seqs_of(Lake(settings.lake)) == list(range(20))
+
+
+def test_a_seal_of_a_commit_that_does_not_fit_is_not_taken(ship, tmp_path, without_its_row):
+    path, settings = without_its_row
+    lake = Lake(settings.lake)
+    seal = replace(Seal.read(path.with_suffix(".seal")), previous_chain="0" * 64)
+    path.unlink()
+    commit = max((lake.events / "_delta_log").glob("*.json"))
+    text = commit.read_text()
+    said = json.loads(next(line for line in text.splitlines() if "commitInfo" in line))["commitInfo"]["userMetadata"]
+    named = Named.parse(said)._replace(segments={path.stem: seal.to_json().decode()})
+    commit.write_text(text.replace(json.dumps(said), json.dumps(named.to_json())))
+    assert any("does not continue the chain" in line for line in ship(tmp_path / "spool", settings))
+    code, said = verified(Pipeline(None, settings))
+    assert code == verify.EXIT_FOUND, said
+
+
+@pytest.mark.parametrize("rows", ["all", "some"])
+def test_rows_that_are_deleted_before_the_ledger_has_them_are_missed(without_its_row, rows):
+    path, settings = without_its_row
+    Lake(settings.lake).table().delete("seq >= 10" if rows == "all" else "seq >= 15")
+    code, said = verified(Pipeline(None, settings))
+    assert code == verify.EXIT_FOUND
+    assert any(line.startswith(f"broken chain: {path.stem}: ") for line in said), said
+
+
+def test_the_last_append_is_found_with_one_commit_in_memory(ship, tmp_path, monkeypatch):
+    spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
+    for at in range(3):
+        (path,) = write_sample_spool(spool, sample_events(10, first_seq=10 * at))
+        ship(spool, settings)
+    read = []
+    monkeypatch.setattr(appends, "read_file", lambda path, most: read.append(path.name) or path.read_bytes())
+    assert list(appends.seals_of_last(lake)) == [path.stem]
+    assert read == [f"{lake.table().version():020}.json"]
+    monkeypatch.undo()
+    monkeypatch.setattr(appends, "_MOST_BYTES", 10)
+    with pytest.raises(LakeError, match="at most 10 are read"):
+        next(appends._appends(lake))
 
 
 class Writes:

@@ -15,11 +15,12 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 from klamm_spark.errors import LakeError
-from klamm_spark.lake.layout import PARTITIONS
+from klamm_spark.lake.layout import COMMITS, PARTITIONS
 from klamm_spark.lake.seals import Shipped
 from klamm_spark.lake.segment import read_sealed
 from klamm_spark.spool.compression import LineReader
 from klamm_spark.spool.layout import Seal
+from klamm_spark.storage.filesystems import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 _SEGMENTS: Final = "klamm_audit_segments"
 _SEALS: Final = "klamm_audit_seals"
 _NEWEST: Final = "klamm_audit_newest"
-_COMMITS_READ: Final = 100
-"""Those of `compact` and `forget` may be newer than the last append."""
+_MOST_BYTES: Final = 256 * 1024**2
+"""Of a commit: the largest are those of `compact`, which name each file that was merged."""
 _KEPT_COMMITS: Final = {"delta.logRetentionDuration": "interval 100 days"}
 """After Delta's 30, `compact` would take away what a killed driver has appended, if no other starts for so long. With
 more than these, a busy lake would have millions of files to list."""
@@ -121,33 +122,52 @@ def _with_all_columns(table: DeltaTable) -> DeltaTable:
     return table
 
 
-def _appends(table: DeltaTable, limit: int | None) -> Iterator[Named]:
-    """Yield what the commit of each append says, the last one first. Raises LakeError."""
-    from deltalake.exceptions import DeltaError
+def _appends(lake: Lake) -> Iterator[Named]:
+    """Yield what the commit of each append says, the last one first, with one commit in memory. Raises LakeError."""
+    for version in range(lake.table().version(), -1, -1):
+        path = lake.events / COMMITS / f"{version:020}.json"
+        try:
+            lines = read_file(path, _MOST_BYTES).splitlines()
+        except FileNotFoundError:
+            # Removed, because it is older than the table keeps them.
+            return
+        except OSError as error:
+            raise LakeError(f"{lake.events}: its commits cannot be read: {error}") from error
+        for line in lines:
+            said = _commit_info(line) if b'"commitInfo"' in line else None
+            named = Named.parse(said.get("userMetadata")) if isinstance(said, dict) else None
+            if named is not None:
+                yield named
 
+
+def _commit_info(line: bytes) -> object:
     try:
-        commits = list(table.history(limit))
-    except (DeltaError, OSError, ValueError) as error:
-        raise LakeError(f"{table.table_uri}: its commits cannot be read: {' '.join(str(error).split())}") from error
-    for commit in commits:
-        named = Named.parse(commit.get("userMetadata"))
-        if named is not None:
-            yield named
+        action = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return action.get("commitInfo") if isinstance(action, dict) else None
 
 
-def _last_append(table: DeltaTable) -> Named:
+def _last_append(lake: Lake) -> Named:
     """Return what the commit of the last append says. Raises LakeError."""
-    return next(_appends(table, _COMMITS_READ), None) or next(_appends(table, None), Named({}, {}))
+    return next(_appends(lake), Named({}, {}))
 
 
-def seals_of_last(lake: Lake) -> list[Seal]:
-    """Return the seals that the last append has committed with its rows; the ledger may lack them."""
-    seals = []
+def seals_of_last(lake: Lake) -> dict[str, Seal]:
+    """Return the seals that the last append has committed with its rows, by segment; the ledger may lack them."""
     # What cannot be read proves nothing.
     with contextlib.suppress(LakeError):
-        for text in _last_append(lake.table()).segments.values():
-            with contextlib.suppress(ValueError):
-                seals.append(Seal.parse(text))
+        return _parsed(_last_append(lake).segments)
+    return {}
+
+
+def _parsed(texts: Mapping[str, str]) -> dict[str, Seal]:
+    seals = {}
+    for stem, text in texts.items():
+        with contextlib.suppress(ValueError):
+            seal = Seal.parse(text)
+            if seal.segment == stem:
+                seals[stem] = seal
     return seals
 
 
@@ -160,8 +180,7 @@ def adopt(lake: Lake, ledger: Ledger, waiting: Mapping[str, AnyPath], say: Calla
     """
     if not lake.has_events():
         return {}
-    table = lake.table()
-    last = _last_append(table)
+    last = _last_append(lake)
     unknown = {stem: seal for stem, seal in last.segments.items() if stem not in ledger.known}
     for stem in sorted(unknown.keys() - waiting.keys()):
         say(f"{stem} is in the lake, and its seal is not: it has left the spool")
@@ -170,16 +189,20 @@ def adopt(lake: Lake, ledger: Ledger, waiting: Mapping[str, AnyPath], say: Calla
     older = {
         stem for stem, path in waiting.items() if stem not in ledger.known and (is_cut or ledger.has_newer(path))
     } - unknown.keys()
-    for named in _appends(table, None) if older else ():
+    for named in _appends(lake) if older else ():
         unknown |= {stem: seal for stem, seal in named.segments.items() if stem in older}
     return take(ledger, unknown, waiting)
 
 
 def take(ledger: Ledger, owed: Mapping[str, str], waiting: Mapping[str, AnyPath]) -> dict[str, str]:
-    """Add segments of the spool to the ledger that the table has, and return those that could not be read. Raises
-    LakeError, OSError."""
+    """Add segments to the ledger that the table has, and return those that could not be read.
+
+    Raises LakeError, OSError. What the spool has no more, or not as it was, gets the seal of its commit, without the
+    digests of its lines.
+    """
     read = [read_shipped(ledger, waiting[stem]) for stem in sorted(owed.keys() & waiting.keys())]
-    ledger.add([each for each in read if each is not None])
+    lost = {stem: seal for stem, seal in owed.items() if stem not in waiting or ledger.is_useless(stem)}
+    ledger.add([each for each in (*read, *ledger.admit_seals(_parsed(lost).values())) if each is not None])
     return {stem: seal for stem, seal in owed.items() if stem not in ledger.known}
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from klamm_spark.lake.anchors import Anchors, compare_anchors
-from klamm_spark.lake.appends import seals_of_last
 from klamm_spark.lake.forgotten import KnownForgotten, read_forgotten
 from klamm_spark.lake.keys import keys_of
 from klamm_spark.lake.log_check import LogFindings
@@ -81,10 +80,9 @@ def prove(
     from klamm_spark.lake.rows import check_rows
 
     lake = rows.lake
-    # The last append first: what it has brought, the ledger may have by now.
-    last = seals_of_last(lake)
     seals, breaks = read_seals(lake)
-    owed = {seal.segment: seal for seal in last if seal.segment not in seals and seal.segment in rows.segments}
+    unknown = {stem: seal for stem, seal in rows.appended.items() if stem not in seals}
+    owed = {stem: seal for stem, seal in unknown.items() if stem in rows.segments}
     seals |= owed
     table_id = lake.table_id()
     if lake_id not in ("", table_id):
@@ -94,6 +92,9 @@ def prove(
     known = {stem: seal for stem, seal in seals.items() if rows.may_have(stem)}
     folders = check_seals(lake, known, trusted)
     breaks = [*breaks, *forgotten.breaks, *(line for folder in folders for line in folder.breaks)]
+    # The append is older than the list of files.
+    gone = unknown.keys() - owed.keys() - forgotten.segments.keys()
+    breaks += [f"{stem}: the last append has brought it, and the lake has none of its rows" for stem in sorted(gone)]
     for segment, rest in sorted(forgotten.segments.items()):
         seal = seals.get(segment)
         if seal is not None and rest.seqs - Ranges([(seal.first_seq, seal.last_seq)]):

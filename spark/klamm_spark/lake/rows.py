@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from klamm_spark.lake.appends import seals_of_last
 from klamm_spark.lake.commits import with_statements
 from klamm_spark.lake.files import TableFile, files_of, hidden_by
 from klamm_spark.lake.forgotten import ALL_LINES, Forgotten
@@ -36,7 +37,7 @@ class NodeBoot(NamedTuple):
 class LakeRows:
     """The content of a lake's files: `segments` by file, `ranges` of the numbers of each boot, those that are there
     more than once, events that report gaps, state changes without an outcome, and what is wrong with files. `sealed`
-    are the segments that the ledger had before: `ship` may be running."""
+    are the segments that the ledger had before, and `appended` those of the last append: `ship` may be running."""
 
     lake: Lake
     tasks: Tasks
@@ -48,13 +49,15 @@ class LakeRows:
     bad_lines: int = 0
     problems: list[str] = field(default_factory=list)
     sealed: frozenset[str] = frozenset()
+    appended: Mapping[str, Seal] = field(default_factory=dict)
 
     @staticmethod
     def read(lake: Lake, tasks: Tasks) -> LakeRows:
         """Look at all files. Raises LakeError."""
-        sealed = frozenset(read_seals(lake).seals)
+        sealed, appended = frozenset(read_seals(lake).seals), seals_of_last(lake)
         files, problems = with_statements(lake, files_of(lake))
-        found = LakeRows(lake, tasks, problems=[*hidden_by(lake), *problems], sealed=sealed)
+        found = LakeRows(lake, tasks, problems=[*hidden_by(lake), *problems])
+        found.sealed, found.appended = sealed, appended
         for file, scanned in zip(files, tasks.run(scan, files), strict=True):
             found._add(file, scanned)
         found.interrupted.sort(key=lambda event: (event["node"], event["boot"], event["seq"]))

@@ -68,7 +68,7 @@ def write_rows(lake: Lake, rows: Sequence[SealRow]) -> AnyPath:
 
 
 class Shipped(NamedTuple):
-    """A segment that is in the table; `lines` are the digests of its lines."""
+    """A segment that is in the table; `lines` are the digests of its lines. Without a path it has left the spool."""
 
     segment: Segment
     lines: str
@@ -129,6 +129,20 @@ class Ledger:
         self._streams[_stream(seal)][seal.index] = seal
         return Segment(str(path), seal)
 
+    def is_useless(self, stem: str) -> bool:
+        """Return True if the spool has a segment otherwise than its seal says."""
+        return stem in self._damaged
+
+    def admit_seals(self, seals: Iterable[Seal]) -> Iterator[Shipped]:
+        """Yield segments of the table that the spool cannot give any more, if their seals fit their streams."""
+        for seal in sorted(seals, key=lambda seal: seal.segment):
+            reason = self._misfit(seal)
+            if reason:
+                self._say(f"{seal.segment} is in the lake, and its seal is not: {reason}")
+                continue
+            self._streams[_stream(seal)][seal.index] = seal
+            yield Shipped(Segment("", seal), "")
+
     def refuse(self, segment: Segment, error: OSError | ValueError) -> None:
         """Set a segment aside that is not what its seal says, or that its store did not give: then it is looked at
         again."""
@@ -170,7 +184,7 @@ class Ledger:
         for (path, seal), lines in segments:
             self.aside.pop(seal.segment, None)
             # The server may have marked it as the last one of its boot since it was read.
-            self._follow(path_of(path).with_name(seal.segment + SEAL_SUFFIX), seal)
+            self._follow(path_of(path).with_name(seal.segment + SEAL_SUFFIX) if path else None, seal)
             rows.append(_row_with(seal, lines))
         rows += self._ended()
         added = [each.segment.seal for each in segments]

@@ -119,7 +119,7 @@ class Shipper:
         if self._owed:
             waiting = self._waiting()
             left = take(self.ledger, self._owed, waiting)
-            self._marks.mark(waiting[stem] for stem in self._owed.keys() - left.keys())
+            self._marks.mark(waiting[stem] for stem in (self._owed.keys() - left.keys()) & waiting.keys())
             self._owed = left
         self._queue = deque(each for each in self._backlog.waiting() if each.stem not in self._owed)
 

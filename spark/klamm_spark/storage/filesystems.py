@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
@@ -21,6 +22,10 @@ from klamm.runtime import PLATFORM, sync_directory
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/+)([^/]*)(.*)", re.DOTALL)
 _BUCKETS: Final = frozenset({"s3", "s3a", "gs", "abfs", "abfss", "az"})
 _MAX_MESSAGE_CHARS: Final = 400
+MOST_BYTES: Final = 1 << 30
+"""Of a file that is read at once. No segment is larger."""
+SMALL_BYTES: Final = 1 << 20
+"""Of a seal, a key, a checkpoint or a time stamp."""
 
 
 class FileSystemError(OSError):
@@ -53,6 +58,24 @@ def _store(root: str) -> Any:
     with _translated(root):
         # Hadoop's name of it.
         return FileSystem.from_uri(root.replace("s3a://", "s3://", 1))[0]
+
+
+def read_file(path: AnyPath, most_bytes: int = MOST_BYTES) -> bytes:
+    """Return the content of a file. Raises OSError, also if it is larger: what another has written must not fill the
+    memory."""
+    status: Any = path.stat()
+    if isinstance(path, Path) and not stat.S_ISREG(status.st_mode):
+        raise FileSystemError(f"{path} is no file")
+    if status.st_size > most_bytes:
+        raise FileSystemError(f"{path} has {status.st_size:,} bytes, and at most {most_bytes:,} are read")
+    if not isinstance(path, Path):
+        return path.read_bytes()
+    # It may grow.
+    with path.open("rb") as file:
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise FileSystemError(f"{path} has more than {most_bytes:,} bytes")
+    return data
 
 
 class StorePath:
