@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from klamm_spark.errors import LakeError
 from klamm_spark.spool.layout import Seal, stream_mark
 from klamm_spark.storage.files import SpoolFiles
-from klamm_spark.storage.filesystems import AnyPath
+from klamm_spark.storage.filesystems import AnyPath, read_file
 
 _KEYS: Final = ("node", "segment", "index", "chain", "sealed_time_us")
 Anchor = Callable[[dict[str, Any]], None]
@@ -99,7 +99,7 @@ class Anchors(NamedTuple):
 def read_anchors(path: AnyPath) -> Anchors:
     """Read a file of anchors, before the ledger: `ship` writes there what it has anchored. Raises LakeError."""
     try:
-        return Anchors(path, path.read_bytes().splitlines())
+        return Anchors(path, read_file(path).splitlines())
     except FileNotFoundError as error:
         raise LakeError(f"there are no anchors at {path}") from error
 

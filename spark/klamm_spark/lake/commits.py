@@ -13,8 +13,9 @@ from datetime import UTC, date, datetime
 from typing import Any, Final, NamedTuple
 
 from klamm_spark.errors import LakeError
-from klamm_spark.lake.files import Committed, TableFile
+from klamm_spark.lake.files import Committed, TableFile, batches_of, open_parquet
 from klamm_spark.lake.layout import COMMITS, Lake
+from klamm_spark.storage.filesystems import read_file
 
 _BY_COLUMN: Final = ("minValues", "maxValues", "nullCount")
 _KNOWN: Final = frozenset((*_BY_COLUMN, "numRecords", "tightBounds"))
@@ -68,12 +69,11 @@ def _adds(lake: Lake, odd: list[str]) -> Iterator[dict[str, Any]]:
     `odd` gets a sentence for each commit with a line that other readers may take for something else.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
         for commit in (lake.events / COMMITS).glob("*.json"):
             try:
-                lines = commit.read_bytes().split(b"\n")
+                lines = read_file(commit).split(b"\n")
             except FileNotFoundError:
                 # Removed since, because it is older than the table keeps them.
                 continue
@@ -85,8 +85,8 @@ def _adds(lake: Lake, odd: list[str]) -> Iterator[dict[str, Any]]:
                 if isinstance(add, dict) and isinstance(add.get("path"), str):
                     yield {"path": add["path"], "stats": add.get("stats")}
         for checkpoint in (lake.events / COMMITS).glob("*.checkpoint*.parquet"):
-            with pq.ParquetFile(pa.BufferReader(checkpoint.read_bytes())) as parquet:
-                for batch in parquet.iter_batches(columns=list(_COLUMNS)):
+            with open_parquet(pa.BufferReader(read_file(checkpoint))) as parquet:
+                for batch in batches_of(parquet, columns=list(_COLUMNS)):
                     found = filter(None, map(_values, batch.column("add")))
                     yield from (add for add in found if isinstance(add.get("path"), str))
     except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm_spark.errors import LakeError
-from klamm_spark.storage.filesystems import path_of
+from klamm_spark.storage.filesystems import path_of, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
 
     from klamm_spark.lake.layout import Lake
 
-_MOST_BYTES: Final = 4 * 1024**3
-"""Of texts at a time. A few bytes of a file can stand for any number of them."""
+_MOST_GROUP_BYTES: Final = 4 * 1024**3
+_MOST_BYTES: Final = 1024**3
+"""Of a column, and of texts at a time. A few bytes of a file can stand for any number of them."""
+_ROWS: Final = 1 << 16
 _PLAIN_PATH: Final = re.compile(r"[\w=-][\w=.-]*(/[\w=-][\w=.-]*)*", re.ASCII)
 """In a commit a path is a URI: of any other text, readers differ about the file that it names."""
 
@@ -121,30 +124,66 @@ def read_columns(files: Sequence[TableFile], columns: Sequence[str]) -> Iterator
 def open_file(file: TableFile) -> pq.ParquetFile:
     """Open a file for `batches_of`. Raises OSError, ValueError if its rows are too many bytes."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     path = path_of(file.path)
-    source = path if isinstance(path, Path) else pa.BufferReader(path.read_bytes())
+    return open_parquet(path if isinstance(path, Path) else pa.BufferReader(read_file(path)))
+
+
+def open_parquet(source: Any) -> pq.ParquetFile:
+    """Open Parquet for `batches_of`. Raises OSError, ValueError if its rows are too many bytes."""
+    import pyarrow.parquet as pq
+
     metadata = pq.read_metadata(source)
-    texts = set[str]()
+    texts, delta_bytes, values = set[str](), dict[str, int](), Counter[str]()
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         columns = [group.column(number) for number in range(group.num_columns)]
         size_bytes = sum(column.total_uncompressed_size for column in columns)
-        if size_bytes > _MOST_BYTES:
+        if size_bytes > _MOST_GROUP_BYTES:
             raise ValueError(f"{group.num_rows:,} of its rows unpack to {size_bytes:,} bytes")
-        # What has its own encoding, has no dictionary.
-        texts |= {
-            column.path_in_schema
-            for column in columns
-            if column.physical_type == "BYTE_ARRAY" and "DELTA_BYTE_ARRAY" not in column.encodings
-        }
-    return pq.ParquetFile(source, read_dictionary=texts)
+        for number, column in enumerate(columns):
+            path, is_delta = column.path_in_schema, "DELTA_BYTE_ARRAY" in column.encodings
+            values[path] += column.num_values
+            least_bytes = _least_bytes(metadata.schema.column(number), values[path])
+            if (size_bytes := max(column.total_uncompressed_size, least_bytes)) > _MOST_BYTES:
+                raise ValueError(f"{group.num_rows:,} of its rows unpack to {size_bytes:,} bytes: {path}")
+            if is_delta and column.physical_type == "BYTE_ARRAY":
+                delta_bytes[path] = max(column.total_uncompressed_size, delta_bytes.get(path, 0))
+            elif column.physical_type == "BYTE_ARRAY":
+                texts.add(path)
+    # What has its own encoding, has no dictionary.
+    parquet = pq.ParquetFile(source, read_dictionary=texts - delta_bytes.keys())
+    for path, most_bytes in delta_bytes.items():
+        _check_delta(parquet, path, most_bytes)
+    return parquet
+
+
+def _least_bytes(column: pq.ColumnSchema, values: int) -> int:
+    """Return what values take at least when they are read: those of a list may all be of one row."""
+    at_once = values if column.max_repetition_level else min(values, _ROWS)
+    return int(at_once * (column.length if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else 4))
+
+
+def _check_delta(parquet: pq.ParquetFile, path: str, most_bytes: int) -> None:
+    """Raise ValueError for texts that repeat so much of those before them that a batch of them fills the memory. None
+    of them is longer than the column."""
+    import pyarrow.compute as pc
+
+    if "." in path:
+        # In a list, a row may have any number of them.
+        raise ValueError(f"{path} has an encoding that texts in lists are not read in")
+    rows = max(1, min(_ROWS, _MOST_BYTES // 4 // max(1, most_bytes)))
+    found: deque[int] = deque(maxlen=max(1, _ROWS // rows))
+    for batch in parquet.iter_batches(batch_size=rows, columns=[path]):
+        found.append(pc.sum(pc.binary_length(batch.column(0)).cast("int64")).as_py() or 0)
+        if sum(found) > _MOST_BYTES:
+            raise ValueError(f"{_ROWS:,} values of {path} unpack to {sum(found):,} bytes")
 
 
 def batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch]:
     """Read rows, as `iter_batches` does. Raises ValueError before a text that many rows have fills the memory."""
     import pyarrow as pa
 
+    which = {"batch_size": _ROWS} | which
     for number in which.pop("row_groups", range(parquet.num_row_groups)):
         # Arrow cannot join the dictionaries of two groups of rows in a list.
         for batch in parquet.iter_batches(row_groups=[number], **which):

@@ -11,7 +11,7 @@ from typing import Final
 from klamm_spark.lake.layout import Lake
 from klamm_spark.spool.layout import node_folders
 from klamm_spark.spool.signatures import KeyFileError, PublicKeys, key_id_of, public_files
-from klamm_spark.storage.filesystems import AnyPath, create_durably
+from klamm_spark.storage.filesystems import SMALL_BYTES, AnyPath, create_durably, read_file
 
 _FOLDER: Final = "keys"
 
@@ -22,7 +22,7 @@ def remember_keys(spool: AnyPath, lake: Lake, say: Callable[[str], None]) -> Non
         kept = lake.root / _FOLDER / folder.name
         known = {path.name for path in public_files(kept)}
         for path in public_files(folder):
-            pem = path.read_bytes()
+            pem = read_file(path, SMALL_BYTES)
             try:
                 key_id = key_id_of(pem)
             except KeyFileError as error:
@@ -46,7 +46,7 @@ def keys_of(lake: Lake, folder: str, trusted: Collection[str] = (), spool: AnyPa
         files += public_files(spool / folder)
     pems = []
     for path in files:
-        pems.append(path.read_bytes())
+        pems.append(read_file(path, SMALL_BYTES))
         try:
             key_id_of(pems[-1])
         except KeyFileError as error:

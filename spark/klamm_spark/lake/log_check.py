@@ -18,7 +18,7 @@ from klamm_spark.lake.seal_log import CHECKPOINT, is_elsewhere, log_folder, seal
 from klamm_spark.lake.seals import SealRow, read_seal_files, read_seals
 from klamm_spark.settings.spark import SparkSettings
 from klamm_spark.spool.layout import Seal, lines_sha256, split_digests, stream_mark
-from klamm_spark.storage.filesystems import AnyPath
+from klamm_spark.storage.filesystems import SMALL_BYTES, AnyPath, read_file
 from klamm_spark.tlog.merkle import Tree, leaf_hash, root_of, tree_of
 from klamm_spark.tlog.notes import Checkpoint, NoteKey
 from klamm_spark.tlog.tiles import WIDTH, TileError, Tiles
@@ -45,7 +45,7 @@ class Pinned(NamedTuple):
 def read_pinned(path: AnyPath, keys: Sequence[NoteKey]) -> Pinned:
     """Read a checkpoint that each of the keys has signed. Raises LakeError: it is of no use otherwise."""
     try:
-        checkpoint = Checkpoint.parse(path.read_bytes())
+        checkpoint = Checkpoint.parse(read_file(path, SMALL_BYTES))
         times_of(checkpoint, keys)
     except (OSError, ValueError) as error:
         raise LakeError(f"--checkpoint {path}: {error}") from error
@@ -56,7 +56,7 @@ def read_pinned(path: AnyPath, keys: Sequence[NoteKey]) -> Pinned:
 
 def read_anchored(path: AnyPath) -> Iterator[Pinned]:
     """Yield the checkpoints of a file of anchors. No signature is asked for: the place is what counts."""
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+    for number, line in enumerate(read_file(path).splitlines(), start=1):
         try:
             yield Pinned(f"{path}:{number}", Checkpoint.parse(json.loads(line)["checkpoint"].encode()))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -83,7 +83,7 @@ def check_log(
     # Before the checkpoint, because the log may grow meanwhile: what is kept is older than what it is kept of.
     stamps = list(read_stamps(folder, Authority(settings.timestamp_roots), breaks)) if settings.timestamp_roots else []
     try:
-        current = Checkpoint.parse(place.read_bytes())
+        current = Checkpoint.parse(read_file(place, SMALL_BYTES))
     except (OSError, ValueError) as error:
         return LogFindings([*breaks, f"{place} was taken away or changed: {error}"], [], [])
     entries = _entries(Tiles(folder, current.size), breaks)

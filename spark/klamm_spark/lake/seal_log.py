@@ -19,7 +19,7 @@ from klamm_spark.lake.seals import SealRow, read_seal_files
 from klamm_spark.settings.spark import SparkSettings
 from klamm_spark.spool.layout import Seal
 from klamm_spark.spool.signatures import SealSigner
-from klamm_spark.storage.filesystems import create_durably
+from klamm_spark.storage.filesystems import SMALL_BYTES, create_durably, read_file
 from klamm_spark.tlog.merkle import EMPTY_ROOT, leaf_hash, root_of
 from klamm_spark.tlog.notes import LOG_KEY, Checkpoint, NoteSigner
 from klamm_spark.tlog.submit import RefusedError, Submitter, UnavailableError
@@ -102,7 +102,7 @@ class TransparencyLog:
     def _read(self) -> Checkpoint:
         leaves, key = list[bytes](), self._signer.key
         try:
-            found = Checkpoint.parse((self._folder / CHECKPOINT).read_bytes())
+            found = Checkpoint.parse(read_file(self._folder / CHECKPOINT, SMALL_BYTES))
         except FileNotFoundError:
             return Checkpoint(key.name, 0, EMPTY_ROOT)
         if found.origin != key.name or found.time_of(key) is None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from klamm_spark.spool.compression import LineReader
 from klamm_spark.spool.layout import Seal, digests_of, lines_sha256
-from klamm_spark.storage.filesystems import path_of
+from klamm_spark.storage.filesystems import path_of, read_file
 
 
 class Segment(NamedTuple):
@@ -22,9 +22,9 @@ def read_sealed(segment: Segment, reader: LineReader) -> tuple[bytes, str]:
     Raises OSError, and ValueError if it differs from its seal.
     """
     path, seal = path_of(segment.path), segment.seal
-    pieces = list(reader.pieces(path.read_bytes(), path.suffix, seal.size_bytes))
+    pieces = list(reader.pieces(read_file(path), path.suffix, seal.size_bytes))
     digests = [digest for piece in pieces for digest in digests_of(piece)]
-    data = b"".join(pieces)
-    if (len(data), len(digests), lines_sha256(digests)) != (seal.size_bytes, seal.events, seal.lines_sha256):
+    size_bytes = sum(map(len, pieces))
+    if (size_bytes, len(digests), lines_sha256(digests)) != (seal.size_bytes, seal.events, seal.lines_sha256):
         raise ValueError("it differs from its seal")
-    return data, "".join(digests)
+    return b"".join(pieces), "".join(digests)

@@ -9,13 +9,16 @@ import hashlib
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from klamm_spark.storage.filesystems import AnyPath, create_durably
+from klamm_spark.lake.files import batches_of, open_parquet
+from klamm_spark.storage.filesystems import AnyPath, create_durably, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _SUFFIX: Final = ".parquet"
 _NAME_DIGITS: Final = 32
+_MOST_BYTES: Final = 1024**3
+"""Of the texts of a file: `compact` merges files up to a tenth of it."""
 
 
 class TextFile(NamedTuple):
@@ -56,15 +59,19 @@ def read_text_files(folder: AnyPath, columns: Sequence[str]) -> Iterator[TextFil
 def _read(path: AnyPath, columns: Sequence[str]) -> TextFile:
     """Raises FileNotFoundError."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
+    rows, size_bytes = list[tuple[str, ...]](), 0
     try:
-        data = path.read_bytes()
-        table = pq.read_table(BytesIO(data), columns=list(columns))
-        rows = list(zip(*(_texts(table.column(name)) for name in columns), strict=True))
+        data = read_file(path)
+        with open_parquet(pa.BufferReader(data)) as parquet:
+            for batch in batches_of(parquet, columns=list(columns)):
+                size_bytes += batch.nbytes
+                if size_bytes > _MOST_BYTES:
+                    raise ValueError(f"it unpacks to more than {_MOST_BYTES:,} bytes")
+                rows += zip(*(_texts(batch.column(name)) for name in columns), strict=True)
     except FileNotFoundError:
         raise
-    except (OSError, ValueError, pa.ArrowException) as error:
+    except (OSError, ValueError, LookupError, pa.ArrowException) as error:
         return TextFile(path, problem=f"cannot be read: {error}".partition("\n")[0])
     same = hashlib.sha256(data).hexdigest()[:_NAME_DIGITS] == path.stem
     return TextFile(path, rows, "" if same else "was changed: its name is not its SHA-256")

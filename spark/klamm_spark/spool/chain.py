@@ -31,7 +31,7 @@ from klamm_spark.spool.layout import (
 )
 from klamm_spark.spool.numbers import Numbers, gaps_in, numbers_of
 from klamm_spark.spool.signatures import PublicKeys
-from klamm_spark.storage.filesystems import AnyPath
+from klamm_spark.storage.filesystems import AnyPath, UnfitFileError, read_file
 
 _SHA256: Final = len(NO_CHAIN)
 _MOST_THREADS: Final = 8
@@ -151,12 +151,10 @@ def _ahead(read: Callable[[str], _Read], stems: Iterable[str]) -> Iterator[_Read
 
 def _digest_of(segment: AnyPath, size_bytes: int) -> _Digest | None:
     try:
-        data = segment.read_bytes()
+        data = decompress(read_file(segment), segment.suffix, size_bytes)
     except FileNotFoundError:
         return None
-    try:
-        data = decompress(data, segment.suffix, size_bytes)
-    except ValueError:
+    except (ValueError, UnfitFileError):
         data = b""
     return _Digest(hashlib.sha256(data).hexdigest(), data.count(b"\n"), numbers_of(data))
 
@@ -228,6 +226,6 @@ def _flaws(seal: Seal, stem: str, previous: Seal | None) -> Iterator[str]:
 def _gaps_of(path: AnyPath) -> list[dict[str, Any]]:
     """The `audit_gap` events in a segment that is being written."""
     try:
-        return gaps_in(path.read_bytes())
+        return gaps_in(read_file(path))
     except FileNotFoundError:
         return []

@@ -14,6 +14,8 @@ _PIECE_BYTES: Final = 256 * 1024
 """Stays in a processor's cache while it is worked on."""
 MOST_BYTES: Final = 1 << 30
 """No segment has more lines: the setting `segment_bytes` is at most half of it."""
+_KEPT_BYTES: Final = 128 * 1024**2
+"""Each thread has that much for the next segment."""
 _FULL: Final = "failed to write whole buffer"
 """What cramjam says if there is more than the memory takes."""
 
@@ -77,16 +79,19 @@ class LineReader:
 
         codec: Any = cramjam.zstd if suffix == ".zst" else cramjam.gzip
         most_bytes = max(1, min(size_bytes, MOST_BYTES))
-        if len(self._buffer) < most_bytes:
+        buffer = self._buffer
+        if len(buffer) < most_bytes:
             # The system gives memory only for what is written.
-            self._buffer = mmap.mmap(-1, most_bytes)
+            buffer = mmap.mmap(-1, most_bytes)
+        if len(buffer) <= _KEPT_BYTES:
+            self._buffer = buffer
         try:
-            count = codec.decompress_into(data, memoryview(self._buffer)[:most_bytes])
+            count = codec.decompress_into(data, memoryview(buffer)[:most_bytes])
         except cramjam.DecompressionError as error:
             if str(error) != _FULL:
                 raise ValueError(str(error)) from error
             raise ValueError(f"it unpacks to more than {most_bytes:,} bytes") from error
-        return _pieces(self._buffer, count)
+        return _pieces(buffer, count)
 
 
 def _pieces(content: Any, size_bytes: int) -> Iterator[bytes]:

@@ -42,7 +42,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from klamm_spark.storage.filesystems import AnyPath
+from klamm_spark.storage.filesystems import SMALL_BYTES, AnyPath, read_file
 
 P = TypeVar("P", bound="AnyPath")
 T = TypeVar("T")
@@ -163,7 +163,7 @@ class Seal:
     @staticmethod
     def read(path: AnyPath) -> Seal:
         """Read a seal from a file. Raises OSError, ValueError."""
-        data = path.read_bytes()
+        data = read_file(path, SMALL_BYTES)
         try:
             return Seal.parse(data)
         except ValueError as error:

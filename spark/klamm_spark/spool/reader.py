@@ -20,7 +20,7 @@ from klamm_spark.spool.layout import (
     parse_name,
     segment_files,
 )
-from klamm_spark.storage.filesystems import SPOOL_IS_A_FILE, AnyPath
+from klamm_spark.storage.filesystems import SPOOL_IS_A_FILE, AnyPath, read_file
 
 
 def spool_of(pipeline: Pipeline) -> str | Path:
@@ -61,13 +61,13 @@ def read_segment(path: Path) -> bytes:
     Raises OSError, and ValueError if its file is damaged.
     """
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except FileNotFoundError:
         codecs = COMPRESSED_SUFFIXES.values() if path.suffix == OPEN_SUFFIX else ()
         sealed = find_file(node_folder_of(path), *(f"{path.stem}{SEALED_SUFFIX}{codec}" for codec in codecs))
         if sealed is None:
             raise
-        path, data = sealed, sealed.read_bytes()
+        path, data = sealed, read_file(sealed)
     try:
         lines = decompress(data, path.suffix)
     except ValueError as error:

@@ -32,6 +32,10 @@ class FileSystemError(OSError):
     """A file system cannot be used; the message says which path, and why."""
 
 
+class UnfitFileError(FileSystemError):
+    """A file is larger than any that klamm writes, or no file."""
+
+
 class Status(NamedTuple):
     """Size of a path, by the name of `os.stat_result`."""
 
@@ -61,21 +65,13 @@ def _store(root: str) -> Any:
 
 
 def read_file(path: AnyPath, most_bytes: int = MOST_BYTES) -> bytes:
-    """Return the content of a file. Raises OSError, also if it is larger: what another has written must not fill the
-    memory."""
+    """Return the content of a file, or of none that is larger: it must not fill the memory. Raises OSError."""
     status: Any = path.stat()
     if isinstance(path, Path) and not stat.S_ISREG(status.st_mode):
-        raise FileSystemError(f"{path} is no file")
+        raise UnfitFileError(f"{path} is no file")
     if status.st_size > most_bytes:
-        raise FileSystemError(f"{path} has {status.st_size:,} bytes, and at most {most_bytes:,} are read")
-    if not isinstance(path, Path):
-        return path.read_bytes()
-    # It may grow.
-    with path.open("rb") as file:
-        data = file.read(most_bytes + 1)
-    if len(data) > most_bytes:
-        raise FileSystemError(f"{path} has more than {most_bytes:,} bytes")
-    return data
+        raise UnfitFileError(f"{path} has {status.st_size:,} bytes, and at most {most_bytes:,} are read")
+    return path.read_bytes()
 
 
 class StorePath:

@@ -14,6 +14,7 @@ from klamm.runtime import PLATFORM
 from klamm_spark.spool.compression import decompress, is_compressed
 from klamm_spark.spool.layout import OPEN_SUFFIX, node_folders, sealed_segments
 from klamm_spark.spool.reader import read_seal, segments_of
+from klamm_spark.storage.filesystems import read_file
 
 
 @dataclass(slots=True)
@@ -150,7 +151,7 @@ class SpoolLines:
 
 
 def _open_sealed(path: Path) -> BinaryIO:
-    return io.BytesIO(decompress(path.read_bytes(), path.suffix)) if is_compressed(path.suffix) else path.open("rb")
+    return io.BytesIO(decompress(read_file(path), path.suffix)) if is_compressed(path.suffix) else path.open("rb")
 
 
 def _sealed_bytes(place: _Place, path: Path | None) -> int:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from klamm_spark.storage.filesystems import create_durably
+from klamm_spark.storage.filesystems import create_durably, read_file
 from klamm_spark.tlog.merkle import Tree, leaf_hash, root_of
 
 WIDTH: Final = 256
@@ -86,11 +86,11 @@ class Tiles:
         """Return a tile, or the full one in its place: a part of it is deleted then."""
         for name in dict.fromkeys((tile_name(level, index, width), tile_name(level, index, WIDTH))):
             try:
-                return name, (self._folder / name).read_bytes()
+                return name, read_file(self._folder / name)
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise TileError(f"{self._folder / name} cannot be read: {error.strerror}") from error
+                raise TileError(f"{self._folder / name} cannot be read: {error.strerror or error}") from error
         raise TileError(f"{self._folder / tile_name(level, index, width)} is missing")
 
 

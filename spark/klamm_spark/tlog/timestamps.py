@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from klamm_spark.errors import LakeError
-from klamm_spark.storage.filesystems import create_durably
+from klamm_spark.storage.filesystems import SMALL_BYTES, create_durably, read_file
 from klamm_spark.tlog.notes import Checkpoint
 from klamm_spark.tlog.submit import Answer, UnavailableError, post
 
@@ -36,7 +36,7 @@ class Authority:
             raise LakeError("time stamps need rfc3161-client: pip install 'klamm[timestamps]'") from error
         self._client = rfc3161_client
         try:
-            self._certificates = load_pem_x509_certificates(path.read_bytes())
+            self._certificates = load_pem_x509_certificates(read_file(path, SMALL_BYTES))
         except (OSError, ValueError) as error:
             raise LakeError(f"the certificates {path} of the time stamps cannot be read: {error}") from error
 
@@ -104,7 +104,7 @@ def read_stamps(folder: Path, authority: Authority, breaks: list[str]) -> Iterat
     """Yield the stamps in the folder of a log, and name what is none."""
     for path in sorted((folder / STAMPS).glob(f"*{_SUFFIX}")):
         try:
-            note = path.with_suffix("").read_bytes()
-            yield Stamp(path, Checkpoint.parse(note), authority.time_of(note, path.read_bytes()))
+            note = read_file(path.with_suffix(""), SMALL_BYTES)
+            yield Stamp(path, Checkpoint.parse(note), authority.time_of(note, read_file(path, SMALL_BYTES)))
         except (OSError, ValueError) as error:
             breaks.append(f"the time stamp {path} is none of its checkpoint: {error}")

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from klamm import RateLimitedLog, escape_control_characters
 from klamm_spark.errors import LakeError
 from klamm_spark.storage.files import SpoolFiles
-from klamm_spark.storage.filesystems import create_durably
+from klamm_spark.storage.filesystems import SMALL_BYTES, create_durably, read_file
 from klamm_spark.tlog.merkle import EMPTY_ROOT, MOST_HASHES, ProofError, check_consistency
 from klamm_spark.tlog.notes import (
     MAX_NOTE_BYTES,
@@ -93,7 +93,7 @@ class Witness:
             raise LakeError(f"another process is the witness of {folder}") from error
         for key in logs:
             try:
-                found = Checkpoint.parse(self._file(key.name).read_bytes())
+                found = Checkpoint.parse(read_file(self._file(key.name), SMALL_BYTES))
                 if found.origin != key.name or found.time_of(key) is None:
                     raise ValueError(f"it is of {found.origin}, and not signed with {key}")
             except FileNotFoundError:
