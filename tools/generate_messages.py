@@ -78,8 +78,8 @@ def render_api(raws: dict[str, Raw], name: str) -> str:
     return render(name, [Schema(raws[f"{name}Request"]), Schema(raws[f"{name}Response"])])
 
 
-def write_between_brokers(root: Path = ROOT) -> None:
-    """Write the modules that git does not keep, if they are missing or not up to date.
+def write_between_brokers(root: Path = ROOT) -> int:
+    """Write the modules that git does not keep, if they are missing or not up to date. Return their number.
 
     Several processes may do so at the same time. The modules are not formatted, because a build has no formatter.
     """
@@ -89,6 +89,7 @@ def write_between_brokers(root: Path = ROOT) -> None:
     files |= {f"{snake(name)}.py": render_api(raws, name) for name in BETWEEN_BROKERS}
     folder = root / NOT_KEPT
     folder.mkdir(parents=True, exist_ok=True)
+    count = 0
     for file, text in files.items():
         target = folder / file
         if not target.exists() or target.read_text() != text:
@@ -96,8 +97,10 @@ def write_between_brokers(root: Path = ROOT) -> None:
                 written.write(text)
             os.chmod(written.name, 0o644)
             os.replace(written.name, target)
+            count += 1
     for gone in {path.name for path in folder.glob("*.py")} - files.keys():
         (folder / gone).unlink(missing_ok=True)
+    return count
 
 
 def generate(raws: dict[str, Raw]) -> dict[Path, str]:
@@ -169,7 +172,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing")
     parser.add_argument("--from-jars", action="store_true", help="read the descriptions from the jars")
     arguments = parser.parse_args()
-    write_between_brokers()
+    count = write_between_brokers()
     raws, records = (from_jars(), records_from_jars()) if arguments.from_jars else (committed(), committed_records())
     files = formatted({**generate(raws), **generate_records(records)})
     if arguments.from_jars:
@@ -186,8 +189,8 @@ def main() -> int:
             target.write_text(files[path])
         else:
             target.unlink()
-    write_between_brokers()
-    print(f"{len(stale)} of {len(files)} files written")
+    count += len(stale) + write_between_brokers()
+    print(f"{count} of {len(files) + len(BETWEEN_BROKERS) + 1} files written")
     return 0
 
 
