@@ -13,7 +13,7 @@ from klamm.cli.doctor import folder_problem, run
 from klamm.cli.main import main, parser
 from klamm.config import Finding
 from klamm.config.plugin_registry import PluginRegistry
-from klamm.testing import SecureServer
+from klamm.testing import EmbeddedServer, SecureServer
 from tests.contract.gateway_nodes import FakeNode, free_ports
 
 
@@ -219,6 +219,23 @@ def test_a_port_that_is_taken_is_reported(doctor):
     assert any(
         f"cannot bind 127.0.0.1:{port} now: Address already in use; stop what listens there" in each for each in lines
     )
+
+
+def test_the_port_of_a_running_server_is_no_fault(doctor):
+    with EmbeddedServer(["listeners.default.api_set=echo"]) as server:
+        host, port = server.address()
+        code, lines = doctor(f'[listeners.a]\nbind = "{host}:{port}"\napi_set = "echo"\n')
+    assert (code, lines[-1]) == (
+        0,
+        f"ok     listener a: {host}:{port} is in use: a Kafka server listens there, as this one does while it runs",
+    )
+
+
+def test_the_port_of_a_running_server_with_tls_is_no_fault(doctor):
+    with SecureServer() as server:
+        code, lines = doctor(f'[listeners.a]\nbind = "{server.bootstrap}"\napi_set = "echo"\n')
+    assert code == 0
+    assert "is in use: a Kafka server listens there" in lines[-1]
 
 
 def test_folders_that_cannot_be_made_are_reported(doctor, tmp_path, capsys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+import ssl
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +13,7 @@ from typing import Any, Final
 from klamm.api.api_set import ApiSet, Finding
 from klamm.api.context import Address, ListenerContext
 from klamm.cli.serve import plan_of
+from klamm.config.checks import host_to_connect
 from klamm.config.plan import ListenerPlan, ServerPlan
 from klamm.config.planner import ANY_HOST
 from klamm.config.plugin_registry import PluginRegistry, load_factory
@@ -20,8 +22,11 @@ from klamm.logs.escaping import escape_control_characters
 from klamm.runtime.platform.sockets import forbid_sharing
 from klamm.server.listening import advertised
 from klamm.shared.addresses import UNIX_PREFIX
+from klamm.testing.raw_client import RawClient
+from klamm.wire.messages.api_versions import ApiVersionsRequest
 
-_TAKEN: Final = "stop what listens there, unless it is this server, or set an address and port that this user may have"
+_ANSWER_S: Final = 3.0
+_TAKEN: Final = "stop what listens there, or set an address and port that this user may have"
 
 
 def folders_of(plan: ServerPlan) -> Iterator[tuple[str, Path]]:
@@ -150,8 +155,12 @@ def _ports_that_are_taken(plan: ServerPlan) -> Iterator[Finding]:
             continue
         for each in {port, *_more_ports(plan.api_sets[listener.api_set].settings)} - {0}:
             problem = port_problem(host, each)
-            if problem:
-                yield Finding(f"listener {listener.name}", f"cannot bind {Address(host, each)} now: {problem}", _TAKEN)
+            subject = f"listener {listener.name}"
+            if problem and answers_as_kafka(host, each):
+                text = "a Kafka server listens there, as this one does while it runs"
+                yield Finding(subject, f"{Address(host, each)} is in use: {text}")
+            elif problem:
+                yield Finding(subject, f"cannot bind {Address(host, each)} now: {problem}", _TAKEN)
 
 
 def port_problem(host: str, port: int) -> str:
@@ -166,6 +175,23 @@ def port_problem(host: str, port: int) -> str:
     except OSError as error:
         return error.strerror or str(error)
     return ""
+
+
+def answers_as_kafka(host: str, port: int) -> bool:
+    """Return True if a server answers a request of ApiVersions there, with TLS or without it."""
+    unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    unverified.check_hostname = False
+    unverified.verify_mode = ssl.CERT_NONE
+    for context in (None, unverified):
+        try:
+            with RawClient((host_to_connect(host), port), timeout_s=_ANSWER_S, ssl_context=context) as client:
+                correlation_id = client.send(ApiVersionsRequest(), 0)
+                return client.receive_frame().startswith(correlation_id.to_bytes(4, "big"))
+        except TimeoutError:
+            return False
+        except OSError:
+            continue
+    return False
 
 
 def _more_ports(settings: Any) -> Sequence[int]:

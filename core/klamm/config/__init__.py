@@ -6,7 +6,14 @@ The names listed here are public: a plugin uses them to describe, check and read
 from klamm.api.api_set import Finding
 from klamm.api.described_config import DescribedConfig
 from klamm.config.arguments import CommandParser
-from klamm.config.checks import check_host_port, check_networks, check_private, format_host_port, parse_host_port
+from klamm.config.checks import (
+    check_host_port,
+    check_networks,
+    check_private,
+    format_host_port,
+    host_to_connect,
+    parse_host_port,
+)
 from klamm.config.problems import did_you_mean
 from klamm.config.security_warnings import ListenerSecurity
 from klamm.config.setting import CLUSTER_WIDE, PER_BROKER, SettingSpec, check_value, specs_of
@@ -30,6 +37,7 @@ __all__ = [
     "check_value",
     "did_you_mean",
     "format_host_port",
+    "host_to_connect",
     "load_settings",
     "parse_host_port",
     "read_tables",

@@ -58,6 +58,11 @@ def format_host_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def host_to_connect(host: str) -> str:
+    """Return the host at which this machine reaches a server that listens on `host`: all addresses become loopback."""
+    return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+
+
 def check_private(path: Path) -> str | None:
     """Return the problem with the mode of a file or directory to which only the server's user may have access, or
     None.

@@ -7,6 +7,7 @@ import threading
 from typing import Final
 
 from klamm import ListenerContext, ServerServices
+from klamm.config import host_to_connect
 from klamm.sasl import SaslAccount
 from klamm.testing import Admin, ClusterAdmin, RawClient
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -19,7 +20,6 @@ _HANDSHAKE_VERSION: Final = 1
 _AUTHENTICATE_VERSION: Final = 1
 _TIMEOUT_S: Final = 15.0
 _ASK_S: Final = 5.0
-_ANY_HOSTS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
 
 class LoginError(Exception):
@@ -113,7 +113,7 @@ class Entry:
 
     def _own_address(self) -> tuple[str, int]:
         host, port = self.listener.bound
-        return _ANY_HOSTS.get(host, host), port
+        return host_to_connect(host), port
 
     def _open(self, address: tuple[str, int], timeout_s: float = _TIMEOUT_S) -> RawClient:
         listener = self.listener

@@ -14,9 +14,10 @@ from urllib.parse import urlencode
 
 import tomli
 
+from klamm.config import format_host_port, host_to_connect, parse_host_port
+
 DEFAULT_BIND: Final = "127.0.0.1:9404"
 _TIMEOUT_S: Final = 5.0
-_ANY_HOSTS: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}
 
 
 class UnreachableError(Exception):
@@ -90,9 +91,11 @@ def find(text: str, token_file: Path | None = None) -> RunningServer:
     if text.endswith(".toml"):
         file = Path(text)
         table = _table(file)
-        text = str(table.get("bind", DEFAULT_BIND))
-        host, _, port = text.rpartition(":")
-        text = f"{_ANY_HOSTS.get(host, host)}:{port}"
+        try:
+            host, port = parse_host_port(str(table.get("bind", DEFAULT_BIND)))
+        except ValueError as error:
+            raise UnreachableError(f"{file}: prometheus.bind: {error}") from error
+        text = format_host_port(host_to_connect(host), port)
         if token_file is None and "token_file" in table:
             # As the server does: relative to the file.
             token_file = file.parent / Path(str(table["token_file"])).expanduser()
