@@ -1,17 +1,12 @@
 """A real server and real requests: the metrics match what was sent; the names are Kafka's."""
 
-import http.client
 import json
-import socket
 import threading
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
-from klamm import ApiSet, Provider, hookimpl
+from klamm import Provider, hookimpl
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -22,8 +17,7 @@ from klamm.wire.messages.produce import PartitionProduceData, ProduceRequest, To
 from klamm.wire.messages.sync_group import SyncGroupRequest
 from klamm_dispatch.schedulers import Fifo
 from tests.contract.api_sets import Plugin
-
-EXPORTER = ("server.extensions=prometheus", "prometheus.bind=127.0.0.1:0")
+from tests.contract.exporters import eventually, exporter, metric, scrape, servers_with_exporter
 
 # https://kafka.apache.org/documentation/#monitoring, and the MBeans of a running broker 4.3.1: the name of an MBean,
 # or the attribute of one that has none.
@@ -70,60 +64,7 @@ KAFKAS = {
 
 @pytest.fixture
 def start():
-    """`start("key=value", …)` → a server with an exporter, whose handler set the test drives."""
-    servers = []
-
-    def start_one(*settings, api_set="trying"):
-        server = EmbeddedServer([f"listeners.default.api_set={api_set}", *EXPORTER, *settings], plugins=[Plugin()])
-        servers.append(server)
-        return server.start()
-
-    yield start_one
-    for server in servers:
-        server.stop()
-
-
-def exporter(server):
-    return server.server.extensions[0]
-
-
-def get(server, path, **headers):
-    """Status and text of an answer."""
-    host, port = exporter(server).address
-    request = urllib.request.Request(f"http://{host}:{port}{path}", headers=headers)
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-
-
-def scrape(server):
-    """Values by name and labels."""
-    status, text = get(server, "/metrics")
-    assert status == 200
-    return {
-        (sample.name, *(f"{key}={value}" for key, value in sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
-
-
-def metric(server, name):
-    """Samples of one MBean by labels, as the registry has them."""
-    for family in server.server.services.metrics.collect(lambda one: one == name):
-        return {tuple(sorted(sample.labels.items())): sample.value for sample in family.samples}
-    return None
-
-
-def eventually(holds):
-    """The last of a request is recorded after its answer has gone out."""
-    pause = threading.Event()
-    for _ in range(500):
-        if holds():
-            return True
-        pause.wait(0.01)
-    return False
+    yield from servers_with_exporter()
 
 
 REQUESTS = "kafka_network_requestmetrics_requests_total"
@@ -460,119 +401,6 @@ def test_a_failing_gauge_costs_only_itself(start):
     seen = scrape(server)
     assert ("kafka_network_requestchannel_requestqueuesize",) in seen
     assert not [key for key in seen if "broken" in key[0]]
-
-
-def test_live_ready_started_and_metrics(start):
-    server = start()
-    assert get(server, "/live") == (200, "alive\n")
-    assert get(server, "/started") == (200, "started\n")
-    assert get(server, "/ready") == (200, "ready\n")
-    assert get(server, "/")[0] == 404
-    status, text = get(server, "/metrics", Accept="application/openmetrics-text; version=1.0.0")
-    assert status == 200
-    assert text.endswith("# EOF\n")
-
-
-class SlowStart(ApiSet):
-    """Records what /ready returns before the listeners are up, and while they stop."""
-
-    def listener_opened(self, listener):
-        self.services = listener.services
-
-    def close(self):
-        STOPPED.append([get(CURRENT[0], path) for path in ("/ready", "/started", "/live")])
-
-
-CURRENT, STOPPED = [], []
-
-
-class SlowStartPlugin:
-    @hookimpl
-    def klamm_api_sets(self):
-        yield Provider("slow_start", "tests.contract.test_metrics:SlowStart")
-
-
-def test_ready_is_no_before_the_start_is_through_and_once_the_stop_begins():
-    server = EmbeddedServer(["listeners.default.api_set=slow_start", *EXPORTER], plugins=[SlowStartPlugin()])
-    CURRENT[:], STOPPED[:] = [server], []
-    starting = []
-    start_listener = type(server.server)._open_extension
-
-    def open_and_look(self, part):
-        start_listener(self, part)
-        starting.append([get(server, path) for path in ("/ready", "/started", "/live")])
-
-    server.server._open_extension = open_and_look.__get__(server.server)
-    server.start()
-    assert starting == [[(503, "the server is starting\n"), (503, "the server is starting\n"), (200, "alive\n")]]
-    assert get(server, "/ready") == (200, "ready\n")
-    server.stop()
-    assert STOPPED == [[(503, "the server is stopping\n"), (200, "started\n"), (200, "alive\n")]]
-    with pytest.raises(OSError, match="refused"):
-        get(server, "/ready")
-
-
-def test_a_processor_that_is_stuck_is_not_ready(start, monkeypatch):
-    server = start("listeners.default.dispatch=inline")
-    trying = server.api_set("trying")
-    with RawClient(server.address()) as client:
-        client.send(HeartbeatRequest(group_id="block"), 4)
-        assert trying.arrived.acquire(timeout=60)
-        monkeypatch.setattr("klamm_metrics.exporter._STUCK_AFTER_MS", 1)
-        assert eventually(lambda: get(server, "/ready")[0] == 503)
-        assert "listener=default networkProcessor=0 has not finished a turn of its loop for" in get(server, "/ready")[1]
-        monkeypatch.undo()
-        trying.release.set()
-        client.receive_frame()
-    assert eventually(lambda: get(server, "/ready")[0] == 200)
-
-
-def test_slow_scrapers_delay_no_other_client(start):
-    server = start()
-    slow = [socket.create_connection(exporter(server).address, timeout=60) for _ in range(8)]
-    for one in slow:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        one.sendall(b"GET /metrics HTTP/1.0\r\n")
-    assert get(server, "/metrics")[0] == 200
-    with RawClient(server.address()) as client:
-        client.call(MetadataRequest(topics=None), 12)
-    for one in slow:
-        one.close()
-
-
-def test_many_slow_clients_block_no_other_client(start):
-    server = start()
-    slow = []
-    for _ in range(40):
-        one = socket.create_connection(exporter(server).address, timeout=60)
-        one.sendall(b"GET ")
-        slow.append(one)
-    for path in ("/live", "/ready", "/metrics"):
-        assert get(server, path)[0] == 200
-    for one in slow:
-        one.close()
-
-
-@pytest.mark.parametrize(
-    "garbage", [b"\x16\x03\x01\x00\x05hello", b"POST /metrics HTTP/1.1\r\n\r\n", b"GET /\xff\r\n\r\n"]
-)
-def test_invalid_requests_for_metrics_are_refused(start, garbage):
-    server = start()
-    with socket.create_connection(exporter(server).address, timeout=60) as sock:
-        sock.sendall(garbage + b"\r\n")
-        sock.shutdown(socket.SHUT_WR)
-        while sock.recv(4096):
-            pass
-    assert get(server, "/live")[0] == 200
-
-
-def test_head_has_no_body(start):
-    server = start()
-    connection = http.client.HTTPConnection(*exporter(server).address, timeout=60)
-    connection.request("HEAD", "/live")
-    answer = connection.getresponse()
-    assert (answer.status, answer.read()) == (200, b"")
-    connection.close()
 
 
 def test_a_handler_that_always_fails_does_not_fill_the_log(start, caplog):
