@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import scramp
@@ -70,8 +71,11 @@ def test_a_part_of_klamm_passes(key, tmp_path):
     CASES[key](tmp_path)
 
 
-def test_no_case_is_left_over():
-    assert set(CASES) == {(one.kind, one.provider.name) for one in REGISTRY.all() if one.kind is not K.COMMAND}
+def test_every_part_has_a_case_and_every_case_a_part():
+    parts = {(one.kind, one.provider.name) for one in REGISTRY.all() if one.kind is not K.COMMAND}
+    missing = [f'@case(K.{kind.name}, "{name}")' for kind, name in sorted(parts - CASES.keys(), key=str)]
+    assert not missing, f"add a function to {Path(__file__).name} that calls the part's suite: {', '.join(missing)}"
+    assert not CASES.keys() - parts
 
 
 # ---- transports
