@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import socket
-import ssl
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -22,8 +21,6 @@ from klamm.logs.escaping import escape_control_characters
 from klamm.runtime.platform.sockets import forbid_sharing
 from klamm.server.listening import advertised
 from klamm.shared.addresses import UNIX_PREFIX
-from klamm.testing.raw_client import RawClient
-from klamm.wire.messages.api_versions import ApiVersionsRequest
 
 _ANSWER_S: Final = 3.0
 _TAKEN: Final = "stop what listens there, or set an address and port that this user may have"
@@ -179,6 +176,12 @@ def port_problem(host: str, port: int) -> str:
 
 def answers_as_kafka(host: str, port: int) -> bool:
     """Return True if a server answers a request of ApiVersions there, with TLS or without it."""
+    # A start without a problem needs neither.
+    import ssl
+
+    from klamm.testing.raw_client import RawClient
+    from klamm.wire.messages.api_versions import ApiVersionsRequest
+
     unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     unverified.check_hostname = False
     unverified.verify_mode = ssl.CERT_NONE
