@@ -87,15 +87,16 @@ class LaterAuthorizer(Authorizer):
         """Register the metrics; threads start with the first decision. An override calls this one."""
         settings, services = self.settings, listener.services
         self.prepare_max_ms = settings.timeout_ms
-        self._clock = services.clock
-        self._failures = RateLimitedLog(log, services.scheduler.schedule)
-        self._workers = Workers(f"klamm-authorizer-{listener.name}", settings.threads)
-        # Protects `_known` when it changes, `_asked`, and the counts in `_Wait`. Reading a decision needs no lock.
-        self._lock = threading.Lock()
-        self._known: dict[_Key, _Known] = {}
-        self._asked: dict[_Key, list[_Wait]] = {}
+        # Two underscores: an author's class may have any private names.
+        self.__clock = services.clock
+        self.__failures = RateLimitedLog(log, services.scheduler.schedule)
+        self.__workers = Workers(f"klamm-authorizer-{listener.name}", settings.threads)
+        # Protects `__known` when it changes, `__asked`, and the counts in `_Wait`. Reading a decision needs no lock.
+        self.__lock = threading.Lock()
+        self.__known: dict[_Key, _Known] = {}
+        self.__asked: dict[_Key, list[_Wait]] = {}
         name = "klamm:type=LaterAuthorizer,name="
-        self._results: dict[str, Counter] = {
+        self.__results: dict[str, Counter] = {
             result: services.metrics.counter(
                 f"{name}AnswersTotal",
                 "Answers of the decision function, by result.",
@@ -104,11 +105,11 @@ class LaterAuthorizer(Authorizer):
             )
             for result in ("decided", "failed", "refused")
         }
-        self._removals = [
+        self.__removals = [
             services.metrics.gauge(f"{name}{what}", doc, partial(len, table), listener=listener.name)
             for what, doc, table in (
-                ("InFlight", "Decisions that are being made.", self._asked),
-                ("CachedDecisions", "Decisions in the cache.", self._known),
+                ("InFlight", "Decisions that are being made.", self.__asked),
+                ("CachedDecisions", "Decisions in the cache.", self.__known),
             )
         ]
 
@@ -123,91 +124,91 @@ class LaterAuthorizer(Authorizer):
     ) -> bool:
         """Decide by the cache. What is not in it is denied, and its decision begins."""
         key = _key(context, resource_type, resource_name)
-        known, now_ns = self._known.get(key), self._clock.monotonic_ns()
+        known, now_ns = self.__known.get(key), self.__clock.monotonic_ns()
         if known is None or now_ns >= known.renew_ns:
-            self._ask(key, None)
+            self.__ask(key, None)
         return known is not None and now_ns < known.until_ns and operation in known.allowed
 
     def authorize_by_resource_type(
         self, context: RequestContext, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
         """Return True if a cached decision about such a resource allows it."""
-        wanted, now_ns = _key(context, resource_type, "")[:3], self._clock.monotonic_ns()
-        with self._lock:
+        wanted, now_ns = _key(context, resource_type, "")[:3], self.__clock.monotonic_ns()
+        with self.__lock:
             return any(
                 operation in known.allowed and now_ns < known.until_ns
-                for key, known in self._known.items()
+                for key, known in self.__known.items()
                 if key[:3] == wanted
             )
 
     def prepare(self, context: RequestContext, resources: Collection[tuple[ResourceType, str]]) -> Release | None:
         """Begin the decisions that the cache lacks."""
-        now_ns, wait = self._clock.monotonic_ns(), None
+        now_ns, wait = self.__clock.monotonic_ns(), None
         for resource_type, name in resources:
             key = _key(context, resource_type, name)
-            known = self._known.get(key)
+            known = self.__known.get(key)
             if known is None or now_ns >= known.until_ns:
                 if wait is None:
                     wait = _Wait()
-                self._ask(key, wait)
+                self.__ask(key, wait)
         if wait is None:
             return None
-        with self._lock:
+        with self.__lock:
             wait.left -= 1
             return wait.release if wait.left else None
 
     def close(self) -> None:
         """End the threads, and release every request that waits; a call of `permitted` under way is not waited for."""
-        for remove in self._removals:
+        for remove in self.__removals:
             remove()
-        self._workers.close()
-        with self._lock:
-            asked, self._asked = self._asked, {}
+        self.__workers.close()
+        with self.__lock:
+            asked, self.__asked = self.__asked, {}
         for waits in asked.values():
             for wait in waits:
                 wait.release.release()
 
-    def _ask(self, key: _Key, wait: _Wait | None) -> None:
-        with self._lock:
-            waits = self._asked.get(key)
+    def __ask(self, key: _Key, wait: _Wait | None) -> None:
+        with self.__lock:
+            waits = self.__asked.get(key)
             is_new = waits is None
             if waits is None:
-                if len(self._asked) >= self.settings.max_in_flight:
-                    self._results["refused"].add()
+                if len(self.__asked) >= self.settings.max_in_flight:
+                    self.__results["refused"].add()
                     return
-                waits = self._asked[key] = []
+                waits = self.__asked[key] = []
             if wait is not None:
                 wait.left += 1
                 waits.append(wait)
         if is_new:
-            self._workers.submit(partial(self._decide, key), key.host)
+            self.__workers.submit(partial(self.__decide, key), key.host)
 
-    def _decide(self, key: _Key) -> None:
+    def __decide(self, key: _Key) -> None:
         result, allowed = "failed", _NOTHING
         try:
             allowed = frozenset(AclOperation(one) for one in self.permitted(*key))
             result = "decided"
         except Exception as error:
             what = clipped(f"{type(error).__name__}: {error}")
-            self._failures.log(type(error).__name__, logging.WARNING, "a decision failed, and is a denial: %s", what)
-        self._results[result].add()
-        now_ns, cache_ns = self._clock.monotonic_ns(), self.settings.cache_ms * 1_000_000
+            self.__failures.log(type(error).__name__, logging.WARNING, "a decision failed, and is a denial: %s", what)
+        self.__results[result].add()
+        now_ns, cache_ns = self.__clock.monotonic_ns(), self.settings.cache_ms * 1_000_000
         done = []
-        with self._lock:
-            self._keep(key, allowed, now_ns, cache_ns if result == "decided" else min(cache_ns, _FAILED_NS))
-            for wait in self._asked.pop(key, ()):
+        with self.__lock:
+            self.__keep(key, allowed, now_ns, cache_ns if result == "decided" else min(cache_ns, _FAILED_NS))
+            for wait in self.__asked.pop(key, ()):
                 wait.left -= 1
                 if not wait.left:
                     done.append(wait)
         for wait in done:
             wait.release.release()
 
-    def _keep(self, key: _Key, allowed: frozenset[AclOperation], now_ns: int, for_ns: int) -> None:
+    def __keep(self, key: _Key, allowed: frozenset[AclOperation], now_ns: int, for_ns: int) -> None:
         # Removed first, so that the order is that of the decisions.
-        self._known.pop(key, None)
-        if len(self._known) >= self.settings.cache_entries:
-            del self._known[next(iter(self._known))]
-        self._known[key] = _Known(allowed, now_ns + for_ns // 2, now_ns + for_ns)
+        self.__known.pop(key, None)
+        if len(self.__known) >= self.settings.cache_entries:
+            del self.__known[next(iter(self.__known))]
+        self.__known[key] = _Known(allowed, now_ns + for_ns // 2, now_ns + for_ns)
 
 
 def _key(context: RequestContext, resource_type: ResourceType, resource_name: str) -> _Key:
