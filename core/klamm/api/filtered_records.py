@@ -61,7 +61,7 @@ class RecordAccess:
         read into memory then; those of a partition that no filter asks for stay where they are. Large batches wait for
         the turn of large requests, and keep it until the block ends.
 
-        Raises KafkaError for what is no batch, or more than a batch may have: here, or when the records are read.
+        Raises KafkaError if a batch is invalid or exceeds a limit: here, or when the records are read.
         """
         with ExitStack() as turns:
             yield PartitionRecords(partition, self._services.batch_limits, lambda: self._take_turn(turns))

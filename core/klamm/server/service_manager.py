@@ -13,7 +13,7 @@ _US_PER_MS: Final = 1000
 
 
 class ServiceManager:
-    """Sends nothing if no service manager has started this process. The variables are removed."""
+    """Sends nothing if no service manager has started this process. It removes the manager's environment variables."""
 
     def __init__(self, environment: MutableMapping[str, str] = os.environ) -> None:
         self._address = environment.pop("NOTIFY_SOCKET", "")

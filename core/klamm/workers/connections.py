@@ -1,4 +1,4 @@
-"""`WorkerConnections`: the open connections of all workers, asked of each."""
+"""`WorkerConnections`: the open connections of all workers; it asks each worker."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class Gateway(ApiSet):
         )
 
     def _report_renamed(self, topic_id: bytes, known: str, name: str) -> None:
-        # One response may do so with any number of ids.
+        # One response may have any number of ids.
         self._failure_log.log(
             "renamed",
             logging.ERROR,

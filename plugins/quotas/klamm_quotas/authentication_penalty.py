@@ -15,7 +15,7 @@ _MS_NS = 1_000_000
 
 @dataclass(slots=True)
 class Failures:
-    """The failures of one address: the number that counts and until when, and the end of the refusal."""
+    """The failures of one address: their number, the time until which they count, and the end of the refusal."""
 
     count: int = 0
     forgotten_ns: int = 0

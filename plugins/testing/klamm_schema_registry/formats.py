@@ -40,7 +40,7 @@ _ELEMENTS_PER_STEP: Final = 16
 
 
 class Steps:
-    """Counts the steps of one piece of work, so that schemas made to take long do not."""
+    """Counts the steps of one piece of work, and ends it if a hostile schema needs too many."""
 
     def __init__(self, left: int = _MAX_STEPS, problem: str = "The schemas are too complex to be compared") -> None:
         self._left = left
@@ -53,11 +53,11 @@ class Steps:
             raise InvalidSchemaError(self._problem)
 
     def take_characters(self, count: int) -> None:
-        """Count the work on text, of which a step is many characters."""
+        """Count work on a text: one step for many characters."""
         self.take(count // _CHARACTERS_PER_STEP)
 
     def take_elements(self, count: int) -> None:
-        """Count the work on sets, of which a step is several elements."""
+        """Count work on sets: one step for several elements."""
         self.take(count // _ELEMENTS_PER_STEP)
 
 

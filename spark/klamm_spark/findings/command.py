@@ -82,7 +82,7 @@ def _now_us() -> int:
 
 
 def _rules(settings: DetectSettings) -> Rules:
-    """Return klamm's own rules and those of the folder, whose filters hold for all. Raises LakeError."""
+    """Return klamm's own rules and those of the folder. The folder's filters apply to all of them. Raises LakeError."""
     detections = own_detections()
     if settings.rules is not None:
         from klamm_spark.findings.sigma import RULES, compiled
@@ -139,7 +139,7 @@ def _follow(place: Path | Lake, options: argparse.Namespace, settings: DetectSet
 
 @contextmanager
 def _opened(path: Path, settings: DetectSettings) -> Iterator[FindingLog]:
-    """The file of findings. Raises LakeError, also for what fails on the disk while it is open, and as it is closed."""
+    """Open the file of findings. Raises LakeError if the disk fails while the file is opened, written or closed."""
     try:
         log = FindingLog(path, settings.window_s * 1_000_000)
     except (OSError, ValueError, TypeError, KeyError) as error:

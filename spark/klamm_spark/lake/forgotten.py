@@ -3,7 +3,7 @@
 A row has the forgotten numbers of one segment, the time and the rule, and the digests of the deleted lines. Together
 with the digests of the remaining rows they still give the segment's seal. So the table does not disclose the forgotten
 events, and no other event can pass as forgotten without a change of a record. If `forget` has a key, records are
-signed. They name their lake, because two lakes may be of one spool, and forget with one key.
+signed. They name their lake, because two lakes may have the events of one spool, and use one key.
 """
 
 from __future__ import annotations

@@ -102,8 +102,11 @@ def _named(field: Field, value: str, *, first: bool) -> str:
 
 
 def written_line(*, escaped: bool) -> str:
-    """Return the SQL of the line that an event's columns give; an escape in it is no line's. With `escaped`, quotes in
-    values are; from a line without an escape come none."""
+    """Return the SQL of the line that an event's columns give.
+
+    With `escaped`, quotes in values are escaped: no line that gave its columns has an escape, so a value with a quote
+    gives another line. The values of a line without an escape have no quotes.
+    """
     parts: list[str] = []
     for name in (*FIRST, "", *REST):
         field = _BY_NAME[name or CLOSED_AFTER]
@@ -220,7 +223,7 @@ def _has_type(value: Any, field: Field) -> bool:
 
 
 def _is_double(value: float) -> bool:
-    """Return whether a number of JSON has a double: a whole one may have too many digits for it."""
+    """Return True if a number of JSON fits a double: a whole one may have too many digits."""
     try:
         float(value)
     except OverflowError:

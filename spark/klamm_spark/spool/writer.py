@@ -67,7 +67,7 @@ class Spool:
         return self._folder.sealed_count
 
     def name_sisters(self, others: Iterable[Spool]) -> None:
-        """Name the newest seal of each of these, which the same thread writes, in the seals to come."""
+        """Let each later seal name the newest seal of these spools. The same thread writes all of them."""
         folders = [other._folder for other in others]
         self._folder.sisters = lambda: folders
 

@@ -73,7 +73,7 @@ def run(options: argparse.Namespace, pipeline: Pipeline, say: Callable[[str], No
 
 
 class Reader:
-    """One who may read a part of the trail, and the folder of that."""
+    """A reader of a part of the trail, and the folder that has this part."""
 
     def __init__(self, name: str, settings: ReaderSettings, spool: Path) -> None:
         """Raises LakeError, KeyFileError."""
@@ -104,7 +104,7 @@ class Reader:
         create_durably(mark, digest.encode())
 
     def sees(self, event: dict[str, Any], line: str) -> str | None:
-        """Return what the reader sees of an event, whose line it is; None if nothing."""
+        """Return the line that the reader sees of an event with this `line`; None if the reader may not see it."""
         settings = self.settings
         if settings.kinds and event.get("kind") not in settings.kinds:
             return None

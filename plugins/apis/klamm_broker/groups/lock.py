@@ -26,7 +26,9 @@ class _Held:
 
 
 class GroupLock:
-    """Re-entrant. `log_name` is the group's name in log lines. A lock that is made from another is the same lock."""
+    """A re-entrant lock. `log_name` is the group's name in log lines.
+
+    If it is made from another `GroupLock`, both are one lock."""
 
     def __init__(self, log_name: str, same_as: GroupLock | None = None) -> None:
         self.log_name = log_name

@@ -47,7 +47,7 @@ _KEPT_SESSIONS: Final = 100
 
 
 class Rule(NamedTuple):
-    """Steps before the names of a request, and before those of a response, are mapped; or that map them themselves."""
+    """Steps of one API: they run before the names of a request or response are mapped, or they map these names."""
 
     request: Step | None = None
     response: Step | None = None
