@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from klamm.runtime import SYSTEM_THREADS, Threads
 from klamm_broker.log import FileOperations
 from klamm_broker.storage.store import Statement, Store, StoreError
 
@@ -248,7 +249,7 @@ class RecordedStore(Store):
         super().__init__(path, sync_submitted=sync_submitted)
         self._recording = recording
 
-    def start(self) -> None:
+    def start(self, threads: Threads = SYSTEM_THREADS) -> None:
         """Commits are made by those who wait for them."""
 
     def _transact(self, statements: Sequence[Statement], *, sync: bool) -> None:
