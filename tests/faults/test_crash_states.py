@@ -87,7 +87,7 @@ each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.fixture(autouse=True)
 def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """What threads would do is done when the workload says so."""
-    monkeypatch.setattr(LogFlusher, "start", lambda _self: None)
+    monkeypatch.setattr(LogFlusher, "start", lambda _self, _threads=None: None)
     monkeypatch.setattr(Scheduler, "start", lambda _self, _name="": None)
     monkeypatch.setattr(SerialWorker, "submit", lambda _self, work: work())
     monkeypatch.setattr(Workers, "submit", lambda _self, work, _source="": work())
