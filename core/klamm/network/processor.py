@@ -172,6 +172,7 @@ class Processor:
         """Wait for its end."""
         if self._thread is not None:
             self._thread.join()
+            return
         while not self.ended:
             self._step()
 
