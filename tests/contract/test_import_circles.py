@@ -32,7 +32,7 @@ LAYERS = (
 
 AUDIT = ROOT / "spark" / "klamm_spark"
 AUDIT_LAYERS = (
-    ("klamm_spark.errors",),
+    ("klamm_spark.errors", "klamm_spark.stopping"),
     ("klamm_spark.storage",),
     ("klamm_spark.events",),
     ("klamm_spark.requests",),

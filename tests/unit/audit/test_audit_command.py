@@ -217,6 +217,7 @@ def test_a_disk_that_is_full_is_one_line(monkeypatch, tmp_path, capsys, name):
 
 @pytest.mark.parametrize(("text", "said"), [(FILE, 1), (FILE.replace("conf =", "# "), 0)])
 def test_settings_of_spark_that_change_nothing_are_one_line(file, monkeypatch, capsys, text, said):
+    pytest.importorskip("deltalake")
     monkeypatch.setattr("klamm_spark.lake.ship.run", lambda *given, **named: 0)
     file.write_text(text)
     (file.parent / "spool").mkdir(exist_ok=True)
