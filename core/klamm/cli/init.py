@@ -84,7 +84,7 @@ def starter(*, tls: bool, scram: bool, gateway: bool, folder: Path = Path()) -> 
 
 
 def commands_before(*, tls: bool, scram: bool, folder: Path) -> list[str]:
-    """Return the commands that make the files which such a file names; they are run where klamm is run now."""
+    """Return the commands that make the files named in the TOML file; paths are relative to the current directory."""
     certs, users = (shlex.quote(str(folder / name)) for name in ("certs", "users"))
     made = [f"klamm certs {certs}"] if tls else []
     return [*made, *(f"klamm users add {users} {user}" for user in ("admin", "alice") if scram)]

@@ -15,14 +15,14 @@ from klamm.network.poller import Waker
 from klamm.runtime.platform import PLATFORM
 
 _NETSTAT: Final = Path("/proc/self/net/netstat")
-# Of a listening socket, `tcpi_unacked` and `tcpi_sacked` of Linux's `struct tcp_info` are these two.
+# Linux: in the `tcp_info` of a listening socket, `tcpi_unacked` is the queue's length, `tcpi_sacked` its limit.
 _QUEUE: Final = Struct("=2I")
 _QUEUE_OFFSET: Final = 24
 _TCP_INFO: Final = getattr(socket, "TCP_INFO", None)
 
 
 class ListeningSockets:
-    """An acceptor uses it like a `socket.socket`. The first one has the listener's own address.
+    """Several sockets that an acceptor uses like one. The first has the listener's own address.
 
     Its descriptor is that of a poller, which another poller can watch: epoll and kqueue can be nested. Where none can,
     a thread watches.

@@ -94,7 +94,7 @@ class Listener:
         return [] if self._parts is None else self._parts.all
 
     def part(self, name: str) -> ListenerPart | None:
-        """Return the part of that provider; None if the listener names none."""
+        """Return the part with that provider's name, or None if the listener has no such part."""
         return None if self._parts is None else self._parts.find(name)
 
     def bind(self, services: ServerServices, more_ports: Sequence[int], bound: Sequence[ListeningSocket] = ()) -> None:
@@ -343,7 +343,7 @@ class Listener:
             self._listening.close()
 
     def reload(self) -> list[str]:
-        """Let every part read its files again; one line per part that could not."""
+        """Make every part read its files again; return one line for each part that could not."""
         return [] if self._parts is None else self._parts.reload()
 
     def reconfigure(self, plan: ListenerPlan) -> tuple[list[str], list[str]]:

@@ -94,7 +94,7 @@ class RecordBatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence number of the last record, or -1; they wrap around after 2**31 - 1."""
+        """Return the last record's sequence number, or -1. Sequence numbers wrap around after 2**31 - 1."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) % _INT32_SPAN
@@ -215,7 +215,7 @@ def validate_produced(records: ReadBuffer, max_message_bytes: int) -> RecordBatc
 
 
 def holds_one_batch(records: ReadBuffer) -> bool:
-    """Return True if produced data are exactly one complete batch of magic 2, without another complete one after it."""
+    """Return True if the data begin with a complete batch of magic 2, and at most an incomplete one follows."""
     if len(records) < HEADER_BYTES:
         return False
     try:
@@ -234,7 +234,7 @@ def _check_attributes(header: RecordBatchHeader) -> None:
 
 
 def _check_only_batch(records: ReadBuffer) -> None:
-    """Raise a KafkaError if something other than a second, incomplete batch follows the first one."""
+    """Raise KafkaError unless there is one whole batch of magic 2, which only an incomplete one may follow."""
     _base_offset, batch_length, _epoch, magic = _unpack_prefix(records, 0)
     size_bytes = batch_length + LOG_OVERHEAD_BYTES
     if batch_length < _SMALLEST_LENGTH or not 0 <= magic <= MAGIC:
@@ -288,7 +288,7 @@ def set_max_timestamp(batch: bytearray | memoryview, attributes: int, max_timest
 
 
 def encode_with_checksum(header: RecordBatchHeader, payload: bytes) -> bytearray:
-    """A batch of a header, with its CRC computed, and of the records."""
+    """Return a batch made of the header and the encoded records, with the CRC computed."""
     batch = bytearray(_HEADER.pack(*header))
     batch += payload
     _CRC.pack_into(batch, _CRC_POSITION, batch_checksum(batch))
@@ -304,7 +304,7 @@ def _invalid(message: str) -> KafkaError:
 
 
 def check_count(header: RecordBatchHeader, limits: BatchLimits = DEFAULT_LIMITS) -> None:
-    """Check, without reading the records, that a batch can have as many as its header declares, and may have them.
+    """Check that the declared number of records is allowed and fits the batch's size; the records are not read.
 
     Raises KafkaError: MESSAGE_TOO_LARGE above the limit, at which producers split a batch; INVALID_RECORD.
     """

@@ -43,7 +43,7 @@ class OnceParts:
             self.extensions.append(extension)
 
     def ready(self) -> None:
-        """Every worker serves."""
+        """Notify the extensions that every worker is ready to serve."""
         for extension in self.extensions:
             self._parts.attempt(extension, extension.ready)
 
@@ -58,7 +58,7 @@ class OnceParts:
         return {plan.name: describe(extension) for plan, extension in pairs}
 
     def reconfigure(self, plan: ServerPlan) -> list[str]:
-        """Apply their settings from a new plan, and make them read their files again; return a report."""
+        """Apply a new plan's settings to the extensions, and make them read their files again; return a report."""
         changed, taken, problems = self._parts.reconfigure(plan.counterpart)
         for old, new in changed:
             self._plans[self._plans.index(old)] = new

@@ -77,7 +77,7 @@ def late_handshake(
 def late_authenticate(
     _cluster: Cluster, _request: SaslAuthenticateRequest, _context: RequestContext
 ) -> SaslAuthenticateResponse:
-    """ILLEGAL_SASL_STATE, likewise."""
+    """Return ILLEGAL_SASL_STATE, for the same reason as `late_handshake`."""
     return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, "the client is already authenticated")
 
 

@@ -1,4 +1,4 @@
-"""The transport `ssl`: TLS over a non-blocking socket; after Kafka's `SslTransportLayer`."""
+"""The transport `ssl`: TLS over a non-blocking socket, modelled on Kafka's `SslTransportLayer`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Platform`: one operating system's calls. `KLAMM_PLATFORM=generic` uses each fallback, to try them on Linux."""
+"""`Platform`: one operating system's calls. `KLAMM_PLATFORM=generic` selects all fallbacks, to test them on Linux."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _sendmsg(sock: socket.socket) -> fallbacks.SendParts:
 
 
 def find_platform(environment: Mapping[str, str] = os.environ) -> Platform:
-    """Return the platform of this system, or the generic one. Raises ValueError for another value of the variable."""
+    """Return the platform of this system, or the generic one. Raises ValueError if KLAMM_PLATFORM has another value."""
     wanted = environment.get(_VARIABLE, "")
     if wanted not in ("", _GENERIC):
         raise ValueError(f'{_VARIABLE} must be unset or "{_GENERIC}", not "{wanted}"')

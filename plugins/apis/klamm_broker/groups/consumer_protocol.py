@@ -48,7 +48,7 @@ def subscribed_topics(metadata: bytes) -> frozenset[str]:
 
 
 def version_of(data: bytes) -> int:
-    """The version of a subscription or an assignment, the latest known one for a later one. Raises ValueError."""
+    """Return the version of a subscription or assignment, at most the latest known one. Raises ValueError."""
     if len(data) < _VERSION.size:
         raise ValueError("no version")
     (version,) = _VERSION.unpack_from(data)
@@ -68,7 +68,7 @@ def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
 
 
 def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
-    """A whole assignment; one without bytes is empty. Raises ValueError."""
+    """Return a whole assignment; no bytes mean an empty one. Raises ValueError."""
     from klamm.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 
     if not data:

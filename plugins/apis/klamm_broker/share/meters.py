@@ -87,7 +87,7 @@ class ShareMeters:
             meters.failed_letter_writes += not count
 
     def forget(self, group_id: str) -> None:
-        """The group is deleted."""
+        """Remove the meters of a deleted group."""
         with self._lock:
             self._groups.pop(group_id, None)
 

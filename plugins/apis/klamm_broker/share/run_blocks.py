@@ -70,7 +70,7 @@ class RunBlocks:
         self._count += 1
 
     def replace(self, old: Run, new: Sequence[Run]) -> None:
-        """Replace a run by `new`: the parts into which it was split, a changed run, or nothing to remove it."""
+        """Replace a run by `new`: its parts after a split, a changed run, or no run, which removes it."""
         block = bisect_right(self._firsts, old.first) - 1
         runs = self._blocks[block]
         at = bisect_right(runs, old.first, key=_first) - 1

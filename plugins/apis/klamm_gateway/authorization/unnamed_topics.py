@@ -72,7 +72,7 @@ def _deny(group: Any) -> None:
 
 
 def authorize_share_fetch(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
-    """READ on the group and on all topics, also those that the node's session has from earlier requests.
+    """READ on the group and on all topics, including those that the node's session has from earlier requests.
 
     A client that knows a member's id may continue its session, and permissions may have been withdrawn since it was
     opened.
@@ -101,7 +101,7 @@ def authorize_share_offsets(message: Any, context: RequestContext, cluster: Clus
     def change(response: Any) -> Any:
         for group in response.groups:
             visible = []
-            # Only resources that the client has named are recorded as decisions.
+            # Decisions are recorded only for resources that the client has named.
             are_named = named_topics.get(group.group_id, False)
             decides = context.authorize if are_named else partial(may, context)
             for topic in group.topics:

@@ -76,7 +76,7 @@ def _with_whole_numbers(value: Any) -> Any:
 
 
 def elements_of(content: bytes) -> int:
-    """Return the approximate number of values in JSON, in about the time of a search."""
+    """Return the approximate number of values in JSON, without parsing it."""
     return content.count(b",") + content.count(b"[") + content.count(b"{")
 
 

@@ -19,7 +19,7 @@ from klamm.wire.messages.produce import (
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The reason why a partition is refused; `records` are indexes in the batch with a message each."""
+    """The reason why a partition is refused; `records` are pairs of a record's index in the batch and a message."""
 
     error: ErrorCode
     message: str

@@ -61,7 +61,7 @@ def member_of(
 ) -> tuple[StreamsMember, StreamsMember | None]:
     """Return the member that sends the heartbeat, new if it joins, and the one that it replaces. Raises KafkaError.
 
-    The group has no new member until nothing more can refuse it.
+    A member that the group does not know is made here; the caller adds it once nothing can refuse it.
     """
     member_id, instance_id = request.member_id, request.instance_id
     if not request.is_join:
