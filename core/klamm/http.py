@@ -42,10 +42,18 @@ def _named(address: tuple[str, int]) -> Iterator[None]:
 
 
 class _Reads(io.RawIOBase):
-    """Reads a socket; what is read after `begin` arrives within `timeout_s` of its first byte, else TimeoutError."""
+    """Reads a socket; what is read after `begin` arrives within `timeout_s` of its first byte, else TimeoutError.
 
-    def __init__(self, sock: socket.socket, timeout_s: float, now_s: Callable[[], float]) -> None:
+    After an error nothing more is read, because what follows may be the rest of a body: `failed` is called, and each
+    later read raises OSError.
+    """
+
+    def __init__(
+        self, sock: socket.socket, timeout_s: float, now_s: Callable[[], float], failed: Callable[[], None]
+    ) -> None:
         self._sock = sock
+        self._failed = failed
+        self._has_failed = False
         self._timeout_s = timeout_s
         self._now_s = now_s
         self._until_s: float | None = None
@@ -58,6 +66,16 @@ class _Reads(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
+        if self._has_failed:
+            raise OSError("an earlier read of the connection has failed")
+        try:
+            return self._read(buffer)
+        except OSError:
+            self._has_failed = True
+            self._failed()
+            raise
+
+    def _read(self, buffer: Any) -> int:
         left_s = self._timeout_s if self._until_s is None else self._until_s - self._now_s()
         if left_s <= 0:
             raise TimeoutError("the request takes too long")
@@ -175,8 +193,11 @@ class HttpHandler(BaseHTTPRequestHandler):
 
     def setup(self) -> None:
         super().setup()
-        self._reads = _Reads(self.connection, self.timeout, time.monotonic)
+        self._reads = _Reads(self.connection, self.timeout, time.monotonic, self._end_connection)
         self.rfile = io.BufferedReader(self._reads)
+
+    def _end_connection(self) -> None:
+        self.close_connection = True
 
     def handle_one_request(self) -> None:
         self._reads.begin()

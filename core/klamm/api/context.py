@@ -176,6 +176,7 @@ class ListenerContext:
     `security_protocol` is Kafka's word for its transport and authenticator: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.
     `authorizer` is None if everything is allowed; `throttles` are the active throttles, to which requests are charged.
     `reads_requests` is True if a filter, an observer or an authorizer of the listener sees requests as messages.
+    `renames_topics` is True if a filter changes names or ids of topics: then clients see a part of the server.
     `throttles_changed()` makes klamm check again which throttles are active, from any thread.
     `max_answer_bytes` are the limits of answers by API key; empty means no limit. `answer_api_versions(frame,
     connection)` returns the frame that answers an ApiVersions request, for authenticators, which get the request before
@@ -209,6 +210,7 @@ class ListenerContext:
     go_offline: Callable[[], None] = lambda: None
     go_online: Callable[[], None] = lambda: None
     reads_requests: bool = False
+    renames_topics: bool = False
     api_set: str = ""
     topic_names: Callable[[object], TopicNames | None] = _no_topic_names
     failures: PartFailures = field(init=False)

@@ -50,6 +50,7 @@ class ListenerParts:
         )
         self.gates: tuple[ConnectionGate, ...] = tuple(self._make(part) for part in plan.gates)
         self.filters: tuple[RequestFilter, ...] = tuple(self._make(part) for part in plan.filters)
+        context.renames_topics = any(map(_renames_topics, self.filters))
         self._throttles: tuple[Throttle, ...] = tuple(self._make(part) for part in plan.throttles)
         self.observers: tuple[RequestObserver, ...] = tuple(self._make(part) for part in plan.observers)
         self.assigner: ProcessorAssigner = self._make(plan.assigner)
@@ -84,7 +85,7 @@ class ListenerParts:
         by_filter: dict[int, TopicNames] = {id(self._context.authorizer): lookup}
         for one in reversed(self.filters):
             by_filter[id(one)] = lookup
-            if type(one).topic_name is not RequestFilter.topic_name:
+            if _renames_topics(one):
                 lookup = partial(_through, one, lookup)
         self._context.topic_names = lambda part: by_filter.get(id(part))
 
@@ -182,6 +183,10 @@ class ListenerParts:
             except Exception:
                 log.exception("listener=%s: closing %s failed", self.name, name_of(part))
         self._opened.clear()
+
+
+def _renames_topics(one: RequestFilter) -> bool:
+    return type(one).topic_name is not RequestFilter.topic_name
 
 
 def _of_handler_set(names: Callable[[bytes], str | None], topic_id: bytes, context: RequestContext) -> str | None:  # noqa: ARG001

@@ -69,10 +69,12 @@ class Entry:
     def knows_rights(self) -> bool:
         """Return True if the listener decides who may see and change the server.
 
-        Without an authorizer every user of a listener may do everything there, a tenant too: it says nothing about the
-        server. Who has the token is trusted.
+        Without an authorizer every user of a listener may do everything there, and with a filter that renames topics
+        its users are tenants, whose rights are about their own part: it says nothing about the server. Who has the
+        token of any other listener is trusted.
         """
-        return self.needs_token or self.listener.authorizer is not None
+        listener = self.listener
+        return not listener.renames_topics and (self.needs_token or listener.authorizer is not None)
 
     def mechanisms(self) -> list[str]:
         """Return those of the listener's SASL mechanisms that the console has, the strongest first."""

@@ -35,11 +35,7 @@ class _Handler(HttpHandler):
     timeout: ClassVar[float] = _SILENT_S
 
     def do_GET(self) -> None:
-        try:
-            status, answer = self._answer()
-        except Exception:
-            log.exception("%s %s failed", self.command, self.path[:200])
-            status, answer = 500, {"error": "the request failed; the log has the reason"}
+        status, answer = self._answer()
         # The body of a request that is too large was not read, so its connection cannot be reused.
         self.close_connection = self.close_connection or status == 413
         self.answer(status, "application/json", json.dumps(answer).encode() + b"\n")
@@ -53,7 +49,15 @@ class _Handler(HttpHandler):
             return 400, {"error": str(error)}
         if length > _MAX_BODY_BYTES:
             return 413, {"error": f"a body may have at most {_MAX_BODY_BYTES} bytes"}
+        # An error of this read is one of the client's connection, which ends with it.
         body = self.rfile.read(length)
+        try:
+            return self._answer_to(body)
+        except Exception:
+            log.exception("%s %s failed", self.command, self.path[:200])
+            return 500, {"error": "the request failed; the log has the reason"}
+
+    def _answer_to(self, body: bytes) -> tuple[int, Any]:
         shown = self.headers.get("Authorization", "").encode()
         if not hmac.compare_digest(shown, f"Bearer {self.server.token}".encode()):
             return 401, {"error": "the header Authorization must be: Bearer TOKEN"}

@@ -296,6 +296,25 @@ def test_a_tenant_does_not_see_the_server(tmp_path):
         assert alice("close_connection", {"id": "x"})[0] == 403
 
 
+def test_a_tenant_with_rights_on_the_cluster_does_not_see_the_server(tmp_path):
+    files_ = CertificateFiles(str(tmp_path))
+    settings = [
+        *secure_settings(files_),
+        *CONSOLE,
+        f"console.ca_file={files_.ca}",
+        'listeners.secure.filters=["topic_prefix"]',
+    ]
+    with EmbeddedServer(settings) as running:
+        Users(running.admin, files_.ca).add("admin")
+        running.acls.allow("carol", "READ", "TOPIC", "team-b.payroll")
+        tenant = Browser(running)
+        assert tenant.log_in("admin")[0] == 200
+        assert tenant("topics")[0] == 200
+        assert [tenant(page)[0] for page in ("server", "connections")] == [403, 403]
+        assert access_of(tenant, principal="carol", resource="TOPIC", name="team-b.payroll")[0] == 403
+        assert tenant("close_connection", {"id": "x"})[0] == 403
+
+
 def test_sessions_end_when_they_are_idle_and_are_limited(monkeypatch):
     with EmbeddedServer(CONSOLE, clock=MovingClock()) as running:
         many = [Browser(running) for _ in range(5)]

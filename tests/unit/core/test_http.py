@@ -21,6 +21,16 @@ class Answers(HttpHandler):
         self.answer(200, "text/plain", b"fine")
 
 
+class Careless(Answers):
+    """Takes an error of the body for one of its own."""
+
+    def do_POST(self):
+        try:
+            self.rfile.read(self.body_length())
+        except Exception:
+            self.answer(500, "text/plain", b"failed")
+
+
 @pytest.fixture
 def server():
     server = HttpServer(("127.0.0.1", 0), Answers, "http-under-test")
@@ -43,6 +53,23 @@ def test_a_client_that_sends_a_byte_now_and_then_is_disconnected(server, start):
             pytest.fail("it still has its place")
         with contextlib.suppress(ConnectionError):
             assert sock.recv(1) == b""
+
+
+def test_the_rest_of_a_body_that_came_too_late_is_no_request():
+    server = HttpServer(("127.0.0.1", 0), Careless, "http-under-test")
+    server.start()
+    try:
+        with socket.create_connection(server.address, timeout=60) as sock:
+            sock.sendall(b"POST / HTTP/1.1\r\nContent-Length: 9999\r\n\r\n")
+            received = sock.recv(4096)
+            with contextlib.suppress(ConnectionError):
+                sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                while more := sock.recv(4096):
+                    received += more
+    finally:
+        server.close()
+    assert received.count(b"HTTP/1.1 ") == 1
+    assert b"Connection: close" in received
 
 
 def test_each_request_of_a_connection_has_its_own_time(server):
