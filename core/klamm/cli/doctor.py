@@ -23,7 +23,7 @@ from klamm.server.listening import advertised
 from klamm.shared.addresses import UNIX_PREFIX
 
 _ANSWER_S: Final = 3.0
-_TAKEN: Final = "stop what listens there, or set an address and port that this user may have"
+_TAKEN: Final = "stop what listens there, unless it is this server, or set an address and port that this user may have"
 
 
 def folders_of(plan: ServerPlan) -> Iterator[tuple[str, Path]]:
@@ -154,8 +154,8 @@ def _ports_that_are_taken(plan: ServerPlan) -> Iterator[Finding]:
             problem = port_problem(host, each)
             subject = f"listener {listener.name}"
             if problem and answers_as_kafka(host, each):
-                text = "a Kafka server listens there, as this one does while it runs"
-                yield Finding(subject, f"{Address(host, each)} is in use: {text}")
+                text = f"{Address(host, each)} is in use: a Kafka server listens there"
+                yield Finding(subject, text, "stop it, unless it is this server")
             elif problem:
                 yield Finding(subject, f"cannot bind {Address(host, each)} now: {problem}", _TAKEN)
 

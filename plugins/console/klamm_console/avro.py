@@ -12,6 +12,7 @@ from struct import unpack_from
 from typing import Any, Final
 
 _DEPTH: Final = 64
+_NAME: Final = 1_000
 
 
 class Steps:
@@ -68,7 +69,9 @@ def _collect(schema: Any, namespace: str, names: dict[str, Any]) -> None:
 
 def _full_name(schema: Mapping[str, Any], namespace: str) -> str:
     name = str(schema["name"])
-    own = schema.get("namespace", namespace)
+    own = str(schema.get("namespace", namespace) or "")
+    if len(name) + len(own) >= _NAME:
+        raise ValueError("the schema has a name that is too long")
     return name if "." in name or not own else f"{own}.{name}"
 
 
@@ -110,7 +113,10 @@ class _Reader:
             inner = _inner(schema, namespace)
             return {field["name"]: self.value(field["type"], inner, depth + 1) for field in schema["fields"]}
         if kind == "enum":
-            return schema["symbols"][self._long()]
+            index = self._long()
+            if index < 0:
+                raise IndexError(index)
+            return schema["symbols"][index]
         if kind == "fixed":
             return self._take(schema["size"]).hex(" ")
         if kind == "array":

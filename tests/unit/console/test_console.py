@@ -607,6 +607,8 @@ BOMBS = {
     "a record in itself": ({"type": "record", "name": "L", "fields": [{"name": "next", "type": "L"}]}, b""),
     "a number that does not end": ("long", b"\xff" * 100_000),
     "a size below nothing": ("string", b"\1"),
+    "an index below nothing": ({"type": "enum", "name": "E", "symbols": ["A"]}, b"\1"),
+    "a long namespace": ({"type": "record", "name": "L", "namespace": "n" * 60_000, "fields": []}, b""),
     "no such branch": (["null"], b"\x7f"),
     "a type that is a number": (7, b""),
     "a type that is not known": ("Missing", b""),
