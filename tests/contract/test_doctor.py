@@ -217,7 +217,8 @@ def test_a_port_that_is_taken_is_reported(doctor):
         code, lines = doctor(f'[listeners.a]\nbind = "127.0.0.1:{port}"\napi_set = "echo"\n')
     assert code == 1
     assert any(
-        f"cannot bind 127.0.0.1:{port} now: Address already in use; stop what listens there, unless" in each for each in lines
+        f"cannot bind 127.0.0.1:{port} now: Address already in use; stop what listens there, unless" in each
+        for each in lines
     )
 
 

@@ -266,7 +266,9 @@ class Api:
         if session.about is None or now_ns - session.about_ns > _ABOUT_NS:
             session.about, session.about_ns = cluster.about(session.admin), now_ns
         if not self._entry.knows_rights:
-            message = "the listener of the console does not say who may see the server: it has no authorizer, or tenants"
+            message = (
+                "the listener of the console does not say who may see the server: it has no authorizer, or tenants"
+            )
             raise ConsoleError(403, message, "CLUSTER_AUTHORIZATION_FAILED")
         if not session.about[right]:
             message = f"this needs the right {right.removeprefix('may_').title()} on the cluster"
