@@ -20,6 +20,7 @@ _KEPT_CHARACTERS: Final = 1 << 20
 _ASKED: Final = 20
 """The most schemas that one page asks for."""
 _STEPS: Final = 100_000
+_OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Schema:
@@ -55,7 +56,7 @@ class Schemas:
                 return found
         asked = f"{url.rstrip('/')}/schemas/ids/{number}?format=resolved"
         try:
-            with urllib.request.urlopen(asked, timeout=_WITHIN_S) as answer:
+            with _OPENER.open(asked, timeout=_WITHIN_S) as answer:
                 body = answer.read(_MAX_SCHEMA_BYTES + 1)
         except HTTPException as error:
             raise OSError(str(error)) from error
@@ -79,6 +80,7 @@ class Page:
     def __init__(self, schemas: Schemas, url: str) -> None:
         self._schemas = schemas
         self._url = url
+        self._failure = ""
         self._steps = avro.Steps(_STEPS)
         self._found: dict[int, Schema | str] = {}
 
@@ -101,6 +103,8 @@ class Page:
         if not self._url:
             return "no Schema Registry is known: [console] schema_registry names one"
         if number not in self._found:
+            if self._failure:
+                return self._failure
             if len(self._found) >= _ASKED:
                 return "the values of this page have too many schemas"
             self._found[number] = self._asked(number)
@@ -113,8 +117,8 @@ class Page:
             return f"the registry answers {error.code} to the question for the schema {number}"
         except OSError:
             # Do not wait again for each further schema.
-            url, self._url = self._url, ""
-            return f"the Schema Registry {url} does not answer"
+            self._failure = "the Schema Registry does not answer"
+            return self._failure
         except ValueError as error:
             return str(error)
 
