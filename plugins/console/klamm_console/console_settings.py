@@ -22,9 +22,9 @@ def _check_bind(text: str) -> str | None:
 
 
 def _check_url(text: str) -> str | None:
-    if text.startswith(("http://", "https://")):
+    if text.startswith(("http://", "https://")) and not set("@?#").intersection(text):
         return None
-    return f'must be a URL, e.g. http://127.0.0.1:8081, not "{text}"'
+    return "must be a URL without a user, a query and a fragment, e.g. http://127.0.0.1:8081"
 
 
 @dataclass(frozen=True, slots=True)

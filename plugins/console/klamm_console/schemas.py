@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 import urllib.request
-from collections import OrderedDict
 from collections.abc import Callable
 from http.client import HTTPException
 from typing import Any, Final
@@ -16,7 +14,6 @@ HEAD_BYTES: Final = 5
 """A zero and the schema's id, before each value that a serializer of a Schema Registry writes."""
 _WITHIN_S: Final = 2.0
 _MAX_SCHEMA_BYTES: Final = 128 << 10
-_KEPT_CHARACTERS: Final = 1 << 20
 _ASKED: Final = 20
 """The most schemas that one page asks for."""
 _STEPS: Final = 100_000
@@ -28,20 +25,16 @@ class Schema:
 
     def __init__(self, kind: str, text: str) -> None:
         self.kind = kind
-        self.size = len(text)
         if kind == "AVRO":
             self.avro = json.loads(text)
             self.names = avro.names_of(self.avro)
 
 
 class Schemas:
-    """Asks a registry, whose address may be empty, and keeps the latest schemas. Any thread may call it."""
+    """Asks a registry. `url` returns an empty text if none is configured. Any thread may call it."""
 
     def __init__(self, url: Callable[[], str]) -> None:
         self._url = url
-        # Protects the table.
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, int], Schema] = OrderedDict()
 
     def page(self) -> Page:
         """Return what decodes the values of one page."""
@@ -49,11 +42,6 @@ class Schemas:
 
     def find(self, url: str, number: int) -> Schema:
         """Return a schema. Raises OSError or ValueError."""
-        with self._lock:
-            found = self._kept.pop((url, number), None)
-            if found is not None:
-                self._kept[url, number] = found
-                return found
         asked = f"{url.rstrip('/')}/schemas/ids/{number}?format=resolved"
         try:
             with _OPENER.open(asked, timeout=_WITHIN_S) as answer:
@@ -64,14 +52,9 @@ class Schemas:
             raise ValueError(f"the schema {number} is too large")
         try:
             content = json.loads(body)
-            found = Schema(str(content.get("schemaType", "AVRO")), content["schema"])
+            return Schema(str(content.get("schemaType", "AVRO")), content["schema"])
         except (AttributeError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"the registry's answer about the schema {number} is none") from error
-        with self._lock:
-            self._kept[url, number] = found
-            while sum(each.size for each in self._kept.values()) > _KEPT_CHARACTERS:
-                self._kept.popitem(last=False)
-        return found
 
 
 class Page:
@@ -101,7 +84,7 @@ class Page:
 
     def _schema(self, number: int) -> Schema | str:
         if not self._url:
-            return "no Schema Registry is known: [console] schema_registry names one"
+            return "no Schema Registry is known: set [console] schema_registry"
         if number not in self._found:
             if self._failure:
                 return self._failure

@@ -727,3 +727,9 @@ def test_a_browser_shows_the_overview(server):
     for stage in ("Accept", "Processors", "Queue", "Handlers", "Disk"):
         assert f"<b>{stage}</b>" in shown
     assert 'class="error"' not in shown
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8081", "http://user:secret@127.0.0.1:8081", "http://127.0.0.1:8081/?a=b"])
+def test_the_address_of_a_registry_has_no_user_and_no_query(url):
+    with pytest.raises(ConfigError, match=r"console\.schema_registry: must be a URL without a user"):
+        EmbeddedServer([*CONSOLE, f"console.schema_registry={url}"])
