@@ -25,6 +25,7 @@ log = logging.getLogger("klamm.authorizer")
 
 _NOTHING: frozenset[AclOperation] = frozenset()
 _FAILED_NS = 1_000_000_000
+_FAILURE = "a decision failed, and is a denial unless an earlier one holds: %s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,16 +144,16 @@ class LaterAuthorizer(Authorizer):
 
     def prepare(self, context: RequestContext, resources: Collection[tuple[ResourceType, str]]) -> Release | None:
         """Begin the decisions that the cache lacks."""
-        now_ns, wait = self.__clock.monotonic_ns(), None
-        for resource_type, name in resources:
-            key = _key(context, resource_type, name)
-            known = self.__known.get(key)
-            if known is None or now_ns >= known.until_ns:
-                if wait is None:
-                    wait = _Wait()
-                self.__ask(key, wait)
-        if wait is None:
+        now_ns = self.__clock.monotonic_ns()
+        found = [(key, self.__known.get(key)) for key in (_key(context, *resource) for resource in resources)]
+        if all(known is not None and now_ns < known.until_ns for _, known in found):
             return None
+        wait = _Wait()
+        # The request waits in any case: what it may do now shall hold until its handler runs.
+        end_ns = now_ns + self.settings.timeout_ms * 1_000_000
+        for key, known in found:
+            if known is None or now_ns >= known.until_ns or (known.allowed and end_ns >= known.until_ns):
+                self.__ask(key, wait)
         with self.__lock:
             wait.left -= 1
             return wait.release if wait.left else None
@@ -190,12 +191,18 @@ class LaterAuthorizer(Authorizer):
             result = "decided"
         except Exception as error:
             what = clipped(f"{type(error).__name__}: {error}")
-            self.__failures.log(type(error).__name__, logging.WARNING, "a decision failed, and is a denial: %s", what)
+            self.__failures.log(type(error).__name__, logging.WARNING, _FAILURE, what)
         self.__results[result].add()
         now_ns, cache_ns = self.__clock.monotonic_ns(), self.settings.cache_ms * 1_000_000
         done = []
         with self.__lock:
-            self.__keep(key, allowed, now_ns, cache_ns if result == "decided" else min(cache_ns, _FAILED_NS))
+            known = self.__known.get(key)
+            if result == "decided":
+                self.__keep(key, allowed, now_ns, cache_ns)
+            elif known is not None and now_ns < known.until_ns:
+                self.__known[key] = known._replace(renew_ns=now_ns + _FAILED_NS)
+            else:
+                self.__keep(key, _NOTHING, now_ns, min(cache_ns, _FAILED_NS))
             for wait in self.__asked.pop(key, ()):
                 wait.left -= 1
                 if not wait.left:

@@ -8,6 +8,7 @@ from klamm import KafkaPrincipal
 from klamm.acl import AclOperation, LaterAuthorizer, LaterSettings, ResourceType
 from klamm.testing import MemoryListener, check_authorizer
 from klamm.wire.messages.metadata import MetadataRequest
+from tests.waiting import wait_until
 
 READ, WRITE, TOPIC = AclOperation.READ, AclOperation.WRITE, ResourceType.TOPIC
 ALICE = KafkaPrincipal("alice")
@@ -21,13 +22,14 @@ class Policy(LaterAuthorizer):
         super().__init__(settings or LaterSettings())
         self.readable = {"orders"}
         self.asked = []
+        self.is_down = False
         self.go_on = threading.Event()
         self.go_on.set()
 
     def permitted(self, principal, host, resource_type, resource_name):
         self.go_on.wait(PATIENCE_S)
         self.asked.append((str(principal), resource_name))
-        if resource_name == "broken":
+        if resource_name == "broken" or self.is_down:
             raise ConnectionError("the engine does not answer")
         return [READ] if resource_name in self.readable else []
 
@@ -138,6 +140,35 @@ def test_a_decision_ends_and_one_in_use_is_renewed_before(opened):
     it.policy.go_on.clear()
     assert not it.may(READ, "orders")
     assert it.metric("InFlight") == {None: 1}
+
+
+def test_a_failed_renewal_leaves_a_decision_that_holds(opened):
+    it = opened(cache_ms=10_000)
+    it.settle("orders")
+    it.policy.is_down = True
+    it.listener.advance_ms(5_000)
+    assert it.may(READ, "orders")
+    wait_until(lambda: it.metric("InFlight") == {None: 0})
+    assert it.metric("AnswersTotal")["failed"] == 1
+    it.listener.advance_ms(999)
+    assert it.may(READ, "orders")
+    assert it.metric("InFlight") == {None: 0}
+    it.listener.advance_ms(1)
+    assert it.may(READ, "orders")
+    wait_until(lambda: it.metric("AnswersTotal")["failed"] == 2)
+    it.listener.advance_ms(4_000)
+    assert not it.may(READ, "orders")
+
+
+def test_a_request_that_waits_renews_what_could_end_meanwhile(opened):
+    it = opened(cache_ms=10_000, timeout_ms=2_000)
+    it.settle("orders", "closed")
+    it.listener.advance_ms(8_000)
+    assert it.prepare("orders") is None
+    it.settle("orders", "closed", "other")
+    it.listener.advance_ms(2_000)
+    assert it.may(READ, "orders")
+    assert sorted(name for _, name in it.policy.asked[2:4]) == ["orders", "other"]
 
 
 def test_the_oldest_decision_makes_room(opened):
