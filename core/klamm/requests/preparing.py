@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from klamm.api.acl import CLUSTER_NAME, ResourceType
 from klamm.api.authorizer import Authorizer
 from klamm.api.context import RequestContext, TopicNames
-from klamm.api.filters import Hold
+from klamm.api.filters import Hold, Release
+from klamm.api.part_failures import unfit
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.entities import map_entities
+
+log = logging.getLogger("klamm.authorizer")
 
 _TYPES: Final = (
     ("topicName", ResourceType.TOPIC),
@@ -34,7 +38,15 @@ def preparing(authorizer: Authorizer, names: TopicNames | None) -> Callable[[Any
     def prepare(message: Any, context: RequestContext) -> Any:
         if context.api_key in _BEFORE_LOGIN:
             return message
-        release = authorizer.prepare(context, _resources(message, context, names))
+        resources = _resources(message, context, names)
+        try:
+            release = authorizer.prepare(context, resources)
+            if release is not None and not isinstance(release, Release):
+                raise unfit(release, "None", "a Release")
+        except Exception as error:
+            # The handler runs at once, and `authorize` decides.
+            context.listener.failures.log(log, authorizer, "prepare", error)
+            return message
         return message if release is None else Hold(message, authorizer.prepare_max_ms, release)
 
     return prepare

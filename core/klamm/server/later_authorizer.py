@@ -91,11 +91,13 @@ class LaterAuthorizer(Authorizer):
         # Two underscores: an author's class may have any private names.
         self.__clock = services.clock
         self.__failures = RateLimitedLog(log, services.scheduler.schedule)
-        self.__workers = Workers(f"klamm-authorizer-{listener.name}", settings.threads)
-        # Protects `__known` when it changes, `__asked`, and the counts in `_Wait`. Reading a decision needs no lock.
+        self.__workers = Workers(f"klamm-authorizer-{listener.name}", settings.threads, services.threads)
+        # Protects `__known` when it changes, the other tables, `__is_closed`, and the counts in `_Wait`. Reading a
+        # decision needs no lock.
         self.__lock = threading.Lock()
         self.__known: dict[_Key, _Known] = {}
         self.__asked: dict[_Key, list[_Wait]] = {}
+        self.__is_closed = False
         name = "klamm:type=LaterAuthorizer,name="
         self.__results: dict[str, Counter] = {
             result: services.metrics.counter(
@@ -159,22 +161,22 @@ class LaterAuthorizer(Authorizer):
             return wait.release if wait.left else None
 
     def close(self) -> None:
-        """End the threads, and release every request that waits; a call of `permitted` under way is not waited for."""
+        """Release every request that waits, and end the threads; a call of `permitted` under way is not waited for."""
         for remove in self.__removals:
             remove()
-        self.__workers.close()
         with self.__lock:
-            asked, self.__asked = self.__asked, {}
+            asked, self.__asked, self.__is_closed = self.__asked, {}, True
         for waits in asked.values():
             for wait in waits:
                 wait.release.release()
+        self.__workers.close(0)
 
     def __ask(self, key: _Key, wait: _Wait | None) -> None:
         with self.__lock:
             waits = self.__asked.get(key)
             is_new = waits is None
             if waits is None:
-                if len(self.__asked) >= self.settings.max_in_flight:
+                if self.__is_closed or len(self.__asked) >= self.settings.max_in_flight:
                     self.__results["refused"].add()
                     return
                 waits = self.__asked[key] = []

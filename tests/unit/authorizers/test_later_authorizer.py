@@ -6,6 +6,7 @@ import pytest
 
 from klamm import KafkaPrincipal
 from klamm.acl import AclOperation, LaterAuthorizer, LaterSettings, ResourceType
+from klamm.requests.preparing import preparing
 from klamm.testing import MemoryListener, check_authorizer
 from klamm.wire.messages.metadata import MetadataRequest
 from tests.waiting import wait_until
@@ -193,12 +194,33 @@ def test_closing_releases_what_waits(opened):
     it.policy.go_on.clear()
     released = threading.Event()
     it.prepare("orders").when_released(released.set)
-    closing = threading.Thread(target=it.policy.close)
-    closing.start()
-    assert released.wait(PATIENCE_S)
-    it.policy.go_on.set()
-    closing.join(PATIENCE_S)
-    assert not closing.is_alive()
+    it.policy.close()
+    assert released.is_set()
+    assert it.prepare("other") is None
+
+
+@pytest.mark.interpreted
+def test_requests_are_released_before_the_threads_end(opened, monkeypatch):
+    it, order = opened(), []
+    it.policy.go_on.clear()
+    it.prepare("orders").when_released(lambda: order.append("released"))
+    monkeypatch.setattr(
+        it.policy._LaterAuthorizer__workers, "close", lambda timeout_s=1.0: order.append(f"closed {timeout_s}")
+    )
+    it.policy.close()
+    assert order == ["released", "closed 0"]
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("fault", [lambda: 1 / 0, lambda: "soon"], ids=["raises", "wrong type"])
+def test_a_prepare_that_fails_lets_the_request_go_on(opened, caplog, fault):
+    class Faulty(Policy):
+        def prepare(self, context, resources):
+            return fault()
+
+    message = MetadataRequest()
+    assert preparing(Faulty(), None)(message, opened().context) is message
+    assert "Faulty failed in prepare" in caplog.text
 
 
 def test_it_keeps_the_contract_of_authorizers():
