@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Final, Self
 
 from klamm.api.context import Address
+from klamm.config.plan import ServerPlan
 from klamm.network.poller import READ, Poller
 from klamm.runtime.clock import ManualClock
 from klamm.server.listening import ListeningSocket
@@ -26,6 +27,7 @@ _LISTENING: Final = 1 << 30
 _MAX_JUMP_NS: Final = 1_000_000_000
 _LOG_FILES: Final = frozenset({".log", ".index", ".timeindex", ".txnindex", ".snapshot"})
 _SKIPPED: Final = 0.2
+_MAX_TURNS: Final = 100_000
 """The part of the work that a turn passes over."""
 
 
@@ -139,6 +141,7 @@ class Steps:
     """
 
     def __init__(self, seed: int) -> None:
+        self.seed = seed
         self.random = Random(seed)
         self.clock = ManualClock()
         self.network = _Network()
@@ -184,32 +187,32 @@ class Steps:
 
     def turn(self) -> bool:
         """Run a step of each loop, in an order that is drawn; return False if none had anything to do."""
-        busy = False
         loops = list(self._loops.values())
         self.shuffle(loops)
-        for work in loops:
-            if self.random.random() < _SKIPPED:
-                # It may have something to do.
-                busy |= self._is_due(work)
-            else:
-                self.has_found = False
-                if work.step() or self.has_found:
-                    self.trace.append((self.clock.monotonic_ns(), work.name))
-                    busy = True
-        return busy
+        skipped = [work for work in loops if self.random.random() < _SKIPPED]
+        busy = [self._step(work) for work in loops if work not in skipped]
+        # Nothing is left to do only if no loop was skipped.
+        return any(busy) or any(self._step(work) for work in skipped)
 
-    def _is_due(self, work: _Work) -> bool:
-        if work.due_ns is None:
-            return True
-        due_ns = work.due_ns()
-        return due_ns is not None and due_ns <= self.clock.monotonic_ns()
+    def _step(self, work: _Work) -> bool:
+        self.has_found = False
+        found = work.step() or self.has_found
+        if found:
+            self.trace.append((self.clock.monotonic_ns(), work.name))
+        return found
 
     def run_until_idle(self, is_done: Callable[[], bool] = lambda: False) -> bool:
-        """Run turns at this moment until there is nothing left to do, or until it is done, which is returned."""
-        while not is_done():
+        """Run turns at this moment until there is nothing left to do, or until it is done, which is returned.
+
+        Raises RuntimeError if there is something to do for ever.
+        """
+        for _ in range(_MAX_TURNS):
+            if is_done():
+                return True
             if not self.turn():
                 return is_done()
-        return True
+        names = ", ".join(sorted({name for _moment_ns, name in self.trace[-100:]}))
+        raise RuntimeError(f"the server does not come to rest at this moment (seed {self.seed}): {names}")
 
     def jump(self, until_ns: int) -> None:
         """Move the time to the next moment at which a timer is due, not beyond a moment or a second."""
@@ -271,19 +274,37 @@ class SimulatedClient(RawClient):
         return found[0]
 
 
+def _require_simulable(plan: ServerPlan) -> None:
+    listener = plan.listeners[0]
+    for name, is_wrong in (
+        ("listeners: more than one", len(plan.listeners) > 1),
+        (f"listeners.{listener.name}.transport other than plaintext", listener.transport.name != "plaintext"),
+        (f"listeners.{listener.name}.authenticator", listener.authenticator is not None),
+        ("num.network.threads above 1", listener.settings.processors > 1),
+        ("nodes above 1", bool(plan.more_ports(listener.api_set))),
+        ("server.extensions", bool(plan.extensions)),
+    ):
+        if is_wrong:
+            raise ValueError(f"a simulated server cannot have {name}")
+
+
 class SimulatedServer:
     """`with SimulatedServer(seed=7) as server: client = server.connect()`: a server whose every run can be repeated.
 
     `settings` are those of `EmbeddedServer`. There is one clock, which jumps to the next timer when there is nothing to
     do, and no thread: handlers, timers, answers, writes of the log and of the metadata are steps on the caller's
     thread, made while a client waits or in `run_ms`. The order of the steps and of what arrives, ids and random bytes
-    come from `seed`. The server has one plaintext listener. `trace` has all steps, for a comparison of two runs.
+    come from `seed`. `trace` has all steps, for a comparison of two runs.
+
+    The server has one plaintext listener without an authenticator, one node, one processor and no extensions. Raises
+    ValueError for other settings.
     """
 
     def __init__(self, settings: Sequence[str] = (), *, seed: int, data_dir: Path | str | None = None) -> None:
         self.seed = seed
         self.steps = Steps(seed)
         plan = EmbeddedServer(settings, data_dir=data_dir).plan
+        _require_simulable(plan)
         bound = ListeningSocket(self.steps.network, Address("127.0.0.1", 9092))  # type: ignore[arg-type]
         self.server = SocketServer(
             plan,
@@ -294,6 +315,8 @@ class SimulatedServer:
         )
         self._clients: list[SimulatedClient] = []
         self._seen = hashlib.sha256()
+        # A temporary data directory goes with the server.
+        self._last: str | None = None
 
     def note(self, data: bytes) -> None:
         """Count these bytes, which a client has received, among what a run has given."""
@@ -301,6 +324,8 @@ class SimulatedServer:
 
     def fingerprint(self) -> str:
         """Return a digest of all steps, of all bytes that clients have received, and of the files of all logs."""
+        if self._last is not None:
+            return self._last
         digest = self._seen.copy()
         for moment_ns, name in self.trace:
             digest.update(f"{moment_ns} {name}\n".encode())
@@ -330,6 +355,7 @@ class SimulatedServer:
         for client in self._clients:
             client.close()
         self.steps.run_until_idle()
+        self._last = self.fingerprint()
         self.server.stop(deadline_ms=0)
 
     def connect(self, *, timeout_s: float = 30.0, client_id: str | None = "raw") -> SimulatedClient:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from klamm.testing import SimulatedClient, SimulatedServer
 from klamm.wire.messages import (
     add_partitions_to_txn,
+    consumer_group_describe,
     consumer_group_heartbeat,
     create_topics,
     end_txn,
@@ -22,13 +24,14 @@ from klamm.wire.messages import (
 from klamm.wire.records import TRANSACTIONAL, Record, encode_batch
 
 TOPIC = "orders"
+OTHERS = ("letters", "parcels", "returns", "stock")
 SETTINGS = ("group.coordinator.rebalance.protocols=classic,consumer",)
 
 
-def create(client: SimulatedClient, partitions: int = 2) -> Any:
-    """Create the topic."""
-    topic = create_topics.CreatableTopic(TOPIC, partitions, 1, [], [])
-    return client.call(create_topics.CreateTopicsRequest([topic]), 7)
+def create(client: SimulatedClient, partitions: int = 2, names: Sequence[str] = (TOPIC,)) -> Any:
+    """Create the topics."""
+    topics = [create_topics.CreatableTopic(name, partitions, 1, [], []) for name in names]
+    return client.call(create_topics.CreateTopicsRequest(topics), 7)
 
 
 def produce_request(partition: int, *values: bytes, transactional_id: str | None = None, **batch: Any) -> Any:
@@ -98,15 +101,17 @@ def _join_request(member_id: str) -> join_group.JoinGroupRequest:
 
 def _beat(client: SimulatedClient, name: str) -> None:
     request = consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
-        "newer", name, 0, rebalance_timeout_ms=10_000, subscribed_topic_names=[TOPIC], topic_partitions=[]
+        "newer", name, 0, rebalance_timeout_ms=10_000, subscribed_topic_names=[TOPIC, *OTHERS], topic_partitions=[]
     )
     client.call(request, 1)
+    client.call(consumer_group_describe.ConsumerGroupDescribeRequest(["newer"]), 1)
 
 
 def play(server: SimulatedServer) -> None:
     """Run the script."""
     first, second, third = (server.connect() for _ in range(3))
     create(first)
+    create(first, names=OTHERS)
     waiting = second.send(fetch_request(0), 12)
     first.call(produce_request(0, b"one", b"two"), 9)
     second.receive(1, 12, waiting)

@@ -137,3 +137,38 @@ def test_a_script_that_does_not_fail_cannot_shrink():
 
 def test_each_step_of_a_shrunk_script_is_needed():
     assert shrink(range(100), lambda steps: {3, 50, 97} <= set(steps)) == [3, 50, 97]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "num.network.threads=2",
+        "nodes=3",
+        'server.extensions=["prometheus"]',
+        "listeners.second.bind=127.0.0.1:0",
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(setting: str) -> None:
+    with pytest.raises(ValueError, match="a simulated server cannot have"):
+        SimulatedServer([setting], seed=1)
+
+
+def test_many_handlers_come_to_rest() -> None:
+    with SimulatedServer(["num.io.threads=64"], seed=1) as server:
+        server.run_ms(100)
+
+
+def test_work_without_an_end_is_named() -> None:
+    with SimulatedServer(seed=7) as server:
+        wanted = True
+
+        def again() -> None:
+            if wanted:
+                server.server.scheduler.schedule(0, again)
+
+        again()
+        with pytest.raises(RuntimeError, match="seed 7.*klamm-scheduler"):
+            server.run_ms(1)
+        wanted = False
+        running = server.fingerprint()
+    assert server.fingerprint() != running

@@ -212,7 +212,7 @@ class Store:
         if self._in_steps:
             self._report_later()
         self._submit(_Write(statements, on_durable, True))
-        if self._thread is None:
+        while self._thread is None and not done.is_set():
             self.commit_pending()
         done.wait()
         if failure:

@@ -22,7 +22,7 @@ def assign_ranges(members: Mapping[str, MemberSpec], counts: Mapping[bytes, int]
     assigned: dict[str, Partitions] = {}
     for name in order:
         mine: dict[bytes, frozenset[int]] = {}
-        for topic in members[name].topics:
+        for topic in sorted(members[name].topics):
             quota, extra = divmod(counts[topic], subscribers[topic])
             start = next_start.get(topic, 0)
             end = start + quota + (place[topic] < extra)

@@ -55,7 +55,7 @@ class ConsumerMember(TargetedMember):
         none: frozenset[int] = frozenset()
         return {
             topic: self.assigned.get(topic, none) | self.pending_revocation.get(topic, none)
-            for topic in (*self.assigned, *(self.pending_revocation.keys() - self.assigned.keys()))
+            for topic in sorted(self.assigned.keys() | self.pending_revocation.keys())
         }
 
     def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:

@@ -56,7 +56,7 @@ def _step_from(
     free: dict[bytes, frozenset[int]] = {}
     awaits = False
     none: frozenset[int] = frozenset()
-    for topic in target.keys() | member.assigned.keys():
+    for topic in sorted(target.keys() | member.assigned.keys()):
         wanted, present = target.get(topic, none), member.assigned.get(topic, none)
         missing = wanted - present
         taken = frozenset(index for index in missing if is_owned(topic, index))
@@ -79,7 +79,7 @@ def _step_from(
         state=MemberState.UNRELEASED if awaits else MemberState.STABLE,
         previous_epoch=member.epoch,
         epoch=target_epoch,
-        assigned={topic: kept.get(topic, none) | free.get(topic, none) for topic in kept.keys() | free.keys()},
+        assigned={topic: kept.get(topic, none) | free.get(topic, none) for topic in sorted(kept.keys() | free.keys())},
         pending_revocation=NO_PARTITIONS,
         assignment_epochs=_epochs(member, target_epoch, kept, free),
     )
