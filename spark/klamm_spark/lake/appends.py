@@ -197,8 +197,8 @@ def adopt(lake: Lake, ledger: Ledger, waiting: Mapping[str, AnyPath], say: Calla
 def take(ledger: Ledger, owed: Mapping[str, str], waiting: Mapping[str, AnyPath]) -> dict[str, str]:
     """Add segments to the ledger that the table has, and return those that could not be read.
 
-    Raises LakeError, OSError. What the spool has no more, or not as it was, gets the seal of its commit, without the
-    digests of its lines.
+    Raises LakeError, OSError. What the spool has no more, not as it was, or without its seal, gets the seal of its
+    commit, without the digests of its lines.
     """
     read = [read_shipped(ledger, waiting[stem]) for stem in sorted(owed.keys() & waiting.keys())]
     lost = {stem: seal for stem, seal in owed.items() if stem not in waiting or ledger.is_useless(stem)}

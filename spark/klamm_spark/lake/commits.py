@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 from typing import Any, Final, NamedTuple
 
 from klamm_spark.errors import LakeError
-from klamm_spark.lake.files import Committed, TableFile, batches_of, open_parquet
+from klamm_spark.lake.files import Committed, TableFile, open_parquet, whole_batches_of
 from klamm_spark.lake.layout import COMMITS, Lake
 from klamm_spark.storage.filesystems import read_file
 
@@ -86,7 +86,7 @@ def _adds(lake: Lake, odd: list[str]) -> Iterator[dict[str, Any]]:
                     yield {"path": add["path"], "stats": add.get("stats")}
         for checkpoint in (lake.events / COMMITS).glob("*.checkpoint*.parquet"):
             with open_parquet(pa.BufferReader(read_file(checkpoint))) as parquet:
-                for batch in batches_of(parquet, columns=list(_COLUMNS)):
+                for batch in whole_batches_of(parquet, columns=list(_COLUMNS)):
                     found = filter(None, map(_values, batch.column("add")))
                     yield from (add for add in found if isinstance(add.get("path"), str))
     except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Final
 
 from klamm_spark.errors import LakeError
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.seals import merge_seals
 from klamm_spark.settings.spark import Pipeline
+
+_MOST_GROUP_ROWS: Final = 16_384
+"""An event may name thousands of resources, and readers refuse a group of more than a few GiB."""
 
 
 def run(pipeline: Pipeline, *, keep_hours: float, say: Callable[[str], None]) -> int:
@@ -22,8 +26,9 @@ def run(pipeline: Pipeline, *, keep_hours: float, say: Callable[[str], None]) ->
 
     lake = Lake.of(pipeline.settings)
     table = lake.table()
+    properties = WriterProperties(compression="ZSTD", max_row_group_size=_MOST_GROUP_ROWS)
     try:
-        table.optimize.compact(writer_properties=WriterProperties(compression="ZSTD"))
+        table.optimize.compact(writer_properties=properties)
         # Files that no commit names are those of killed drivers.
         table.vacuum(math.ceil(keep_hours), dry_run=False, full=True)
     except (DeltaError, OSError, ValueError) as error:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _MOST_GROUP_BYTES: Final = 4 * 1024**3
 _MOST_BYTES: Final = 1024**3
 """Of a column, and of texts at a time. A few bytes of a file can stand for any number of them."""
+_BATCH_BYTES: Final = 128 * 1024**2
+"""Of the texts of events at a time, if it is more than one event."""
 _ROWS: Final = 1 << 16
 _PLAIN_PATH: Final = re.compile(r"[\w=-][\w=.-]*(/[\w=-][\w=.-]*)*", re.ASCII)
 """In a commit a path is a URI: of any other text, readers differ about the file that it names."""
@@ -126,11 +128,13 @@ def open_file(file: TableFile) -> pq.ParquetFile:
     import pyarrow as pa
 
     path = path_of(file.path)
-    return open_parquet(path if isinstance(path, Path) else pa.BufferReader(read_file(path)))
+    # Of a column of a group, `batches_of` reads a part at a time.
+    return open_parquet(path if isinstance(path, Path) else pa.BufferReader(read_file(path)), _MOST_GROUP_BYTES)
 
 
-def open_parquet(source: Any) -> pq.ParquetFile:
-    """Open Parquet for `batches_of`. Raises OSError, ValueError if its rows are too many bytes."""
+def open_parquet(source: Any, most_bytes: int = _MOST_BYTES) -> pq.ParquetFile:
+    """Open Parquet for `batches_of` or `whole_batches_of`. Raises OSError, and ValueError if its rows are too many
+    bytes: those of a column in a group are at most `most_bytes`."""
     import pyarrow.parquet as pq
 
     metadata = pq.read_metadata(source)
@@ -142,9 +146,12 @@ def open_parquet(source: Any) -> pq.ParquetFile:
             raise ValueError(f"{group.num_rows:,} of its rows unpack to {size_bytes:,} bytes")
         for number, column in enumerate(columns):
             path, is_delta = column.path_in_schema, "DELTA_BYTE_ARRAY" in column.encodings
-            values[path] += column.num_values
+            is_list = metadata.schema.column(number).max_repetition_level > 0
+            # Groups are read one after the other.
+            values[path] = column.num_values if is_list else values[path] + column.num_values
             least_bytes = _least_bytes(metadata.schema.column(number), values[path])
-            if (size_bytes := max(column.total_uncompressed_size, least_bytes)) > _MOST_BYTES:
+            size_bytes = max(column.total_uncompressed_size, least_bytes)
+            if column.total_uncompressed_size > most_bytes or least_bytes > _MOST_BYTES:
                 raise ValueError(f"{group.num_rows:,} of its rows unpack to {size_bytes:,} bytes: {path}")
             if is_delta and column.physical_type == "BYTE_ARRAY":
                 delta_bytes[path] = max(column.total_uncompressed_size, delta_bytes.get(path, 0))
@@ -180,17 +187,66 @@ def _check_delta(parquet: pq.ParquetFile, path: str, most_bytes: int) -> None:
 
 
 def batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch]:
-    """Read rows, as `iter_batches` does. Raises ValueError before a text that many rows have fills the memory."""
-    import pyarrow as pa
+    """Read rows, as `iter_batches` does, and fewer at a time if their texts are long.
 
-    which = {"batch_size": _ROWS} | which
+    Raises ValueError before the texts of one row fill the memory."""
+    for batch in _packed_batches(parquet, **which):
+        for part in _parts(batch):
+            yield _unpacked(part)
+
+
+def whole_batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch]:
+    """Read rows that the caller keeps in memory. Raises ValueError before a text that many rows have fills it."""
+    for batch in _packed_batches(parquet, **which):
+        _check_size(batch, _packed_bytes(batch))
+        yield _unpacked(batch)
+
+
+def _packed_batches(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch]:
+    """Read rows with their texts in dictionaries."""
+    most_rows = which.pop("batch_size", _ROWS)
     for number in which.pop("row_groups", range(parquet.num_row_groups)):
         # Arrow cannot join the dictionaries of two groups of rows in a list.
-        for batch in parquet.iter_batches(row_groups=[number], **which):
-            size_bytes = sum(map(_text_bytes, batch.columns))
-            if size_bytes > _MOST_BYTES:
-                raise ValueError(f"{len(batch):,} of its rows unpack to {size_bytes:,} bytes")
-            yield batch.cast(pa.schema([_plain(field) for field in batch.schema]))
+        rows = min(most_rows, _rows_at_once(parquet.metadata.row_group(number)))
+        yield from parquet.iter_batches(row_groups=[number], batch_size=rows, **which)
+
+
+def _rows_at_once(group: pq.RowGroupMetaData) -> int:
+    """Return how many rows of a group take about `_BATCH_BYTES` of its largest column."""
+    most_bytes = max((group.column(at).total_uncompressed_size for at in range(group.num_columns)), default=0)
+    return max(1, min(_ROWS, _BATCH_BYTES * group.num_rows // max(1, most_bytes)))
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a batch in parts of at most `_BATCH_BYTES`, or of one row."""
+    import pyarrow as pa
+
+    waiting = [batch]
+    while waiting:
+        part = waiting.pop()
+        size_bytes = _packed_bytes(part)
+        if size_bytes > _BATCH_BYTES and len(part) > 1:
+            half = len(part) // 2
+            waiting += [part.slice(half), part.slice(0, half)]
+            continue
+        _check_size(part, size_bytes)
+        # A cast of a part would unpack the whole list that it is of.
+        yield part if part is batch else part.take(pa.array(range(len(part)), pa.int64()))
+
+
+def _check_size(batch: pa.RecordBatch, size_bytes: int) -> None:
+    if size_bytes > _MOST_BYTES:
+        raise ValueError(f"{len(batch):,} of its rows unpack to {size_bytes:,} bytes")
+
+
+def _unpacked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return batch.cast(pa.schema([_plain(field) for field in batch.schema]))
+
+
+def _packed_bytes(batch: pa.RecordBatch) -> int:
+    return sum(map(_text_bytes, batch.columns))
 
 
 def _text_bytes(column: pa.Array) -> int:

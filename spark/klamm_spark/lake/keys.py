@@ -11,7 +11,7 @@ from typing import Final
 from klamm_spark.lake.layout import Lake
 from klamm_spark.spool.layout import node_folders
 from klamm_spark.spool.signatures import KeyFileError, PublicKeys, key_id_of, public_files
-from klamm_spark.storage.filesystems import SMALL_BYTES, AnyPath, create_durably, read_file
+from klamm_spark.storage.filesystems import SMALL_BYTES, AnyPath, UnfitFileError, create_durably, read_file
 
 _FOLDER: Final = "keys"
 
@@ -22,9 +22,12 @@ def remember_keys(spool: AnyPath, lake: Lake, say: Callable[[str], None]) -> Non
         kept = lake.root / _FOLDER / folder.name
         known = {path.name for path in public_files(kept)}
         for path in public_files(folder):
-            pem = read_file(path, SMALL_BYTES)
             try:
+                pem = read_file(path, SMALL_BYTES)
                 key_id = key_id_of(pem)
+            except UnfitFileError as error:
+                say(str(error))
+                continue
             except KeyFileError as error:
                 say(f"{path}: {error}")
                 continue

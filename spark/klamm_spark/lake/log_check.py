@@ -25,6 +25,7 @@ from klamm_spark.tlog.tiles import WIDTH, TileError, Tiles
 from klamm_spark.tlog.timestamps import Authority, Stamp, read_stamps
 
 _NAMED: Final = 20
+_CLOCK_STEP: Final = timedelta(seconds=60)
 
 
 class LogFindings(NamedTuple):
@@ -45,7 +46,7 @@ class Pinned(NamedTuple):
 def read_pinned(path: AnyPath, keys: Sequence[NoteKey]) -> Pinned:
     """Read a checkpoint that each of the keys has signed. Raises LakeError: it is of no use otherwise."""
     try:
-        checkpoint = Checkpoint.parse(read_file(path, SMALL_BYTES))
+        checkpoint = Checkpoint.parse(read_file(path, SMALL_BYTES, may_wait=True))
         times_of(checkpoint, keys)
     except (OSError, ValueError) as error:
         raise LakeError(f"--checkpoint {path}: {error}") from error
@@ -56,7 +57,7 @@ def read_pinned(path: AnyPath, keys: Sequence[NoteKey]) -> Pinned:
 
 def read_anchored(path: AnyPath) -> Iterator[Pinned]:
     """Yield the checkpoints of a file of anchors. No signature is asked for: the place is what counts."""
-    for number, line in enumerate(read_file(path).splitlines(), start=1):
+    for number, line in enumerate(read_file(path, may_wait=True).splitlines(), start=1):
         try:
             yield Pinned(f"{path}:{number}", Checkpoint.parse(json.loads(line)["checkpoint"].encode()))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -154,12 +155,15 @@ def _against_kept(pinned: Sequence[Pinned], current: Checkpoint, size: int, tree
 
 
 def _out_of_order(stamps: Sequence[Stamp]) -> Iterator[str]:
-    """Name stamps that say that the log became shorter: `ship` has the newest checkpoint stamped, and no other."""
+    """Name stamps that say that the log became shorter: `ship` has the newest checkpoint stamped, and no other.
+
+    An authority's clock may step back a little: times that differ by less than a minute say nothing.
+    """
     largest: Stamp | None = None
     for stamp in sorted(stamps, key=lambda stamp: (stamp.time, stamp.checkpoint.size)):
         if largest is None or stamp.checkpoint.size >= largest.checkpoint.size:
             largest = stamp
-        else:
+        elif stamp.time - largest.time > _CLOCK_STEP:
             yield (
                 f"the log was rolled back: it had {largest.checkpoint.size:,} entries at {largest.time.isoformat()} by "
                 f"{largest.path}, and {stamp.checkpoint.size:,} at {stamp.time.isoformat()} by {stamp.path}"

@@ -93,6 +93,8 @@ class Ledger:
         self.known: set[str] = set()
         self.aside: dict[str, str] = {}
         self._damaged: set[str] = set()
+        self._sealless: set[str] = set()
+        """Segments of which the spool has no seal that can be read."""
         self._keys = {"", *(seal.key_id for seal in seals.values())}
         """Of which it is known whether the lake has them."""
         self._streams: dict[tuple[str, str], dict[int, Seal]] = defaultdict(dict)
@@ -112,14 +114,17 @@ class Ledger:
         stem = path.name.partition(".")[0]
         if stem in self._damaged:
             return None
+        self._sealless.discard(stem)
         try:
             seal = Seal.read(path.with_name(stem + SEAL_SUFFIX))
             if seal.segment != stem:
                 raise ValueError(f"its seal is that of {seal.segment}")
         except FileNotFoundError:
+            self._sealless.add(stem)
             self._set_aside(path, stem, OSError(_NO_SEAL))
             return None
         except (OSError, ValueError) as error:
+            self._sealless.add(stem)
             self._set_aside(path, stem, error)
             return None
         reason = self._misfit(seal)
@@ -130,8 +135,8 @@ class Ledger:
         return Segment(str(path), seal)
 
     def is_useless(self, stem: str) -> bool:
-        """Return True if the spool has a segment otherwise than its seal says."""
-        return stem in self._damaged
+        """Return True if the spool has a segment otherwise than its seal says, or without a seal that can be read."""
+        return stem in self._damaged or stem in self._sealless
 
     def admit_seals(self, seals: Iterable[Seal]) -> Iterator[Shipped]:
         """Yield segments of the table that the spool cannot give any more, if their seals fit their streams."""

@@ -9,7 +9,7 @@ import hashlib
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from klamm_spark.lake.files import batches_of, open_parquet
+from klamm_spark.lake.files import open_parquet, whole_batches_of
 from klamm_spark.storage.filesystems import AnyPath, create_durably, read_file
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _read(path: AnyPath, columns: Sequence[str]) -> TextFile:
     try:
         data = read_file(path)
         with open_parquet(pa.BufferReader(data)) as parquet:
-            for batch in batches_of(parquet, columns=list(columns)):
+            for batch in whole_batches_of(parquet, columns=list(columns)):
                 size_bytes += batch.nbytes
                 if size_bytes > _MOST_BYTES:
                     raise ValueError(f"it unpacks to more than {_MOST_BYTES:,} bytes")

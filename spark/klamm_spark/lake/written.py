@@ -37,6 +37,8 @@ PLAIN: Final = ("local_time_ms", "send_time_ms", "total_time_ms", "total_time_ma
 """In these columns and in those of `ENCODINGS` nearly every event has another value: a dictionary would only cost time.
 Spark cannot read BYTE_STREAM_SPLIT."""
 _ROWS_AT_ONCE: Final = 100_000
+_BYTES_AT_ONCE: Final = 128 * 1024**2
+"""In memory, and of a group of rows: an event may name any number of resources, and readers have limits."""
 _MOST_OPEN: Final = 64
 """Of a quiet server a batch may have events of thousands of hours, and a process may open 1,024 files."""
 
@@ -109,7 +111,8 @@ class _Files:
         rows = rows.append_column("source_file", pa.repeat(pa.scalar(source), size))
         rows = rows.append_column("shipped_time", pa.repeat(pa.scalar(self._shipped_us, TIME), size))
         self._waiting.append(rows.append_column("time", rows.column("time_us").cast(TIME)))
-        if sum(map(len, self._waiting)) >= _ROWS_AT_ONCE:
+        waiting_bytes = sum(each.nbytes for each in self._waiting)
+        if waiting_bytes >= _BYTES_AT_ONCE or sum(map(len, self._waiting)) >= _ROWS_AT_ONCE:
             self._write()
 
     def _write(self) -> None:
@@ -122,7 +125,8 @@ class _Files:
             partition = (None, None) if hour is None else (hour.date().isoformat(), str(hour.hour))
             path, _, writer = self._open.get(partition) or self._begin(partition)
             found = rows.filter(here)
-            writer.write_table(found)
+            for group in _groups(found):
+                writer.write_table(group)
             self._rows[path] = self._rows.get(path, 0) + len(found)
 
     def _begin(self, partition: tuple[str | None, str | None]) -> tuple[str, Any, pq.ParquetWriter]:
@@ -160,6 +164,18 @@ class _Files:
         self._open.clear()
         # An hour of which events come later gets another file.
         self._name = _new_name()
+
+
+def _groups(rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield rows in groups of at most `_BYTES_AT_ONCE`, or of one row."""
+    waiting = [rows]
+    while waiting:
+        group = waiting.pop()
+        if group.nbytes > _BYTES_AT_ONCE and len(group) > 1:
+            half = len(group) // 2
+            waiting += [group.slice(half), group.slice(0, half)]
+        else:
+            yield group
 
 
 def _new_name() -> str:

@@ -227,5 +227,5 @@ def _gaps_of(path: AnyPath) -> list[dict[str, Any]]:
     """The `audit_gap` events in a segment that is being written."""
     try:
         return gaps_in(read_file(path))
-    except FileNotFoundError:
+    except (FileNotFoundError, UnfitFileError):
         return []

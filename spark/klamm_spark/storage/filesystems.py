@@ -64,14 +64,40 @@ def _store(root: str) -> Any:
         return FileSystem.from_uri(root.replace("s3a://", "s3://", 1))[0]
 
 
-def read_file(path: AnyPath, most_bytes: int = MOST_BYTES) -> bytes:
-    """Return the content of a file, or of none that is larger: it must not fill the memory. Raises OSError."""
-    status: Any = path.stat()
-    if isinstance(path, Path) and not stat.S_ISREG(status.st_mode):
-        raise UnfitFileError(f"{path} is no file")
-    if status.st_size > most_bytes:
-        raise UnfitFileError(f"{path} has {status.st_size:,} bytes, and at most {most_bytes:,} are read")
+def read_file(path: AnyPath, most_bytes: int = MOST_BYTES, *, may_wait: bool = False) -> bytes:
+    """Return the content of a file, or of none that is larger: it must not fill the memory. Raises OSError.
+
+    If it `may_wait`, the path may also be a pipe or a terminal: a user has named it.
+    """
+    if isinstance(path, Path):
+        return _read_local(path, most_bytes, may_wait)
+    if (size_bytes := path.stat().st_size) > most_bytes:
+        raise _too_large(path, size_bytes, most_bytes)
     return path.read_bytes()
+
+
+def _read_local(path: Path, most_bytes: int, may_wait: bool) -> bytes:
+    """Read a file from one descriptor: another file may get its name meanwhile."""
+    # A pipe that nobody writes to would be waited for.
+    flags = 0 if may_wait else getattr(os, "O_NONBLOCK", 0)
+    with open(path, "rb", opener=lambda name, mode: os.open(name, mode | flags)) as file:
+        status = os.fstat(file.fileno())
+        is_stream = stat.S_ISFIFO(status.st_mode) or stat.S_ISCHR(status.st_mode)
+        if not stat.S_ISREG(status.st_mode) and not (may_wait and is_stream):
+            raise UnfitFileError(f"{path} is no file")
+        if status.st_size > most_bytes:
+            raise _too_large(path, status.st_size, most_bytes)
+        data = file.read(most_bytes + 1) if is_stream else file.read(min(most_bytes, status.st_size) + 1)
+        if not is_stream and len(data) > status.st_size:
+            # It grew.
+            data += file.read(most_bytes + 1 - len(data))
+    if len(data) > most_bytes:
+        raise _too_large(path, len(data), most_bytes)
+    return data
+
+
+def _too_large(path: AnyPath, size_bytes: int, most_bytes: int) -> UnfitFileError:
+    return UnfitFileError(f"{path} has {size_bytes:,} bytes, and at most {most_bytes:,} are read")
 
 
 class StorePath:

@@ -36,7 +36,7 @@ class Authority:
             raise LakeError("time stamps need rfc3161-client: pip install 'klamm[timestamps]'") from error
         self._client = rfc3161_client
         try:
-            self._certificates = load_pem_x509_certificates(read_file(path, SMALL_BYTES))
+            self._certificates = load_pem_x509_certificates(read_file(path, SMALL_BYTES, may_wait=True))
         except (OSError, ValueError) as error:
             raise LakeError(f"the certificates {path} of the time stamps cannot be read: {error}") from error
 

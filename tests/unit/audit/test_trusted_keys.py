@@ -11,6 +11,7 @@ from klamm_spark.lake.layout import Lake
 from klamm_spark.spool.chain import NodeFolder, SealChain, read_folder
 from klamm_spark.spool.layout import SEAL_SUFFIX, Seal, sealed_segments, segment_files
 from klamm_spark.spool.signatures import SealSigner, write_key
+from klamm_spark.storage.filesystems import SMALL_BYTES
 from tests.audit_samples import sample_events, write_sample_spool
 
 pytest.importorskip("pyarrow")
@@ -150,3 +151,10 @@ def test_a_boot_that_was_copied_under_another_name_is_found(folder, lake, boot):
     breaks = read_folder(folder, keys=keys_of(lake, folder.name)).breaks
     assert len([line for line in breaks if boot in line and "the signature of its seal is wrong" in line]) == 4
     assert any("was inserted: they have the indexes" in line for line in breaks)
+
+
+def test_a_key_that_is_too_large_is_named_and_skipped(folder, lake, signers):
+    (folder / "x.pub").write_bytes(b"x" * (SMALL_BYTES + 1))
+    said = []
+    remember_keys(folder.parent, lake, said.append)
+    assert said == [f"{folder / 'x.pub'} has 1,048,577 bytes, and at most 1,048,576 are read"]

@@ -1,0 +1,44 @@
+"""Events that name many resources: what `ship` writes of them, its readers read."""
+
+import pytest
+
+from klamm_spark.lake import files as lake_files
+from klamm_spark.lake import written
+from klamm_spark.lake.files import TableFile, read_columns
+from klamm_spark.lake.written import FILE, _Files
+
+pa = pytest.importorskip("pyarrow")
+
+ROWS, NAMES = 300, 150
+
+
+def rows_with(names):
+    """Rows of a segment, of which each has resources with these names."""
+    resources = pa.array([[{"name": name} for name in names(row)] for row in range(ROWS)])
+    given = {"time_us": pa.array(range(ROWS), pa.int64()), "resources": resources}
+    fields = [field for field in FILE if field.name not in ("source_file", "shipped_time", "time")]
+    columns = [given[f.name].cast(f.type) if f.name in given else pa.nulls(ROWS, f.type) for f in fields]
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+@pytest.mark.parametrize("is_small", [True, False], ids=["small groups", "one large group"])
+@pytest.mark.parametrize("is_distinct", [True, False], ids=["distinct", "the same"])
+def test_many_long_names_round_trip(tmp_path, monkeypatch, is_small, is_distinct):
+    def names(row):
+        return [f"{row * is_distinct}-{number}".ljust(249, "x") for number in range(NAMES)]
+
+    monkeypatch.setattr(lake_files, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(lake_files, "_BATCH_BYTES", 1 << 17)
+    if is_small:
+        monkeypatch.setattr(written, "_BYTES_AT_ONCE", 1 << 17)
+    writing = _Files(tmp_path, 1)
+    writing.add(rows_with(names), "segment")
+    assert bool(writing._waiting) is not is_small
+    (file,) = writing.close()
+    path = tmp_path / file.path
+    found = [
+        (len(batch), [[each["name"] for each in row] for row in batch.column(0).to_pylist()])
+        for batch in read_columns([TableFile(str(path), None)], ["resources"])
+    ]
+    assert [row for _, rows in found for row in rows] == [names(row) for row in range(ROWS)]
+    assert max(rows for rows, _ in found) <= (1 << 17) // NAMES // 249
