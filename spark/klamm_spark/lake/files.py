@@ -213,8 +213,9 @@ def _packed_batches(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.Record
 
 def _rows_at_once(group: pq.RowGroupMetaData) -> int:
     """Return how many rows of a group take about `_BATCH_BYTES` of its largest column."""
-    most_bytes = max((group.column(at).total_uncompressed_size for at in range(group.num_columns)), default=0)
-    return max(1, min(_ROWS, _BATCH_BYTES * group.num_rows // max(1, most_bytes)))
+    most_bytes: int = max((group.column(at).total_uncompressed_size for at in range(group.num_columns)), default=0)
+    fitting: int = _BATCH_BYTES * group.num_rows // max(1, most_bytes)
+    return max(1, min(_ROWS, fitting))
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
