@@ -278,7 +278,7 @@ def _require_simulable(plan: ServerPlan) -> None:
     listener = plan.listeners[0]
     for name, is_wrong in (
         ("listeners: more than one", len(plan.listeners) > 1),
-        (f"listeners.{listener.name}.transport other than plaintext", listener.transport.name != "plaintext"),
+        (f"listeners.{listener.name}.transport other than the default", not listener.transport.found.provider.default),
         (f"listeners.{listener.name}.authenticator", listener.authenticator is not None),
         ("num.network.threads above 1", listener.settings.processors > 1),
         ("nodes above 1", bool(plan.more_ports(listener.api_set))),

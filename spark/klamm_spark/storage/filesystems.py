@@ -78,7 +78,7 @@ def read_file(path: AnyPath, most_bytes: int = MOST_BYTES, *, may_wait: bool = F
 
 def _read_local(path: Path, most_bytes: int, may_wait: bool) -> bytes:
     """Read a file from one descriptor: another file may get its name meanwhile."""
-    # A pipe that nobody writes to would be waited for.
+    # Else a pipe without a writer would be waited for.
     flags = 0 if may_wait else getattr(os, "O_NONBLOCK", 0)
     with open(path, "rb", opener=lambda name, mode: os.open(name, mode | flags)) as file:
         status = os.fstat(file.fileno())
