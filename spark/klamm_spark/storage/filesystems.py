@@ -80,6 +80,8 @@ def _read_local(path: Path, most_bytes: int, may_wait: bool) -> bytes:
     """Read a file from one descriptor: another file may get its name meanwhile."""
     # Else a pipe without a writer would be waited for.
     flags = 0 if may_wait else getattr(os, "O_NONBLOCK", 0)
+    if path.is_dir():
+        raise UnfitFileError(f"{path} is no file")
     with open(path, "rb", opener=lambda name, mode: os.open(name, mode | flags)) as file:
         status = os.fstat(file.fileno())
         is_stream = stat.S_ISFIFO(status.st_mode) or stat.S_ISCHR(status.st_mode)
