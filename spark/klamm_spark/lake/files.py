@@ -191,6 +191,8 @@ def batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch
 
     Raises ValueError before the texts of one row fill the memory."""
     for batch in _packed_batches(parquet, **which):
+        # No file of klamm has more; to read it in parts would take for ever.
+        _check_size(batch, _packed_bytes(batch), _MOST_GROUP_BYTES)
         for part in _parts(batch):
             yield _unpacked(part)
 
@@ -235,8 +237,8 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield part if part is batch else part.take(pa.array(range(len(part)), pa.int64()))
 
 
-def _check_size(batch: pa.RecordBatch, size_bytes: int) -> None:
-    if size_bytes > _MOST_BYTES:
+def _check_size(batch: pa.RecordBatch, size_bytes: int, most_bytes: int = _MOST_BYTES) -> None:
+    if size_bytes > most_bytes:
         raise ValueError(f"{len(batch):,} of its rows unpack to {size_bytes:,} bytes")
 
 
