@@ -73,7 +73,7 @@ class FakeLog:
         return self.append(Entry(ProducerIdAndEpoch(producer_id, producer_epoch), kind.name, kind))
 
     def committed(self) -> list[str]:
-        """What a consumer with `read_committed` sees if it may read to the end."""
+        """Return the values that a consumer with `read_committed` sees if it may read to the end."""
         open_: dict[int, list[str]] = {}
         found: list[str] = []
         for producer, value, kind in self.entries:
