@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import urllib.request
 from collections.abc import Callable
@@ -17,7 +18,12 @@ _MAX_SCHEMA_BYTES: Final = 128 << 10
 _ASKED: Final = 20
 """The most schemas that one page asks for."""
 _STEPS: Final = 100_000
-_OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+@functools.cache
+def _opener() -> urllib.request.OpenerDirector:
+    """Return what opens addresses without a proxy. Making it loads the system's certificates."""
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Schema:
@@ -44,7 +50,7 @@ class Schemas:
         """Return a schema. Raises OSError or ValueError."""
         asked = f"{url.rstrip('/')}/schemas/ids/{number}?format=resolved"
         try:
-            with _OPENER.open(asked, timeout=_WITHIN_S) as answer:
+            with _opener().open(asked, timeout=_WITHIN_S) as answer:
                 body = answer.read(_MAX_SCHEMA_BYTES + 1)
         except HTTPException as error:
             raise OSError(str(error)) from error

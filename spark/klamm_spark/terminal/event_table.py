@@ -84,7 +84,8 @@ class EventTable:
 
 def _rows(cursor: sqlite3.Cursor) -> Iterator[tuple[Any, ...]]:
     try:
-        yield from cursor
+        # Not from the cursor: the end of the rows would close it, and its database may be closed by then.
+        yield from iter(cursor.fetchone, None)
     except (sqlite3.Error, OverflowError) as error:
         raise QueryError(str(error)) from error
 
