@@ -25,6 +25,8 @@ _BEFORE_LOGIN: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, Ap
 _WITH_SESSIONS: Final = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
 _SESSION: Final = "klamm.prepared"
 _MAX_REMEMBERED: Final = 1_000
+# Kafka's limit: no topic has a longer name.
+_MAX_TOPIC_NAME: Final = 249
 
 
 def preparing(authorizer: Authorizer, names: TopicNames | None) -> Callable[[Any, RequestContext], Any] | None:
@@ -58,7 +60,8 @@ def _resources(message: Any, context: RequestContext, names: TopicNames | None) 
     for entity_type, resource_type in _TYPES:
 
         def note(name: str, kind: ResourceType = resource_type) -> str:
-            found[kind, name] = None
+            if kind is not ResourceType.TOPIC or len(name) <= _MAX_TOPIC_NAME:
+                found[kind, name] = None
             return name
 
         map_entities(message, entity_type, note)

@@ -19,6 +19,7 @@ from klamm.logs.escaping import clipped
 from klamm.logs.rate_limited import RateLimitedLog
 from klamm.metrics.metrics_registry import Counter
 from klamm.runtime.workers import Workers
+from klamm.shared.addresses import source_of
 from klamm.shared.principal import KafkaPrincipal
 
 log = logging.getLogger("klamm.authorizer")
@@ -41,7 +42,11 @@ class LaterSettings:
     cache_entries: int = setting(
         100_000, doc="Maximum of cached decisions. Beyond it the oldest is dropped.", minimum=1
     )
-    max_in_flight: int = setting(1_000, doc="Maximum of decisions being made. What exceeds it is denied.", minimum=1)
+    max_in_flight: int = setting(
+        1_000,
+        doc="Maximum of decisions being made, half of it for the clients of one address. What exceeds it is denied.",
+        minimum=1,
+    )
     threads: int = setting(8, doc="Threads that make decisions.", minimum=1)
 
 
@@ -97,6 +102,8 @@ class LaterAuthorizer(Authorizer):
         self.__lock = threading.Lock()
         self.__known: dict[_Key, _Known] = {}
         self.__asked: dict[_Key, list[_Wait]] = {}
+        # Keys of `__asked` by the source of their host.
+        self.__asked_of: dict[str, int] = {}
         self.__is_closed = False
         name = "klamm:type=LaterAuthorizer,name="
         self.__results: dict[str, Counter] = {
@@ -176,10 +183,13 @@ class LaterAuthorizer(Authorizer):
             waits = self.__asked.get(key)
             is_new = waits is None
             if waits is None:
-                if self.__is_closed or len(self.__asked) >= self.settings.max_in_flight:
+                source, maximum = source_of(key.host), self.settings.max_in_flight
+                of_source = self.__asked_of.get(source, 0)
+                if self.__is_closed or len(self.__asked) >= maximum or of_source >= max(1, maximum // 2):
                     self.__results["refused"].add()
                     return
                 waits = self.__asked[key] = []
+                self.__asked_of[source] = of_source + 1
             if wait is not None:
                 wait.left += 1
                 waits.append(wait)
@@ -205,18 +215,32 @@ class LaterAuthorizer(Authorizer):
                 self.__known[key] = known._replace(renew_ns=now_ns + _FAILED_NS)
             else:
                 self.__keep(key, _NOTHING, now_ns, min(cache_ns, _FAILED_NS))
-            for wait in self.__asked.pop(key, ()):
+            for wait in self.__end(key):
                 wait.left -= 1
                 if not wait.left:
                     done.append(wait)
         for wait in done:
             wait.release.release()
 
+    def __end(self, key: _Key) -> list[_Wait]:
+        waits = self.__asked.pop(key, None)
+        if waits is None:
+            # The authorizer was closed meanwhile.
+            return []
+        source = source_of(key.host)
+        self.__asked_of[source] -= 1
+        if not self.__asked_of[source]:
+            del self.__asked_of[source]
+        return waits
+
     def __keep(self, key: _Key, allowed: frozenset[AclOperation], now_ns: int, for_ns: int) -> None:
         # Removed first, so that the order is that of the decisions.
         self.__known.pop(key, None)
-        if len(self.__known) >= self.settings.cache_entries:
-            del self.__known[next(iter(self.__known))]
+        while self.__known:
+            oldest = next(iter(self.__known))
+            if now_ns < self.__known[oldest].until_ns and len(self.__known) < self.settings.cache_entries:
+                break
+            del self.__known[oldest]
         self.__known[key] = _Known(allowed, now_ns + for_ns // 2, now_ns + for_ns)
 
 

@@ -94,7 +94,12 @@ def _decided(
 
 def _prepare(authorizer: Any, context: RequestContext, resource_type: ResourceType, name: str) -> None:
     """Wait as a request does for an authorizer that decides later."""
-    release = authorizer.prepare(context, [(resource_type, name)])
+    try:
+        release = authorizer.prepare(context, [(resource_type, name)])
+    except Exception as error:
+        # As for a request: `decide` is asked in any case.
+        context.listener.failures.log(log, authorizer, "prepare", error)
+        return
     if release is not None:
         decided = threading.Event()
         release.when_released(decided.set)

@@ -62,7 +62,11 @@ def _decoded(data: bytes | None, page: Page) -> dict[str, Any] | None:
     shown = _content(data)
     if data is None or shown is None or data[:1] != b"\0" or len(data) < HEAD_BYTES:
         return shown
-    number = shown["schema_id"] = int.from_bytes(data[1:HEAD_BYTES], "big")
+    number = int.from_bytes(data[1:HEAD_BYTES], "big")
+    if number == 0:
+        # No registry gives this id, and many values begin with zeros.
+        return shown
+    shown["schema_id"] = number
     try:
         kind, text = page.decoded(number, data[HEAD_BYTES:], _SHOWN_BYTES)
     except ValueError as error:

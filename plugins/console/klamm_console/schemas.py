@@ -15,6 +15,8 @@ HEAD_BYTES: Final = 5
 """A zero and the schema's id, before each value that a serializer of a Schema Registry writes."""
 _WITHIN_S: Final = 2.0
 _MAX_SCHEMA_BYTES: Final = 128 << 10
+_MAX_AVRO_BYTES: Final = 1 << 20
+"""Decoding takes several times the memory of a value, because it decodes the whole."""
 _ASKED: Final = 20
 """The most schemas that one page asks for."""
 _STEPS: Final = 100_000
@@ -82,6 +84,8 @@ class Page:
         if isinstance(schema, str):
             raise ValueError(schema)
         if schema.kind == "AVRO":
+            if len(data) > _MAX_AVRO_BYTES:
+                raise ValueError("the value is too large to be decoded")
             value = avro.decoded(schema.avro, schema.names, data, self._steps)
             return "Avro", _text_of(value, most)
         if schema.kind == "JSON":

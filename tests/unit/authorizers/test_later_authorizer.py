@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
-from klamm import KafkaPrincipal
+from klamm import Address, KafkaPrincipal
 from klamm.acl import AclOperation, LaterAuthorizer, LaterSettings, ResourceType
 from klamm.requests.preparing import preparing
 from klamm.testing import MemoryListener, check_authorizer
-from klamm.wire.messages.metadata import MetadataRequest
+from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.waiting import wait_until
 
 READ, WRITE, TOPIC = AclOperation.READ, AclOperation.WRITE, ResourceType.TOPIC
@@ -127,6 +127,37 @@ def test_more_decisions_than_allowed_are_denied_at_once(opened):
     assert it.prepare("other") is None
     assert not it.may(READ, "other")
     assert it.metric("AnswersTotal")["refused"] == 2
+
+
+def test_the_clients_of_one_address_have_half_of_the_decisions(opened):
+    it = opened(max_in_flight=4)
+    it.policy.go_on.clear()
+    assert it.prepare("first", "second") is not None
+    assert it.prepare("third") is None
+    connection = it.listener.connection(ALICE)
+    connection.client_address = Address("192.0.2.7", 1)
+    other = it.listener.request(MetadataRequest(), 9, connection)
+    assert it.policy.prepare(other, [(TOPIC, "third")]) is not None
+    it.policy.go_on.set()
+    wait_until(lambda: it.metric("InFlight") == {None: 0})
+    it.settle("third")
+    assert it.policy.asked.count(("User:alice", "third")) == 2
+
+
+def test_names_that_no_topic_can_have_are_not_prepared(opened):
+    it = opened()
+    named = MetadataRequest([MetadataRequestTopic(name="a" * length) for length in (249, 250)])
+    assert preparing(it.policy, None)(named, it.context) is not named
+    wait_until(lambda: len(it.policy.asked) == 2 and it.metric("InFlight") == {None: 0})
+    assert {len(name) for _, name in it.policy.asked} == {249, len("kafka-cluster")}
+
+
+def test_decisions_that_have_ended_leave_the_cache(opened):
+    it = opened(cache_ms=1_000)
+    it.settle("first", "second")
+    it.listener.advance_ms(1_000)
+    it.settle("third")
+    assert it.metric("CachedDecisions") == {None: 1}
 
 
 def test_a_decision_ends_and_one_in_use_is_renewed_before(opened):

@@ -1,115 +1,23 @@
 """The console's JSON API and its page, over real listeners."""
 
-import http.client
-import io
 import json
 import re
 import socket
-import time
 import urllib.parse
 from importlib.resources import files
 
 import pytest
 
-from klamm import Address, ListenerContext
-from klamm.acl import AclOperation, LaterAuthorizer, LaterSettings
 from klamm.config.problems import ConfigError
 from klamm.server.parts import StartError
 from klamm.testing import CertificateFiles, EmbeddedServer, MovingClock, RawClient, Users
 from klamm.testing.secure import secure_settings
-from klamm.wire.compression import Codec
-from klamm.wire.messages import offset_commit, produce
+from klamm.wire.messages import offset_commit
 from klamm.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialDeletion
 from klamm.wire.messages.metadata import MetadataRequest
-from klamm.wire.records import Record, encode_batch
-from klamm_console import access, avro, schemas
 from klamm_console import sessions as console_sessions
-from klamm_console.extension import Console
 from tests.spark.browser import chromium
-
-CONSOLE = ['server.extensions=["console"]', "console.bind=127.0.0.1:0"]
-HOSTILE = "<img src=x onerror=alert(1)>\"'\u202e"
-PAGES = ("server", "connections", "topics", "groups", "transactions", "quotas", "acls")
-
-
-class UnhurriedClock(MovingClock):
-    """Goes 50 times slower than the machine's: 25 logins are within a second on a busy machine, too."""
-
-    def monotonic_ns(self):
-        return time.monotonic_ns() // 50 + self._ahead_ns
-
-
-class Browser:
-    """Keeps the cookie and the secret of the page, as a browser does."""
-
-    def __init__(self, server):
-        extension = next(each for each in server.server.extensions if isinstance(each, Console))
-        parts = urllib.parse.urlsplit(extension.url)
-        self.address = parts.hostname, parts.port
-        self.token = parts.fragment.removeprefix("token=")
-        self.cookie = self.csrf = ""
-        self.headers = {}
-
-    def send(self, method, path, body=None, **headers):
-        connection = http.client.HTTPConnection(*self.address, timeout=30)
-        sent = {"Cookie": f'other={{"a":"b"}}; {self.cookie}', "X-Klamm-Csrf": self.csrf}
-        if body is not None:
-            sent["Content-Type"] = "application/json"
-        connection.request(method, path, body, sent | headers)
-        answer = connection.getresponse()
-        content = answer.read()
-        self.headers = dict(answer.getheaders())
-        connection.close()
-        return answer.status, content
-
-    def __call__(self, path, body=None, **headers):
-        method = "GET" if body is None else "POST"
-        status, content = self.send(method, f"/api/{path}", None if body is None else json.dumps(body), **headers)
-        cookie = self.headers.get("Set-Cookie", "")
-        self.cookie = cookie.partition(";")[0] or self.cookie
-        found = json.loads(content)
-        if isinstance(found, dict):
-            self.csrf = found.get("csrf", self.csrf)
-        return status, found
-
-    def log_in(self, user="", password="secret"):
-        return self("login", {"user": user, "password": password} if user else {"token": self.token})
-
-
-@pytest.fixture(scope="module")
-def server():
-    with EmbeddedServer(CONSOLE) as running:
-        yield running
-
-
-@pytest.fixture
-def browser(server):
-    server.reset()
-    made = Browser(server)
-    assert made.log_in()[0] == 200
-    return made
-
-
-@pytest.fixture(scope="module")
-def secure(tmp_path_factory):
-    files_ = CertificateFiles(str(tmp_path_factory.mktemp("tls")))
-    settings = [
-        *secure_settings(files_),
-        *CONSOLE,
-        f"console.ca_file={files_.ca}",
-        "listeners.secure.connection_failed_authentication_delay_ms=0",
-    ]
-    with EmbeddedServer(settings, clock=UnhurriedClock()) as running:
-        users = Users(running.admin, files_.ca)
-        for name in ("admin", "alice", "gone"):
-            users.add(name)
-        running.create_topic("orders")
-        running.create_topic("payroll")
-        running.acls.allow("alice", "READ", "TOPIC", "orders")
-        yield running
-
-
-# ---- login
+from tests.unit.console.conftest import CONSOLE, HOSTILE, PAGES, Browser, UnhurriedClock
 
 
 def test_nothing_is_shown_before_the_login(server):
@@ -147,86 +55,9 @@ def test_a_user_logs_in_over_tls_and_scram_and_sees_what_the_user_may(secure):
     status, answer = alice("records?name=payroll")
     assert (status, answer["name"]) == (403, "TOPIC_AUTHORIZATION_FAILED")
     assert [alice(page)[0] for page in ("server", "connections", "acls", "quotas")] == [403] * 4
-    assert access_of(alice, principal="User:alice", resource="TOPIC", name="orders")[0] == 403
+    assert alice.rights(principal="User:alice", resource="TOPIC", name="orders")[0] == 403
     assert alice("delete_topic", {"name": "payroll"})[0] == 403
     assert alice("close_connection", {"id": "x"})[0] == 403
-
-
-def access_of(browser, **query):
-    return browser(f"access?{urllib.parse.urlencode(query)}")
-
-
-def test_it_says_who_may_do_what_and_why_not(secure):
-    admin = Browser(secure)
-    admin.log_in("admin")
-    status, found = access_of(admin, principal="alice", resource="TOPIC", name="orders", host="192.0.2.7")
-    assert (status, found["principal"], found["host"]) == (200, "User:alice", "192.0.2.7")
-    rows = {row["operation"]: row for row in found["operations"]}
-    assert [rows[name]["allowed"] for name in ("READ", "DESCRIBE", "WRITE")] == [True, True, False]
-    assert rows["READ"]["rule"] == {
-        "resource": "TOPIC",
-        "name": "orders",
-        "pattern": "LITERAL",
-        "principal": "User:alice",
-        "host": "*",
-        "operation": "READ",
-        "permission": "ALLOW",
-    }
-    assert (rows["WRITE"]["reason"], rows["WRITE"]["rule"]) == ("no rule allows it", None)
-    (row,) = access_of(admin, principal="User:admin", resource="CLUSTER", operation="ALTER")[1]["operations"]
-    assert (row["allowed"], row["decided_by"]) == (True, "super_user")
-    other = access_of(admin, principal="Group:alice", resource="TOPIC", name="orders", operation="READ")[1]
-    assert other["operations"][0]["allowed"] is False
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        {"resource": "TOPIC"},
-        {"principal": "x" * 5_000, "resource": "TOPIC"},
-        {"principal": "User:alice", "resource": "ANY"},
-        {"principal": "User:alice", "resource": "TOPIC", "operation": "CREATE_TOKENS"},
-        {"principal": "User:alice", "resource": "TOPIC", "host": "example.org"},
-        {"principal": "User:alice", "resource": "TOPIC", "listener": "none"},
-    ],
-)
-def test_bad_questions_about_rights_are_refused(secure, query):
-    admin = Browser(secure)
-    admin.log_in("admin")
-    assert access_of(admin, **query)[0] == 400
-
-
-def test_without_an_authorizer_everything_is_allowed(browser):
-    (row,) = access_of(browser, principal=HOSTILE, resource="TOPIC", name=HOSTILE, operation="READ")[1]["operations"]
-    assert row["allowed"] is True
-    assert "no authorizer" in row["reason"]
-
-
-def test_an_authorizer_that_fails_denies():
-    class Broken:
-        def prepare(self, _context, _resources):
-            return None
-
-        def decide(self, *_arguments, **_options):
-            raise ZeroDivisionError
-
-    listener = ListenerContext("default", Address("127.0.0.1", 1), Address("127.0.0.1", 1), authorizer=Broken())
-    (row,) = access.rights(listener, "User:admin", "::1", "CLUSTER", "", "ALTER")["operations"]
-    assert row["allowed"] is False
-    assert "ZeroDivisionError" in row["reason"]
-
-
-def test_an_authorizer_that_decides_later_is_waited_for():
-    class Later(LaterAuthorizer):
-        def permitted(self, principal, _host, _resource_type, name):
-            return [AclOperation.READ] if (str(principal), name) == ("User:alice", "orders") else []
-
-    listener = ListenerContext("default", Address("127.0.0.1", 1), Address("127.0.0.1", 1))
-    listener.authorizer = Later(LaterSettings(timeout_ms=60_000))
-    listener.authorizer.open(listener)
-    found = access.rights(listener, "alice", "::1", "TOPIC", "orders", "")
-    listener.authorizer.close()
-    assert [row["operation"] for row in found["operations"] if row["allowed"]] == ["READ"]
 
 
 def test_certificates_are_shown_with_their_end(secure):
@@ -292,7 +123,7 @@ def test_a_tenant_does_not_see_the_server(tmp_path):
         assert alice.log_in("alice")[0] == 200
         assert alice("topics")[0] == 200
         assert [alice(page)[0] for page in ("server", "connections")] == [403, 403]
-        assert access_of(alice, principal="User:alice", resource="TOPIC", name="orders")[0] == 403
+        assert alice.rights(principal="User:alice", resource="TOPIC", name="orders")[0] == 403
         assert alice("close_connection", {"id": "x"})[0] == 403
 
 
@@ -311,7 +142,7 @@ def test_a_tenant_with_rights_on_the_cluster_does_not_see_the_server(tmp_path):
         assert tenant.log_in("admin")[0] == 200
         assert tenant("topics")[0] == 200
         assert [tenant(page)[0] for page in ("server", "connections")] == [403, 403]
-        assert access_of(tenant, principal="carol", resource="TOPIC", name="team-b.payroll")[0] == 403
+        assert tenant.rights(principal="carol", resource="TOPIC", name="team-b.payroll")[0] == 403
         assert tenant("close_connection", {"id": "x"})[0] == 403
 
 
@@ -479,173 +310,6 @@ def test_actions_refuse_a_body_without_what_they_need(browser):
 
 
 # ---- what it shows
-
-
-def test_records_are_shown_by_offset_time_and_from_the_end(browser, server):
-    server.create_topic("t")
-    for number in range(100):
-        server.produce("t", f'{{"number": {number}}}', key=f"k{number}", timestamp_ms=1_000 + number)
-    shown = browser("records?name=t")[1]
-    assert [shown["records"][0]["offset"], shown["next_offset"], shown["end_offset"]] == [50, 100, 100]
-    assert shown["records"][0]["value"] == {"bytes": 14, "cut": False, "as": "text", "text": '{"number": 50}'}
-    assert [each["offset"] for each in browser("records?name=t&offset=7&limit=2")[1]["records"]] == [7, 8]
-    assert browser("records?name=t&timestamp_ms=1042")[1]["records"][0]["offset"] == 42
-    assert browser("records?name=t&offset=200")[1]["records"] == []
-
-
-def test_any_bytes_can_be_shown(browser, server):
-    server.create_topic("t")
-    values = [
-        b"\xff\0",
-        None,
-        b"",
-        HOSTILE,
-        "x" * 100_000,
-        "\u00e9" * 50_000,
-        b"\0\0\0\0\x07abc",
-        "[" * 20_000,
-        "[NaN, 12345678901234567890]",
-        b"\xff\0\1" * 9_000,
-    ]
-    server.produce("t", *values, key=HOSTILE, headers=[(HOSTILE, None)])
-    shown = [each["value"] for each in browser("records?name=t")[1]["records"]]
-    assert shown[0] == {"bytes": 2, "cut": False, "as": "hex", "text": "ff 00"}
-    assert shown[1] is None
-    assert shown[3]["text"] == HOSTILE
-    assert (shown[4]["cut"], len(shown[4]["text"])) == (True, 16 * 1024)
-    assert shown[5]["as"] == "text"
-    assert shown[6]["schema_id"] == 7
-    assert [shown[7]["as"], shown[8]["text"]] == ["text", "[NaN, 12345678901234567890]"]
-    assert shown[9]["as"] == "hex"
-
-
-def register(server, subject, schema, kind="AVRO"):
-    connection = http.client.HTTPConnection(urllib.parse.urlsplit(server.schema_registry_url).netloc, timeout=30)
-    body = json.dumps({"schema": json.dumps(schema), "schemaType": kind})
-    connection.request("POST", f"/subjects/{subject}/versions", body, {"Content-Type": "application/json"})
-    answer = connection.getresponse()
-    content = json.loads(answer.read())
-    connection.close()
-    assert answer.status == 200, content
-    return content["id"]
-
-
-def written(number, data):
-    return b"\0" + number.to_bytes(4, "big") + data
-
-
-ORDER = {
-    "type": "record",
-    "name": "Order",
-    "namespace": "shop",
-    "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["NEW", "OLD"]}},
-        {"name": "tags", "type": {"type": "array", "items": "string"}},
-        {"name": "counts", "type": {"type": "map", "values": "int"}},
-        {"name": "price", "type": "double"},
-        {"name": "paid", "type": "boolean"},
-        {"name": "next", "type": ["null", "Order"]},
-        {"name": "hash", "type": {"type": "fixed", "name": "Hash", "size": 2}},
-    ],
-}
-ONE = {
-    "id": -3,
-    "kind": "OLD",
-    "tags": ["a", "\u00e9"],
-    "counts": {"x": 7},
-    "price": 1.5,
-    "paid": True,
-    "hash": b"\1\2",
-}
-
-
-def avro_of(schema, value):
-    fastavro = pytest.importorskip("fastavro")
-    target = io.BytesIO()
-    fastavro.schemaless_writer(target, fastavro.parse_schema(schema), value)
-    return target.getvalue()
-
-
-def test_records_are_decoded_by_their_schema():
-    pytest.importorskip("jsonschema")
-    data = avro_of(ORDER, ONE | {"next": ONE | {"next": None}})
-    with EmbeddedServer(['server.extensions=["schema_registry", "console"]', CONSOLE[1]]) as server:
-        order = register(server, "orders-value", ORDER)
-        schema = register(server, "json-value", {"type": "object"}, "JSON")
-        server.create_topic("t")
-        values = [written(order, data), written(schema, b'{"a": 1}'), written(999, b"x"), written(order, data[:-1])]
-        server.produce("t", *values, key=written(order, data))
-        browser = Browser(server)
-        browser.log_in()
-        records = browser("records?name=t")[1]["records"]
-    shown = ONE | {"hash": "01 02"}
-    assert (records[0]["value"]["as"], records[0]["value"]["schema_id"]) == ("Avro", order)
-    assert json.loads(records[0]["value"]["text"]) == shown | {"next": shown | {"next": None}}
-    assert records[0]["key"]["text"] == records[0]["value"]["text"]
-    assert (records[1]["value"]["as"], records[1]["value"]["text"]) == ("JSON", '{"a": 1}')
-    assert records[2]["value"]["note"] == "the registry answers 404 to the question for the schema 999"
-    assert (records[2]["value"]["as"], records[2]["value"]["text"]) == ("hex", "00 00 00 03 e7 78")
-    assert records[3]["value"]["note"] == "the data ends too early"
-
-
-def test_without_a_registry_the_page_says_so(browser, server):
-    server.create_topic("t")
-    server.produce("t", written(1, b"abc"))
-    (record,) = browser("records?name=t")[1]["records"]
-    assert "[console] schema_registry" in record["value"]["note"]
-    assert (record["value"]["as"], record["value"]["text"]) == ("text", "\0\0\0\0\1abc")
-
-
-LONG = "n" * 500_000
-BOMBS = {
-    "an array of nulls": ({"type": "array", "items": "null"}, b"\xfe" + b"\xff" * 7 + b"\x7f"),
-    "a list in itself": (
-        {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]},
-        b"\2" * 50_000 + b"\0",
-    ),
-    "a record in itself": ({"type": "record", "name": "L", "fields": [{"name": "next", "type": "L"}]}, b""),
-    "a number that does not end": ("long", b"\xff" * 100_000),
-    "a size below nothing": ("string", b"\1"),
-    "an index below nothing": ({"type": "enum", "name": "E", "symbols": ["A"]}, b"\1"),
-    "a long namespace": ({"type": "record", "name": "L", "namespace": "n" * 60_000, "fields": []}, b""),
-    "no such branch": (["null"], b"\x7f"),
-    "a type that is a number": (7, b""),
-    "a type that is not known": ("Missing", b""),
-    "a name that is a list": ({"type": "record", "name": "L", "fields": [{"name": [], "type": "null"}]}, b""),
-}
-
-
-@pytest.mark.parametrize("name", BOMBS)
-def test_hostile_data_and_schemas_are_refused_in_bounds(name):
-    schema, data = BOMBS[name]
-    with pytest.raises(ValueError, match=r"data|schema|nested|parts|number"):
-        avro.decoded(schema, avro.names_of(schema), data, avro.Steps(10_000))
-
-
-def test_a_long_name_does_not_make_a_long_text(monkeypatch):
-    schema = {"type": "array", "items": {"type": "enum", "name": "E", "symbols": [LONG]}}
-    known = schemas.Schemas(lambda: "http://127.0.0.1:1")
-    content = schemas.Schema("AVRO", json.dumps(schema))
-    monkeypatch.setattr(known, "find", lambda _url, _number: content)
-    many = 10_000
-    data = b"\xa0\x9c\1" + bytes(many) + b"\0"
-    kind, text = known.page().decoded(1, data, 1_000)
-    assert kind == "Avro"
-    assert len(text) < 2 * len(LONG)
-
-
-def test_records_that_unpack_to_much_are_not_all_kept(browser, server):
-    server.create_topic("t")
-    batch = bytes(encode_batch([Record(timestamp_ms=1, value=bytes(65_000))] * 100, codec=Codec.GZIP))
-    for _ in range(10):
-        data = produce.TopicProduceData("t", partition_data=[produce.PartitionProduceData(0, batch)])
-        answer = server.admin.call(produce.ProduceRequest(None, -1, 10_000, [data]), 8)
-        assert answer.responses[0].partition_responses[0].error_code == 0
-    records, following = server.admin.fetch("t", 0, 0, limit=10**9)
-    assert sum(len(each.value) for each in records) < 20 << 20
-    assert following == records[-1].offset + 1
-    assert len(browser("records?name=t&offset=0&limit=7")[1]["records"]) == 7
 
 
 def test_groups_are_shown_with_their_lag(browser, server):
