@@ -1,6 +1,7 @@
 """klamm's own parts pass the conformance suites that others get: each provider stands here, and no other."""
 
 import json
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,6 +41,7 @@ from klamm_sasl.factory import SaslAuthenticatorFactory
 from klamm_sasl.plain import PlainMechanism
 from klamm_sasl.sasl_settings import SaslSettings
 from klamm_sasl.stores.broker import BrokerStore
+from tests.otlp_collector import Collector
 from tests.sasl_client import plain
 
 REGISTRY = PluginRegistry(environment={"KLAMM_LOAD_PLUGINS": ""})
@@ -209,6 +211,22 @@ def audit(folder):
 @case(K.REQUEST_OBSERVER, "recording")
 def recording(folder):
     check_observer(*part(K.REQUEST_OBSERVER, "recording"))
+
+
+@case(K.REQUEST_OBSERVER, "otlp_traces")
+def otlp_traces(folder):
+    with closing(Collector()) as collector:
+        check_observer(
+            *part(K.REQUEST_OBSERVER, "otlp_traces", endpoint=f"{collector.url}/v1/traces", sample_ratio=1.0)
+        )
+        assert collector.spans()
+
+
+@case(K.EXTENSION, "otlp_metrics")
+def otlp_metrics(folder):
+    with closing(Collector()) as collector:
+        check_extension(*part(K.EXTENSION, "otlp_metrics", endpoint=f"{collector.url}/v1/metrics"))
+        assert collector.bodies
 
 
 @case(K.EXTENSION, "prometheus")

@@ -1,4 +1,4 @@
-"""The extension `prometheus`, and the commands that look at a running server."""
+"""Exporters of metrics and traces, and the commands that look at a running server."""
 
 from __future__ import annotations
 
@@ -9,13 +9,31 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_extensions() -> Iterator[Provider]:
-    """An exporter of metrics."""
+    """Yield the exporters of metrics."""
     yield Provider(
         "prometheus",
         "klamm_metrics.exporter:PrometheusExporter",
         settings="klamm_metrics.metrics_settings:PrometheusSettings",
         summary="metrics over HTTP, for Prometheus, with /live, /ready and /started",
         workers="parent",
+    )
+    yield Provider(
+        "otlp_metrics",
+        "klamm_metrics.otlp_metrics:MetricsExporter",
+        settings="klamm_metrics.otlp_settings:OtlpMetricsSettings",
+        summary="metrics for a collector of OpenTelemetry; needs klamm[otlp]",
+        workers="parent",
+    )
+
+
+@hookimpl
+def klamm_request_observers() -> Iterator[Provider]:
+    """Yield the exporter of traces."""
+    yield Provider(
+        "otlp_traces",
+        "klamm_metrics.otlp_traces:TracesExporter",
+        settings="klamm_metrics.otlp_settings:OtlpTracesSettings",
+        summary="a share of the requests as traces of OpenTelemetry; needs klamm[otlp]",
     )
 
 

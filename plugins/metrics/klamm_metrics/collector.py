@@ -68,6 +68,16 @@ class RegistryCollector(Collector):
         self._left_out: set[str] = set()
 
     def collect(self) -> Iterator[Metric]:
+        for _, family in self.families():
+            try:
+                metric = self._metric(family)
+            except Exception as error:
+                self._leave_out(family, error)
+                continue
+            yield metric
+
+    def families(self) -> Iterator[tuple[str, Family]]:
+        """Yield the wanted families, each with its name in Prometheus, which is unique."""
         mbeans: dict[str, str] = {}
         for family in self._registry.collect():
             try:
@@ -76,17 +86,18 @@ class RegistryCollector(Collector):
                     continue
                 if name in mbeans:
                     raise ValueError(f"{mbeans[name]} has the same name in Prometheus, {name}")
-                mbeans[name] = family.name
-                # Collecting all at once would hold the interpreter for too long, while processors wait: yield in
-                # between.
-                time.sleep(0)
-                metric = self._metric(family)
-            except Exception as error:
-                if family.name not in self._left_out:
-                    self._left_out.add(family.name)
-                    log.error("metric %s is left out: %s", family.name, error)
+            except ValueError as error:
+                self._leave_out(family, error)
                 continue
-            yield metric
+            mbeans[name] = family.name
+            # Collecting all at once would hold the interpreter for too long, while processors wait: yield in between.
+            time.sleep(0)
+            yield name, family
+
+    def _leave_out(self, family: Family, error: Exception) -> None:
+        if family.name not in self._left_out:
+            self._left_out.add(family.name)
+            log.error("metric %s is left out: %s", family.name, error)
 
     def _wanted(self, name: str) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in self._include) and not any(

@@ -1,0 +1,62 @@
+"""What OTLP's traces and metrics have in common: the resource, and a thread that exports."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, Protocol
+
+try:
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+except ImportError as missing:
+    raise ImportError(f"otlp_traces and otlp_metrics need klamm[otlp]: {missing}") from missing
+
+from klamm import ServerServices, __version__
+
+SCOPE: Final = InstrumentationScope("klamm", __version__)
+"""The instrumentation scope of everything that klamm exports."""
+_END_WITHIN_S: Final = 2.0
+
+
+class _Exporter(Protocol):
+    def shutdown(self) -> None: ...
+
+
+def resource() -> Resource:
+    """Return the resource. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES go first."""
+    found = Resource.create()
+    named = str(found.attributes.get("service.name", ""))
+    if named and not named.startswith("unknown_service"):
+        return found
+    return found.merge(Resource({"service.name": "klamm", "service.version": __version__}))
+
+
+class ExportLoop:
+    """Calls `export` on a thread of its own, every `interval_ms` and at the end.
+
+    `export` waits for the collector. The library logs its failures.
+    """
+
+    def __init__(
+        self, server: ServerServices, name: str, interval_ms: int, export: Callable[[], None], exporter: _Exporter
+    ) -> None:
+        self._interval_s = interval_ms / 1000
+        self._export = export
+        self._exporter = exporter
+        self._ends = threading.Event()
+        self._thread = server.threads.start(self._run, name)
+
+    def close(self) -> None:
+        """Export for the last time. If the collector does not answer within two seconds, give up."""
+        self._ends.set()
+        self._thread.join(_END_WITHIN_S)
+        self._exporter.shutdown()
+
+    def _run(self) -> None:
+        ends = False
+        while not ends:
+            ends = self._ends.wait(self._interval_s)
+            with suppress(Exception):
+                self._export()

@@ -1,0 +1,82 @@
+"""The extension `otlp_metrics`: all metrics of the server, sent to a collector of OpenTelemetry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+# Before these imports klamm_metrics.otlp has said which extra is missing.
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    Gauge,
+    Histogram,
+    HistogramDataPoint,
+    Metric,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+    Sum,
+)
+
+from klamm import ServerExtension, ServerServices
+from klamm.metrics import Family, HistogramValue
+from klamm_metrics.collector import RegistryCollector
+from klamm_metrics.otlp import SCOPE, ExportLoop, resource
+from klamm_metrics.otlp_settings import OtlpMetricsSettings
+
+
+class MetricsExporter(ServerExtension):
+    """Exports the metrics under the names that the extension `prometheus` gives them."""
+
+    def open(self, server: ServerServices) -> None:
+        settings: OtlpMetricsSettings = self.settings
+        self._clock = server.clock
+        self._resource = resource()
+        self._collector = RegistryCollector(server.metrics, settings.include, settings.exclude)
+        self._start_ns = server.clock.wall_us() * 1_000
+        self._exporter = OTLPMetricExporter(settings.endpoint or None)
+        self._loop = ExportLoop(server, "klamm-otlp-metrics", settings.interval_ms, self._export, self._exporter)
+
+    def close(self) -> None:
+        self._loop.close()
+
+    def _export(self) -> None:
+        now_ns = self._clock.wall_us() * 1_000
+        metrics = [
+            Metric(name, str(family.doc), "", self._data(family, now_ns)) for name, family in self._collector.families()
+        ]
+        scope = ScopeMetrics(SCOPE, metrics, "")
+        self._exporter.export(MetricsData([ResourceMetrics(self._resource, [scope], "")]))
+
+    def _data(self, family: Family, now_ns: int) -> Sum | Gauge | Histogram:
+        if family.kind == "histogram":
+            return Histogram(list(self._histograms(family, now_ns)), AggregationTemporality.CUMULATIVE)
+        points = [
+            NumberDataPoint(dict(sample.labels), self._start_ns, now_ns, sample.value)
+            for sample in family.samples
+            if not isinstance(sample.value, HistogramValue)
+        ]
+        if family.kind == "counter":
+            return Sum(points, AggregationTemporality.CUMULATIVE, is_monotonic=True)
+        return Gauge(points)
+
+    def _histograms(self, family: Family, now_ns: int) -> Iterator[HistogramDataPoint]:
+        # Nothing keeps the smallest and the largest value, and the protocol does not need them.
+        unknown: Any = None
+        for sample in family.samples:
+            value = sample.value
+            if isinstance(value, HistogramValue):
+                below = [0, *(count for _, count in value.bounds), value.count]
+                yield HistogramDataPoint(
+                    dict(sample.labels),
+                    self._start_ns,
+                    now_ns,
+                    value.count,
+                    value.total,
+                    [after - before for before, after in zip(below, below[1:], strict=False)],
+                    [bound for bound, _ in value.bounds],
+                    unknown,
+                    unknown,
+                )
