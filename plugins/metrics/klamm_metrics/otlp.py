@@ -1,4 +1,4 @@
-"""What OTLP's traces and metrics have in common: the resource, and a thread that exports."""
+"""The resource of OTLP's traces and metrics, and the thread that exports them."""
 
 from __future__ import annotations
 

@@ -120,9 +120,15 @@ def families():
 
 @cache
 def secure_families():
-    """The families of TLS, SASL and the audit, which docs/tls.md, docs/sasl.md and docs/audit/ describe."""
+    """The families of TLS, SASL, the audit and traces, which docs/tls.md, docs/sasl.md, docs/audit/ and docs/metrics.md describe."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = ["observers=audit", "filters=audit", f"audit.spool={folder}", "audit.on_full=refuse"]
+        settings = [
+            'observers=["audit", "otlp_traces"]',
+            "filters=audit",
+            f"audit.spool={folder}",
+            "audit.on_full=refuse",
+        ]
+        settings.append("otlp_traces.sample_ratio=0")
         with SecureServer([f"listeners.secure.{one}" for one in settings]) as server:
             return list(server.server.services.metrics.collect())
 
