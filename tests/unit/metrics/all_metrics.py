@@ -120,7 +120,7 @@ def families():
 
 @cache
 def secure_families():
-    """The families of TLS, SASL, the audit and traces, which docs/tls.md, docs/sasl.md, docs/audit/ and docs/metrics.md describe."""
+    """The families of TLS, SASL, the audit and traces, each of which has a page of its own."""
     with tempfile.TemporaryDirectory() as folder:
         settings = [
             'observers=["audit", "otlp_traces"]',
