@@ -104,6 +104,8 @@ class LaterAuthorizer(Authorizer):
         self.__asked: dict[_Key, list[_Wait]] = {}
         # Keys of `__asked` by the source of their host.
         self.__asked_of: dict[str, int] = {}
+        # Counts calls of `forget`: a decision of an earlier round does not count.
+        self.__round = 0
         self.__is_closed = False
         name = "klamm:type=LaterAuthorizer,name="
         self.__results: dict[str, Counter] = {
@@ -167,6 +169,12 @@ class LaterAuthorizer(Authorizer):
             wait.left -= 1
             return wait.release if wait.left else None
 
+    def forget(self) -> None:
+        """Drop all decisions, e.g. because the rules have changed. Those being made are made again. Any thread."""
+        with self.__lock:
+            self.__round += 1
+            self.__known.clear()
+
     def close(self) -> None:
         """Release every request that waits, and end the threads; a call of `permitted` under way is not waited for."""
         for remove in self.__removals:
@@ -197,19 +205,35 @@ class LaterAuthorizer(Authorizer):
             self.__workers.submit(partial(self.__decide, key), key.host)
 
     def __decide(self, key: _Key) -> None:
-        result, allowed = "failed", _NOTHING
+        done = None
+        while done is None:
+            asked_round = self.__round
+            decided = self.__permitted(key)
+            done = self.__settle(key, decided, asked_round)
+        for wait in done:
+            wait.release.release()
+
+    def __permitted(self, key: _Key) -> frozenset[AclOperation] | None:
+        """Return the decision; None if it failed."""
         try:
             allowed = frozenset(AclOperation(one) for one in self.permitted(*key))
-            result = "decided"
         except Exception as error:
             what = clipped(f"{type(error).__name__}: {error}")
             self.__failures.log(type(error).__name__, logging.WARNING, _FAILURE, what)
-        self.__results[result].add()
+            self.__results["failed"].add()
+            return None
+        self.__results["decided"].add()
+        return allowed
+
+    def __settle(self, key: _Key, allowed: frozenset[AclOperation] | None, asked_round: int) -> list[_Wait] | None:
+        """Keep a decision; return the requests that wait for no other. None if the rules have changed meanwhile."""
         now_ns, cache_ns = self.__clock.monotonic_ns(), self.settings.cache_ms * 1_000_000
         done = []
         with self.__lock:
+            if asked_round != self.__round and not self.__is_closed:
+                return None
             known = self.__known.get(key)
-            if result == "decided":
+            if allowed is not None:
                 self.__keep(key, allowed, now_ns, cache_ns)
             elif known is not None and now_ns < known.until_ns:
                 self.__known[key] = known._replace(renew_ns=now_ns + _FAILED_NS)
@@ -219,8 +243,7 @@ class LaterAuthorizer(Authorizer):
                 wait.left -= 1
                 if not wait.left:
                     done.append(wait)
-        for wait in done:
-            wait.release.release()
+        return done
 
     def __end(self, key: _Key) -> list[_Wait]:
         waits = self.__asked.pop(key, None)

@@ -220,6 +220,37 @@ def test_some_topic_may_be_read_once_one_is_known(opened):
     assert not it.policy.authorize_by_resource_type(it.context, WRITE, TOPIC)
 
 
+def test_what_is_forgotten_is_decided_again(opened):
+    it = opened()
+    it.settle("orders")
+    it.policy.readable.clear()
+    it.policy.forget()
+    assert it.metric("CachedDecisions") == {None: 0}
+    it.settle("orders")
+    assert not it.may(READ, "orders")
+
+
+def test_a_decision_that_was_being_made_is_made_again(opened):
+    it = opened()
+    rounds = iter([True, False])
+    started, go_on = threading.Event(), threading.Event()
+
+    def permitted(*_):
+        is_first = next(rounds)
+        started.set()
+        go_on.wait(PATIENCE_S)
+        return [READ] if is_first else []
+
+    it.policy.permitted = permitted
+    released = threading.Event()
+    it.prepare("orders").when_released(released.set)
+    assert started.wait(PATIENCE_S)
+    it.policy.forget()
+    go_on.set()
+    assert released.wait(PATIENCE_S)
+    assert not it.may(READ, "orders")
+
+
 def test_closing_releases_what_waits(opened):
     it = opened()
     it.policy.go_on.clear()
