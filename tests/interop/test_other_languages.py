@@ -36,6 +36,8 @@ _UNREACHABLE = re.compile("Could not (resolve|transfer)|Non-resolvable")
 RUNS = {
     "go": Run("go", "clients/go", (), _GO_TEST),
     "go-example": Run("go", "examples/testing/go", ("go", "mod", "download"), _GO_TEST),
+    "go-testcontainers": Run("go", "clients/go/testcontainers", ("go", "mod", "download"), _GO_TEST),
+    "go-testcontainers-example": Run("go", "examples/testing/go-testcontainers", ("go", "mod", "download"), _GO_TEST),
     "node": Run("npm", "clients/node", (), ("npm", "test")),
     "node-example": Run(
         "npm",

@@ -12,6 +12,8 @@ EXAMPLES = {
     "node": ROOT / "examples/testing/node/orders.test.mjs",
     "java": ROOT / "examples/testing/java/src/test/java/example/OrdersTest.java",
 }
+MOVED = [ROOT / "examples/testing/go-testcontainers/orders_test.go"]
+"""Examples in folders of their own."""
 NOT_RUN = ("@DynamicPropertySource",)
 """Beginnings of blocks that need what is not here: Spring."""
 LINES = 10
@@ -43,7 +45,8 @@ def test_the_first_program_is_short(language):
 @pytest.mark.parametrize(("language", "fence"), [("go", "go"), ("node", "js"), ("java", "java")])
 def test_programs_of_other_pages_are_those_of_the_examples(language, fence):
     example = EXAMPLES[language]
-    tests = "\n".join(flat(each.read_text(encoding="utf-8")) for each in example.parent.glob(f"*{example.suffix}"))
+    files = [path for path in MOVED if path.suffix == example.suffix] + [*example.parent.glob(f"*{example.suffix}")]
+    tests = "\n".join(flat(each.read_text(encoding="utf-8")) for each in files)
     start = (ROOT / "docs" / "start.md").read_text(encoding="utf-8")
     moved = (ROOT / "docs" / "migrate-testcontainers.md").read_text(encoding="utf-8")
     found = re.findall(rf"^```{fence}\n(.*?)^```", start, re.MULTILINE | re.DOTALL)
