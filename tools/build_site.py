@@ -1,5 +1,7 @@
 """Build the site of docs/: `python -m tools.build_site [FOLDER]`, by default build/site. scripts/docs calls it.
 
+With `--version` the folder is one of versions, and the site of this one is added to it.
+
 Zensical makes HTML of the pages (zensical.toml), which needs no server and loads nothing from elsewhere. What the pages
 link to outside docs/ becomes a page below `repository`, boxes drawn as text become pictures, each page has its Markdown
 beside it, and llms.txt lists them.
@@ -7,6 +9,7 @@ beside it, and llms.txt lists them.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -20,6 +23,7 @@ from pathlib import Path
 
 import tomli
 
+from klamm import __version__
 from tools.draw import is_drawing, svg
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,23 +40,62 @@ SHIM = "https://unpkg.com/iframe-worker/shim"
 ALTERNATE = '<link rel="alternate" type="text/markdown" href="{}"></head>'
 CELL = re.compile(r"<td.*?</td>", re.DOTALL)
 NAME = re.compile(r"(?<=<code>)[^<]+(?=</code>)")
+VERSION_OPTION = "--version"
+LATEST = "latest"
+SELECTOR = '\n[project.extra.version]\nprovider = "mike"\n'
+"""The theme's selector reads `versions.json` in the folder above the site, as the tool Mike writes it."""
+SITEMAP = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{}</urlset>\n'
+PLACE = "<url><loc>https://klamm.example/{}</loc></url>"
+"""With these, the selector stays on a page that the other version has too. It has no need of the host."""
+REDIRECT = f"""<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>klamm</title>
+<meta http-equiv="refresh" content="0; url={LATEST}/index.html">
+<a href="{LATEST}/index.html">klamm</a></html>
+"""
 UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
 """Code of the repository would bury the pages."""
 
 
 def main(arguments: list[str]) -> int:
     """Build into the folder that the arguments name, and print the page to open."""
-    site = Path(arguments[0]) if arguments else ROOT / "build" / "site"
-    build(site.resolve())
+    site = next((Path(one) for one in arguments if one != VERSION_OPTION), ROOT / "build" / "site")
+    if VERSION_OPTION in arguments:
+        add_version(site.resolve(), __version__)
+    else:
+        build(site.resolve())
     print(site / "index.html")
     return 0
 
 
-def build(site: Path) -> None:
-    """Replace the folder by the site; raise CalledProcessError if Zensical has a warning."""
+def add_version(folder: Path, version: str) -> None:
+    """Build the site of a version into its folder. `latest` is a copy of the newest version in the folder."""
+    site = folder / version
+    build(site, SELECTOR)
+    places = ["", *(page.relative_to(site).as_posix() for page in sorted(site.rglob("*.html")))]
+    (site / "sitemap.xml").write_text(SITEMAP.format("".join(map(PLACE.format, places))), encoding="utf-8")
+    newest, *others = sorted((path.parent.name for path in folder.glob("[0-9]*/index.html")), key=order, reverse=True)
+    if newest == version:
+        shutil.rmtree(folder / LATEST, ignore_errors=True)
+        shutil.copytree(site, folder / LATEST)
+    listed = [{"version": newest, "title": newest, "aliases": [LATEST]}]
+    listed += [{"version": one, "title": one, "aliases": []} for one in others]
+    (folder / "versions.json").write_text(json.dumps(listed, indent=2) + "\n", encoding="utf-8")
+    (folder / "index.html").write_text(REDIRECT, encoding="utf-8")
+
+
+def order(version: str) -> tuple[list[int], bool, str]:
+    """Return what sorts versions: 1.0rc1 comes before 1.0, and 1.9 before 1.10."""
+    numbers, rest = re.fullmatch(r"([0-9.]*[0-9])(.*)", version).groups()  # type: ignore[union-attr]
+    return [int(number) for number in numbers.split(".")], not rest, rest
+
+
+def build(site: Path, more: str = "") -> None:
+    """Replace the folder by the site, made with more settings of Zensical's; raise RuntimeError if it has a warning."""
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        shutil.copy(ROOT / "zensical.toml", work)
+        (work / "zensical.toml").write_text(
+            (ROOT / "zensical.toml").read_text(encoding="utf-8") + more, encoding="utf-8"
+        )
         pages = gather(work / "docs")
         done = subprocess.run(
             [sys.executable, "-m", "zensical", "build", "--strict", "-f", work / "zensical.toml"],

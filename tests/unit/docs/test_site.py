@@ -69,7 +69,7 @@ def pages(site):
     return {path: Page(path) for path in site.rglob("*.html")}
 
 
-def test_every_link_leads_to_a_page_and_an_anchor_of_it(pages):
+def lost_links(pages):
     lost = defaultdict(list)
     for path, page in pages.items():
         # The page of what was not found may be shown at any address.
@@ -80,7 +80,11 @@ def test_every_link_leads_to_a_page_and_an_anchor_of_it(pages):
                 anchors = pages[target].anchors if target in pages else {unquote(parts.fragment)}
                 if not target.is_file() or (parts.fragment and unquote(parts.fragment) not in anchors):
                     lost[link].append(path.name)
-    assert lost == {}
+    return lost
+
+
+def test_every_link_leads_to_a_page_and_an_anchor_of_it(pages):
+    assert lost_links(pages) == {}
 
 
 def test_nothing_is_loaded_from_elsewhere(site, pages):
@@ -136,3 +140,9 @@ def test_long_names_in_tables_have_places_to_break(site):
     assert "<code>num.<wbr>io.<wbr>threads</code>" in (site / "migrate-server-properties.html").read_text(
         encoding="utf-8"
     )
+
+
+def test_versions_have_the_order_of_their_numbers():
+    from tools.build_site import order
+
+    assert sorted(["1.0", "0.10.0", "1.0rc1", "0.9.0"], key=order) == ["0.9.0", "0.10.0", "1.0rc1", "1.0"]
