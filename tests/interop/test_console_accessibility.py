@@ -12,7 +12,7 @@ from html import unescape
 
 import pytest
 
-from klamm.testing import EmbeddedServer
+from klamm.testing import EmbeddedServer, MovingClock
 from tests.spark.browser import chromium
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
@@ -20,7 +20,7 @@ AXE = "axe-core@4.10.3"
 LIGHT, DARK = "--blink-settings=preferredColorScheme=1", "--blink-settings=preferredColorScheme=0"
 VIEWS = [
     "overview", "connections", "topics", "topics/orders", "groups", "groups/readers", "transactions", "quotas", "acls",
-    "access",
+    "access", "test_kit",
 ]  # fmt: skip
 DRIVER = """
 const views = VIEWS;
@@ -72,7 +72,9 @@ def axe(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def console():
-    with EmbeddedServer(['server.extensions=["console"]', "console.bind=127.0.0.1:0"]) as running:
+    settings = ['server.extensions=["console"]', "console.bind=127.0.0.1:0", 'listeners.default.filters=["faults"]']
+    settings.append('listeners.default.observers=["recording"]')
+    with EmbeddedServer(settings, nodes=2, clock=MovingClock()) as running:
         running.create_topic("orders")
         running.produce("orders", "one", '{"two": 2}', b"\xff\0", key="k", headers=[("h", b"v")])
         (extension,) = running.server.extensions

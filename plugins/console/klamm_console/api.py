@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from struct import error as StructError
 from typing import Any, Final, Literal
 
@@ -16,10 +16,11 @@ from klamm_console.records import records_of
 from klamm_console.routes import Answer, Argument, Question, Route, document_of
 from klamm_console.schemas import Schemas
 from klamm_console.sessions import FailedLogins, Session, Sessions, TooManySessionsError, is_same
+from klamm_console.test_kit import TestKit
 
 _ABOUT_NS: Final = 10 * 1_000_000_000
 """So long the rights of a user on the cluster are remembered: an overloaded server can be looked at."""
-_LIVE: Final = frozenset({"server", "connections"})
+_LIVE: Final = frozenset({"server", "connections", "test_kit"})
 """What the page asks for by itself."""
 _MOST_OFFSET: Final = (1 << 63) - 1
 _MOST_PARTITION: Final = (1 << 31) - 1
@@ -71,9 +72,11 @@ class Api:
         self._sessions = sessions
         self._schemas = schemas
         self._token = token
+        self._kit = TestKit(services, sessions.keep)
         self._failures = FailedLogins(services.clock)
         self.routes: dict[tuple[str, str], Route] = {
-            (each.method, each.name): each for each in (*self._open(), *self._views(), *self._actions())
+            (each.method, each.name): each
+            for each in (*self._open(), *self._views(), *self._actions(), *self._of_the_kit())
         }
 
     def _open(self) -> Iterator[Route]:
@@ -172,6 +175,14 @@ class Api:
             _NAMED,
         )
 
+    def _of_the_kit(self) -> Iterator[Route]:
+        for name, summary, ask in self._kit.views():
+            view = functools.partial(self._kit_view, ask)
+            yield Route("GET", name, summary, functools.partial(self._for_session, view, name))
+        for name, summary, act, arguments in self._kit.actions():
+            action = functools.partial(self._kit_action, name, act)
+            yield Route("POST", name, summary, functools.partial(self._for_session, action, name), arguments)
+
     def document(self) -> dict[str, Any]:
         """Return the description of the API."""
         return document_of(self.routes.values())
@@ -215,7 +226,9 @@ class Api:
                 "needs_token": self._entry.needs_token,
                 "mechanisms": [] if found else self._entry.mechanisms(),
             }
-        return Answer(content | {"user": found.user} if found is not None else content)
+        if found is not None:
+            content |= {"user": found.user, "has_test_kit": self._kit.is_there}
+        return Answer(content)
 
     def _log_in(self, question: Question) -> Answer:
         needs_token = self._entry.needs_token
@@ -242,7 +255,8 @@ class Api:
             if error.status == 401:
                 self._failures.note(user)
             raise
-        return Answer({"user": user, "csrf": made.csrf}, cookie=made.key)
+        content = {"user": user, "csrf": made.csrf, "has_test_kit": self._kit.is_there}
+        return Answer(content, cookie=made.key)
 
     def _log_out(self, session: Session, _: Question) -> Answer:
         self._sessions.end(session)
@@ -309,6 +323,28 @@ class Api:
         if problem:
             raise ConsoleError(409, problem)
         self._services.emit_admin_event("connection_closed", detail)
+
+    # ---- the test kit
+
+    def _kit_view(self, call: Callable[[], Any], session: Session, _: Question) -> Any:
+        self._about(session, "may_describe")
+        return call()
+
+    def _kit_action(
+        self, name: str, call: Callable[[Mapping[str, Any]], Any], session: Session, asked: Question
+    ) -> None:
+        detail = f"{clipped(str(dict(asked.body)), 200)} by {clipped(session.user, 200)} in the console"
+        try:
+            self._about(session, "may_alter")
+            call(asked.body)
+        except ValueError as error:
+            raise ConsoleError(400, str(error)) from error
+        except LookupError as error:
+            raise ConsoleError(409, str(error.args[0])) from error
+        except ConsoleError:
+            self._services.emit_admin_event(name, detail, failed=True)
+            raise
+        self._services.emit_admin_event(name, detail)
 
     # ---- topics
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 from klamm import __version__
 
@@ -55,13 +55,17 @@ class Answer:
     cookie: str | None = None
 
 
+ArgumentKind: TypeAlias = Literal["string", "integer", "number", "boolean"]
+"""A type of JSON."""
+
+
 @dataclass(frozen=True, slots=True)
 class Argument:
     """A value of the query, or of the body of an action."""
 
     name: str
     doc: str
-    kind: Literal["string", "integer"] = "string"
+    kind: ArgumentKind = "string"
     required: bool = True
 
 

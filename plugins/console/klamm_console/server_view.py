@@ -31,6 +31,7 @@ _STAGES: Final = {
     "sent_bytes": "kafka.server:type=socket-server-metrics,name=outgoing-byte-total",
     "flush": "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs",
 }
+_GATEWAY: Final = "klamm:type=Gateway,name="
 _CERTIFICATES: Final = "klamm:type=SslTransport,name=CertificateExpiresInSeconds"
 _BY_NAME: Final = {metric: name for name, metric in _STAGES.items()}
 _LARGEST: Final = {"processor_turn_age_ms", "queue_oldest_ms"}
@@ -51,6 +52,7 @@ def overview(services: ServerServices) -> dict[str, Any]:
         "time_ns": services.clock.monotonic_ns(),
         "stages": stages | {"processors": processors},
         "certificates": _certificates(services),
+        "gateways": _gateways(services),
         "listeners": [
             {
                 "name": each.name,
@@ -90,6 +92,15 @@ def _certificates(services: ServerServices) -> list[dict[str, Any]]:
         for sample, value in zip(family.samples, _values(family), strict=True)
     ]
     return sorted(rows, key=lambda row: float(row["seconds"]))[:_SHOWN_CERTIFICATES]
+
+
+def _gateways(services: ServerServices) -> list[dict[str, Any]]:
+    """Return a row for each number that gateways count: its name, its labels and its value."""
+    return [
+        {"name": family.name.removeprefix(_GATEWAY), "of": ", ".join(sample.labels.values()), "value": value}
+        for family in services.metrics.collect(lambda name: name.startswith(_GATEWAY))
+        for sample, value in zip(family.samples, _values(family), strict=True)
+    ]
 
 
 def close(services: ServerServices, connection_id: str) -> str:

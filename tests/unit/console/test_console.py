@@ -50,7 +50,7 @@ def test_a_user_logs_in_over_tls_and_scram_and_sees_what_the_user_may(secure):
     alice = Browser(secure)
     assert alice("session")[1]["mechanisms"] == ["SCRAM-SHA-512"]
     assert alice.log_in("alice", "wrong")[0] == 401
-    assert alice.log_in("alice") == (200, {"user": "alice", "csrf": alice.csrf})
+    assert alice.log_in("alice") == (200, {"user": "alice", "csrf": alice.csrf, "has_test_kit": True})
     assert [row["name"] for row in alice("topics")[1]] == ["orders"]
     status, answer = alice("records?name=payroll")
     assert (status, answer["name"]) == (403, "TOPIC_AUTHORIZATION_FAILED")

@@ -15,6 +15,9 @@ const VIEWS = [
   ["acls", "ACLs"],
   ["access", "Who may"],
 ];
+const TEST_KIT = ["test_kit", "Test kit"];
+const KINDS = ["error", "error_after", "delay", "slow", "disconnect", "disconnect_after", "truncate", "corrupt",
+  "stale_metadata", "coordinator_moved", "throttle", "partition_error", "reorder"];
 let session = {};
 let timer = 0;
 
@@ -148,6 +151,11 @@ async function overview() {
       ["ends in", (row) => el("span", { class: row.seconds < 30 * DAY_S ? "error" : "" },
         row.seconds > 0 ? `${(row.seconds / DAY_S).toFixed(1)} days` : "has ended"), "number"],
     ], now.certificates) : null,
+    now.gateways.length ? table("Gateways", [
+      ["of", (row) => row.of],
+      ["number", (row) => row.name],
+      ["value", (row) => number(row.value), "number"],
+    ], now.gateways) : null,
   ];
 }
 
@@ -373,7 +381,66 @@ async function access() {
   ];
 }
 
-const SHOWS = { overview, connections, topics, groups, transactions, quotas, acls, access };
+async function testKit() {
+  const found = await get("test_kit");
+  const parts = [el("h1", {}, "Test kit")];
+  if (found.wall_ms != null) parts.push(clockOf(found.wall_ms));
+  if (found.nodes) {
+    parts.push(table("Nodes", [
+      ["node", (row) => row.id, "number"],
+      ["listens on", (row) => Object.values(row.listeners).join(", ")],
+      ["leads", (row) => number(row.leads), "number"],
+      ["state", (row) => (row.running ? "running" : "stopped")],
+      ["", (row) => el("button", { "aria-label": `${row.running ? "Stop" : "Start"} the node ${row.id}`,
+        onclick: () => act("set_node", { node: row.id, running: !row.running },
+          `node ${row.id} ${row.running ? "is stopped" : "runs"}`) }, row.running ? "Stop" : "Start")],
+    ], found.nodes));
+  }
+  if (found.faults) parts.push(...faultsOf(found.faults));
+  if (found.has_timeline) {
+    const { text } = await get("timeline");
+    parts.push(el("h2", {}, "Timeline"),
+      el("pre", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Timeline" }, text || "nothing yet"));
+  }
+  return parts;
+}
+
+function clockOf(wallMs) {
+  const forward = (ms, text) => [el("button", {
+    onclick: () => act("advance_time", { advance_ms: ms }, `the time is ${text} later`) }, `+ ${text}`), " "];
+  return el("p", {}, `The server's time is ${new Date(wallMs).toISOString()} `, forward(1000, "1 second"),
+    forward(60000, "1 minute"), forward(3600000, "1 hour"), forward(86400000, "1 day"));
+}
+
+function faultsOf(faults) {
+  const field = (title, name, attributes = {}) =>
+    el("label", {}, title, el("input", { name, autocomplete: "off", ...attributes }));
+  const add = (event) => {
+    event.preventDefault();
+    const rule = Object.fromEntries([...new FormData(event.target)].filter(([, value]) => value !== ""));
+    for (const key of ["delay_ms", "count", "probability"]) if (rule[key] !== undefined) rule[key] = Number(rule[key]);
+    act("add_fault", rule, "the fault is added");
+  };
+  return [
+    table("Faults", [
+      ["name", (row) => row.name],
+      ["kind", (row) => row.kind],
+      ["fired", (row) => number(row.fired), "number"],
+    ], faults),
+    el("form", { onsubmit: add },
+      el("label", {}, "Kind", el("select", { name: "kind" }, KINDS.map((each) => el("option", {}, each)))),
+      field("API", "api", { placeholder: "all" }), field("Topic", "topic", { placeholder: "all" }),
+      field("Group", "group", { placeholder: "all" }), field("Client id", "client", { placeholder: "all" }),
+      field("Error", "error", { placeholder: "e.g. REQUEST_TIMED_OUT" }),
+      field("Delay in ms", "delay_ms", { type: "number", min: 0 }), field("At most", "count", { type: "number", min: 1 }),
+      field("Probability", "probability", { type: "number", min: 0, max: 1, step: "any" }),
+      el("button", { class: "main" }, "Add the fault")),
+    el("p", {}, el("button", { onclick: () => act("add_chaos", {}, "faults of all kinds are added") }, "Chaos"), " ",
+      el("button", { onclick: () => act("clear_faults", {}, "all faults are removed") }, "Remove all faults")),
+  ];
+}
+
+const SHOWS = { overview, connections, topics, groups, transactions, quotas, acls, access, test_kit: testKit };
 const DETAILS = { topics: topic, groups: group };
 const LIVE = new Set(["overview", "connections"]);
 
@@ -391,7 +458,7 @@ async function show(again = false) {
     content = name !== undefined && Object.hasOwn(DETAILS, view) ? await DETAILS[view](decodeURIComponent(name))
       : await (Object.hasOwn(SHOWS, view) ? SHOWS[view] : overview)();
   } catch (error) {
-    content = [el("h1", {}, (VIEWS.find(([key]) => key === view) || ["", "Overview"])[1]), el("p", { class: "error" }, error.message)];
+    content = [el("h1", {}, ([...VIEWS, TEST_KIT].find(([key]) => key === view) || ["", "Overview"])[1]), el("p", { class: "error" }, error.message)];
   }
   // Another view has been asked for meanwhile.
   if (mine !== shown || !session.user) return;
@@ -418,12 +485,12 @@ function look() {
 async function begin(body) {
   const found = await ask("login", body);
   sessionStorage.setItem("csrf", found.csrf);
-  session = { ...session, user: found.user };
+  session = { ...session, ...found };
   enter();
 }
 
 function enter() {
-  document.getElementById("nav").replaceChildren(...VIEWS.map(([key, title]) => el("a", { href: `#${key}` }, title)));
+  document.getElementById("nav").replaceChildren(...(session.has_test_kit ? [...VIEWS, TEST_KIT] : VIEWS).map(([key, title]) => el("a", { href: `#${key}` }, title)));
   document.getElementById("nav").hidden = false;
   document.getElementById("user").replaceChildren(el("span", {}, session.user),
     el("button", { onclick: logOut }, "Log out"));
