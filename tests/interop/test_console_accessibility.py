@@ -20,7 +20,7 @@ AXE = "axe-core@4.10.3"
 LIGHT, DARK = "--blink-settings=preferredColorScheme=1", "--blink-settings=preferredColorScheme=0"
 VIEWS = [
     "overview", "connections", "topics", "topics/orders", "groups", "groups/readers", "transactions", "quotas", "acls",
-    "access", "test_kit",
+    "access", "audit", "test_kit",
 ]  # fmt: skip
 DRIVER = """
 const views = VIEWS;

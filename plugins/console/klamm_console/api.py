@@ -16,7 +16,7 @@ from klamm_console.records import records_of
 from klamm_console.routes import Answer, Argument, Question, Route, document_of
 from klamm_console.schemas import Schemas
 from klamm_console.sessions import FailedLogins, Session, Sessions, TooManySessionsError, is_same
-from klamm_console.test_kit import TestKit
+from klamm_console.test_kit import TestKit, shared_part
 
 _ABOUT_NS: Final = 10 * 1_000_000_000
 """So long the rights of a user on the cluster are remembered: an overloaded server can be looked at."""
@@ -132,6 +132,7 @@ class Api:
         )
         yield view("quotas", "The quotas.", lambda session, _: cluster.quotas(session.admin), rows=True)
         yield view("acls", "The ACLs.", lambda session, _: cluster.acls(session.admin), rows=True)
+        yield view("audit", "The latest events of the audit since the start.", self._audit, rows=True)
         yield view(
             "access",
             "What a principal may do, and why not: what a listener's authorizer decides.",
@@ -310,6 +311,13 @@ class Api:
             return access.rights(asked, principal, host, query.get("resource", ""), name, query.get("operation", ""))
         except ValueError as error:
             raise ConsoleError(400, str(error)) from error
+
+    def _audit(self, session: Session, _: Question) -> Any:
+        self._about(session, "may_alter")
+        try:
+            return shared_part(self._services, "audit").latest()
+        except LookupError:
+            return []
 
     def _close_connection(self, session: Session, question: Question) -> None:
         name = _text(question, "id")

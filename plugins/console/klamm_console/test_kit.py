@@ -125,7 +125,13 @@ class TestKit:
             return None
 
     def _needed(self, name: str) -> Any:
-        def missing() -> Any:
-            raise LookupError(f"this server has no {name}")
+        return shared_part(self._services, name)
 
-        return self._services.shared.once(f"klamm.{name}", missing)
+
+def shared_part(services: ServerServices, name: str) -> Any:
+    """Return what a part of the server shares as `klamm.NAME`. Raises LookupError if there is none."""
+
+    def missing() -> Any:
+        raise LookupError(f"this server has no {name}")
+
+    return services.shared.once(f"klamm.{name}", missing)

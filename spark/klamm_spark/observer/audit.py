@@ -201,4 +201,7 @@ def shared_sink(settings: AuditSettings, listener: ListenerContext) -> AuditSink
     """The spool and its writer, of all listeners that name the same directory."""
     services = listener.services
     name = f"klamm_spark.observer.audit:{settings.spool.absolute()}"
-    return services.shared.once(name, lambda: AuditSink(settings, services))
+    sink = services.shared.once(name, lambda: AuditSink(settings, services))
+    # The console shows the events of the first spool.
+    services.shared.once("klamm.audit", lambda: sink)
+    return sink

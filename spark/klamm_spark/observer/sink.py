@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import socket
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final, Literal
 
 from klamm import AdminEvent, ListenerContext, ServerServices
@@ -119,6 +120,11 @@ class AuditSink:
     def is_full(self) -> bool:
         """Return True if requests should be refused."""
         return self.requests.queue.full or self.security.queue.full
+
+    def latest(self) -> list[dict[str, Any]]:
+        """Return the latest events of all streams, the newest first, e.g. for a page. Any thread."""
+        lines = (line for stream in self.streams.values() for line in stream.latest())
+        return sorted(map(json.loads, lines), key=itemgetter("time_us"), reverse=True)
 
     def release(self) -> None:
         """Remove a listener."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.audit")
 
 _RETRY_NS: Final = 1_000_000_000
+_LATEST: Final = 100
 _PIECE_EVENTS: Final = 2000
 _PIECE_BYTES: Final = 1 << 20
 """Events are written in pieces of about so many: one has to fit below `retention_bytes`."""
@@ -46,7 +47,7 @@ class _Lines(NamedTuple):
 
 
 class AuditStream:
-    """See the module. For the writer's thread, except `queue`; `run_once` is one turn of it."""
+    """See the module. For the writer's thread, except `queue` and `latest`; `run_once` is one turn of it."""
 
     def __init__(
         self,
@@ -72,6 +73,7 @@ class AuditStream:
         self._next_first = 0
         self._write_retry_ns = self._tick_retry_ns = 0
         self._write_error = self._tick_error = ""
+        self._latest: deque[bytes] = deque(maxlen=_LATEST)
         self.events_written = 0
         self.bytes_written = 0
         self.events_dropped = 0
@@ -96,6 +98,11 @@ class AuditStream:
         action = "torn_tail" if one.torn_bytes else "unclean_stop"
         reason = "unreadable" if one.unreadable else "crash"
         self._recorder.gap(action, reason, gap_boot=one.boot, gap_first_seq=first, detail=detail)
+
+    def latest(self) -> list[bytes]:
+        """Return the lines of the latest events in the spool, since the start. Any thread."""
+        # A copy is one call: no other thread changes the deque meanwhile.
+        return list(self._latest.copy())
 
     @property
     def next_due_ns(self) -> int:
@@ -160,6 +167,7 @@ class AuditStream:
                 self._write_retry_ns = self._clock.monotonic_ns() + _RETRY_NS
                 return False
             del self._unwritten[0]
+            self._latest.extend(lines.data.rsplit(b"\n", _LATEST + 1)[-_LATEST - 1 : -1])
             self.events_written += lines.events
             self.bytes_written += len(lines.data)
             if lines.finished:

@@ -14,6 +14,7 @@ const VIEWS = [
   ["quotas", "Quotas"],
   ["acls", "ACLs"],
   ["access", "Who may"],
+  ["audit", "Audit"],
 ];
 const TEST_KIT = ["test_kit", "Test kit"];
 const KINDS = ["error", "error_after", "delay", "slow", "disconnect", "disconnect_after", "truncate", "corrupt",
@@ -381,6 +382,22 @@ async function access() {
   ];
 }
 
+async function audit() {
+  const rows = await get("audit");
+  const named = (row) => (row.resources || []).slice(0, 3).map((each) => `${each.type} ${each.name}`).join(", ");
+  return [el("h1", {}, "Audit"), table("The latest events", [
+    ["time", (row) => new Date(row.time_us / 1000).toISOString(), "time"],
+    ["kind", (row) => row.kind],
+    ["what", (row) => row.api_name || row.action],
+    ["who", (row) => row.principal || row.attempted_principal],
+    ["from", (row) => row.client_address],
+    ["listener", (row) => row.listener],
+    ["of", named],
+    ["outcome", (row) => el("span", { class: ["denied", "error", "refused"].includes(row.outcome) ? "error" : "" }, row.outcome)],
+    ["because", (row) => row.error_name || row.reason || row.detail],
+  ], rows)];
+}
+
 async function testKit() {
   const found = await get("test_kit");
   const parts = [el("h1", {}, "Test kit")];
@@ -440,7 +457,7 @@ function faultsOf(faults) {
   ];
 }
 
-const SHOWS = { overview, connections, topics, groups, transactions, quotas, acls, access, test_kit: testKit };
+const SHOWS = { overview, connections, topics, groups, transactions, quotas, acls, access, audit, test_kit: testKit };
 const DETAILS = { topics: topic, groups: group };
 const LIVE = new Set(["overview", "connections"]);
 
