@@ -375,7 +375,8 @@ def _run_on_lake(options: argparse.Namespace, pipeline: Pipeline) -> int:
         return _forget(options, pipeline)
     from klamm_spark.lake import verify
 
-    anchors = None if options.anchors is None else path_of(options.anchors)
+    # As it is given: a pipe's own name is that of no file.
+    anchors = path_of(options.anchors) if isinstance(options.anchors, str) else options.anchors
     return verify.run(None, pipeline, say=_print, anchors=anchors, checkpoints=options.checkpoint)
 
 

@@ -35,6 +35,33 @@ def test_small_files_become_few_and_the_lake_says_the_same(ship, tmp_path):
     assert verify.run(None, pipeline, say=said.append) == 0, said
 
 
+def test_a_file_of_several_groups_of_rows_is_the_same_to_all_readers(ship, tmp_path, monkeypatch):
+    from klamm_spark.lake import compact, forget, verify
+    from klamm_spark.lake.files import files_of, open_file
+    from klamm_spark.lake.layout import Lake
+    from klamm_spark.queries.event_views import DuckDbViews, Period
+
+    monkeypatch.setattr(compact, "_MOST_GROUP_ROWS", 60)
+    settings = settings_of(tmp_path / "lake", max_files_per_trigger=1)
+    pipeline, lake = Pipeline(tmp_path / "spool", settings), Lake(tmp_path / "lake")
+    events = list(sample_events(EVENTS))
+    write_sample_spool(tmp_path / "spool", events, events_per_segment=EVENTS // 4)
+    ship(tmp_path / "spool", settings)
+    said = []
+    assert compact.run(pipeline, keep_hours=168, say=said.append) == 0
+    (file,) = files_of(lake)
+    with open_file(file) as parquet:
+        assert parquet.num_row_groups > 4
+    assert verify.run(None, pipeline, say=said.append) == 0, said
+    with closing(DuckDbViews(lake, Period())) as views:
+        named = views.query("SELECT count(*) FROM resources").rows
+        assert views.query("SELECT count(*) FROM events").rows == [(EVENTS,)]
+    assert named == [(sum(len(event.get("resources") or ()) for event in events),)]
+    middle_us = events[EVENTS // 2]["time_us"]
+    assert forget.run(pipeline, before_us=middle_us, say=said.append) == 0
+    assert verify.run(None, Pipeline(None, settings), say=said.append) == verify.EXIT_UNPINNED, said
+
+
 def test_statistics_of_all_columns_are_those_of_the_rows(ship, tmp_path):
     from klamm_spark.lake import compact, verify
     from klamm_spark.lake.files import files_of

@@ -121,7 +121,7 @@ def verified(pipeline):
     return verify.run(None, pipeline, say=said.append), said
 
 
-@pytest.mark.parametrize("change", ["it left", "it is damaged", "it is unchanged"])
+@pytest.mark.parametrize("change", ["it left", "it is damaged", "it is unchanged", "its seal left"])
 def test_a_segment_without_a_row_of_the_ledger_gets_it_from_the_spool_or_the_commit(
     ship, tmp_path, without_its_row, change
 ):
@@ -132,10 +132,13 @@ def test_a_segment_without_a_row_of_the_ledger_gets_it_from_the_spool_or_the_com
         path.with_suffix(".seal").unlink()
     elif change == "it is damaged":
         path.write_bytes(path.read_bytes()[:-10] + b"xxxxxxxxx\n")
+    elif change == "its seal left":
+        path.with_suffix(".seal").unlink()
     ship(tmp_path / "spool", settings)
     ship(tmp_path / "spool", settings)
     code, said = verified(Pipeline(None, settings))
     assert code == 0, said
+    assert read_seals(Lake(settings.lake)).seals[path.stem].events == 10
     assert seqs_of(Lake(settings.lake)) == list(range(20))
 
 

@@ -99,7 +99,7 @@ class Anchors(NamedTuple):
 def read_anchors(path: AnyPath) -> Anchors:
     """Read a file of anchors, before the ledger: `ship` writes there what it has anchored. Raises LakeError."""
     try:
-        return Anchors(path, read_file(path).splitlines())
+        return Anchors(path, read_file(path, may_wait=True).splitlines())
     except FileNotFoundError as error:
         raise LakeError(f"there are no anchors at {path}") from error
 

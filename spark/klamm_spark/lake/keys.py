@@ -11,7 +11,7 @@ from typing import Final
 from klamm_spark.lake.layout import Lake
 from klamm_spark.spool.layout import node_folders
 from klamm_spark.spool.signatures import KeyFileError, PublicKeys, key_id_of, public_files
-from klamm_spark.storage.filesystems import SMALL_BYTES, AnyPath, UnfitFileError, create_durably, read_file
+from klamm_spark.storage.filesystems import SMALL_BYTES, AnyPath, FileSystemError, create_durably, read_file
 
 _FOLDER: Final = "keys"
 
@@ -25,11 +25,11 @@ def remember_keys(spool: AnyPath, lake: Lake, say: Callable[[str], None]) -> Non
             try:
                 pem = read_file(path, SMALL_BYTES)
                 key_id = key_id_of(pem)
-            except UnfitFileError as error:
-                say(str(error))
-                continue
-            except KeyFileError as error:
-                say(f"{path}: {error}")
+            except FileSystemError:
+                # The next start asks the store again.
+                raise
+            except (OSError, KeyFileError) as error:
+                say(str(error) if isinstance(error, OSError) else f"{path}: {error}")
                 continue
             if path.name not in known and path.stem == key_id:
                 create_durably(kept / path.name, pem)

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Final, NamedTuple
 
 from klamm_spark.errors import LakeError
+from klamm_spark.lake.anchors import Anchors
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.log_entries import NO_LINES, Entry, lines_root, times_of
 from klamm_spark.lake.seal_log import CHECKPOINT, is_elsewhere, log_folder, seal_sha256
@@ -55,23 +56,23 @@ def read_pinned(path: AnyPath, keys: Sequence[NoteKey]) -> Pinned:
     return Pinned(str(path), checkpoint)
 
 
-def read_anchored(path: AnyPath) -> Iterator[Pinned]:
-    """Yield the checkpoints of a file of anchors. No signature is asked for: the place is what counts."""
-    for number, line in enumerate(read_file(path, may_wait=True).splitlines(), start=1):
+def read_anchored(anchors: Anchors) -> Iterator[Pinned]:
+    """Yield the checkpoints among anchors. No signature is asked for: the place is what counts."""
+    for number, line in enumerate(anchors.lines, start=1):
         try:
-            yield Pinned(f"{path}:{number}", Checkpoint.parse(json.loads(line)["checkpoint"].encode()))
+            yield Pinned(f"{anchors.path}:{number}", Checkpoint.parse(json.loads(line)["checkpoint"].encode()))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             # An anchor of a seal, or none: `compare_anchors` looks at those.
             continue
 
 
 def check_log(
-    lake: Lake, settings: SparkSettings, checkpoints: Sequence[AnyPath] = (), anchors: AnyPath | None = None
+    lake: Lake, settings: SparkSettings, checkpoints: Sequence[AnyPath] = (), anchors: Anchors | None = None
 ) -> LogFindings:
     """Check the log against what was kept of it, and the ledger against the log. Raises LakeError."""
     keys = [NoteKey.parse(text) for text in settings.vkeys]
     pinned = [read_pinned(path, keys) for path in checkpoints]
-    if anchors is not None and anchors.exists():
+    if anchors is not None:
         pinned += read_anchored(anchors)
     is_wanted = bool(pinned) or settings.timestamp_roots is not None
     if not is_wanted and (is_elsewhere(settings) or not log_folder(settings).exists()):

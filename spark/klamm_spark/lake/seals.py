@@ -28,7 +28,7 @@ from klamm_spark.spool.layout import (
     split_digests,
     stream_mark,
 )
-from klamm_spark.storage.filesystems import AnyPath, FileSystemError, UnfitFileError, path_of
+from klamm_spark.storage.filesystems import AnyPath, FileSystemError, path_of
 
 _MERGED_BYTES: Final = 64 * 1024 * 1024
 _NO_SEAL: Final = "it has no seal yet"
@@ -125,7 +125,7 @@ class Ledger:
             return None
         except (OSError, ValueError) as error:
             # A store that does not answer may answer later.
-            if isinstance(error, UnfitFileError) or not isinstance(error, FileSystemError):
+            if not isinstance(error, FileSystemError):
                 self._sealless.add(stem)
             self._set_aside(path, stem, error)
             return None

@@ -112,7 +112,8 @@ def run(
     settings, tasks = pipeline.settings, Tasks(spark)
     lake = Lake.of(settings)
     lake.require_events()
-    kept = Kept(None if anchors is None else read_anchors(anchors), check_log(lake, settings, checkpoints, anchors))
+    anchored = None if anchors is None else read_anchors(anchors)
+    kept = Kept(anchored, check_log(lake, settings, checkpoints, anchored))
     if pipeline.spool is None:
         proof = prove(LakeRows.read(lake, tasks), kept, settings.key_ids, settings.lake_id)
         return _conclude(say, proof, None, ReportedGaps(), (), pinned=bool(settings.key_ids))

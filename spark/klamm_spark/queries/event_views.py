@@ -13,6 +13,7 @@ Queries keep to the SQL that both know: no arrays, no timestamps, times as micro
 from __future__ import annotations
 
 import importlib.util
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from klamm_spark.errors import LakeError
 from klamm_spark.events.event import ATTRIBUTE_FIELDS, DUCKDB_TYPES, FIELDS, LISTS, RESOURCE_FIELDS, Field
 from klamm_spark.spool.layout import node_folders, open_segments, sealed_segments
 from klamm_spark.spool.reader import read_seal, require_spool
+from klamm_spark.storage.filesystems import open_local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -249,6 +251,9 @@ def _files(spool: Path, since_us: int) -> Sequence[str]:
             if seal is None or seal.sealed_time_us >= since_us:
                 found.append(str(segment))
         found.extend(str(segment) for segment in open_segments(path))
+    for name in found:
+        # DuckDB would wait for a pipe.
+        os.close(open_local(Path(name)))
     return found
 
 

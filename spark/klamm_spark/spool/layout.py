@@ -268,7 +268,7 @@ def _entries(node_folder: P) -> list[P]:
     found: list[Any] = []
     days: list[Any] = []
     for path in node_folder.iterdir():
-        (days if _DAY.fullmatch(path.name) else found).append(path)
+        (days if _DAY.fullmatch(path.name) and path.is_dir() else found).append(path)
     for day in days:
         # Retention may have deleted it.
         with contextlib.suppress(FileNotFoundError):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from klamm.runtime import PLATFORM, sync_directory
+from klamm_spark.storage.filesystems import open_local
 
 _WRITE_BYTES: Final = 1 << 20
 
@@ -21,7 +22,8 @@ class SpoolFiles:
 
     def read(self, path: Path) -> bytes:
         """The whole file."""
-        return path.read_bytes()
+        with open(open_local(path), "rb") as file:
+            return file.read()
 
     def write(self, descriptor: int, data: memoryview) -> int:
         """Write; returns how many bytes were written."""

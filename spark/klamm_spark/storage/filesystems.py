@@ -32,8 +32,8 @@ class FileSystemError(OSError):
     """A file system cannot be used; the message says which path, and why."""
 
 
-class UnfitFileError(FileSystemError):
-    """A file is larger than any that klamm writes, or no file."""
+class UnfitFileError(OSError):
+    """A file is larger than any that klamm writes, or no file; the message names it."""
 
 
 class Status(NamedTuple):
@@ -78,15 +78,9 @@ def read_file(path: AnyPath, most_bytes: int = MOST_BYTES, *, may_wait: bool = F
 
 def _read_local(path: Path, most_bytes: int, may_wait: bool) -> bytes:
     """Read a file from one descriptor: another file may get its name meanwhile."""
-    # Else a pipe without a writer would be waited for.
-    flags = 0 if may_wait else getattr(os, "O_NONBLOCK", 0)
-    if path.is_dir():
-        raise UnfitFileError(f"{path} is no file")
-    with open(path, "rb", opener=lambda name, mode: os.open(name, mode | flags)) as file:
+    with open(open_local(path, may_wait=may_wait), "rb") as file:
         status = os.fstat(file.fileno())
-        is_stream = stat.S_ISFIFO(status.st_mode) or stat.S_ISCHR(status.st_mode)
-        if not stat.S_ISREG(status.st_mode) and not (may_wait and is_stream):
-            raise UnfitFileError(f"{path} is no file")
+        is_stream = not stat.S_ISREG(status.st_mode)
         if status.st_size > most_bytes:
             raise _too_large(path, status.st_size, most_bytes)
         data = file.read(most_bytes + 1) if is_stream else file.read(min(most_bytes, status.st_size) + 1)
@@ -96,6 +90,25 @@ def _read_local(path: Path, most_bytes: int, may_wait: bool) -> bytes:
     if len(data) > most_bytes:
         raise _too_large(path, len(data), most_bytes)
     return data
+
+
+def open_local(path: Path, *, may_wait: bool = False) -> int:
+    """Return a descriptor that reads a file, or what `read_file` takes for one. Raises OSError."""
+    # A socket cannot be opened, and a pipe without a writer would be waited for.
+    _require_file(path, path.stat().st_mode, may_wait)
+    descriptor = PLATFORM.open(path, os.O_RDONLY | (0 if may_wait else getattr(os, "O_NONBLOCK", 0)), 0)
+    try:
+        _require_file(path, os.fstat(descriptor).st_mode, may_wait)
+    except UnfitFileError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _require_file(path: Path, mode: int, may_wait: bool) -> None:
+    is_stream = stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+    if not stat.S_ISREG(mode) and not (may_wait and is_stream):
+        raise UnfitFileError(f"{path} is no file")
 
 
 def _too_large(path: AnyPath, size_bytes: int, most_bytes: int) -> UnfitFileError:

@@ -26,7 +26,7 @@ from klamm_spark.spool.compression import compress
 from klamm_spark.spool.layout import SEALED_SUFFIX, node_folders, segment_files
 from klamm_spark.spool.reader import local_spool, read_segment, segments_of
 from klamm_spark.spool.signatures import read_private
-from klamm_spark.storage.filesystems import create_durably
+from klamm_spark.storage.filesystems import UnfitFileError, create_durably
 
 COMMANDS: Final = ("publish", "pseudonym")
 _RULES: Final = ".klamm-rules"
@@ -149,7 +149,7 @@ def _write(path: Path, place: Path, readers: list[Reader]) -> Iterator[str]:
         lines = read_segment(path).decode("utf-8", "replace").split("\n")[:-1]
     except FileNotFoundError:
         return
-    except ValueError as error:
+    except (UnfitFileError, ValueError) as error:
         yield f"{error}: no reader gets it"
         return
     found: dict[str, list[str]] = {reader.name: [] for reader in readers}

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from klamm.runtime import PLATFORM
-from klamm_spark.spool.compression import decompress, is_compressed
+from klamm_spark.spool.compression import decompress
 from klamm_spark.spool.layout import OPEN_SUFFIX, node_folders, sealed_segments
 from klamm_spark.spool.reader import read_seal, segments_of
-from klamm_spark.storage.filesystems import read_file
+from klamm_spark.storage.filesystems import UnfitFileError, open_local, read_file
 
 
 @dataclass(slots=True)
@@ -34,8 +33,8 @@ class _Place:
         if self.descriptor is None:
             assert path is not None
             if path.suffix != OPEN_SUFFIX:
-                return _open_sealed(path)
-            self.descriptor = PLATFORM.open(path, os.O_RDONLY, 0)
+                return io.BytesIO(decompress(read_file(path), path.suffix))
+            self.descriptor = open_local(path)
         return os.fdopen(os.dup(self.descriptor), "rb")
 
     def close(self) -> None:
@@ -131,7 +130,7 @@ class SpoolLines:
             # It was sealed by now, and the next call reads it; or retention has deleted it.
             return False
         except (OSError, ValueError) as error:
-            if is_open:
+            if is_open and not isinstance(error, UnfitFileError):
                 raise
             if path is not None and isinstance(error, ValueError):
                 place.damaged = _stamp(path)
@@ -148,10 +147,6 @@ class SpoolLines:
         """Return True if all events of a sealed segment are older than the wanted period."""
         seal = read_seal(path) if self._since_us else None
         return seal is not None and seal.sealed_time_us < self._since_us
-
-
-def _open_sealed(path: Path) -> BinaryIO:
-    return io.BytesIO(decompress(read_file(path), path.suffix)) if is_compressed(path.suffix) else path.open("rb")
 
 
 def _sealed_bytes(place: _Place, path: Path | None) -> int:

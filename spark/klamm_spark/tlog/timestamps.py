@@ -73,7 +73,7 @@ class Stamper:
         self._folder, self._authority, self._url = folder / STAMPS, authority, url
         self._interval_ms, self._wall_s = interval_ms, wall_s
         # A restored copy may have times of the future.
-        times_s = (min(path.stat().st_mtime, wall_s()) for path in self._folder.glob(f"*{_SUFFIX}"))
+        times_s = (min(path.lstat().st_mtime, wall_s()) for path in self._folder.glob(f"*{_SUFFIX}"))
         self._stamped_s = max(times_s, default=0.0)
         self._tried_s = 0.0
 

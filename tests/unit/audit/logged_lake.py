@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from klamm_spark.lake.anchors import read_anchors
 from klamm_spark.lake.appends import read_shipped
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.log_check import LogFindings, check_log
@@ -100,7 +101,7 @@ class LoggedLake:
         """Return what `verify` finds, by the witness's key alone."""
         keys = (self.witness_key,) if vkeys is None else vkeys
         settings = SparkSettings(lake=self.folder / "lake", vkeys=tuple(map(str, keys)))
-        return check_log(self.lake, settings, kept, anchors)
+        return check_log(self.lake, settings, kept, None if anchors is None else read_anchors(anchors))
 
 
 @contextmanager

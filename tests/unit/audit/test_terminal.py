@@ -129,7 +129,7 @@ def test_a_segment_whose_file_cannot_be_opened_once_is_read_later(tmp_path, monk
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr("klamm_spark.terminal.spool_lines._open_sealed", fails)
+        patch.setattr("klamm_spark.terminal.spool_lines.read_file", fails)
         assert list(reader.new_lines()) == []
     assert len(list(reader.new_lines())) == 10
 

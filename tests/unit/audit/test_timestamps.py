@@ -12,6 +12,7 @@ from klamm import ConfigError
 from klamm.config import load_settings
 from klamm_spark.errors import LakeError
 from klamm_spark.lake import log_check
+from klamm_spark.lake.anchors import read_anchors
 from klamm_spark.lake.log_check import check_log
 from klamm_spark.lake.seal_log import open_log
 from klamm_spark.settings.spark import SparkSettings
@@ -168,7 +169,7 @@ def test_a_lake_without_a_log_is_behind_its_time_stamps_unless_one_was_kept(plac
     assert (found.breaks, found.behind) == ([], [f"log: there is none at {place.log_folder}, so it has no time stamp"])
     anchors = place.folder / "anchors"
     anchors.write_text(json.dumps({"checkpoint": checkpoint}) + "\n")
-    found = check_log(place.lake, settings_of(place, authority), anchors=anchors)
+    found = check_log(place.lake, settings_of(place, authority), anchors=read_anchors(anchors))
     assert "was taken away or changed" in found.breaks[0]
 
 
