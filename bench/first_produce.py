@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,42 +56,62 @@ def build_wheel(python: str | Path, folder: Path) -> Path:
     return wheel
 
 
-def measure(python: str | Path, folder: Path, wheel: Path | None = None) -> Taken:
-    """Measure in an empty folder, with klamm's wheel or one that is built now. Raises RuntimeError."""
-    prepared = folder / "prepared"
-    run(python, "-m", "venv", prepared, cwd=folder)
-    index = folder / "index"
+def fill_index(python: str | Path, folder: Path, wheel: Path | None, *others: str) -> tuple[Path, Path]:
+    """Return a Python that has pip, and a folder with the wheels of klamm, of others, and of what they require."""
+    run(python, "-m", "venv", "prepared", cwd=folder)
+    with_pip, index = folder / "prepared" / "bin" / "python", folder / "index"
     index.mkdir()
-    with_pip = prepared / "bin" / "python"
     wanted = wheel or build_wheel(with_pip, folder)
-    run(with_pip, *PIP, "download", "--only-binary=:all:", "--dest", index, wanted, "pytest", cwd=folder)
-    work = folder / "work"
-    work.mkdir()
-    installed = work / "venv" / "bin" / "python"
+    run(with_pip, *PIP, "download", "--only-binary=:all:", "--dest", index, wanted, *others, cwd=folder)
+    return with_pip, index
+
+
+def install(python: Path, index: Path, *packages: str) -> None:
+    """Install packages from a folder of wheels."""
+    run(python, *PIP, "install", "--no-index", "--find-links", index, *packages, cwd=index)
+
+
+def timed(
+    python: str | Path, work: Path, index: Path, packages: tuple[str, ...], last: Callable[[Path], None]
+) -> Taken:
+    """Measure a new environment, the installation of packages in it, and what comes last, called with its programs."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     run(python, "-m", "venv", "venv", cwd=work)
     environment_s = time.perf_counter() - began
-    run(installed, *PIP, "install", "--no-index", "--find-links", index, "klamm", "pytest", cwd=work)
+    programs = work / "venv" / "bin"
+    install(programs / "python", index, *packages)
     installed_s = time.perf_counter() - began
-    (work / "test_first.py").write_text(first_test(), encoding="utf-8")
-    run(installed, "-m", "pytest", "-q", "test_first.py", cwd=work)
+    last(programs)
     passed_s = time.perf_counter() - began
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     processor_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Taken(environment_s, installed_s, passed_s, processor_s)
 
 
-def main() -> None:
-    """Print a line for each Python."""
-    for python in sys.argv[1:] or [sys.executable]:
+def measure(python: str | Path, folder: Path, wheel: Path | None = None) -> Taken:
+    """Measure in an empty folder, with klamm's wheel or one that is built now. Raises RuntimeError."""
+    _, index = fill_index(python, folder, wheel, "pytest")
+    work = folder / "work"
+    work.mkdir()
+
+    def test(programs: Path) -> None:
+        (work / "test_first.py").write_text(first_test(), encoding="utf-8")
+        run(programs / "python", "-m", "pytest", "-q", "test_first.py", cwd=work)
+
+    return timed(python, work, index, ("klamm", "pytest"), test)
+
+
+def print_each(names: Iterable[str], measure: Callable[[str, Path], Taken]) -> None:
+    """Print a line for each name, measured in an empty folder."""
+    for name in names:
         with tempfile.TemporaryDirectory(prefix="klamm-bench-") as folder:
-            taken = measure(python, Path(folder))
+            taken = measure(name, Path(folder))
         print(
-            f"{python}: environment after {taken.environment_s:.1f} s, installed after {taken.installed_s:.1f} s,"
+            f"{name}: environment after {taken.environment_s:.1f} s, installed after {taken.installed_s:.1f} s,"
             f" passed after {taken.passed_s:.1f} s; {taken.processor_s:.1f} s of processor time",
             flush=True,
         )
 
 
 if __name__ == "__main__":
-    main()
+    print_each(sys.argv[1:] or [sys.executable], measure)

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import shutil
 import sys
-import tempfile
-import time
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.first_produce import PIP, ROOT, Taken, build_wheel, run
+from bench.first_produce import ROOT, Taken, fill_index, install, print_each, run, timed
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>first</groupId><artifactId>first</artifactId><version>1</version>
@@ -89,53 +87,22 @@ def _write(project: Project, language: str, work: Path) -> None:
 def measure(language: str, folder: Path, wheel: Path | None = None) -> Taken:
     """Measure in an empty folder, with klamm's wheel or one that is built now. Raises RuntimeError."""
     project = PROJECTS[language]
-    prepared = folder / "prepared"
-    run(sys.executable, "-m", "venv", prepared, cwd=folder)
-    with_pip = prepared / "bin" / "python"
-    index = folder / "index"
-    index.mkdir()
-    wanted = wheel or build_wheel(with_pip, folder)
-    run(with_pip, *PIP, "download", "--only-binary=:all:", "--dest", index, wanted, cwd=folder)
-    run(with_pip, *PIP, "install", "--no-index", "--find-links", index, "klamm", cwd=folder)
+    with_pip, index = fill_index(sys.executable, folder, wheel)
+
+    def run_all(commands: tuple[tuple[str, ...], ...], work: Path, programs: Path) -> None:
+        _write(project, language, work)
+        path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+        own = ("env", "-u", "KLAMM", f"PATH={path}", f"GOCACHE={folder}/go-build")
+        for command in commands:
+            run(*own, *(word.format(folder=folder) for word in command), cwd=work)
+
     if project.prepare:
+        install(with_pip, index, "klamm")
         shutil.copytree(ROOT / "clients" / "java", folder / "java", ignore=shutil.ignore_patterns("target"))
-        _run_all(project.prepare, project, language, folder, "rehearsal", prepared)
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    venv = folder / "venv"
-    run(sys.executable, "-m", "venv", venv, cwd=folder)
-    environment_s = time.perf_counter() - began
-    run(venv / "bin" / "python", *PIP, "install", "--no-index", "--find-links", index, "klamm", cwd=folder)
-    installed_s = time.perf_counter() - began
-    _run_all(project.commands, project, language, folder, "work", venv)
-    passed_s = time.perf_counter() - began
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return Taken(
-        environment_s, installed_s, passed_s, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    )
-
-
-def _run_all(
-    commands: tuple[tuple[str, ...], ...], project: Project, language: str, folder: Path, name: str, venv: Path
-) -> None:
-    work = folder / name
-    _write(project, language, work)
-    path = f"{venv}/bin{os.pathsep}{os.environ['PATH']}"
-    own = ("env", "-u", "KLAMM", f"PATH={path}", f"GOCACHE={folder}/go-build")
-    for command in commands:
-        run(*own, *(word.format(folder=folder) for word in command), cwd=work)
-
-
-def main() -> None:
-    """Print a line for each language."""
-    for language in sys.argv[1:] or PROJECTS:
-        with tempfile.TemporaryDirectory(prefix="klamm-bench-") as folder:
-            taken = measure(language, Path(folder))
-        print(
-            f"{language}: installed after {taken.installed_s:.1f} s, passed after {taken.passed_s:.1f} s;"
-            f" {taken.processor_s:.1f} s of processor time",
-            flush=True,
-        )
+        run_all(project.prepare, folder / "rehearsal", with_pip.parent)
+    last = partial(run_all, project.commands, folder / "work")
+    return timed(sys.executable, folder, index, ("klamm",), last)
 
 
 if __name__ == "__main__":
-    main()
+    print_each(sys.argv[1:] or PROJECTS, measure)
