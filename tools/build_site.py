@@ -34,6 +34,8 @@ TABS = re.compile(r"(?:^\*\*[^*\n]+\*\*\n\n```\w+\n(?:.*\n)*?```\n\n?){2,}", re.
 TAB = re.compile(r"^\*\*([^*\n]+)\*\*\n\n(```\w+\n(?:.*\n)*?```)\n", re.MULTILINE)
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:)([^)#\s]+)((?:#[^)]*)?)(?=\))")
+FILE_NAME = re.compile(r"(?<=\[)[\w./-]+\.md(?=\]\((?![a-z]+:)([^)#\s]+))")
+"""A page that a link names by its file."""
 LANGUAGES = {"py": "python", "go": "go", "java": "java", "json": "json", "ipynb": "json", "toml": "toml", "js": "js"}
 SHIM = "https://unpkg.com/iframe-worker/shim"
 """What Zensical's pages load where they are files; the site has it."""
@@ -138,6 +140,7 @@ def gather(folder: Path) -> dict[str, str]:
         elif place_of(source) not in pages:
             text = markdown_of(source)
             waiting += targets(source, text)
+            text = FILE_NAME.sub(partial(title_of, source=source), text)
             text = pages[place_of(source)] = LINK.sub(partial(moved, source=source), text)
             unsearched = UNSEARCHED if source.suffix != ".md" else ""
             target.write_text(unsearched + TABS.sub(tabbed, FENCE.sub(drawn, text)), encoding="utf-8")
@@ -183,6 +186,12 @@ def target_of(link: re.Match[str], source: Path) -> Path:
     """Return the file or folder to which a link of a page leads; of a folder with a README that one."""
     target = ((source if source.is_dir() else source.parent) / link[1]).resolve()
     return target / "README.md" if (target / "README.md").exists() else target
+
+
+def title_of(name: re.Match[str], source: Path) -> str:
+    """Return the title of a page, up to a colon, in place of the name of its file."""
+    target = source.parent / name[1]
+    return target.read_text("utf-8").partition("\n")[0].removeprefix("# ").partition(":")[0]
 
 
 def moved(link: re.Match[str], source: Path) -> str:

@@ -136,6 +136,14 @@ def test_blocks_of_several_languages_become_tabs(site):
     assert "tabbed" not in (site / "start.md").read_text(encoding="utf-8")
 
 
+def test_links_named_by_a_file_show_its_title(site):
+    page = (site / "migrate-testcontainers.html").read_text(encoding="utf-8")
+    assert '<a href="testing/java.html#spring-boot">Tests on the JVM</a>' in page
+    for place in PLACES:
+        html = site / place.replace("README.md", "index.md").replace(".md", ".html")
+        assert re.findall(r">[^<>]*\.md</a>", html.read_text(encoding="utf-8")) == [], place
+
+
 def test_long_names_in_tables_have_places_to_break(site):
     assert "<code>num.<wbr>io.<wbr>threads</code>" in (site / "migrate-server-properties.html").read_text(
         encoding="utf-8"
