@@ -242,7 +242,7 @@ class Broker(ApiSet):
 
     def _give_up(self) -> None:
         self.logs.close()
-        # Logs may have been left unrecovered.
+        # `open` may have failed before it recovered all logs.
         with contextlib.suppress(OSError):
             self.logs.forget_clean_shutdown()
         if hasattr(self, "store"):
@@ -293,7 +293,7 @@ class Broker(ApiSet):
         self.store.close()
 
     def connection_closed(self, connection: ConnectionContext) -> None:
-        """End the share sessions of the connection, whose records another thread releases, and its waiting fetch."""
+        """End the connection's share sessions and its waiting fetch. Another thread releases the acquired records."""
         if ended := self.shares.sessions.connection_closed(connection.connection_id):
             self.long_work.submit(partial(self.shares.release, ended), connection.client_address.host)
         self.fetch_purgatory.expire_soon(connection.connection_id)
@@ -305,18 +305,18 @@ class Broker(ApiSet):
         return f"{self.cluster.describe()}, {topics}, {partitions}, recovered in {self._recovered_in_ms:.0f} ms"
 
     def features(self) -> Features:
-        """The levels in force."""
+        """Return the features with their finalized levels."""
         return self.registered_features.published
 
     def is_meant(self, cluster_id: str, node_id: int, connection: ConnectionContext) -> bool:
-        """Only this cluster, and the node of the listener."""
+        """Return True if the ids name this cluster and the node of the connection's listener."""
         return cluster_id == self.cluster_id and node_id == self.node_id + connection.listener.node
 
     def topic_names(self) -> Callable[[bytes], str | None]:
         return partial(_name_of, self.topics)
 
     def handlers(self) -> Iterable[ApiHandler]:
-        """Return one handler for each module `klamm_broker.handlers.k…`: those of the first node."""
+        """Return the first node's handlers: one for each module `klamm_broker.handlers.k…`."""
         return self._handlers(0)
 
     def handlers_of(self, listener: ListenerContext) -> Iterable[ApiHandler]:

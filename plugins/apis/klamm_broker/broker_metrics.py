@@ -66,9 +66,10 @@ def register(
     nodes: Mapping[int, BrokerServices],
     registry: MetricsRegistry,
 ) -> None:
-    """Register the broker's metrics. Those of fetch sessions are of all nodes together.
+    """Register the broker's metrics. The metrics of fetch sessions are sums over all nodes.
 
-    If there are more than 1,000 topics or partitions, the first ones are reported; of logs, only the open ones.
+    If there are more than 1,000 topics or partitions, only the first 1,000 are reported. Logs are reported while they
+    are open.
     """
 
     def of_logs(read: Callable[[PartitionLog], int]) -> Callable[[], Iterator[tuple[dict[str, str], float]]]:

@@ -37,12 +37,12 @@ SUPPORTED: Final = (
     Feature(ELIGIBLE_LEADER_REPLICAS_VERSION, 0, 1, 1),
     Feature(STREAMS_VERSION, 0, 1, 1),
 )
-"""Features with their default levels. `metadata.version` is that of the Kafka release that klamm follows, and cannot
-change.
+"""Features with their default levels. The level of `metadata.version` is that of the Kafka release that klamm follows,
+and cannot change.
 
-`kraft.version` and `eligible.leader.replicas.version` have no effect; the level of the former is that of controllers
-named in the settings. `kafka-features upgrade --release-version` names both, and either all features or none are
-updated.
+`kraft.version` and `eligible.leader.replicas.version` have no effect; the level of `kraft.version` is the one for
+controllers that are named in the settings. `kafka-features upgrade --release-version` names both, and either all
+features or none are updated.
 """
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
@@ -51,7 +51,7 @@ _EPOCH: Final = "features-epoch"
 
 
 class FeatureUpdate(NamedTuple):
-    """A wanted level, and one of the kinds UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE."""
+    """A requested level, and the kind of change: UPGRADE, SAFE_DOWNGRADE or UNSAFE_DOWNGRADE."""
 
     level: int
     kind: int = UPGRADE
@@ -60,18 +60,18 @@ class FeatureUpdate(NamedTuple):
 class FeatureRegistry:
     """The finalized levels, durable in the store. ApiVersions reports `published`.
 
-    Threads: any. Changes are made one at a time, and wait for the store.
+    Any thread may call it. Changes are made one at a time, and wait for the store.
     """
 
     def __init__(self, store: Store, supported: Sequence[Feature] = SUPPORTED) -> None:
         self._store = store
         self._supported = {feature.name: feature for feature in supported}
-        # Held from the check of a change to its publication.
+        # Held from the check of a change until it is published.
         self._lock = threading.Lock()
         self.published = Features(FeatureLevels(0, tuple(supported)))
 
     def load(self) -> None:
-        """Read the levels back, each brought into the range that this klamm supports. Raises StoreError."""
+        """Load the levels. Each is moved into the range that this klamm supports. Raises StoreError."""
         rows = self._store.read("SELECT key, value FROM cluster WHERE key LIKE ? OR key = ?", (_LEVEL + "%", _EPOCH))
         values = {key: int(value) for key, value in rows}
         levels = {
@@ -86,7 +86,7 @@ class FeatureRegistry:
         return self.published.current.level(name)
 
     def update(self, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False) -> None:
-        """Set levels, all or none, durable on return. Raises KafkaError: INVALID_UPDATE_VERSION, StoreError."""
+        """Set all levels or none, durably. Raises KafkaError(INVALID_UPDATE_VERSION), StoreError."""
         with self._lock:
             for name, update in updates.items():
                 self._check(name, update)

@@ -1,7 +1,7 @@
 """Settings of consumer groups (KIP-848), share groups (KIP-932) and streams groups (KIP-1071).
 
-Kafka's broker keys, meanings and defaults. Objects are of `BrokerSettings` alone: the start need not make the methods
-of a dataclass here.
+Kafka's broker keys, meanings and defaults. Only `BrokerSettings` has instances, so the classes here are no dataclasses:
+making their methods would slow down each start.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ _BOUNDED: Final = {
     ),
     "streams": ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"),
 }
-"""By type of group: the configs that a group itself may set between `min` and `max`."""
+"""By type of group: the configs that a group may set for itself, within the bounds `min` and `max`."""
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)

@@ -31,7 +31,7 @@ def _min_in_sync(topic: str, maximum: int | None = None) -> int:
     return min_in_sync
 
 
-# Without slots, because a class may inherit from several such classes; objects are of `BrokerSettings` alone.
+# No slots: `BrokerSettings` inherits from several such classes, and only it has instances.
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class InternalTopicSettings:
     """`offsets.topic.*`, `transaction.state.log.*` and `share.coordinator.state.topic.*` in `[broker]`."""

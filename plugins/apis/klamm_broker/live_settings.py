@@ -12,13 +12,13 @@ from klamm.config import check_value, specs_of
 from klamm_broker.broker_settings import BrokerSettings
 
 DYNAMIC: Final = {spec.name: spec for spec in specs_of(BrokerSettings).values() if spec.dynamic}
-"""The settings that change while the broker runs, by Kafka's name. Configs that topics inherit do so too."""
+"""The settings that change while the broker runs, by Kafka's name. The configs that topics inherit are not in it."""
 
 
 class LiveSettings:
-    """The settings in force: `current` is replaced as a whole, and then each subscriber is called with it.
+    """The settings in force. A change replaces `current` as a whole, and then calls each subscriber with the new one.
 
-    Threads: any may read; changes come one at a time.
+    Any thread may read; the caller makes one change at a time.
     """
 
     def __init__(self, settings: BrokerSettings) -> None:
@@ -27,11 +27,11 @@ class LiveSettings:
         self._subscribers: list[Callable[[BrokerSettings], None]] = []
 
     def subscribe(self, call: Callable[[BrokerSettings], None]) -> None:
-        """Call it after each change."""
+        """Call `call` with the new settings after each change."""
         self._subscribers.append(call)
 
     def with_values(self, values: Mapping[str, str]) -> BrokerSettings:
-        """The static settings, with these instead. Raises KafkaError(INVALID_CONFIG)."""
+        """Return the static settings with these values in place of theirs. Raises KafkaError(INVALID_CONFIG)."""
         changes = {}
         for name, text in values.items():
             spec = DYNAMIC[name]

@@ -31,7 +31,7 @@ from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers
 class BrokerServices:
     """The open parts of one broker, which every handler gets.
 
-    `Broker` opens and closes them. Each guards itself: handlers use them from processors and from request handler
+    `Broker` opens and closes the parts. Each part is thread-safe: handlers use it from processors and request handler
     threads at once.
     """
 
@@ -60,8 +60,8 @@ class BrokerServices:
     fetch_sessions: FetchSessionCache
     fetch_purgatory: Purgatory
     run_later: Callable[[Callable[[], object], str], None]
-    """Runs work that takes a long time on another thread; the text names the client, because clients take turns
-    there.
+    """A function that runs long work on another thread. Its second argument names the client: clients take turns on
+    that thread.
     """
     shares: SharePartitions
 

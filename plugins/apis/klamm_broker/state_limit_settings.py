@@ -1,4 +1,4 @@
-"""The settings of a broker that limit produced batches, the state that clients create, and their sessions."""
+"""The settings that limit produced batches, the state that clients create, and clients' sessions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RecordSettings:
         return BatchLimits(self.record_max_count, self.record_max_unpacked_bytes, self.record_max_unpacked_ratio)
 
 
-# Without slots, because a class may inherit from several such classes; objects are of `BrokerSettings` alone.
+# No slots: `BrokerSettings` inherits from several such classes, and only it has instances.
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class FetchSessionSettings:
     """Part of `BrokerSettings`."""
@@ -73,7 +73,7 @@ def _total_bytes(what: str, mib: int = 256) -> int:
     return total
 
 
-# Without slots, because a class may inherit from several such classes; objects are of `BrokerSettings` alone.
+# No slots: `BrokerSettings` inherits from several such classes, and only it has instances.
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class StateLimitSettings(FetchSessionSettings):
     """Part of `BrokerSettings`."""

@@ -9,7 +9,7 @@ from klamm.config import CLUSTER_WIDE
 from klamm_broker.numbers import INT32_MAX
 
 
-# Without slots, because a class may inherit from several such classes; objects are of `BrokerSettings` alone.
+# No slots: `BrokerSettings` inherits from several such classes, and only it has instances.
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class TransactionSettings:
     """`transaction.*`, `transactional.*` and `producer.id.*` in `[broker]`."""

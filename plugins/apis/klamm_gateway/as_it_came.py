@@ -32,7 +32,7 @@ def _header_bytes(client_id: str | None, version: int) -> int:
 
 
 def body_bytes(message: Any, version: int) -> int:
-    """The size of an encoded Produce request."""
+    """Return the size of an encoded Produce request."""
     transactional_id = message.transactional_id
     if version < _FLEXIBLE_FROM:
         size = 12 if transactional_id is None else 12 + _utf8_bytes(transactional_id)

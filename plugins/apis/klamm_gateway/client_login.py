@@ -75,7 +75,7 @@ def _claimed(mechanism: str, auth_bytes: bytes) -> str:
 
 @handles(sasl_handshake, versions=HANDSHAKE_VERSIONS, blocking=False)
 def pass_handshake(gateway: Forwards, request: SaslHandshakeRequest, context: RequestContext) -> Any:
-    """The node's answer, without the mechanisms that cannot be passed on."""
+    """Return the node's answer, without the mechanisms that cannot be passed on."""
     if request.mechanism in _NAMES_THE_SERVER:
         return SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM)
 
@@ -90,7 +90,7 @@ def pass_handshake(gateway: Forwards, request: SaslHandshakeRequest, context: Re
 
 @handles(sasl_authenticate, versions=range(0, 3), blocking=False)
 def pass_authenticate(gateway: Forwards, request: SaslAuthenticateRequest, context: RequestContext) -> Any:
-    """The node's answer."""
+    """Return the node's answer."""
     login: ClientLogin | None = context.connection.state.get(_STATE)
     if login is not None:
         login.take(request.auth_bytes)

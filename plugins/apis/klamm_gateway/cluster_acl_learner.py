@@ -122,7 +122,7 @@ def _described(conversation: Conversation) -> DescribeAclsResponse:
 
 
 def _bindings(response: DescribeAclsResponse) -> list[AclBinding]:
-    """The rules. Raises ValueError for a pattern or a permission that klamm does not know."""
+    """Return the rules. Raises ValueError for a pattern or a permission that klamm does not know."""
     return [
         AclBinding(
             ResourceType(resource.resource_type),

@@ -175,7 +175,7 @@ class Gateway(ApiSet):
         return examine(self.settings, listeners, os.urandom)
 
     def describe(self) -> str:
-        """The nodes that are known."""
+        """Return the nodes that are known."""
         nodes = self.cluster.layout.nodes.values()
         return f"gateway to {', '.join(map(str, nodes))}" if nodes else "gateway, no node has answered yet"
 

@@ -24,7 +24,7 @@ _OWN: Final = (api_versions, sasl_handshake, sasl_authenticate)
 
 @handles(api_versions, versions=api_versions.VERSIONS, blocking=False)
 def versions_of_cluster(cluster: Cluster, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-    """The versions that the cluster and klamm know."""
+    """Return the versions that the cluster and klamm know."""
     if error := error_of_request(request, context, cluster.is_meant):
         return ApiVersionsResponse(error_code=error)
     offers = cluster.offers

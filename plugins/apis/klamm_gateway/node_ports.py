@@ -12,7 +12,7 @@ _MAX_PORTS: Final = 1000
 
 
 def parse_ports(text: str) -> range:
-    """The ports of `FIRST-LAST`, or of `PORT`. Raises ValueError."""
+    """Return the ports of `FIRST-LAST`, or of `PORT`. Raises ValueError."""
     first, dash, last = text.partition("-")
     if not first.isdecimal() or not (last.isdecimal() or not dash):
         raise ValueError(f'must be FIRST-LAST, e.g. 9093-9192, not "{text}"')
@@ -53,7 +53,7 @@ class NodePorts:
         return port - self.ports.start + self.first_node_id if port in self.ports else None
 
     def address_of(self, node_id: int, advertised: Address) -> Address | None:
-        """The listener's host, and the node's port."""
+        """Return the listener's host, and the node's port."""
         port = self.port_of(node_id)
         return None if port is None else Address(advertised.host, port)
 
@@ -63,7 +63,7 @@ class NodePorts:
 
 
 def check_pattern(pattern: str) -> str | None:
-    """The problem with a pattern for `NodeHosts`."""
+    """Return the problem with a pattern for `NodeHosts`."""
     rest = pattern.replace("{node}", "", 1).replace("{host}", "")
     if pattern.count("{node}") != 1 or "{" in rest or "}" in rest:
         return f'must have {{node}} once, and may have {{host}}, e.g. "broker-{{node}}.{{host}}", not "{pattern}"'
@@ -78,7 +78,7 @@ class NodeHosts:
     _by_host: dict[str, re.Pattern[str]] = field(default_factory=dict)
 
     def address_of(self, node_id: int, advertised: Address) -> Address | None:
-        """The node's name, and the listener's port."""
+        """Return the node's name, and the listener's port."""
         name = self.pattern.replace("{node}", str(node_id)).replace("{host}", advertised.host)
         return Address(name, advertised.port)
 

@@ -35,7 +35,7 @@ Rewrite: TypeAlias = "Callable[[Any, NodeAddresses], bool]"
 
 
 def _move(nodes: list[Any], id_field: str, addresses: NodeAddresses) -> list[Any]:
-    """The nodes that clients can reach, at their addresses here."""
+    """Return the nodes that clients can reach, at their addresses here."""
     moved = []
     for node in nodes:
         address = addresses.address_of(getattr(node, id_field), node.host, node.port)

@@ -135,7 +135,7 @@ def _matches_pattern(wanted: AclBindingFilter, binding: AclBinding) -> bool:
 
 
 def _problem(binding: AclBinding) -> KafkaError | None:
-    """The error for a binding that `AclApis` and `AclControlManager.validateNewAcl` refuse."""
+    """Return the error for a binding that `AclApis` and `AclControlManager.validateNewAcl` refuse."""
     try:
         _check(binding)
     except ValueError as error:

@@ -109,7 +109,7 @@ class AclIndex:
         return len(self._rules)
 
     def bindings(self) -> Collection[AclBinding]:
-        """All rules at this moment."""
+        """Return all rules at this moment."""
         return tuple(self._rules)
 
     def add(self, binding: AclBinding) -> None:

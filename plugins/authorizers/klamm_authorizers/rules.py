@@ -33,7 +33,7 @@ def check_host(host: str) -> None:
 
 
 def parse_rule(text: str) -> list[AclBinding]:
-    """The bindings of `allow|deny PRINCIPAL OPERATION,… RESOURCE:NAME [from HOST]`, one per operation.
+    """Return the bindings of `allow|deny PRINCIPAL OPERATION,… RESOURCE:NAME [from HOST]`, one per operation.
 
     RESOURCE is topic, group, cluster (without a name), transactional_id, delegation_token or user. A NAME that ends in
     `*` is a prefix, `*` alone is every resource. Raises ValueError.

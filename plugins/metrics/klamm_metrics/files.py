@@ -11,7 +11,7 @@ FILES: Final = {"dashboard": "klamm-dashboard.json", "alerts": "klamm-alerts.yml
 
 
 def read(what: str) -> str:
-    """The text of the Grafana `dashboard` or the Prometheus `alerts`."""
+    """Return the text of the Grafana `dashboard` or the Prometheus `alerts`."""
     return (files("klamm_metrics") / FILES[what]).read_text(encoding="utf-8")
 
 

@@ -127,6 +127,6 @@ def _refusal(error: urllib.error.HTTPError) -> str:
 
 
 def _cause(error: OSError | ValueError | HTTPException) -> str:
-    """The system's words; urllib wraps its errors."""
+    """Return the system's words; urllib wraps its errors."""
     inner = error.reason if isinstance(error, urllib.error.URLError) else error
     return (inner.strerror if isinstance(inner, OSError) else "") or str(inner) or repr(inner)

@@ -75,7 +75,7 @@ def _live(server: RunningServer, interval_s: float) -> int:
 
 
 def frame(seen: Difference, url: str) -> RenderableType:
-    """One picture of the server."""
+    """Return one picture of the server."""
     parts: list[RenderableType] = [_summary(seen, url), _processors(seen), _lanes(seen)]
     parts += [_accept_queues(seen), _apis(seen), _clients(seen)]
     parts += [table for table in (_throttles(seen), _throttled(seen)) if table is not None]

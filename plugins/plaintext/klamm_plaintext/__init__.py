@@ -9,7 +9,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_transports() -> Iterator[Provider]:
-    """Bytes as they are."""
+    """Yield bytes as they are."""
     yield Provider(
         "plaintext", "klamm_plaintext.transport:PlaintextTransport", summary="unchanged bytes over TCP", default=True
     )

@@ -35,7 +35,7 @@ class AuthenticationFailures:
         self._clock = clock
 
     def now_ns(self) -> int:
-        """The clock of all failures."""
+        """Return the clock of all failures."""
         return self._clock.monotonic_ns()
 
     def penalized(self) -> int:

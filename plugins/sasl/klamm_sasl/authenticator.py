@@ -79,7 +79,7 @@ class _Request:
         return ApiKey(self.api_key).name if self.api_key in ApiKey._value2member_map_ else f"key {self.api_key}"
 
     def answer(self, response: Any) -> bytes:
-        """A frame."""
+        """Return a frame."""
         head = self.correlation_id.to_bytes(4, "big", signed=True)
         body: bytes = response.encode(self.version)
         return head + (b"\0" if response_header_size(self.api_key, self.version) == 5 else b"") + body
@@ -400,7 +400,7 @@ def _changed_principal(before: KafkaPrincipal, after: KafkaPrincipal) -> str:
 
 
 def _claimed_by(server: SaslServer | None) -> str:
-    """The principal that the client of a failed exchange claimed."""
+    """Return the principal that the client of a failed exchange claimed."""
     return f"User:{server.claimed}" if server is not None and server.claimed else ""
 
 

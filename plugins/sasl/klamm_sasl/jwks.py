@@ -37,7 +37,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def fetcher(settings: OAuthBearerSettings) -> Callable[[], bytes]:
-    """A function that returns the JWK set that the settings name. It raises OSError or JwksError."""
+    """Return a function that returns the JWK set that the settings name. It raises OSError or JwksError."""
     if settings.jwks_file is not None:
         return settings.jwks_file.read_bytes
     url = settings.jwks_endpoint_url

@@ -85,7 +85,7 @@ class KerberosShortNamer:
         self._default_realm = default_realm
 
     def short_name(self, principal: str) -> str:
-        """The user's name. Raises NoMatchingRuleError."""
+        """Return the user's name. Raises NoMatchingRuleError."""
         match = _NAME.fullmatch(principal)
         if match is None:
             if "@" in principal or "/" in principal:

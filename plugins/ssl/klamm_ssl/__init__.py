@@ -9,7 +9,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_transports() -> Iterator[Provider]:
-    """Bytes under TLS."""
+    """Yield bytes under TLS."""
     yield Provider(
         "ssl",
         "klamm_ssl.transport:SslTransport",

@@ -127,7 +127,7 @@ class SslFiles:
         self.digest = digest.digest()
 
     def _paths(self) -> dict[Path, str]:
-        """The files, with the settings that name them."""
+        """Return the files, with the settings that name them."""
         settings = self._settings
         named: list[tuple[Path | str | None, str]] = [
             (settings.trust_store, "trust_store"),
@@ -144,7 +144,7 @@ class SslFiles:
         return {path: key for path, key in named if isinstance(path, Path)}
 
     def contexts(self) -> SslContexts:
-        """The contexts for these files. Raises SslFilesError."""
+        """Return the contexts for these files. Raises SslFilesError."""
         expirations: dict[str, datetime] = {}
         trust = self._trust(expirations)
         default, own_names = self._context(self._default, trust, DEFAULT_NAME, expirations)
@@ -371,12 +371,12 @@ def _readable_ends(pem: bytes) -> list[datetime]:
 
 
 def certificates_of(pem: str) -> Iterator[bytes]:
-    """The certificates of a PEM text, in DER. Raises ValueError."""
+    """Return the certificates of a PEM text, in DER. Raises ValueError."""
     return _objects_of(pem, _CERTIFICATE)
 
 
 def revocation_lists_of(pem: str) -> Iterator[bytes]:
-    """The revocation lists of a PEM text, in DER. Raises ValueError."""
+    """Return the revocation lists of a PEM text, in DER. Raises ValueError."""
     return _objects_of(pem, _REVOCATION_LIST)
 
 
@@ -397,7 +397,7 @@ def _next_updates(pem: bytes, label: str) -> list[datetime]:
 
 
 def _host_names(pem: bytes) -> frozenset[str]:
-    """The DNS names of the first certificate of a chain, in lower case."""
+    """Return the DNS names of the first certificate of a chain, in lower case."""
     certificate = x509.load_der_x509_certificate(next(certificates_of(pem.decode("utf-8", "replace"))))
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

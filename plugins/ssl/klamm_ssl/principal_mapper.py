@@ -33,7 +33,7 @@ class SslPrincipalMapper:
         self._rules = [_compile(rule) for rule in _split(rules)]
 
     def name(self, distinguished_name: str) -> str:
-        """The principal's name. Raises NoMatchingRuleError."""
+        """Return the principal's name. Raises NoMatchingRuleError."""
         for rule in self._rules:
             name = rule(distinguished_name)
             if name is not None:

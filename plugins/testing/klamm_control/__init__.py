@@ -17,7 +17,7 @@ def klamm_commands() -> Iterator[Provider]:
 
 @hookimpl
 def klamm_extensions() -> Iterator[Provider]:
-    """Topics, records, faults, nodes, recordings and time over HTTP."""
+    """Yield topics, records, faults, nodes, recordings and time over HTTP."""
     yield Provider(
         "control",
         "klamm_control.extension:Control",

@@ -107,5 +107,5 @@ class Actions:
 
 
 def limited(timeout_s: float) -> float:
-    """The seconds that a request may wait."""
+    """Return the seconds that a request may wait."""
     return min(timeout_s, _MAX_WAIT_S)

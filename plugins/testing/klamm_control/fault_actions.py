@@ -14,7 +14,7 @@ class FaultActions(Actions):
 
     @route("GET", "/faults")
     def faults(self) -> list[Fault]:
-        """The active rules of faults."""
+        """Return the active rules of faults."""
         return [_fault(one) for one in self._server.faults.faults]
 
     @route("POST", "/faults")

@@ -12,7 +12,7 @@ class GroupActions(Actions):
 
     @route("GET", "/groups")
     def groups(self) -> dict[str, str]:
-        """The groups, each with its state."""
+        """Return the groups, each with its state."""
         return self._server.admin.groups()
 
     @route("GET", "/groups/{group}")

@@ -12,7 +12,7 @@ class NodeActions(Actions):
 
     @route("GET", "/nodes")
     def nodes(self) -> list[Node]:
-        """The nodes of the broker."""
+        """Return the nodes of the broker."""
         found: list[Node] = self._server.nodes.describe()
         return found
 
@@ -40,7 +40,7 @@ class NodeActions(Actions):
 
     @route("GET", "/coordinators/{key}")
     def coordinator(self, key: str) -> Coordinator:
-        """The node that coordinates a group, or the transactions of an id."""
+        """Return the node that coordinates a group, or the transactions of an id."""
         return {"node": self._server.nodes.coordinator(key)}
 
     @route("POST", "/coordinators/{key}")

@@ -50,7 +50,7 @@ class Description:
 
     @route("GET", "/openapi.json")
     def openapi(self) -> dict[str, Any]:
-        """The description of this API, by OpenAPI 3.1."""
+        """Return the description of this API, by OpenAPI 3.1."""
         return self.document
 
     @functools.cached_property
@@ -59,7 +59,7 @@ class Description:
         return document_of(self.operations())
 
     def operations(self) -> list[Operation]:
-        """The operations of the API, in order."""
+        """Return the operations of the API, in order."""
         return [each for kind in (*self._kinds, Description) for each in operations_of(kind)]
 
 

@@ -17,7 +17,7 @@ class ServerActions(Actions):
 
     @route("GET", "/")
     def about(self) -> About:
-        """The version and the addresses of the server."""
+        """Return the version and the addresses of the server."""
         listeners = {name: str(one.bound) for name, one in self._server.services.listeners.items()}
         return {"version": __version__, "listeners": listeners, "bootstrap": self._server.bootstrap}
 

@@ -21,7 +21,7 @@ class TopicActions(Actions):
 
     @route("GET", "/topics")
     def topics(self) -> dict[str, int]:
-        """The topics, each with its number of partitions."""
+        """Return the topics, each with its number of partitions."""
         return self._server.admin.topics()
 
     @route("POST", "/topics")

@@ -226,7 +226,7 @@ class Fault:
         return not self.unmet(context, entities, node)
 
     def unmet(self, context: RequestContext, entities: Entities, node: int | None) -> str:
-        """The first condition that a request does not meet, for people; an empty text if the rule is for it."""
+        """Return the first condition that a request does not meet, for people; an empty text if the rule is for it."""
         rule = self.rule
         if self._apis is None:
             if context.api_key == ApiKey.API_VERSIONS:

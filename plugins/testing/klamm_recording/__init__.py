@@ -9,7 +9,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_request_observers() -> Iterator[Provider]:
-    """The observer `recording`."""
+    """Yield the observer `recording`."""
     yield Provider(
         "recording",
         "klamm_recording.observer:Recorder",
@@ -20,5 +20,5 @@ def klamm_request_observers() -> Iterator[Provider]:
 
 @hookimpl
 def klamm_commands() -> Iterator[Provider]:
-    """The command `klamm replay`."""
+    """Yield the command `klamm replay`."""
     yield Provider("replay", "klamm_recording.replay:main", summary="send recorded requests to another server")

@@ -24,7 +24,7 @@ _DEFAULTS: Final[dict[type, Any]] = {}
 
 
 def plain(value: Any) -> Any:
-    """A field of a message; a message is a dictionary of the fields that differ from their defaults."""
+    """Return a field of a message; a message is a dictionary of the fields that differ from their defaults."""
     if isinstance(value, WireStruct):
         fields = {name: getattr(value, name) for name in value.__slots__}
         default = _default(type(value))

@@ -280,7 +280,7 @@ class ClientQuotaManager:
     # ---- metrics
 
     def most_used(self) -> list[Usage]:
-        """The `metrics_max_clients` sensors with the highest utilization."""
+        """Return the `metrics_max_clients` sensors with the highest utilization."""
         now_ms = self._now_ms()
         with self._lock:
             usages = [

@@ -33,11 +33,11 @@ class Sensor(ABC):
 
     @abstractmethod
     def value(self, now_ms: int) -> float:
-        """The value of Kafka's metric."""
+        """Return the value of Kafka's metric."""
 
     @abstractmethod
     def utilization(self, now_ms: int) -> float:
-        """The used share of the quota; above 1 it throttles."""
+        """Return the used share of the quota; above 1 it throttles."""
 
 
 class RateSensor(Sensor):
@@ -124,7 +124,7 @@ class SharedUse:
         self._published: dict[SensorKey, int] = {}
 
     def limit(self, key: SensorKey, part: Limit) -> Limit:
-        """The quota of this worker now; `part` is its fair part."""
+        """Return the quota of this worker now; `part` is its fair part."""
         counts = self._share.counts
         if counts is None:
             return part

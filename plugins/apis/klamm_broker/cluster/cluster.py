@@ -38,7 +38,7 @@ class Cluster:
         self.nodes = Nodes(self.membership, self._coordinators, topics, self.elections, leave)
 
     def publish(self, shared: SharedState, topics: TopicRegistry) -> None:
-        """Let tests, and controllers, steer the nodes."""
+        """Publish `Nodes` for tests, and `ControlledNodes` for controllers, among the server's shared services."""
         shared.once("klamm.nodes", lambda: self.nodes)
         shared.once("klamm.controlled-nodes", lambda: ControlledNodes(self.membership, self.elections, topics))
 

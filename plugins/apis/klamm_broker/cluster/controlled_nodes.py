@@ -21,7 +21,7 @@ _NO_TOPIC_ID: Final = bytes(16)
 
 
 class PartitionOrder(NamedTuple):
-    """The leadership that a partition is to have. `topic_id` is all zeros if the request has none."""
+    """The new leadership of a partition. `topic_id` is all zeros if the request has no topic id."""
 
     topic: str
     partition: int
@@ -30,7 +30,7 @@ class PartitionOrder(NamedTuple):
 
 
 class ControlledNode:
-    """One node. Its controller epoch and its known leader epochs rise, and never fall."""
+    """One node. Its controller epoch and its known leader epochs never fall."""
 
     def __init__(self, node_id: int, membership: Membership, elections: Elections, topics: TopicRegistry) -> None:
         self.node_id = node_id
@@ -50,7 +50,7 @@ class ControlledNode:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"this broker has the epoch {current}")
 
     def lead(self, controller_epoch: int, orders: Sequence[PartitionOrder]) -> list[ErrorCode]:
-        """LeaderAndIsr: the result of each order. Raises KafkaError(STALE_CONTROLLER_EPOCH)."""
+        """Apply LeaderAndIsr. Return the error code of each order. Raises KafkaError(STALE_CONTROLLER_EPOCH)."""
         with self._lock:
             self._check_controller_epoch(controller_epoch)
             self._given = {key: epoch for key, epoch in self._given.items() if self._topics.by_id(key[0]) is not None}
@@ -68,8 +68,9 @@ class ControlledNode:
     def stop_replicas(
         self, controller_epoch: int, orders: Mapping[tuple[str, int], tuple[int, bool]]
     ) -> dict[tuple[str, int], ErrorCode]:
-        """Apply StopReplica. Return the results by topic and partition; each order has a leader epoch, negative for
-        none, and a flag that deletes the replica. Raises KafkaError(STALE_CONTROLLER_EPOCH).
+        """Apply StopReplica. Return the error codes by topic and partition. Each order has a leader epoch (negative if
+        it has none), and a flag that is True if the replica is to be deleted. Raises
+        KafkaError(STALE_CONTROLLER_EPOCH).
         """
         results = {}
         with self._lock:
@@ -146,5 +147,5 @@ class ControlledNodes:
         self._nodes = [ControlledNode(node_id, membership, elections, topics) for node_id in membership.node_ids]
 
     def at(self, position: int) -> ControlledNode:
-        """The node at a position, from 0 on."""
+        """Return the node at a position; the first position is 0."""
         return self._nodes[position]

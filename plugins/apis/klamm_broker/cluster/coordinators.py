@@ -17,7 +17,7 @@ _KEYS_KEPT: Final = 4096
 
 
 def coordinator_partition(key: str) -> int:
-    """The partition that a key belongs to."""
+    """Return the partition that a key belongs to."""
     return partition_for(key, PARTITIONS)
 
 
@@ -35,8 +35,8 @@ def partition_for(key: str, partitions: int) -> int:
 
 
 class Coordinators:
-    """Partitions are assigned to the nodes in turn. If a partition's node is not running, the next running one
-    coordinates it.
+    """The coordinators of all keys. Partitions are assigned to the nodes in turn. If a partition's node is not running,
+    the next running node coordinates the partition.
     """
 
     def __init__(self, membership: Membership) -> None:
@@ -44,16 +44,16 @@ class Coordinators:
         self._moved: dict[int, int] = {}
 
     def node_of(self, key: str) -> int:
-        """The node that coordinates this key."""
+        """Return the node that coordinates this key."""
         return self.node_of_partition(coordinator_partition(key))
 
     def node_of_partition(self, partition: int) -> int:
-        """The node that coordinates the keys of a partition."""
+        """Return the node that coordinates the keys of a partition."""
         nodes, running = self._membership.node_ids, self._membership.running
         wanted = self._moved.get(partition)
         first = partition % len(nodes) if wanted is None else nodes.index(wanted)
         return next(node for step in range(len(nodes)) if (node := nodes[(first + step) % len(nodes)]) in running)
 
     def move(self, key: str, node_id: int) -> None:
-        """Make a node the coordinator of this key, and of all others of its partition."""
+        """Make a node the coordinator of this key and of all other keys in its partition."""
         self._moved = {**self._moved, coordinator_partition(key): node_id}

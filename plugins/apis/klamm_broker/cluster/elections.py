@@ -23,15 +23,15 @@ _Change: TypeAlias = "tuple[Partition, Leadership]"
 
 
 class Elections:
-    """Changes are made one at a time; each raises the epoch of its partition, and ends the requests that wait for the
-    partition.
+    """The elections of one broker. Changes are made one at a time. Each change raises the epoch of its partition, and
+    completes the requests that wait for the partition.
     """
 
     def __init__(self, topics: TopicRegistry, store: Store, membership: Membership) -> None:
         self._topics = topics
         self._store = store
         self._membership = membership
-        # Protects the leaderships, which change one at a time.
+        # Held for each change of leaderships.
         self._lock = threading.Lock()
 
     def load(self) -> None:
@@ -87,7 +87,7 @@ class Elections:
     # When requests ask for it
 
     def move(self, partition: Partition, node_id: int) -> None:
-        """Make a node the leader of a partition; it becomes a replica if it is not one. NO_LEADER: no node leads.
+        """Make a node the leader of a partition, and a replica if it is not one yet. With NO_LEADER no node leads.
 
         Raises ValueError for a node that is not running.
         """
@@ -132,8 +132,8 @@ class Elections:
         self._change(decide)
 
     def reassign(self, partition: Partition, replicas: Sequence[int]) -> None:
-        """Give a partition other replicas, which is immediate because there is only one log. Its leader stays if
-        possible.
+        """Give a partition other replicas. This takes effect at once, because all replicas are one log. The leader
+        stays if it is among the new replicas and runs.
         """
 
         def decide() -> Iterator[_Change]:
@@ -150,7 +150,7 @@ class Elections:
     def impose(self, changes: Iterable[tuple[Partition, Leadership]]) -> None:
         """Apply these leaderships if their epoch is higher than that of the partition; ignore the others.
 
-        A leader that is not running, or has no replica, means no leader.
+        If the named leader is not running or has no replica, the partition has no leader.
         """
 
         def decide() -> Iterable[_Change]:
@@ -165,9 +165,7 @@ class Elections:
         self._change(decide)
 
     def leave(self, node_id: int) -> list[Partition]:
-        """Let other replicas lead the node's partitions. Return partitions that have other replicas, but no running
-        one.
-        """
+        """Let other replicas lead the node's partitions. Return the partitions whose other replicas are all stopped."""
         remaining: list[Partition] = []
 
         def decide() -> Iterator[_Change]:
@@ -216,7 +214,7 @@ class Elections:
             partition.wake_fetches()
 
     def _note(self, changes: Iterable[_Change]) -> None:
-        """Record the leaders from now on, for the reports of tests."""
+        """Record the new leaders for the reports of tests."""
         moves: dict[tuple[int, int], list[str]] = {}
         for partition, leadership in changes:
             move = (partition.leadership.leader_id, leadership.leader_id)

@@ -14,7 +14,7 @@ _CHANGES_KEPT: Final = 1000
 
 
 class ClusterChange(NamedTuple):
-    """A change in words; `kind` is `node` or `leader`, `node_id` the node that stops, starts or leads, or -1."""
+    """A change in words. `kind` is `node` or `leader`; `node_id` is the node that stops, starts or leads, or -1."""
 
     monotonic_ns: int
     kind: str
@@ -32,11 +32,11 @@ class NodeEndpoint(NamedTuple):
 
 
 class Membership:
-    """Nodes are numbered from `first_id` on. Reads take no lock, because changed values are replaced as a whole.
+    """The nodes, numbered from `first_id` on. Readers take no lock, because each change replaces a value as a whole.
 
-    `listeners` are those of all nodes; a node's listener is found by its position and by the listener's name in the
-    configuration. `generation` rises with each change of the cluster, so that descriptions of it can be cached.
-    `changes` are the latest 1,000, for the reports of tests.
+    `listeners` has the listeners of all nodes. A node's listener is found by the node's position and by the listener's
+    name in the configuration. `generation` rises with each change of the cluster, so that descriptions of it can be
+    cached. `changes` are the latest 1,000, for the reports of tests.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Membership:
             raise LookupError(f"there is no node {node_id}; there is {known}")
 
     def endpoint(self, node_id: int, listener: ListenerContext) -> NodeEndpoint:
-        """A node's address for clients of this listener."""
+        """Return a node's address for clients of this listener."""
         host, port = self._listener_of(node_id, listener).advertised
         return NodeEndpoint(node_id, host, port, self._rack)
 
@@ -93,5 +93,5 @@ class Membership:
         return next(each for each in self.listeners.values() if each.node == node and each.configured_as == name)
 
     def listeners_of(self, node_id: int) -> list[ListenerContext]:
-        """The listeners of a node."""
+        """Return the listeners of a node."""
         return [each for each in self.listeners.values() if each.node == node_id - self._first_id]

@@ -1,4 +1,4 @@
-"""`Nodes`: lets a test control the nodes of a broker. Each change takes effect at once, and by itself."""
+"""`Nodes`: lets a test control the nodes of a broker. Each change takes effect at once."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from klamm_broker.topics.topic_registry import TopicRegistry
 
 
 class Nodes:
-    """Any thread except a processor's may call it, one call at a time. Raises LookupError for an unknown node, topic or
-    partition.
+    """The controls of a broker's nodes. Any thread except a processor's may call a method, one call at a time. The
+    methods raise LookupError for an unknown node, topic or partition.
 
     `leave(is_moved)` answers the requests that wait for groups for which `is_moved(group_id)` is true.
     """
@@ -66,7 +66,7 @@ class Nodes:
         return {partition.index: partition.leadership.leader_id for partition in found.partitions}
 
     def coordinator(self, key: str) -> int:
-        """The node that coordinates a group, or the transactions of an id."""
+        """Return the node that coordinates a group or a transactional id."""
         return self._coordinators.node_of(key)
 
     def stop(self, node_id: int) -> None:
@@ -88,10 +88,10 @@ class Nodes:
             self._leave_moved(before)
 
     def start(self, node_id: int) -> None:
-        """Open a stopped node's ports again. It leads partitions without a leader; an election gives it the others
-        back.
+        """Open a stopped node's ports again. The node leads its partitions that have no leader; an election gives it
+        back the others.
 
-        Raises an exception if a port is taken meanwhile.
+        Raises an exception if another program has taken a port meanwhile.
         """
         self._membership.check(node_id)
         with self._lock:
@@ -112,12 +112,12 @@ class Nodes:
             self._elections.move(self._partition(topic, partition), node_id)
 
     def make_leaderless(self, topic: str, partition: int) -> None:
-        """Leave a partition without a leader, until one is moved there, elected or started."""
+        """Leave a partition without a leader until a leader is moved or elected, or a replica's node starts."""
         with self._lock:
             self._elections.move(self._partition(topic, partition), NO_LEADER)
 
     def move_coordinator(self, key: str, node_id: int) -> None:
-        """Make a node the coordinator of a group, or of the transactions of an id, and of all others of its offsets
+        """Make a node the coordinator of a group or a transactional id, and of all others in the same offsets
         partition.
 
         Raises ValueError for a node that is not running.

@@ -11,7 +11,7 @@ from klamm_broker.topics.topic import Partition
 
 
 class ClusterView:
-    """One for each node. `node_id` is the node that received a request."""
+    """The view of one node. `node_id` is the node that received a request."""
 
     def __init__(self, node_id: int, membership: Membership, coordinators: Coordinators | None = None) -> None:
         self.node_id = node_id
@@ -30,22 +30,24 @@ class ClusterView:
         return self.membership.running
 
     def endpoints(self, listener: ListenerContext) -> Sequence[NodeEndpoint]:
-        """The nodes that run, at their addresses for clients of this listener."""
+        """Return the running nodes, with their addresses for clients of this listener."""
         return [self.membership.endpoint(node_id, listener) for node_id in self.membership.running]
 
     @property
     def generation(self) -> int:
-        """A higher number after each change of leaders, and of the nodes that run."""
+        """A number that rises with each change of the leaders or of the running nodes."""
         return self.membership.generation
 
     # Coordinators
 
     def coordinator(self, key: str, listener: ListenerContext) -> NodeEndpoint:
-        """The node that coordinates a group, or the transactions of an id."""
+        """Return the node that coordinates a group or a transactional id, with its address for clients of this
+        listener.
+        """
         return self.membership.endpoint(self._coordinators.node_of(key), listener)
 
     def coordinates(self, key: str) -> bool:
-        """Return True if this node coordinates a group, or the transactions of an id."""
+        """Return True if this node coordinates a group or a transactional id."""
         return self._is_alone or self._coordinators.node_of(key) == self.node_id
 
     def check_coordinates(self, key: str) -> None:
@@ -61,8 +63,8 @@ class ClusterView:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def replica_lists(self, replicas: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
-        """Return the replicas, those in sync, and the offline ones; if no replica is running, only the first is in
-        sync.
+        """Return all replicas, the replicas in sync, and the offline replicas. If no replica is running, only the first
+        one is in sync.
         """
         running = self.membership.running
         online = [node_id for node_id in replicas if node_id in running]
@@ -70,5 +72,5 @@ class ClusterView:
         return [*replicas], online or [*replicas[:1]], offline
 
     def endpoints_of(self, node_ids: Collection[int], listener: ListenerContext) -> list[NodeEndpoint]:
-        """Return the endpoints of these nodes that run, at their addresses for clients of this listener."""
+        """Return the endpoints of the running nodes among these, with their addresses for clients of this listener."""
         return [each for each in self.endpoints(listener) if each.node_id in node_ids]

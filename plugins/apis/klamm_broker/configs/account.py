@@ -15,7 +15,8 @@ _CONFIG_BYTES: Final = 1024
 
 
 class ConfigAccount:
-    """All configs except those of topics. Changing them needs authorization, so they count only towards the total.
+    """The account of all configs except those of topics. Only authorized clients can change these configs, so they
+    count towards the total and not towards an owner's share.
 
     The caller makes one change at a time.
     """

@@ -19,7 +19,7 @@ TOPIC_CONFIGS_FILE: Final = "topic.configs"
 
 
 def write_copy(operations: FileOperations, directory: Path, overrides: Mapping[str, str], *, sync: bool) -> None:
-    """Write a copy to a partition's directory. A failure is logged: then only the copy is missing."""
+    """Write a copy to a partition's directory. A failure is only logged, because the store has the configs."""
     path = directory / TOPIC_CONFIGS_FILE
     try:
         if overrides:

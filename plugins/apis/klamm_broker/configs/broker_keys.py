@@ -69,7 +69,7 @@ def text_of(value: Any) -> str | None:
 
 
 def topic_key_of(broker_name: str) -> str:
-    """Return the topic config whose default is a dynamic broker config; the name itself if there is none."""
+    """Return the topic config that takes its default from a dynamic broker config; the name itself if there is none."""
     return _TOPIC_KEY_OF.get(broker_name, broker_name)
 
 
@@ -133,7 +133,7 @@ def server_keys(server: ServerContext, node_id: int, node: int) -> list[BrokerKe
 
 
 def broker_keys(settings: BrokerSettings) -> Iterable[BrokerKey]:
-    """The configs that are settings of the broker."""
+    """Yield the configs that are settings of the broker."""
     for spec in SPECS.values():
         yield BrokerKey(
             spec.name,

@@ -58,7 +58,8 @@ def for_each_resource(
 ) -> list[R]:
     """Change each resource that the client may alter; a failure does not affect the others.
 
-    Returns what `result` makes of each error code, error message, and type and name of a resource.
+    Returns the results of `result`, which is called with the error code, the error message, and the resource's type and
+    name.
     """
     times = Counter(resource for resource, _ in requests)
     results = []
@@ -198,7 +199,7 @@ def _alter_one(kind: int, values: dict[str, str], change: Change) -> None:
 
 def _is_list(kind: int, name: str) -> bool:
     if kind == ResourceType.CLIENT_METRICS:
-        # Kafka does not know their types, so they can only be set and deleted.
+        # Kafka does not know the types of these configs, so they can only be set and deleted.
         return False
     return is_list(topic_key_of(name) if kind == ResourceType.BROKER else name)
 

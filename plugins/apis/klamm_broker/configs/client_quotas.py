@@ -15,7 +15,7 @@ CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
 ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
 
-# The largest value of each key with integer values; None allows fractions.
+# The largest value of each key. Values are integers if there is one; None allows fractions.
 _USER_AND_CLIENT_KEYS: Final[dict[str, float | None]] = {
     "producer_byte_rate": INT64_MAX,
     "consumer_byte_rate": INT64_MAX,
@@ -27,7 +27,7 @@ _WHOLE_ENOUGH: Final = 1e-6
 
 
 def quota_table(context: RequestContext) -> Table:
-    """The shared table that throttles and connection gates read."""
+    """Return the shared table that throttles and connection gates read."""
     return context.listener.services.shared.table(CLIENT_QUOTAS)
 
 
@@ -58,7 +58,9 @@ def keys_of(entity: QuotaEntity) -> dict[str, float | None]:
 
 
 def check_value(keys: dict[str, float | None], key: str, value: float) -> None:
-    """Raises KafkaError INVALID_REQUEST; follows `ClientQuotaControlManager.validateQuotaKeyValue`."""
+    """Raise KafkaError(INVALID_REQUEST) for a bad key or value; as
+    `ClientQuotaControlManager.validateQuotaKeyValue`.
+    """
     if key not in keys:
         raise _invalid(f"an entity of this type has no quota {key}")
     if not 0 < value < math.inf:

@@ -1,7 +1,7 @@
 """The configs that clients describe and alter, of topics and of the broker, with the source of each value.
 
-Values are searched in Kafka's order: the topic's own, this broker's dynamic one, the dynamic default of all brokers,
-the settings, Kafka's default. Follows Kafka's `ConfigHelper`, `LogConfig` and `DynamicBrokerConfig`.
+The first value in Kafka's order applies: the topic's own, this broker's dynamic one, the dynamic default of all
+brokers, the settings, Kafka's default. Follows Kafka's `ConfigHelper`, `LogConfig` and `DynamicBrokerConfig`.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ _FALLBACKS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "log.roll.jitter.ms": (("log.roll.jitter.hours", _MS_PER_HOUR),),
     "log.flush.interval.ms": (("log.flush.scheduler.interval.ms", 1),),
 }
-"""Broker keys that replace an unset one, with the factor from their unit to milliseconds."""
+"""For a key that is not set: the broker keys that apply instead, with the factor from their unit to milliseconds."""
 
 _OF_LISTENER: Final = re.compile(re.escape(LISTENER_PREFIX) + r"[^.]+\.")
 
@@ -125,12 +125,12 @@ class ConfigRegistry:
     """Dynamic broker configs, and the effective configs of topics.
 
     Dynamic configs are the broker configs that topics inherit, settings of the broker (`live`), and settings of the
-    server: `server_keys` returns the server's configs, `change_server` checks and changes the dynamic ones. `on_change`
-    is called when changes have taken effect. `topic_overrides` returns the configs of each topic, which changed
-    defaults must not contradict.
+    server. `server_keys` returns the server's configs, and `change_server` checks and changes the dynamic ones.
+    `on_change` is called when changes have taken effect. `topic_overrides` returns the configs of each topic; a changed
+    default must not contradict them.
 
-    Nodes of one process share all configs except the settings of their listeners and those without effect. If there are
-    several nodes, only these can be dynamic configs of a single node.
+    The nodes of one process share all configs except their listeners' settings and the configs without effect. If there
+    are several nodes, a single node can have dynamic values for only these two kinds.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class ConfigRegistry:
         ),
     ) -> None:
         self.changing = threading.Lock()
-        """Held from reading the configs on which a change is based until the change is stored."""
+        """Held for a whole change: from reading the current configs until the changed ones are stored."""
         self._store = store
         self._topic_overrides = topic_overrides
         self._server_keys = server_keys
@@ -180,7 +180,7 @@ class ConfigRegistry:
         self._put_in_server(self._dynamic, validate_only=False)
 
     def _apply(self, dynamic: dict[str, dict[str, str]]) -> None:
-        """Apply these dynamic configs. Raises KafkaError(INVALID_CONFIG) without having changed anything."""
+        """Apply these dynamic configs. If it raises KafkaError(INVALID_CONFIG), nothing has changed."""
         inherited = self._inherited_with(dynamic)
         log_config = LogConfig(inherited)
         settings = self._live.with_values(self._of_broker(dynamic))
@@ -208,7 +208,7 @@ class ConfigRegistry:
         self._change_server(values, validate_only, of_nodes)
 
     def _check_server(self, dynamic: Mapping[str, Mapping[str, str]]) -> None:
-        """Raise KafkaError(INVALID_CONFIG) if the server refuses its part of these."""
+        """Raise KafkaError(INVALID_CONFIG) if the server refuses one of the configs that are the server's."""
         try:
             self._put_in_server(dynamic, validate_only=True)
         except ValueError as error:
@@ -223,11 +223,12 @@ class ConfigRegistry:
     # Topics
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
-        """The settings of a topic's logs. Raises KafkaError(INVALID_CONFIG)."""
+        """Return the settings of a topic's logs. Raises KafkaError(INVALID_CONFIG)."""
         return LogConfig({**self._inherited, **overrides}) if overrides else self._default_log_config
 
     def log_config_in_force(self, topic: str, overrides: Mapping[str, str]) -> LogConfig:
-        """Return the config of a log like `log_config`, but report and leave out configs that contradict others.
+        """Return the settings of a topic's logs like `log_config`, but log and leave out configs that contradict
+        others.
 
         Contradictions may appear when defaults in the settings have changed, or when another release wrote the configs.
         """
@@ -247,10 +248,10 @@ class ConfigRegistry:
     def describe_topic(
         self, overrides: Mapping[str, str], names: Collection[str] | None = None, *, as_written: bool = False
     ) -> list[ConfigEntry]:
-        """Return the configs of a topic with these overrides: the existing ones among `names`, or all if it is None.
+        """Return the configs of a topic with these overrides: those in `names` that exist, or all if `names` is None.
 
-        As in Kafka, an empty list of names means all, and internal configs are described if the topic has them.
-        Overrides are described in parsed form (` 5 ` is 5, TRUE is true), or with `as_written` unchanged.
+        As in Kafka, an empty list of names means all, and internal configs are described if the topic has them set.
+        Overrides are described as parsed (` 5 ` becomes 5, TRUE becomes true), or unchanged if `as_written` is True.
         """
         asked = set(names) if names else None
         there = itertools.chain(TOPIC_CONFIGS, INTERNAL_CONFIGS.keys() & overrides.keys())
@@ -270,7 +271,7 @@ class ConfigRegistry:
         return ConfigEntry(name, value, entry.kind, source, False, tuple(synonyms), entry.doc)
 
     def _inherited_with(self, dynamic: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-        """Return the configs that topics inherit if these are the dynamic configs."""
+        """Return the configs that topics would inherit with these dynamic configs."""
         inherited = {}
         for name, entry in TOPIC_CONFIGS.items():
             if entry.broker_name is not None:
@@ -286,7 +287,7 @@ class ConfigRegistry:
         factor = next((factor for other, factor in _FALLBACKS.get(name, ()) if other == found.name), 1)
         if factor == 1:
             return found.value
-        # Minus one, "for ever", is the same in every unit.
+        # -1, "for ever", is the same in every unit.
         return str(max(-1, int(found.value) * factor))
 
     # Broker
@@ -294,10 +295,10 @@ class ConfigRegistry:
     def describe_broker(
         self, node_id: int, resource_name: str, names: Collection[str] | None = None
     ) -> list[ConfigEntry]:
-        """Return the configs of a node, or for an empty name those set as dynamic defaults; restricted to `names`, if
-        given.
+        """Return the configs of a node, or the dynamic defaults if the name is empty. If `names` is given, return only
+        these.
 
-        Raises KafkaError(INVALID_REQUEST) for another broker than the node.
+        Raises KafkaError(INVALID_REQUEST) for the name of another broker.
         """
         check_broker_name(node_id, resource_name)
         asked = set(names) if names else None
@@ -329,14 +330,14 @@ class ConfigRegistry:
         )
 
     def synonyms(self, name: str) -> list[Synonym]:
-        """Every source of a broker config's value, the effective one first."""
+        """Return every source of a broker config's value, the effective one first."""
         return self._described_synonyms(name)
 
     def _described_synonyms(
         self, name: str, key: BrokerKey | None = None, node_name: str | None = None
     ) -> list[Synonym]:
-        """Return the synonyms by source, without keys in other units that precede the first one of this name, as in
-        Kafka.
+        """Return the synonyms by source. As in Kafka, keys in other units are left out if they come before the first
+        synonym of this name.
         """
         by_source = sorted(self._synonyms(name, self._dynamic, key, node_name), key=lambda each: each.source)
         return list(itertools.dropwhile(lambda each: each.name != name, by_source))
@@ -348,7 +349,7 @@ class ConfigRegistry:
         own: BrokerKey | None = None,
         node_name: str | None = None,
     ) -> Iterable[Synonym]:
-        """Return every source of a value, the effective one first. `own` is the key if it does not come from the
+        """Return every source of a value, the effective one first. `own` is the broker key, if it is not one of the
         settings.
         """
         names = [name, *(fallback for fallback, _factor in _FALLBACKS.get(name, ()))]
@@ -371,11 +372,11 @@ class ConfigRegistry:
                 yield Synonym(other, key.default, ConfigSource.DEFAULT_CONFIG)
 
     def dynamic(self, resource_name: str) -> dict[str, str]:
-        """Return the dynamic configs of a node, or for an empty name those of all."""
+        """Return the dynamic configs of a node, or the dynamic defaults of all brokers if the name is empty."""
         return dict(self._dynamic[resource_name])
 
     def check_names(self, resource_name: str, names: Iterable[str]) -> None:
-        """Raise KafkaError for configs that this resource cannot have; INVALID_CONFIG for those that nodes share."""
+        """Raise KafkaError for configs that this resource cannot have. INVALID_CONFIG: the nodes share the config."""
         for name in names:
             self._check_dynamic_name(resource_name, name)
 
@@ -437,7 +438,7 @@ def _check_key(name: str, key: BrokerKey | None, *, is_of_all: bool, is_alone: b
 
 
 def check_broker_name(node_id: int, resource_name: str) -> None:
-    """Raise KafkaError(INVALID_REQUEST) unless it is the node's id, or empty for the dynamic defaults."""
+    """Raise KafkaError(INVALID_REQUEST) unless the name is the node's id, or empty for the dynamic defaults."""
     if resource_name not in (str(node_id), DEFAULT_BROKERS):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {node_id}, not {resource_name}")
 
@@ -447,7 +448,7 @@ def _is_there(entry: ConfigEntry) -> bool:
 
 
 def _says_nothing(entry: ConfigEntry) -> bool:
-    """Return True if a config is not set: it belongs to a single listener, or is empty by default."""
+    """Return True if a config has no value to describe: a listener's own key that is not set, or an empty default."""
     is_optional = entry.value is None or entry.name.startswith(LISTENER_PREFIX)
     return is_optional and entry.source == ConfigSource.DEFAULT_CONFIG and not entry.read_only
 

@@ -45,13 +45,14 @@ _LESS_THAN: Final = (
     (SHARE_HEARTBEAT_INTERVAL, SHARE_SESSION_TIMEOUT),
     (STREAMS_HEARTBEAT_INTERVAL, STREAMS_SESSION_TIMEOUT),
 )
-"""Pairs of configs, the first of which must be less than the second."""
+"""Pairs of configs. The first config of a pair must be less than the second."""
 
 
 class GroupConfigKey(NamedTuple):
     """One config. `default`, `minimum` and `maximum` come from the broker's settings; None means no bound.
 
-    `broker_key` is the broker config that determines the default; the config's own name if there is none, as in Kafka.
+    `broker_key` is the broker config that determines the default. If there is none, it is the config's own name, as in
+    Kafka.
     """
 
     config: TopicConfig
@@ -79,7 +80,7 @@ class GroupConfigKey(NamedTuple):
             raise _invalid(f"{name} must be less than or equal to {self.maximum}")
 
     def limited(self, value: Any) -> Any:
-        """Return the value within the broker's bounds, which may have changed since it was set."""
+        """Return the value, limited to the broker's bounds. The bounds may have changed since the value was set."""
         value = value if self.minimum is None else max(value, self.minimum)
         return value if self.maximum is None else min(value, self.maximum)
 
@@ -234,7 +235,9 @@ def _streams_keys(settings: BrokerSettings) -> Iterator[GroupConfigKey]:
 
 
 def reset_duration_ms(reset: str) -> int | None:
-    """Return how far in the past a group starts, if its `share.auto.offset.reset` is a duration; else None."""
+    """Return how many milliseconds in the past a group starts, if `share.auto.offset.reset` is a duration; else
+    None.
+    """
     return _duration_ms(reset[len(_BY_DURATION) :]) if reset.startswith(_BY_DURATION) else None
 
 

@@ -21,13 +21,15 @@ log = logging.getLogger("klamm.broker.configs")
 
 
 class BrokerSynonyms(Protocol):
-    """Returns every source of a broker config's value, the effective one first."""
+    """A function that returns every source of a broker config's value, the effective source first."""
 
     def __call__(self, name: str, /) -> Collection[Synonym]: ...
 
 
 class GroupConfigs:
-    """Own configs of groups, and the effective values. Any thread may call it; the caller serializes changes."""
+    """The configs that groups have set, and the effective values. Any thread may read; the caller serializes
+    changes.
+    """
 
     def __init__(self, settings: BrokerSettings, store: Store) -> None:
         self._store = store
@@ -86,7 +88,7 @@ class GroupConfigs:
             self._own.pop(group_id, None)
 
     def describe(self, group_id: str, names: Collection[str] | None, synonyms: BrokerSynonyms) -> list[ConfigEntry]:
-        """Return the configs of a group: those of `names`, or all if it is None."""
+        """Return the configs of a group: those in `names`, or all if `names` is None."""
         own = self._own.get(group_id, {})
         return [
             self._entry(name, own.get(name), tuple(synonyms(self._keys[name].broker_key)))

@@ -1,4 +1,4 @@
-"""The loggers of this process and their levels, in Kafka's words (KIP-412). Changed levels last until its end."""
+"""The loggers of this process and their levels, in Kafka's words (KIP-412). Changes last until the process ends."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _LEVEL_OF: Final = {word: level for level, word in LEVELS.items()}
 
 
 class LoggerLevel(NamedTuple):
-    """One logger, and the level that counts for it."""
+    """One logger and its effective level."""
 
     name: str
     level: str
 
 
 def logger_levels() -> list[LoggerLevel]:
-    """The loggers that write the log."""
+    """Return the loggers that write the log."""
     names = [ROOT, *sorted(name for name in logging.root.manager.loggerDict if name.split(".")[0] == "klamm")]
     return [LoggerLevel(name, _word(logging.getLogger(name).getEffectiveLevel())) for name in names]
 
@@ -41,10 +41,11 @@ def _word(level: int) -> str:
 
 
 def check_levels(changes: Sequence[tuple[str, str | None]]) -> None:
-    """Check new levels by logger; None removes a logger's own level, so that it inherits that of the logger above it.
+    """Check new levels by logger. None removes a logger's own level: the logger then inherits the level of its parent.
 
     Raises KafkaError: INVALID_CONFIG for an unknown logger or level, INVALID_REQUEST for the root logger without a
-    level."""
+    level.
+    """
     known = {each.name for each in logger_levels()}
     for name, level in changes:
         if name not in known:

@@ -1,6 +1,6 @@
 """The configs of a topic: Kafka's names, types, defaults, bounds and the broker configs that give their defaults.
 
-One table for CreateTopics, the config APIs and the log. Facts from Kafka's `LogConfig`, `TopicConfig` and
+CreateTopics, the config APIs and the log use the same table. Facts from Kafka's `LogConfig`, `TopicConfig` and
 `ServerTopicConfigSynonyms`.
 """
 
@@ -38,9 +38,9 @@ class ConfigType(IntEnum):
 
 
 class TopicConfig(NamedTuple):
-    """One config. `broker_name` is the broker config that its default follows, the most specific one if several do.
+    """One config. `broker_name` is the broker config that gives its default; if several do, the most specific one.
 
-    `minimum`, `maximum`, `excluded` and `choices` bound the value; of a list, each item. `throttled` marks a list of
+    `minimum`, `maximum`, `excluded` and `choices` bound the value, or each item of a list. `throttled` marks a list of
     `partition:broker` pairs or the one item `*`.
     """
 

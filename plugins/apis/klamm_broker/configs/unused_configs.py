@@ -66,7 +66,7 @@ _THROTTLES: Final = (
 
 UNUSED_CONFIGS: Final = {each.name: each for each in (*_ALWAYS_DESCRIBED, *_THROTTLES)}
 DYNAMIC_ONLY: Final = frozenset(each.name for each in _THROTTLES)
-"""Configs that no properties file has. They have no default, and are described if they are set, as in Kafka."""
+"""Configs that cannot be set in a properties file. As in Kafka, they have no default, and are described only if set."""
 
 
 def unused_keys() -> Iterator[BrokerKey]:
@@ -77,5 +77,5 @@ def unused_keys() -> Iterator[BrokerKey]:
 
 
 def check_unused(name: str, text: str) -> None:
-    """Raise KafkaError(INVALID_CONFIG) for an invalid value of one of them."""
+    """Raise KafkaError(INVALID_CONFIG) if a config without effect cannot have this value."""
     parse_as(UNUSED_CONFIGS[name], text)

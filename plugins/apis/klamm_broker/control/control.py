@@ -20,7 +20,7 @@ def _no_broker() -> Any:
 
 
 class Control(ApiSet):
-    """Each handler gets the node whose port received the request."""
+    """The handler set `control`. Each handler gets the node whose port received the request."""
 
     _services: ServerServices
 

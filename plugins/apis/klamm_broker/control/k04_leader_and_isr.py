@@ -2,14 +2,14 @@
 
 Follows `ReplicaManager.becomeLeaderOrFollower` of Kafka 3.9.
 
-- A controller epoch below an earlier one: STALE_CONTROLLER_EPOCH for the whole request. A broker epoch below that of
-  the node, or from a KRaft controller any other epoch: STALE_BROKER_EPOCH.
+- A controller epoch below the highest one seen: STALE_CONTROLLER_EPOCH for the whole request. A broker epoch below that
+  of the node, or from a KRaft controller any other epoch: STALE_BROKER_EPOCH.
 - By partition: a leader epoch that is not higher: STALE_CONTROLLER_EPOCH. No such partition, or one whose replicas
   do not include this node: UNKNOWN_TOPIC_OR_PARTITION. Another topic id: INCONSISTENT_TOPIC_ID.
-- All nodes share one leadership of a partition: clients see it at every node at once, and Kafka's other brokers with
-  their own requests. A request that repeats for this node a change made through another node succeeds.
-- It does not create topics. Replicas on running nodes are in sync; `isr` is ignored, and so are replicas on unknown
-  nodes. A leader that is not running, or has no replica, means no leader.
+- All nodes share one leadership of a partition, so clients see a change at every node at once. In Kafka, each broker
+  needs a request of its own. Here such a request succeeds, although another node's request has made the change.
+- The request does not create topics. Replicas on running nodes are in sync; `isr` and replicas on unknown nodes are
+  ignored. If the leader is not running or has no replica, the partition has no leader.
 
 Authorization: CLUSTER_ACTION on the cluster.
 """

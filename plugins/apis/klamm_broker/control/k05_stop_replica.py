@@ -4,8 +4,8 @@ Follows `ReplicaManager.stopReplicas` of Kafka 3.9.
 
 - Controller and broker epochs as in LeaderAndIsr. A leader epoch below that of the partition: FENCED_LEADER_EPOCH.
 - A deleted replica leaves the node; if the node was the leader, another replica leads. The records stay, because all
-  replicas are one log, and the last replica stays too, without a leader.
-- A replica that is stopped but not deleted stays unchanged. For an unknown partition the request succeeds.
+  replicas are one log. The last replica stays too, but does not lead.
+- A request to stop a replica without deleting it changes nothing. A request for an unknown partition succeeds.
 
 Authorization: CLUSTER_ACTION on the cluster.
 """

@@ -3,8 +3,8 @@
 Follows `ReplicaManager.maybeUpdateMetadataCache` of Kafka 3.9.
 
 - Controller and broker epochs as in LeaderAndIsr.
-- Nodes report their real state: partitions with a higher leader epoch change as with LeaderAndIsr; those with another
-  epoch, and unknown partitions, are ignored.
+- Nodes report their real state. A partition with a higher leader epoch changes as with LeaderAndIsr. Partitions with
+  another epoch and unknown partitions are ignored.
 - The list of live brokers is ignored: clients get the addresses of the running nodes.
 
 Authorization: CLUSTER_ACTION on the cluster.

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from klamm_broker.topics.topic import Partition, Topic
 
 READ_AT_ONCE: Final = 250
-"""Maximum number of partitions that a network thread, a producer's thread or the scheduler reads for a Fetch, because
-others wait for these threads.
+"""Maximum number of partitions that a network thread, a producer's thread or the scheduler reads for one Fetch. Other
+work waits for these threads meanwhile.
 """
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 _FIRST_VERSION_FROM_REPLICAS = 11
@@ -53,8 +53,8 @@ _NOT_COUNTED = frozenset(
 
 
 End: TypeAlias = "tuple[Partition, int, Leadership, Wanted, int]"
-"""A partition that was read, its end offset and leadership at that time, the request for it, and the bytes of its
-records.
+"""A partition that was read, its end offset and leadership at that time, the client's entry for it, and the bytes of
+its records.
 """
 
 
@@ -75,7 +75,7 @@ class Reading:
         self.ends: list[End] = []
 
     def add(self, topic: TopicKey, data: PartitionData, size_bytes: int = 0) -> None:
-        """One more partition."""
+        """Add a partition's part of the response."""
         self.answered.append((topic, data))
         self.sizes.append(size_bytes)
         self.size_bytes += size_bytes
@@ -122,7 +122,7 @@ class PendingFetch:
         self._committed_only = request.isolation_level == _READ_COMMITTED
         self._max_bytes = min(request.max_bytes, broker.settings.fetch_max_bytes)
         if context.listener.throttles:
-            # More bytes than a quota allows at once would be throttled each time.
+            # A response with more bytes than the quota allows at once would be throttled each time.
             limit = context.max_record_bytes
             if limit is not None:
                 self._max_bytes = min(self._max_bytes, limit)
@@ -140,10 +140,10 @@ class PendingFetch:
         )
 
     def read(self, wanted: Sequence[Wanted] | None = None, *, again: bool = False) -> Reading:
-        """Read every wanted partition, or these, in order, as far as the limits allow.
+        """Read these partitions, or all that the client wants, in order, as far as the limits allow.
 
-        The first partition with data returns at least one complete batch, however small the limits are (KIP-74). A read
-        `again` after a wait has already been counted as a request.
+        The first partition with data returns at least one complete batch, however small the limits are (KIP-74).
+        `again` is True for a read after a wait, which is not counted as another request.
         """
         reading = Reading()
         remaining = self._max_bytes
@@ -204,7 +204,7 @@ class PendingFetch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _refuse(self, reading: Reading, key: TopicKey, index: int, topic: Topic | None) -> None:
-        """Answer for a partition that the client may not read or that does not exist."""
+        """Add the error of a partition that the client may not read or that does not exist."""
         if self._denied is not None and key in self._denied:
             reading.add(key, PartitionData(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1))
             return
@@ -217,7 +217,9 @@ class PendingFetch:
             reading.add(key, PartitionData(index, error, -1))
 
     def _missing(self, topic_id: bytes, index: int) -> ErrorCode:
-        """The error for a topic id: unknown, or known to the session before its topic was deleted or created again."""
+        """Return the error for a topic id: an unknown one, or one whose topic was deleted since the session learned
+        it.
+        """
         name = self._topics.name_of_deleted(topic_id, self.session.topics_generation(topic_id, index))
         if name is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
@@ -226,7 +228,7 @@ class PendingFetch:
 
     @property
     def is_of_one(self) -> bool:
-        """Return True if it reads a single partition."""
+        """Return True if the request reads a single partition."""
         return len(self._wanted) == 1
 
     def has_changed(self, end: End) -> bool:
@@ -236,7 +238,9 @@ class PendingFetch:
         return now != end[1] or partition.leadership is not end[2] or partition.topic.deleted
 
     def response(self, reading: Reading) -> FetchResponse:
-        """Return the response: every partition, or only changes of the session, or nothing if a quota is exceeded."""
+        """Return the response: all partitions, or only the session's changes, or no partition if a quota is
+        exceeded.
+        """
         try:
             if self.context.listener.throttles and not self.context.may_send_records(reading.size_bytes):
                 session_id = self.session.throttled()
@@ -273,8 +277,8 @@ class PendingFetch:
 
 
 class WaitingFetch(DelayedOperation):
-    """A fetch that waits. Work on many partitions is passed to `run_later(work, client)`, so that neither a producer's
-    thread nor the scheduler waits for it.
+    """The base of fetches that wait for data. It passes work on many partitions to `run_later(work, client)`, so that
+    neither a producer's thread nor the scheduler waits for that work.
     """
 
     __slots__ = ("_context", "_run_later", "is_large")
@@ -303,11 +307,12 @@ class WaitingFetch(DelayedOperation):
 
 
 class DelayedFetch(WaitingFetch):
-    """Waits until there are `min_bytes`, a partition fails or is deleted, or `max_wait_ms` have passed.
+    """A fetch that waits until there are `min_bytes`, a partition fails or is deleted, or `max_wait_ms` have passed.
 
-    The cost of a change to its thread does not depend on the number of partitions: only the changed one is read, and
-    the bytes of all are summed. The others are read when the sum suffices, many of them by `run_later(work, client)`.
-    As in Kafka the response may then have fewer bytes, because some batches do not fit the rest of `max_bytes`.
+    A thread that changes one partition reads only that partition and updates the sum of the bytes of all, so its cost
+    does not depend on the number of partitions. The others are read when the sum suffices; if they are many, by
+    `run_later(work, client)`. As in Kafka the response may then have fewer bytes, because some batches do not fit the
+    rest of `max_bytes`.
     """
 
     __slots__ = ("_ends", "_fetch", "_min_bytes", "_reading", "_reads_at_end", "_size_bytes")
@@ -331,7 +336,7 @@ class DelayedFetch(WaitingFetch):
 
     @property
     def keys(self) -> list[Hashable]:
-        """Return the keys that it waits for: appends to a partition, and the end of its connection."""
+        """Return the keys that the fetch waits for: its partitions, and its connection, whose end completes it."""
         return [self._fetch.context.connection.connection_id, *self._ends]
 
     def try_complete(self) -> bool:
@@ -365,7 +370,8 @@ class DelayedFetch(WaitingFetch):
         self._reads_at_end = True
 
     def on_complete(self) -> None:
-        # Only the thread that completes it as satisfied may use that reading: it is closed if another thread was first.
+        # Only the thread that completes the fetch may use this reading. If another thread was first, the reading is
+        # closed.
         reading = self._fetch.read(again=True) if self._reads_at_end else self._reading
         self._fetch.context.respond(self._fetch.response(reading))
 

@@ -103,7 +103,8 @@ class FetchSession:
     def update(self, request: FetchRequest, version: int, topics_generation: int) -> None:
         """Apply added, changed and forgotten partitions.
 
-        Raises KafkaError(INVALID_TOPIC_EXCEPTION) for a name that no topic can have: it may be long, and would be kept.
+        Raises KafkaError(INVALID_TOPIC_EXCEPTION) for an invalid topic name, because the session would keep a name of
+        any length.
         """
         partitions = self.partitions
         for topic_key, wanted in wanted_partitions(request, version):
@@ -142,8 +143,8 @@ class FetchSessionCache:
         # Protects the sessions and the order of last use.
         self._lock = threading.Lock()
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
-        # By owner: the size of a session that found no slot, and the time until which no smaller one searches for a
-        # slot.
+        # By owner: the size of a session that found no slot, and the time until which no smaller session searches for
+        # one.
         self._refused: dict[str, tuple[int, int]] = {}
 
     def __len__(self) -> int:
@@ -151,7 +152,7 @@ class FetchSessionCache:
 
     @property
     def partition_count(self) -> int:
-        """The partitions of all sessions."""
+        """The number of partitions in all sessions."""
         return self._partitions.used
 
     def get(self, session_id: int) -> FetchSession | None:
@@ -196,7 +197,7 @@ class FetchSessionCache:
         self._partitions.add(session.owner, -session.counted)
 
     def create(self, uses_topic_ids: bool, size: int, owner: str = UNKNOWN_OWNER) -> FetchSession | None:
-        """Return a new session for `size` partitions; None if there is no room for it and none can be evicted."""
+        """Return a new session for `size` partitions; None if there is no room and no session can be evicted."""
         with self._lock:
             now_ns = self._clock.monotonic_ns()
             while not self._partitions.fits(owner, size, in_use=True):
@@ -227,7 +228,7 @@ class FetchSessionCache:
                     return
                 yield session
 
-        # The first of several equal ones, which was used before the others.
+        # Of several equal sessions, this takes the first, which was used the longest time ago.
         return self._evict_one(owner, unused(), lambda session: -self.slots.used_by(session.owner))
 
     def _evict(self, owner: str, size: int, now_ns: int) -> bool:
@@ -254,7 +255,9 @@ class FetchSessionCache:
     def _evict_one(
         self, owner: str, sessions: Iterable[FetchSession], order: Callable[[FetchSession], int | tuple[int, int]]
     ) -> bool:
-        """Drop the first session, in that order, among those of this owner and of owners that have at least as many."""
+        """Drop the first session in this order that belongs to this owner, or to an owner with at least as many
+        sessions.
+        """
         held = self.slots.used_by(owner)
         found = min(
             (each for each in sessions if each.owner == owner or self.slots.used_by(each.owner) >= held),
@@ -269,12 +272,12 @@ class FetchSessionCache:
 
 
 class FetchContext(Protocol):
-    """A fetch request in relation to its session."""
+    """The part of a fetch request's session in its answer: the partitions to read and those to return."""
 
     def topics_generation(self, topic: TopicKey, index: int) -> int:
-        """Return the generation of the topics (`TopicRegistry.generation`) when a partition was first asked for.
+        """Return the value of `TopicRegistry.generation` at the client's first request for a partition.
 
-        The id of a topic that existed then has a name for this fetch, even if the topic is deleted meanwhile.
+        If the topic existed then, this fetch can still name it after its deletion.
         """
         ...
 
@@ -283,9 +286,10 @@ class FetchContext(Protocol):
         ...
 
     def finish(self, answered: list[Answered], sizes: Sequence[int]) -> tuple[int, list[Answered]]:
-        """The session id of the response and the partitions that go into it; `sizes` are their records in bytes.
+        """Return the session id of the response and the partitions that go into it. `sizes` are the partitions' record
+        bytes.
 
-        Raises KafkaError(INVALID_FETCH_SESSION_EPOCH) when the session went on meanwhile.
+        Raises KafkaError(INVALID_FETCH_SESSION_EPOCH) if a later request has used the session meanwhile.
         """
         ...
 
@@ -378,7 +382,7 @@ class IncrementalContext:
     def topics_generation(self, topic: TopicKey, index: int) -> int:
         with self._session.lock:
             cached = self._session.partitions.get((topic, index))
-        # Already forgotten by the next request: the client that gets this answer has no more use for it.
+        # The client's next request has already removed this partition, so the client does not need it.
         return cached.topics_generation if cached is not None else 0
 
     def wanted(self) -> Sequence[Wanted]:
@@ -416,7 +420,7 @@ def context_of(
     topics_generation: int = 0,
     owner: str = UNKNOWN_OWNER,
 ) -> FetchContext:
-    """Return the context of a request that arrives at this generation of the topics. A new session counts for `owner`.
+    """Return the context of a request. `topics_generation` is that of its arrival. A new session counts for `owner`.
 
     Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, also for a session that grows beyond the limit;
     INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR, INVALID_TOPIC_EXCEPTION.
@@ -464,7 +468,7 @@ def _are_different(partitions: Sequence[FetchPartition]) -> bool:
 
 
 def wanted_partitions(request: FetchRequest, version: int) -> Iterable[Wanted]:
-    """The partitions that a request names."""
+    """Yield the partitions that a request names, as the session stores them."""
     for topic in request.topics:
         key: TopicKey = topic.topic_id if version >= 13 else topic.topic
         for partition in topic.partitions:

@@ -16,16 +16,16 @@ from klamm_broker.storage.store import Store, StoreError
 
 
 class GroupAdministration:
-    """Describes, lists and deletes the groups of this broker. From any thread; never waits for the disk."""
+    """The administration of this broker's groups. Any thread may call it; it never waits for the disk."""
 
     def __init__(self, store: Store, registry: GroupRegistry, deleted: Callable[[str], None]) -> None:
-        """`deleted(group_id)` is called when a group was deleted."""
+        """`deleted(group_id)` is called when a group has been deleted."""
         self._store = store
         self._registry = registry
         self._deleted = deleted
 
     def describe(self, group_id: str) -> DescribedGroup | None:
-        """Return the classic group, or None if there is none."""
+        """Return the description of a classic group; None if there is no such group."""
         group = self._registry.get(group_id)
         if not isinstance(group, ClassicGroup):
             return None
@@ -33,11 +33,11 @@ class GroupAdministration:
             return describe(group) if not group.is_dead else None
 
     def exists(self, group_id: str) -> bool:
-        """Return True if a group of that id and of any kind exists."""
+        """Return True if a group with this id exists, of any kind."""
         return self._registry.get(group_id) is not None
 
     def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[ListedGroup]:
-        """Groups in one of the states and of one of the types, ignoring case; an empty filter matches all."""
+        """Return groups in one of the states and of one of the types, ignoring case; an empty filter matches all."""
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {group_type.strip().lower() for group_type in types}
         return [
@@ -63,7 +63,7 @@ class GroupAdministration:
         """Delete empty groups and their offsets. `reply` gets an error code for each group id when the deletion is
         durable.
 
-        Outcomes: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, NOT_COORDINATOR when it could not be written.
+        Error codes: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, and NOT_COORDINATOR if the deletion could not be written.
         """
         outcomes: dict[str, ErrorCode] = {}
         for group_id in group_ids:
@@ -85,7 +85,7 @@ class GroupAdministration:
             reply(outcomes)
 
     def _delete_held(self, group: Group, outcomes: dict[str, ErrorCode]) -> None:
-        # These member ids were issued for the group that is deleted now; ids issued from here on stay valid.
+        # These member ids were issued for the group that is being deleted. Ids that are issued later stay valid.
         group.forget_expected()
 
         def on_durable(error: StoreError | None) -> None:

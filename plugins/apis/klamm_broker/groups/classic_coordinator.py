@@ -111,9 +111,7 @@ class ClassicCoordinator:
             self._join_held(group, request, reply)
 
     def check_join(self, request: JoinRequest) -> ErrorCode:
-        """Return the error of a join that is invalid for every group, INVALID_GROUP_ID or INVALID_SESSION_TIMEOUT; or
-        NONE.
-        """
+        """Return INVALID_GROUP_ID or INVALID_SESSION_TIMEOUT for a join that is invalid for every group, else NONE."""
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
         settings = self._settings
@@ -136,7 +134,7 @@ class ClassicCoordinator:
                 if has_room:
                     self._join_admitted(group, request, reply)
                     return
-            # A member stays unchanged. Others do not wait for a member that only got its id.
+            # An existing member stays unchanged. The others do not wait for one that has only got its id.
             group.forget_pending_join(member_id)
             group.answer(reply, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
             if group.state is PREPARING_REBALANCE:
@@ -149,13 +147,15 @@ class ClassicCoordinator:
         elif member_id not in group.pending_joins:
             self._rejoin(group, request, reply)
         elif request.group_instance_id is not None:
-            # Member ids are handed out in advance to dynamic members only.
+            # Only dynamic members get their ids before they join.
             group.answer(reply, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, member_id))
         else:
             self._rebalancer.add_member(group, request, member_id, reply)
 
     def _accepts_joining(self, group: ClassicGroup, member_id: str) -> bool:
-        """Return True if `group.max.size` leaves room for a member. In the join phase only waiting members count."""
+        """Return True if `group.max.size` leaves room for a member. In the join phase only members with a waiting join
+        count.
+        """
         if group.state in (EMPTY, DEAD):
             return True
         member = group.members.get(member_id)
@@ -165,7 +165,9 @@ class ClassicCoordinator:
         return member is not None or len(group.members) < self._settings.group_max_size
 
     def _room_for(self, group: ClassicGroup, request: JoinRequest) -> AbstractContextManager[bool]:
-        """Reserve room while a member joins; yield True if `group.max.bytes` and `group.members.max.bytes` allow it."""
+        """Reserve room while a member joins. Yield True if `group.max.bytes` and `group.members.max.bytes` allow the
+        join.
+        """
         member_id, instance_id = request.member_id, request.group_instance_id
         if not member_id and instance_id is not None:
             member_id = group.static_members.get(instance_id, "")
@@ -203,12 +205,12 @@ class ClassicCoordinator:
         if (
             group.state is PREPARING_REBALANCE
             or (group.state is COMPLETING_REBALANCE and changed)
-            # The leader may know of changes that no metadata shows, such as new partitions.
+            # The leader may know of changes that the members' metadata does not show, such as new partitions.
             or (group.state is STABLE and (changed or group.leader_id == member.member_id))
         ):
             self._rebalancer.update_member(group, request, member, reply)
         else:
-            # The response to its first join may have been lost: send the current generation again.
+            # The response to the member's first join may have been lost: send the current generation again.
             group.answer(reply, join_result(group, member.member_id))
 
     # Sync
@@ -283,7 +285,7 @@ class ClassicCoordinator:
         leaving: Sequence[LeavingMember],
         reply: Callable[[LeaveResult], None],
     ) -> None:
-        """Remove members. `reply` is called when that is durable."""
+        """Remove members. `reply` is called when the removal is durable."""
         if not group_id:
             reply(LeaveResult(ErrorCode.INVALID_GROUP_ID))
             return
@@ -316,7 +318,7 @@ class ClassicCoordinator:
                 with group:
                     group.answer(reply, result)
 
-            # Queued behind the write of the empty group, so that a crash does not undo a LeaveGroup that was answered.
+            # Queued after the write of the empty group, so that a crash does not undo an answered LeaveGroup.
             self._store.submit((), on_durable)
 
     def _leave_held(self, group: ClassicGroup, leaving: LeavingMember) -> ErrorCode:

@@ -35,9 +35,9 @@ class ClassicGroup(ClassicMembership):
                       └──────────────────────────────────────────────┘
         and from each of them to DEAD, which is final.
 
-    `previous_state`        distinguishes an initial rebalance (from EMPTY) from others.
-    `storing_generation_id` the generation whose assignments the store has not confirmed yet, else -1.
-    `subscribed_topics`     of all members, or None when they are unknown.
+    `previous_state`        EMPTY during an initial rebalance.
+    `storing_generation_id` the generation whose assignments the store has not confirmed yet; -1 if there is none.
+    `subscribed_topics`     the topics of all members, or None if they are unknown.
     """
 
     group_type = "classic"
@@ -67,7 +67,9 @@ class ClassicGroup(ClassicMembership):
         self.state_timestamp_ms = self._clock.wall_ms()
 
     def init_next_generation(self) -> None:
-        """End the join phase: next generation, protocol chosen, COMPLETING_REBALANCE, or EMPTY without members."""
+        """End the join phase: start the next generation, choose its protocol, and go to COMPLETING_REBALANCE or
+        EMPTY.
+        """
         self.generation_id += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.refresh_subscribed_topics()
@@ -82,7 +84,7 @@ class ClassicGroup(ClassicMembership):
 
     @property
     def uses_consumer_protocol(self) -> bool:
-        """Return True if its members are consumers."""
+        """Return True if the group's members are consumers."""
         return self.protocol_type == consumer_protocol.PROTOCOL_TYPE
 
     # Protocols
@@ -119,7 +121,7 @@ class ClassicGroup(ClassicMembership):
             return None
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Return True if a member may read the topic; if that is unknown, True for consumers."""
+        """Return True if a member may read the topic. If the subscriptions are unknown, return True for consumers."""
         if self.subscribed_topics is None:
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics
@@ -160,7 +162,9 @@ class ClassicGroup(ClassicMembership):
     def validate_transactional_commit(
         self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions
     ) -> None:
-        """Check in any state, as in Kafka; clients before TxnOffsetCommit v3 name neither member nor generation."""
+        """Check the member in any state, as Kafka does. Before TxnOffsetCommit v3, clients name no member and no
+        generation.
+        """
         if self.state is DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if generation_id < 0 and (self.state is EMPTY or (not member_id and group_instance_id is None)):
@@ -187,7 +191,7 @@ class ClassicGroup(ClassicMembership):
 
 
 def join_result(group: ClassicGroup, member_id: str, *, skip_assignment: bool = False) -> JoinResult:
-    """Return the answer to a join in the current generation; only the leader gets the list of members."""
+    """Return the answer to a join in the current generation. Only the leader gets the list of members."""
     members: Sequence[JoinedMember] = ()
     if member_id == group.leader_id:
         members = joined_members(group)
@@ -203,7 +207,9 @@ def join_result(group: ClassicGroup, member_id: str, *, skip_assignment: bool = 
 
 
 def joined_members(group: ClassicGroup) -> list[JoinedMember]:
-    """All members with their metadata of the chosen protocol. Not while a rebalance is being prepared."""
+    """Return all members with their metadata for the chosen protocol. Raises RuntimeError while there is no
+    protocol.
+    """
     if group.protocol_name is None or group.state in (PREPARING_REBALANCE, DEAD):
         raise RuntimeError(f"group {group.group_id!r} has no agreed protocol while it is {group.state.value}")
     return [
@@ -213,7 +219,7 @@ def joined_members(group: ClassicGroup) -> list[JoinedMember]:
 
 
 def describe(group: ClassicGroup) -> DescribedGroup:
-    """The group for an administrator."""
+    """Return the description of the group for an administrator."""
     protocol_name = group.protocol_name if group.state is STABLE and group.protocol_name is not None else None
     return DescribedGroup(
         group_id=group.group_id,

@@ -55,13 +55,15 @@ class ClassicMembership(Group):
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The longest rebalance timeout of its members."""
+        """The longest rebalance timeout of the members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     # Members
 
     def add(self, member: Member, protocol_type: str, reply: JoinReply | None = None) -> None:
-        """Add a member; the first one decides the protocol type and leads. `reply` waits for the join phase's end."""
+        """Add a member. The first one sets the protocol type and leads. `reply` is called at the end of the join
+        phase.
+        """
         if member.group_instance_id is not None:
             if member.group_instance_id in self.static_members:
                 raise RuntimeError(f"group {self.group_id!r} already has a member {member.group_instance_id!r}")
@@ -76,7 +78,7 @@ class ClassicMembership(Group):
         self.park_join(member, reply)
 
     def remove(self, member_id: str) -> None:
-        """Remove a member or a pending one. Its pending requests are answered with UNKNOWN_MEMBER_ID."""
+        """Remove a member or a pending member. Its waiting requests are answered with UNKNOWN_MEMBER_ID."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._count(member, -1)
@@ -99,7 +101,7 @@ class ClassicMembership(Group):
             self.count_members(self._pending_owners.pop(member_id), -charge_bytes(len(member_id), 0))
 
     def expect(self, member_id: str, timer: ExpirationTimer, owner: str) -> None:
-        """Expect a member that got its id to join before the timer ends."""
+        """Note that a member has got its id and may join until the timer ends."""
         self.pending_joins[member_id] = timer
         self._pending_owners[member_id] = owner
         self.count_members(owner, charge_bytes(len(member_id), 0))
@@ -119,7 +121,7 @@ class ClassicMembership(Group):
         member.session_timeout_ms = session_ms
 
     def replace_static_member(self, group_instance_id: str, new_member_id: str) -> Member:
-        """Give a static member a new member id; the old one's pending requests are answered with FENCED_INSTANCE_ID."""
+        """Give a static member a new id. Requests that wait under the old id are answered with FENCED_INSTANCE_ID."""
         old_member_id = self.static_members[group_instance_id]
         old = self.members.pop(old_member_id)
         self.answer_join(old, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_member_id))
@@ -136,7 +138,9 @@ class ClassicMembership(Group):
         return new
 
     def elect_joined_leader(self) -> bool:
-        """Make a member that has rejoined the leader if the leader has not rejoined; return False if no member has."""
+        """If the leader has not rejoined, make a member that has rejoined the leader. Return False if none has
+        rejoined.
+        """
         if self.leader_id is None:
             return False
         if self.members[self.leader_id].awaits_join:
@@ -189,8 +193,8 @@ class ClassicMembership(Group):
     # Requests that wait
 
     def park_join(self, member: Member, reply: JoinReply | None) -> None:
-        """Park a join. An earlier one is answered with REBALANCE_IN_PROGRESS, because its client has sent a newer
-        one.
+        """Park a join. An earlier join of the member is answered with REBALANCE_IN_PROGRESS, because the client has
+        sent a newer one.
         """
         self.answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         if reply is not None:
@@ -207,7 +211,7 @@ class ClassicMembership(Group):
         return True
 
     def park_sync(self, member: Member, reply: SyncReply) -> None:
-        """Park a sync; see `park_join`."""
+        """Park a sync, as `park_join` parks a join."""
         self.answer_sync(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         member.sync_reply = reply
 

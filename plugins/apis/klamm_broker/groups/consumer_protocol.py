@@ -1,6 +1,6 @@
 """The embedded consumer protocol, as far as a broker reads and writes it: subscriptions and assignments.
 
-Of a subscription in a classic group only the prefix that all versions share is read, as Kafka's `ClassicGroup` does.
+In a classic group, only the part of a subscription that all versions share is read, as in Kafka's `ClassicGroup`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _LATEST: Final = 3
 def subscribed_topics(metadata: bytes) -> frozenset[str]:
     """Return the topic names in a subscription.
 
-    Raises ValueError for other bytes: a client may use the protocol type "consumer" for something else.
+    Raises ValueError if the bytes are no subscription: a client may use the protocol type "consumer" for something
+    else.
     """
     try:
         version, count = _HEAD.unpack_from(metadata)
@@ -58,7 +59,7 @@ def version_of(data: bytes) -> int:
 
 
 def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """A whole subscription. Raises ValueError."""
+    """Return a whole subscription. Raises ValueError."""
     from klamm.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 
     try:
@@ -80,7 +81,7 @@ def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
 
 
 def assignment_bytes(version: int, partitions: Iterable[tuple[str, Iterable[int]]]) -> bytes:
-    """An assignment of partitions by topic name."""
+    """Return an assignment of partitions by topic name."""
     from klamm.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment, TopicPartition
 
     topics = [TopicPartition(name, sorted(indexes)) for name, indexes in partitions]

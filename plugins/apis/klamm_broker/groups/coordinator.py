@@ -48,7 +48,7 @@ from klamm_broker.storage.store import Store
 
 
 class ShareListener(Protocol):
-    """The owner of the delivery states of share groups. Neither method waits."""
+    """The owner of the delivery states of share groups. Its methods do not wait."""
 
     def member_gone(self, group_id: str, member_id: str, /) -> None: ...
     def group_deleted(self, group_id: str, /) -> None: ...
@@ -69,8 +69,8 @@ class GroupWorld(NamedTuple):
 class GroupCoordinator:
     """Coordinates all groups of this broker.
 
-    Sans-I/O: it answers through the `reply` arguments, at once or later, on the caller's thread, the scheduler's or the
-    store's, and never while it holds a group. It has no threads and never waits for the disk.
+    It does no I/O, has no threads, and never waits for the disk. It answers through the `reply` arguments, at once or
+    later, on the caller's thread, the scheduler's or the store's. It never answers while it holds a group's lock.
 
     Life cycle: `load()` → requests and timers → `close()`.
     """
@@ -155,7 +155,9 @@ class GroupCoordinator:
         return next(each for each in (self.consumers, self.shares, self.streams) if isinstance(group, each.group_class))
 
     def coordinator_moved(self, is_moved: Callable[[str], bool]) -> None:
-        """Answer the requests that wait for some groups with NOT_COORDINATOR. The groups stay unchanged."""
+        """Answer with NOT_COORDINATOR the requests that wait for groups for which `is_moved` is True. The groups stay
+        unchanged.
+        """
         for group in self._registry.all():
             if isinstance(group, ClassicGroup) and is_moved(group.group_id):
                 self._classic.answer_waiting(group)
@@ -175,7 +177,7 @@ class GroupCoordinator:
         elif (error := self._classic.check_join(request)) is not ErrorCode.NONE:
             reply(JoinResult(error, request.member_id))
         else:
-            # It may compute an assignment.
+            # The join may compute an assignment.
             self._run_later(lambda: self._classic_members.join(group, request, reply))
 
     def sync(self, request: SyncRequest, reply: SyncReply) -> None:
@@ -198,7 +200,7 @@ class GroupCoordinator:
         return self._classic_members.heartbeat(group, member_id, generation_id, group_instance_id)
 
     def leave(self, group_id: str, leaving: Sequence[LeavingMember], reply: Callable[[LeaveResult], None]) -> None:
-        """Remove members. `reply` is called when that is durable."""
+        """Remove members. `reply` is called when the removal is durable."""
         group = self._consumer_group(group_id)
         if group is None:
             self._classic.leave(group_id, leaving, reply)

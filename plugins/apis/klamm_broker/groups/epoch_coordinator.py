@@ -17,11 +17,11 @@ from klamm_broker.groups.group_registry import GroupRegistry
 from klamm_broker.groups.member_timers import GroupT, MemberTimers
 
 NOT_WRITTEN: Final = ErrorCode.NOT_COORDINATOR
-"""The error when a change could not be written: the client finds the coordinator again and retries."""
+"""The error if a change could not be written. The client then finds the coordinator again and retries."""
 
 
 class EpochHeartbeat(Protocol):
-    """A heartbeat: joins with epoch 0, leaves with -1 or (a static member, temporarily) -2."""
+    """A heartbeat. Epoch 0 joins, -1 leaves, and with -2 a static member leaves temporarily."""
 
     @property
     def group_id(self) -> str: ...
@@ -53,7 +53,7 @@ class DescribedEpochGroup(NamedTuple, Generic[MemberT, TargetT]):
 
 
 class EpochCoordinator(ABC, Generic[GroupT, RequestT, ResultT]):
-    """Coordinates the groups of one type. Its heartbeats may compute an assignment: not for a processor's thread."""
+    """The coordinator of groups of one type. No processor calls `heartbeat`, because it may compute an assignment."""
 
     group_class: type[GroupT]
 
@@ -113,7 +113,7 @@ class EpochCoordinator(ABC, Generic[GroupT, RequestT, ResultT]):
 
     @abstractmethod
     def _failed(self, code: ErrorCode, message: str | None) -> ResultT:
-        """Return the answer to a heartbeat that is not served."""
+        """Return the answer to a refused heartbeat."""
 
     @abstractmethod
     def _checked(self, request: RequestT) -> RequestT:
@@ -124,7 +124,7 @@ class EpochCoordinator(ABC, Generic[GroupT, RequestT, ResultT]):
         """Raise KafkaError if there is no room for the first member of a new group."""
 
     def _taken_over(self, group: Group, request: RequestT) -> GroupT:
-        """Replace a held group of another type. Raises KafkaError(GROUP_ID_NOT_FOUND) if that is not possible."""
+        """Replace a held group of another type. Raises KafkaError(GROUP_ID_NOT_FOUND) if it cannot be replaced."""
         raise self._other_type(request.group_id)
 
     @abstractmethod
@@ -138,7 +138,7 @@ class EpochCoordinator(ABC, Generic[GroupT, RequestT, ResultT]):
     # Describe
 
     def get(self, group_id: str) -> GroupT:
-        """The group. Raises KafkaError(GROUP_ID_NOT_FOUND)."""
+        """Return the group. Raises KafkaError(GROUP_ID_NOT_FOUND)."""
         return self._of_type(self._existing(group_id))
 
     def _of_type(self, group: Group) -> GroupT:

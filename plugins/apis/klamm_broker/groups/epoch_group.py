@@ -1,4 +1,4 @@
-"""`EpochGroup`: a group whose members send heartbeats with epochs, and whose state follows from these."""
+"""`EpochGroup`: a group whose members send heartbeats with epochs. Its state follows from the epochs."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ STATIC_LEAVE_EPOCH: Final = -2
 class EpochMember(ABC):
     """The coordinator's state of one member: the common part of all types.
 
-    `epoch` is that of its current assignment; `previous_epoch` is accepted once more because the response may have been
-    lost. `owner` is the principal that joined; the member counts towards that principal's share of
+    `epoch` is the epoch of the current assignment. `previous_epoch` is accepted too, because the last response may have
+    been lost. `owner` is the principal that joined; the member counts towards that principal's share of
     `group.members.max.bytes`.
     """
 
@@ -43,14 +43,14 @@ class EpochMember(ABC):
     @property
     @abstractmethod
     def charge_bytes(self) -> int:
-        """Return the bytes that it counts towards `group.members.max.bytes`."""
+        """Return the bytes that the member counts towards `group.members.max.bytes`."""
 
 
 @dataclass(slots=True)
 class Changes:
     """Changes to write: the group's row, a streams group's topology, and the ids of members.
 
-    `members` are those whose row, and `targets` those whose target, is to be written or deleted. `before` are
+    `members` are the ids whose rows are to be written or deleted, and `targets` the ids whose targets are. `before` are
     statements that run first, e.g. to delete the group that this one replaces.
     """
 
@@ -78,13 +78,14 @@ MemberT = TypeVar("MemberT", bound=EpochMember)
 class EpochGroup(Group, Generic[MemberT]):
     """The base of consumer, share and streams groups. `protocol` is the protocol of their members.
 
-    `members`           by member id.
-    `changes`           to be written.
+    `members`           the members, by member id.
+    `changes`           the changes to be written.
     `epoch`             rises with each change of members, subscriptions or topics, from 1.
     `assignment_epoch`  the group epoch of the members' targets.
-    `metadata_hash`     of ids and partition counts of the topics that are read; `metadata_generation` is the
+    `metadata_hash`     a digest of ids and partition counts of the topics that are read; `metadata_generation` is the
                         generation of all topics at which it was computed, -1 for never.
-    `timers`            by purpose and member id; `deadlines` end sessions, monotonic nanoseconds.
+    `timers`            the timers, by purpose and member id; `deadlines` are the ends of sessions, in monotonic
+                        nanoseconds.
     """
 
     protocol: ClassVar[str]
@@ -138,7 +139,7 @@ class EpochGroup(Group, Generic[MemberT]):
         return member
 
     def fenced(self, member: MemberT, epoch: int, but: str = "") -> KafkaError:
-        """Return the error for an epoch that is not the member's."""
+        """Return the error for an epoch that differs from the member's."""
         size = "greater" if epoch > member.epoch else "smaller"
         return KafkaError(
             ErrorCode.FENCED_MEMBER_EPOCH,
@@ -160,7 +161,7 @@ class EpochGroup(Group, Generic[MemberT]):
         return None if member is None else member.epoch
 
     def bump_epoch(self) -> None:
-        """Start a new epoch: members, their subscriptions, or topics have changed."""
+        """Start a new epoch, because members, their subscriptions, or topics have changed."""
         self.epoch += 1
         self.changes.group = True
 
@@ -170,11 +171,11 @@ class EpochGroup(Group, Generic[MemberT]):
         return taken
 
     def changes_written(self) -> None:
-        """Its changes are durable."""
+        """Note that the group's changes are durable."""
 
     @abstractmethod
     def present_state(self) -> enum.Enum:
-        """Return the state that follows from members and epochs."""
+        """Return the state that follows from the members and the epochs."""
 
     def refresh_state(self) -> None:
         """Recompute the state. Raises IllegalTransitionError for a dead group."""

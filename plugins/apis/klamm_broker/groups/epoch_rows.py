@@ -1,8 +1,8 @@
 """The rows of consumer, share and streams groups in the store.
 
-A group has a row, each member has one, and, if targets are stored separately, each target. The changes of a heartbeat
-are written in one transaction before it is answered, in the order of the changes: after a crash no member has a
-partition that another one still owns.
+There is one row for each group and each member, and, if targets are stored separately, for each target. The changes of
+a heartbeat are written in one transaction before the answer, and transactions are in the order of the changes. So after
+a crash no member has a partition that another member still owns.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class JsonRows(Generic[T]):
         self._as_json, self._from_json = as_json, from_json
 
     def put(self, group_id: str, member_ids: Collection[str], rows: Mapping[str, T]) -> Iterable[Statement]:
-        """Write the values of some members; delete the rows of members that do not exist."""
+        """Return the statements that write the rows of these members, and delete those of members without a value."""
         for member_id in sorted(member_ids):
             if member_id in rows:
                 put = f"INSERT OR REPLACE INTO {self.table} (group_id, member_id, {self._column}) VALUES (?, ?, ?)"
@@ -55,12 +55,14 @@ class EpochRows(Generic[GroupT]):
         self._members, self._targets = members, targets
 
     def delete(self, group_id: str) -> list[Statement]:
-        """Delete a group, but not its offsets."""
+        """Return the statements that delete a group, but not its offsets."""
         tables = [self._table, self._members.table, *([self._targets.table] if self._targets else [])]
         return [(f"DELETE FROM {table} WHERE group_id = ?", (group_id,)) for table in tables]
 
     def put(self, group: GroupT, changes: Changes) -> list[Statement]:
-        """Write the changes of a group; its own row always, so that no member row is without a group row."""
+        """Return the statements that write a group's changes. The group's row is always written, so that no member
+        lacks it.
+        """
         statements = [*changes.before, *self._put_group(group, changes)]
         statements += self._members.put(group.group_id, changes.members, group.members)
         if self._targets is not None and isinstance(group, TargetedMembers):
@@ -94,7 +96,7 @@ class EpochRows(Generic[GroupT]):
 
 
 def common_json(member: EpochMember) -> dict[str, Any]:
-    """Return the fields that several types of members share."""
+    """Return the fields that all types of members have."""
     kind = TargetedMember if isinstance(member, TargetedMember) else EpochMember
     values = {each.name: getattr(member, each.name) for each in fields(kind) if each.name != "member_id"}
     return {name: value.value if isinstance(value, MemberState) else value for name, value in values.items()}
@@ -106,5 +108,5 @@ def partitions_json(partitions: Partitions) -> dict[str, list[int]]:
 
 
 def partitions_of(row: Mapping[str, Iterable[int]]) -> dict[bytes, frozenset[int]]:
-    """Undo `partitions_json`."""
+    """Return the partitions from which `partitions_json` made the row."""
     return {bytes.fromhex(topic): frozenset(indexes) for topic, indexes in row.items()}

@@ -1,6 +1,6 @@
 """`ExpirationScheduler`: timers that remove a member, or end a rebalance, because a client was silent.
 
-Such a timer fires only when all requests that had arrived by its deadline are served: while the network threads are
+Such a timer fires only after all requests that had arrived by its deadline are served. While the network threads are
 behind, a Heartbeat or JoinGroup may have arrived in time and not been read yet.
 """
 
@@ -22,7 +22,7 @@ class ExpirationTimer:
     def __init__(self, owner: ExpirationScheduler, delay_ms: float, callback: Callable[[], object]) -> None:
         self._owner = owner
         self._callback: Callable[[], object] | None = callback
-        # Without a delay no client had time to send anything, so there is nothing to wait for.
+        # Without a delay no client has had time to send a request, so there is nothing to wait for.
         self.deadline_ns = owner.clock.monotonic_ns() + int(delay_ms * NS_PER_MS) if delay_ms > 0 else 0
         self._timer: Timer = owner.scheduler.schedule(delay_ms, self._fire)
 
@@ -42,7 +42,7 @@ class ExpirationTimer:
 
 
 class ExpirationScheduler:
-    """Makes the timers of one group coordinator; `served_until_ns` is that of `klamm.api.context.ServerServices`."""
+    """The maker of a group coordinator's timers. `served_until_ns` is that of `klamm.api.context.ServerServices`."""
 
     def __init__(self, clock: Clock, scheduler: Scheduler, served_until_ns: Callable[[], int]) -> None:
         self.clock = clock

@@ -23,7 +23,7 @@ class CommittedOffset(NamedTuple):
     """A committed position.
 
     `leader_epoch` is -1 when unknown. `expire_timestamp_ms` is set only by clients that still send a retention time
-    (OffsetCommit v2 to v4). `owner` has committed it, and it counts towards that owner's share.
+    (OffsetCommit v2 to v4). The position counts towards the share of `owner`, the principal that has committed it.
     """
 
     offset: int
@@ -63,11 +63,11 @@ class OffsetBook:
     """The offsets of one group id, for any kind of group.
 
     `offsets`         committed positions by topic and partition.
-    `pending`         offsets that open transactions would commit, by producer id, then by topic and partition.
+    `pending`         offsets that open transactions will commit, by producer id, then by topic and partition.
     `pending_writes`  commits that the store has not confirmed yet.
     `latest_pending_ms`  the latest timestamp of a commit within a transaction.
-    `ledgers`, `owner` the ledgers in which the group counts, and its creator. Offsets count for the principal that has
-    committed them.
+    `ledgers`, `owner` the ledgers that count the group, and the group's creator. Offsets count for the principal that
+    has committed them.
     """
 
     __slots__ = (
@@ -93,15 +93,15 @@ class OffsetBook:
         self.latest_pending_ms = -1
 
     def commit_timestamp_ms(self, now_ms: int) -> int:
-        """Return the timestamp of a commit that is made now.
+        """Return the timestamp for a commit that is made now.
 
-        It is later than that of each earlier commit within a transaction, so that this commit stays when the
-        transaction ends.
+        It is later than the timestamps of all earlier commits within transactions, so that this commit stays when such
+        a transaction ends.
         """
         return max(now_ms, self.latest_pending_ms + 1)
 
     def pending_timestamp_ms(self, now_ms: int, keys: Iterable[tuple[str, int]]) -> int:
-        """Return the timestamp of a commit within a transaction, which is not older than the offsets of these
+        """Return the timestamp for a commit within a transaction. It is not older than the offsets of these
         partitions.
         """
         timestamp_ms = self.commit_timestamp_ms(now_ms)
@@ -120,16 +120,16 @@ class OffsetBook:
 
     @property
     def group_bytes(self) -> int:
-        """Return the bytes that the group counts without members and offsets."""
+        """Return the bytes for which the group counts, without members and offsets."""
         return GROUP_BYTES + self._id_bytes
 
     def bytes_of(self, topic: str, committed: CommittedOffset) -> int:
-        """Return the bytes that one offset counts."""
+        """Return the bytes for which one offset counts."""
         more = text_bytes(committed.metadata) - FREE_METADATA_BYTES
         return OFFSET_BYTES + self._id_bytes + len(topic) + max(0, more)
 
     def offsets_bytes(self) -> Counter[str]:
-        """Return the bytes that all offsets count, including pending ones, by owner."""
+        """Return the bytes for which all offsets count, including pending ones, by owner."""
         stored = ((topic, each) for topic, by_partition in self.offsets.items() for each in by_partition.values())
         pending = ((topic, each) for offsets in self.pending.values() for (topic, _), each in offsets.items())
         counted: Counter[str] = Counter()
@@ -148,8 +148,8 @@ class OffsetBook:
         """Reserve room for commits that are being written; return the indexes of those without room, and the reserved
         bytes.
 
-        A partition that has an offset always has room if its metadata does not grow, or is small; within a transaction,
-        unless the transaction of another producer has one pending.
+        A partition with an offset always has room if the metadata is small or does not grow. Within a transaction, this
+        holds only if no other producer's transaction has an offset of the partition pending.
         """
         free = 0
         grown: list[int] = []
@@ -176,7 +176,7 @@ class OffsetBook:
         return key in self._unstable and key not in self.pending.get(producer_id, {})
 
     def release(self, owner: str, reserved: int) -> None:
-        """Release bytes that `reserve` has counted, because the offsets could not be written."""
+        """Release bytes that `reserve` has reserved, because the offsets could not be written."""
         self.ledgers.offsets.add(owner, -reserved)
 
     def _count(self, more: Counter[str]) -> None:
@@ -189,9 +189,10 @@ class OffsetBook:
     def put(
         self, commits: Iterable[tuple[str, int, CommittedOffset]], reserved: tuple[str, int] = NOT_RESERVED
     ) -> None:
-        """Store offsets that are durable. What `reserve` has counted for their owner they count themselves from now on.
+        """Store offsets that are durable. They count for their owner from now on, in place of the bytes that `reserve`
+        has reserved.
 
-        Both in one step: other commits must not use the room meanwhile.
+        Both happen in one step, so that other commits cannot use the room meanwhile.
         """
         more = Counter({reserved[0]: -reserved[1]})
         for topic, partition, committed in commits:
@@ -243,11 +244,13 @@ class OffsetBook:
         return ended
 
     def pending_of(self, topics: Set[str]) -> list[tuple[str, int]]:
-        """Return the partitions of these topics that open transactions would commit offsets of."""
+        """Return the partitions of these topics for which open transactions have pending offsets."""
         return [key for key in self._unstable if key[0] in topics]
 
     def forget_pending(self, keys: Iterable[tuple[str, int]]) -> None:
-        """Forget the pending offsets of open transactions for these partitions, because their offsets are deleted."""
+        """Forget the offsets of these partitions that are pending in open transactions, because the offsets are
+        deleted.
+        """
         for key in keys:
             if key not in self._unstable:
                 continue
@@ -265,7 +268,7 @@ class OffsetBook:
             del self._unstable[key]
 
     def clear(self) -> None:
-        """The group is deleted."""
+        """Forget all offsets, because the group is deleted."""
         self._count(Counter({owner: -amount for owner, amount in self.offsets_bytes().items()}))
         self.offsets.clear()
         self.pending.clear()
@@ -275,11 +278,11 @@ class OffsetBook:
 class Group(GroupLock, ABC):
     """One group, of one kind (`group_type`).
 
-    A group that changes its kind is replaced by a new object that shares its lock and its offsets; the old one is dead.
-    So a caller that has waited for the lock checks `is_dead` first.
+    If a group changes its kind, a new object replaces it, which shares its lock and its offsets; the old object is
+    dead. So a caller that has waited for the lock checks `is_dead` first.
 
-    Threading: everything but `group_id` and `log_name` belongs to the thread that holds the group (`with group:`).
-    Answers given while it is held are delivered after it is released, so no reply ever runs under the lock.
+    Threading: a thread may use only `group_id` and `log_name` unless it holds the group (`with group:`). Answers that
+    are given while a thread holds the group are delivered after the release, so no reply runs under the lock.
     """
 
     group_type: ClassVar[str]
@@ -288,7 +291,7 @@ class Group(GroupLock, ABC):
         super().__init__(clipped(group_id), replaced)
         self.group_id = group_id
         self.book: OffsetBook = replaced.book if replaced is not None else OffsetBook(group_id)
-        # Bytes of the members of each owner; None once they do not count.
+        # Bytes of the members of each owner; None once the members no longer count.
         self._charges: Counter[str] | None = Counter()
 
     def open_accounts(self, ledgers: GroupLedgers, owner: str) -> None:
@@ -298,15 +301,17 @@ class Group(GroupLock, ABC):
             ledgers.members.add(each, charge)
 
     def count_members(self, owner: str, more_bytes: int) -> None:
-        """Count that the members of an owner use more or fewer bytes. A dead group counts nothing."""
+        """Count that an owner's members use more bytes; fewer if `more_bytes` is negative. A dead group counts
+        nothing.
+        """
         if self._charges is not None and more_bytes:
             self._charges[owner] += more_bytes
             self.book.ledgers.members.add(owner, more_bytes)
 
     @contextmanager
     def room_for(self, owner: str, more_bytes: int, *, in_use: bool) -> Iterator[bool]:
-        """Reserve room while an owner's members grow; yield True if there is room. `in_use` is for members that are
-        already in the group.
+        """Reserve room while an owner's members grow. Yield True if there is room. `in_use` is True for a member that
+        is already in the group.
         """
         ledger, reserved = self.book.ledgers.members, max(0, more_bytes)
         if reserved and not ledger.reserve(owner, reserved, in_use=in_use):
@@ -315,7 +320,7 @@ class Group(GroupLock, ABC):
         try:
             yield True
         finally:
-            # By now the members count it.
+            # By now the members themselves count these bytes.
             ledger.add(owner, -reserved)
 
     def close_members_account(self) -> None:
@@ -337,17 +342,17 @@ class Group(GroupLock, ABC):
     @property
     @abstractmethod
     def protocol_type(self) -> str | None:
-        """Return the protocol type of its members; None if it has had none."""
+        """Return the protocol type of the group's members; None if it never had members."""
 
     @property
     @abstractmethod
     def is_dead(self) -> bool:
-        """Return True if it was deleted or replaced."""
+        """Return True if the group was deleted or replaced."""
 
     @property
     @abstractmethod
     def is_empty(self) -> bool:
-        """Return True if it is alive and has no members."""
+        """Return True if the group is not dead and has no members."""
 
     @property
     @abstractmethod
@@ -378,16 +383,16 @@ class Group(GroupLock, ABC):
     def validate_transactional_commit(
         self, member_id: str, group_instance_id: str | None, generation_id: int, partitions: CommittedPartitions
     ) -> None:
-        """Check a commit like `validate_commit`, for offsets of a transaction (KIP-447)."""
+        """Check a commit within a transaction, like `validate_commit` (KIP-447)."""
         self.validate_commit(member_id, group_instance_id, generation_id, partitions)
 
     @abstractmethod
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Raise KafkaError unless this member may fetch offsets; without id and epoch everybody may."""
+        """Raise KafkaError unless this member may fetch offsets. A request without member id and epoch always may."""
 
     @abstractmethod
     def validate_offset_delete(self) -> None:
-        """Raise KafkaError if no offsets may be deleted because of the group's members."""
+        """Raise KafkaError if the group has members that forbid the deletion of offsets."""
 
     @abstractmethod
     def is_subscribed_to(self, topic: str) -> bool:
@@ -395,12 +400,12 @@ class Group(GroupLock, ABC):
 
     @abstractmethod
     def retained_since_ms(self, committed: CommittedOffset) -> int | None:
-        """Return the start of the retention of an offset whose topic has no subscribers; None if it has not started
-        (KIP-211).
+        """Return the time from which on an offset is retained, if its topic has no subscribers. None: the retention has
+        not started (KIP-211).
         """
 
 
 def cancel_timer(timer: Timer | ExpirationTimer | None) -> None:
-    """Cancel a timer that may not be armed."""
+    """Cancel a timer, if it is set."""
     if timer is not None:
         timer.cancel()

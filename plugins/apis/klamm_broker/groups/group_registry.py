@@ -16,14 +16,15 @@ G = TypeVar("G", bound=Group)
 
 
 def _admit(group: Group) -> None:
-    """Admit any."""
+    """Admit any group: the default of `admit`."""
 
 
 class GroupRegistry:
-    """Finds and makes groups.
+    """The groups of a broker. Any thread may look up or create a group.
 
     Groups are removed only on the store's thread, so code that runs there (the callbacks that confirm writes) never
-    finds a group that is being removed. Other threads may: a group that is DEAD when it is held has just been deleted.
+    finds a group that is being removed. Other threads may find one. They hold the group and see the state DEAD: the
+    group has just been deleted.
     """
 
     def __init__(self, clock: Clock, store: Store, ledgers: GroupLedgers = UNCOUNTED) -> None:
@@ -44,11 +45,11 @@ class GroupRegistry:
             group.open_accounts(self._ledgers, owner)
 
     def get(self, group_id: str) -> Group | None:
-        """Return the group, if it exists."""
+        """Return the group, or None."""
         return self._groups.get(group_id)
 
     def classic(self, group_id: str) -> ClassicGroup | None:
-        """Return the group, if it exists and is classic."""
+        """Return the group if it is a classic one, else None."""
         group = self._groups.get(group_id)
         return group if isinstance(group, ClassicGroup) else None
 
@@ -64,9 +65,9 @@ class GroupRegistry:
     def get_or_make(
         self, group_id: str, owner: str, make: Callable[[str], G], admit: Callable[[G], None] = _admit
     ) -> Group:
-        """Return the group of that id, of any kind; if there is none, create one with `make`.
+        """Return the group with this id, of any kind. If there is none, create it with `make`.
 
-        `admit` gets a new group before it is stored; if `admit` raises KafkaError, the group is not stored.
+        `admit` is called with a new group before it is stored. If `admit` raises KafkaError, the group is not stored.
         """
         return self._get_or_make(group_id, owner, make, admit)[0]
 
@@ -93,21 +94,24 @@ class GroupRegistry:
             self._store.submit([OWNERS.put(group.group_id, group.book.owner)])
 
     def replace(self, old: Group, new: Group) -> None:
-        """Put a held group in the place of the one that it replaces."""
+        """Put a held group in the place of an old one."""
         with self._lock:
             if self._groups.get(old.group_id) is not old:
                 raise RuntimeError(f"group {old.group_id!r} is not in the registry")
             self._groups[old.group_id] = new
 
     def get_or_create(self, group_id: str, owner: str) -> Group:
-        """Return the group; if there is none, a new classic one, EMPTY, generation 0, which counts for `owner`.
+        """Return the group. If there is none, create a classic group in state EMPTY and generation 0 that counts for
+        `owner`.
 
         Raises KafkaError(GROUP_MAX_SIZE_REACHED) if there is no room for a new one.
         """
         return self._groups.get(group_id) or self.get_or_make(group_id, owner, self._new_classic)
 
     def remove_if_unused(self, group: Group) -> bool:
-        """Remove a held group that is not needed; it becomes DEAD. Only on the store's thread, after its deletion."""
+        """Remove a held group that is not needed; it becomes DEAD. The store's thread calls this after the group's
+        deletion.
+        """
         book = group.book
         if not group.is_empty or group.is_expected or book.pending_writes or group.offsets or book.pending:
             if not group.is_dead:
@@ -120,6 +124,6 @@ class GroupRegistry:
         return True
 
     def all(self) -> list[Group]:
-        """The groups at this moment."""
+        """Return the groups at this moment."""
         with self._lock:
             return list(self._groups.values())

@@ -1,4 +1,4 @@
-"""`GroupLock`: a lock that delivers its holder's answers after its release."""
+"""`GroupLock`: a lock that delivers its holder's answers after the release."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class _Held:
     __slots__ = ("answers", "depth", "lock")
 
     def __init__(self) -> None:
-        # Protects one group; its holder may enter again.
+        # Protects one group. The holder may take it again.
         self.lock = threading.RLock()
         self.depth = 0
         self.answers: list[tuple[Callable[[Any], None], Any]] = []
 
 
 class GroupLock:
-    """A re-entrant lock. `log_name` is the group's name in log lines.
-
-    If it is made from another `GroupLock`, both are one lock."""
+    """A re-entrant lock. `log_name` is the group's name in log lines. A `GroupLock` that is made from another one is
+    the same lock.
+    """
 
     def __init__(self, log_name: str, same_as: GroupLock | None = None) -> None:
         self.log_name = log_name

@@ -23,7 +23,7 @@ def charge_bytes(size_bytes: int, names: int) -> int:
 
 
 def size_bytes(client_id: str, group_instance_id: str | None, protocols: Iterable[Protocol]) -> int:
-    """Estimate the bytes of a member that joins with these."""
+    """Estimate the bytes of a member that joins with these ids and protocols."""
     # A member id is as long as one of the names.
     names = 2 * (len(client_id) + len(group_instance_id or ""))
     return names + sum(len(name) + len(metadata) for name, metadata in protocols)
@@ -33,12 +33,12 @@ def size_bytes(client_id: str, group_instance_id: str | None, protocols: Iterabl
 class Member:
     """The coordinator's state of one member: Kafka's `ClassicGroupMember`.
 
-    `is_new`            has joined but not been answered yet: it may time out although its join waits.
+    `is_new`            True until the first join is answered: until then the member may time out while its join waits.
     `join_reply`,
     `sync_reply`        the request that waits for its answer, if there is one.
-    `deadline_ns`       monotonic time at which its session ends; `timer` checks it when it fires, so that a heartbeat
+    `deadline_ns`       monotonic time at which the session ends; `timer` checks it when it fires, so that a heartbeat
                         only changes this number.
-    `owner`             the principal that joined, towards whose share of `group.members.max.bytes` it counts.
+    `owner`             the principal that joined, towards whose share of `group.members.max.bytes` the member counts.
     """
 
     member_id: str
@@ -58,38 +58,40 @@ class Member:
 
     @property
     def size_bytes(self) -> int:
-        """Return its approximate size in bytes, without its assignment."""
+        """Return the member's approximate size in bytes, without its assignment."""
         return size_bytes(self.client_id, self.group_instance_id, self.protocols)
 
     @property
     def charge_bytes(self) -> int:
-        """Return the bytes that it counts towards `group.members.max.bytes`."""
+        """Return the bytes that the member counts towards `group.members.max.bytes`."""
         return charge_bytes(self.size_bytes, len(self.protocols)) + max(0, len(self.assignment) - FREE_BYTES)
 
     @property
     def is_static(self) -> bool:
-        """Return True if it has an instance id (KIP-345)."""
+        """Return True if the member has an instance id (KIP-345)."""
         return self.group_instance_id is not None
 
     @property
     def awaits_join(self) -> bool:
-        """Return True if its join waits for an answer."""
+        """Return True if the member's join waits for an answer."""
         return self.join_reply is not None
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """Return True if its session holds without heartbeats, because it waits for the coordinator."""
+        """Return True if the session does not end without heartbeats, because the member waits for the coordinator."""
         return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
 
     def metadata(self, protocol_name: str) -> bytes:
-        """Return the metadata that it sent with a protocol. Raises KeyError for a protocol that it does not support."""
+        """Return the metadata that the member sent with a protocol. Raises KeyError if it does not support the
+        protocol.
+        """
         for name, metadata in self.protocols:
             if name == protocol_name:
                 return metadata
         raise KeyError(protocol_name)
 
     def vote(self, candidates: Collection[str]) -> str:
-        """Return the candidate that it prefers. Raises LookupError if it supports none."""
+        """Return the candidate that the member prefers. Raises LookupError if it supports none of them."""
         for name, _ in self.protocols:
             if name in candidates:
                 return name

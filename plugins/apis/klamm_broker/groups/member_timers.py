@@ -1,6 +1,6 @@
 """`MemberTimers`: the sessions and other timers of members that send heartbeats, and the writes of their groups.
 
-Follows the timers of Kafka's `GroupMetadataManager`. The caller holds the group's lock; timers take it.
+Follows the timers of Kafka's `GroupMetadataManager`. The caller holds the group's lock. A timer takes the lock itself.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GroupT = TypeVar("GroupT", bound=EpochGroup[Any])
 
 
 class MemberTimers(Generic[GroupT]):
-    """Timers of the groups of one type, and the writes of their changes.
+    """The timers of the groups of one type, and the writes of their changes.
 
     `remove(group, member_id)` removes a silent member, and starts the next epoch. `put(group, changes)` returns the
     statements that write changes.
@@ -50,7 +50,7 @@ class MemberTimers(Generic[GroupT]):
     def restart_session(self, group: GroupT, member_id: str, timeout_ms: int) -> None:
         """Restart a member's session.
 
-        A running timer stays, and checks the new deadline when it fires, unless that would be too late.
+        A running timer is kept, and checks the new deadline when it fires, unless it would fire after the deadline.
         """
         deadline_ns = group.deadlines[member_id] = self._clock.monotonic_ns() + timeout_ms * NS_PER_MS
         timer = group.timers.get((SESSION, member_id))
@@ -68,7 +68,9 @@ class MemberTimers(Generic[GroupT]):
         self.arm(group, SESSION, member_id, left_ns / NS_PER_MS, check)
 
     def follow_state(self, group: GroupT, member: TargetedMember) -> None:
-        """Start the rebalance timeout of a member that must give something back; cancel it for any other member."""
+        """Start the rebalance timeout of a member that must revoke partitions or tasks; cancel it for any other
+        member.
+        """
         if member.state is not MemberState.UNREVOKED:
             self.cancel(group, REBALANCE, member.member_id)
             return
@@ -89,7 +91,7 @@ class MemberTimers(Generic[GroupT]):
 
         def fire() -> None:
             with group:
-                # It may have been cancelled while this thread waited for the lock.
+                # The timer may have been cancelled while this thread waited for the lock.
                 if group.timers.get(key) is timer:
                     del group.timers[key]
                     then()
@@ -98,7 +100,7 @@ class MemberTimers(Generic[GroupT]):
         timer = group.timers[key] = self._scheduler.schedule(delay_ms, fire)
 
     def expire(self, group: GroupT, member_id: str, reason: str) -> None:
-        """Remove a member, if it still exists, and write that."""
+        """Remove a member, if it still exists, and write the change."""
         if group.epoch_of(member_id) is not None:
             log.info("group %s: member %s is fenced: %s", group.log_name, clipped(member_id), reason)
             self._remove(group, member_id)
@@ -111,7 +113,7 @@ class MemberTimers(Generic[GroupT]):
             timer.cancel()
 
     def forget(self, group: GroupT, member_id: str, *more: str) -> None:
-        """End a member's session and rebalance timeout, and more timers of it."""
+        """End a member's session and its timers."""
         for what in (SESSION, REBALANCE, *more):
             self.cancel(group, what, member_id)
         group.deadlines.pop(member_id, None)
@@ -137,5 +139,5 @@ class MemberTimers(Generic[GroupT]):
                 if then is not None:
                     group.answer(then, error is None)
 
-        # The changes of a replaced group are already written, and the answer waits for that.
+        # The changes of a replaced group are already queued in the store, and the answer waits for them.
         self._store.submit(() if group.is_dead else self._put(group, changes), on_durable)

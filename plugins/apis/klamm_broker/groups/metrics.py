@@ -20,7 +20,7 @@ _COORDINATOR: Final = "kafka.server:type=group-coordinator-metrics,name="
 
 
 def register(groups: GroupCoordinator, registry: MetricsRegistry) -> None:
-    """Register them all."""
+    """Register the metrics of groups."""
     counts = groups.administration.counts
 
     def of_type(group_type: str) -> int:

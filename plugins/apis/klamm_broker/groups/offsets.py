@@ -1,7 +1,7 @@
 """Committed offsets: commit, fetch, delete, expire.
 
-Follows Kafka's `OffsetMetadataManager`. Memory has only what the store has confirmed: an offset can be
-fetched once it is durable.
+Follows Kafka's `OffsetMetadataManager`. The memory has only offsets that the store has confirmed, so clients can fetch
+only durable offsets.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ FetchedOffsets: TypeAlias = Mapping[str, Mapping[int, CommittedOffset | None]]
 """Committed offsets by topic name and partition index; None if nothing is committed, or `UNSTABLE`."""
 
 UNSTABLE: Final = CommittedOffset(-1, -1, "", -1)
-"""In place of an offset that an open transaction may change: UNSTABLE_OFFSET_COMMIT."""
+"""Stands for an offset that an open transaction may change. The client gets UNSTABLE_OFFSET_COMMIT."""
 
 
 class PartitionCommit(NamedTuple):
-    """One position to commit. `leader_epoch` is -1 when unknown; an earlier member epoch needs `topic_id`."""
+    """One position to commit. `leader_epoch` is -1 if unknown. A commit with an earlier member epoch needs
+    `topic_id`.
+    """
 
     topic: str
     partition: int
@@ -76,7 +78,7 @@ class CommitRequest(NamedTuple):
     topic_by_id: Callable[[bytes], object | None] = _any_topic
 
     def error_of(self, commit: PartitionCommit, metadata_max_bytes: int) -> ErrorCode:
-        """Return the error with which a position is refused, or NONE. The caller holds the group."""
+        """Return the error that refuses a position, or NONE. The caller holds the group."""
         if len(commit.metadata or "") > metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         found = self.topic_by_id(commit.topic_id)
@@ -101,14 +103,14 @@ class OffsetManager:
         self._rebalancer = rebalancer
         # Changed by the store's thread.
         self.committed = self.deleted = self.expired = 0
-        """Number of offsets that were committed outside transactions, deleted by request, and deleted because of their
+        """Numbers of offsets that were committed outside transactions, deleted by request, and deleted because of their
         age.
         """
 
     # Commit
 
     def commit(self, request: CommitRequest, reply: Callable[[Sequence[ErrorCode]], None]) -> None:
-        """Commit positions; `reply` gets their outcomes, in their order, when they are durable."""
+        """Commit positions. When they are durable, `reply` gets an error code for each, in their order."""
         group = self._registry.get(request.group_id)
         if group is None:
             if request.generation_id >= 0:
@@ -116,7 +118,7 @@ class OffsetManager:
                 reply([unknown] * len(request.commits))
                 return
             if all(map(self._is_too_large, request.commits)):
-                # No group is created if nothing is stored.
+                # If no position can be stored, no group is created.
                 reply([ErrorCode.OFFSET_METADATA_TOO_LARGE] * len(request.commits))
                 return
             try:
@@ -213,8 +215,9 @@ class OffsetManager:
     ) -> None:
         """Pass to `reply` the committed offsets for each (group id, partitions or None for all), in their order.
 
-        With `require_stable` (KIP-447) it waits for commits that are under way, and offsets that an open transaction
-        may change are `UNSTABLE`, as in Kafka. A group that does not exist has no offsets; that is not an error.
+        With `require_stable` (KIP-447), the fetch waits for commits that are being written, and offsets that an open
+        transaction may change are `UNSTABLE`, as in Kafka. A group that does not exist has no offsets; this is not an
+        error.
         """
 
         def fetched() -> list[FetchedOffsets]:
@@ -261,8 +264,8 @@ class OffsetManager:
         partitions: TopicPartitions,
         reply: Callable[[Mapping[str, ErrorCode]], None],
     ) -> None:
-        """Delete offsets of topics to which no member subscribes; `reply` gets an outcome for each topic when that is
-        durable.
+        """Delete offsets of topics to which no member subscribes. When the deletion is durable, `reply` gets an error
+        code for each topic.
 
         Raises KafkaError: GROUP_ID_NOT_FOUND, or NON_EMPTY_GROUP for a group with members that are not consumers.
         """
@@ -298,7 +301,7 @@ class OffsetManager:
         """Delete the offsets of deleted topics, including those that are being written and those pending in
         transactions.
 
-        Their ids are unknown afterwards: a caller that holds a group later cannot commit any of them.
+        The topics' ids are unknown afterwards, so a caller that holds a group later cannot commit offsets of them.
         """
         for group in self._registry.all():
             with group:
@@ -313,7 +316,7 @@ class OffsetManager:
             if error is not None:
                 return
             with group:
-                # By now the memory has all earlier writes, and nothing of a new topic of the same name.
+                # By now the memory has all earlier commits, and none for a new topic of the same name.
                 book.forget_pending(book.pending_of(topics))
                 book.remove(
                     [(topic, index) for topic in group.offsets.keys() & topics for index in group.offsets[topic]]
@@ -327,7 +330,7 @@ class OffsetManager:
         partitions: Sequence[tuple[str, int]],
         then: Callable[[StoreError | None], None] | None = None,
     ) -> None:
-        """Delete offsets, and the pending ones of open transactions for their partitions."""
+        """Delete offsets of these partitions, including those that are pending in open transactions."""
         book = group.book
 
         def on_durable(error: StoreError | None) -> None:
@@ -349,7 +352,7 @@ class OffsetManager:
     # Expiry
 
     def expire(self) -> None:
-        """Delete offsets that are unused for `offsets.retention.minutes`, and groups that become empty by that."""
+        """Delete offsets that were unused for `offsets.retention.minutes`, and groups that have nothing left."""
         retention_ms = self._settings.offsets_retention_minutes * _MS_PER_MINUTE
         now_ms = self._clock.wall_ms()
         for group in self._registry.all():
@@ -358,7 +361,8 @@ class OffsetManager:
 
     def _expire_held(self, group: Group, now_ms: int, retention_ms: int) -> None:
         if group.book.pending_writes:
-            # A pending commit may replace an offset that looks expired, and the deletion would follow it.
+            # A commit that is being written may replace an offset that looks expired. A deletion would then delete the
+            # new one.
             return
         expired = [
             (topic, index)
@@ -392,7 +396,7 @@ class OffsetManager:
 
 
 def _is_expired(group: Group, committed: CommittedOffset, now_ms: int, retention_ms: int) -> bool:
-    """Return True if an offset has outlived its retention, and no member subscribes to its topic (KIP-211)."""
+    """Return True if the retention of an offset is over and no member subscribes to its topic (KIP-211)."""
     since_ms = group.retained_since_ms(committed)
     if since_ms is None:
         return False

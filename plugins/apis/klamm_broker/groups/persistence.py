@@ -1,8 +1,8 @@
 """Writes groups and committed offsets to the store, and reads them back.
 
-A group is written when Kafka would append a group metadata record: when it is new, when its leader's assignment
-arrives, when it becomes empty, when a static member is replaced. Nothing else is written: after a crash during a
-rebalance the group is in its last stable generation, and members of a later one get ILLEGAL_GENERATION.
+A group is written only when Kafka would append a group metadata record: when the group is new or becomes empty, when
+its leader's assignment arrives, and when a static member is replaced. So after a crash during a rebalance, the group is
+in its last stable generation, and members of a later generation get ILLEGAL_GENERATION.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ _DELETE_PENDING_OFFSETS: Final = "DELETE FROM pending_offsets WHERE producer_id 
 
 
 def put_group(group: ClassicGroup, assignments: Mapping[str, bytes]) -> list[Statement]:
-    """Write the current generation with these assignments (by member id; missing ones are empty)."""
+    """Return the statements that write the current generation, with assignments by member id (missing ones are
+    empty).
+    """
     statements: list[Statement] = [
         (
             _PUT_GROUP,
@@ -112,12 +114,12 @@ def put_group(group: ClassicGroup, assignments: Mapping[str, bytes]) -> list[Sta
 
 
 def delete_classic(group_id: str) -> list[Statement]:
-    """Forget a classic group, but not its offsets."""
+    """Return the statements that delete a classic group, but not its offsets."""
     return [(_DELETE_GROUP, (group_id,)), (_DELETE_MEMBERS, (group_id,))]
 
 
 def delete_group(group_id: str) -> list[Statement]:
-    """Forget a group of any kind and its offsets."""
+    """Return the statements that delete a group of any kind and its offsets."""
     offsets: list[Statement] = [(sql, (group_id,)) for sql in (_DELETE_OFFSETS, _DELETE_PENDING_OF_GROUP)]
     return [
         *delete_classic(group_id),
@@ -130,7 +132,7 @@ def delete_group(group_id: str) -> list[Statement]:
 
 
 def put_offset(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> Statement:
-    """Write a committed offset."""
+    """Return the statement that writes a committed offset."""
     return (
         _PUT_OFFSET,
         (
@@ -150,7 +152,7 @@ def put_offset(group_id: str, topic: str, partition: int, committed: CommittedOf
 def put_pending_offset(
     producer_id: int, group_id: str, topic: str, partition: int, pending: CommittedOffset
 ) -> Statement:
-    """Write an offset that an open transaction would commit."""
+    """Return the statement that writes an offset that an open transaction will commit."""
     return (
         _PUT_PENDING_OFFSET,
         (
@@ -168,28 +170,28 @@ def put_pending_offset(
 
 
 def end_pending_offsets(producer_id: int, *, committed: bool) -> list[Statement]:
-    """Commit or forget the pending offsets of a producer's transaction. A later commit of an offset stays."""
+    """Return the statements that commit or drop a transaction's pending offsets. A later commit of an offset stays."""
     forget: Statement = (_DELETE_PENDING_OFFSETS, (producer_id,))
     return [(_COMMIT_PENDING_OFFSETS, (producer_id,)), forget] if committed else [forget]
 
 
 def delete_offset(group_id: str, topic: str, partition: int) -> Statement:
-    """Forget a committed offset."""
+    """Return the statement that deletes a committed offset."""
     return (_DELETE_OFFSET, (group_id, topic, partition))
 
 
 def delete_offsets_of(group_id: str, topics: Sequence[str]) -> list[Statement]:
-    """Forget the offsets of topics, and the pending ones of open transactions."""
+    """Return the statements that delete the offsets of topics, including those pending in open transactions."""
     return [(sql, (group_id, json.dumps(topics))) for sql in _DELETE_OF_TOPICS]
 
 
 def delete_pending_offset(group_id: str, topic: str, partition: int) -> Statement:
-    """Forget the pending offsets of open transactions for a partition."""
+    """Return the statement that deletes a partition's offsets that are pending in open transactions."""
     return (_DELETE_PENDING_OFFSET, (group_id, topic, partition))
 
 
 def load(store: Store, clock: Clock) -> Iterable[Group]:
-    """Return all stored groups: classic ones are STABLE with their members, or EMPTY.
+    """Return all stored groups. A classic group with members is STABLE; other classic groups are EMPTY.
 
     A group with only offsets (of a consumer without group management) is EMPTY and has no protocol type.
     """
@@ -212,7 +214,7 @@ def load(store: Store, clock: Clock) -> Iterable[Group]:
 
 
 def _interned(committed: CommittedOffset) -> CommittedOffset:
-    """Return it with an owner that all offsets of that owner share."""
+    """Return the offset with its owner interned, so that all offsets of an owner share one string."""
     return committed._replace(owner=sys.intern(committed.owner))
 
 

@@ -35,7 +35,7 @@ _NAMED_MEMBERS = 10
 
 
 class Rebalancer:
-    """Join phase, sync phase, sessions."""
+    """The rebalances of classic groups: join phase, sync phase, and the members' sessions."""
 
     def __init__(self, clock: Clock, timers: ExpirationScheduler, store: Store, settings: BrokerSettings) -> None:
         self._clock = clock
@@ -86,7 +86,7 @@ class Rebalancer:
         self.keep_alive(group, member)
         log.info("group %s: %s takes over from %s", group.log_name, clipped(new_member_id), clipped(old.member_id))
         if group.state is COMPLETING_REBALANCE:
-            # The leader may know the old id and would assign to that.
+            # The leader may know only the old id, and would assign partitions to that id.
             self.prepare(group, f"static member {clipped(instance_id)} was replaced")
             return
         if group.state is PREPARING_REBALANCE:
@@ -109,7 +109,7 @@ class Rebalancer:
                     is_leader = group.leader_id == new_member_id
                     group.answer_join(member, join_result(group, new_member_id, skip_assignment=is_leader))
                 else:
-                    # An old leader must not assign again, so the response names its old id as the leader.
+                    # A replaced leader must not assign again, so the response names its old id as the leader.
                     result = join_result(group, new_member_id)
                     group.answer_join(member, result._replace(leader_id=old_leader_id, members=()))
 
@@ -119,7 +119,7 @@ class Rebalancer:
     def await_pending_member(self, group: ClassicGroup, request: JoinRequest, member_id: str) -> None:
         """Wait for a member to join with the id that was issued to it.
 
-        If there are too many, the one that has waited longest is forgotten: its client requests another id.
+        If there are too many such members, the one with the oldest id is forgotten. Its client will request another id.
         """
 
         def give_up() -> None:
@@ -150,7 +150,7 @@ class Rebalancer:
             self._complete_join(group)
 
     def prepare_or_complete(self, group: ClassicGroup, reason: str) -> None:
-        """Start a rebalance, or check if the one that is being prepared can end."""
+        """Start a rebalance, or end the join phase of the present one if all members have joined."""
         if can_rebalance(group.state):
             self.prepare(group, reason)
         else:
@@ -195,7 +195,7 @@ class Rebalancer:
     def _arm_join_timer(self, group: ClassicGroup, delay_ms: int, then: Callable[[ClassicGroup], None]) -> None:
         def fire() -> None:
             with group:
-                # It may have been cancelled while this waited for the group.
+                # The timer may have been cancelled while this thread waited for the group.
                 if group.join_timer is timer:
                     group.join_timer = None
                     then(group)
@@ -238,7 +238,7 @@ class Rebalancer:
         """Store the leader's assignment, then send it to the members and become STABLE. This happens once per
         generation.
 
-        The leader gets GROUP_MAX_SIZE_REACHED if there is no room for it.
+        The leader gets GROUP_MAX_SIZE_REACHED if there is no room for the assignment.
         """
         generation_id = group.generation_id
         if group.storing_generation_id == generation_id:
@@ -252,10 +252,10 @@ class Rebalancer:
 
         def on_durable(error: StoreError | None) -> None:
             with group:
-                # The members count it themselves, or it is not kept.
+                # The members themselves count the assignment from now on, or it is not kept.
                 ledger.add(owner, -reserved_bytes)
                 group.storing_generation_id = -1
-                # Another rebalance may have started; then every sync has been answered.
+                # Another rebalance may have started. If so, every sync has been answered.
                 if group.state is not COMPLETING_REBALANCE or group.generation_id != generation_id:
                     return
                 if error is not None:
@@ -298,15 +298,15 @@ class Rebalancer:
         for member in group.members.values():
             result = SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
             if group.answer_sync(member, result):
-                # Its session was held by the waiting sync, however long that was.
+                # While the sync waited, the session could not end.
                 self.keep_alive(group, member)
 
     # Sessions
 
     def keep_alive(self, group: ClassicGroup, member: Member, timeout_ms: int | None = None) -> None:
-        """Restart the member's session, with its session timeout unless another is given.
+        """Restart the member's session with this timeout, or with the member's session timeout if none is given.
 
-        The armed timer stays and checks the new deadline when it fires, unless that would be too late.
+        A running timer is kept, and checks the new deadline when it fires, unless it would fire after the deadline.
         """
         if timeout_ms is None:
             timeout_ms = member.session_timeout_ms

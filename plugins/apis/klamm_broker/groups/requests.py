@@ -1,7 +1,7 @@
 """Requests to the group coordinator and its results, the same for all versions of the messages.
 
 The handlers convert messages into requests, and results into messages. Bytes are owned copies, never views of a frame.
-They are named tuples, because a module of dataclasses takes four times as long to import.
+The classes are named tuples, because a module of dataclasses takes four times as long to import.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ UNKNOWN_MEMBER_ID = ""
 class JoinRequest(NamedTuple):
     """A request to join.
 
-    `member_id`                    empty for a member that has none yet.
-    `requires_known_member_id`     answer a first join with MEMBER_ID_REQUIRED (KIP-394, JoinGroup v4).
+    `member_id`                    empty for a member that has no id yet.
+    `requires_known_member_id`     True if a first join is answered with MEMBER_ID_REQUIRED (KIP-394, JoinGroup v4).
     `owner`                        the principal; a new group and a new member count towards its share.
-    `supports_skipping_assignment` understands `skip_assignment` (KIP-814, JoinGroup v9).
+    `supports_skipping_assignment` True if the client understands `skip_assignment` (KIP-814, JoinGroup v9).
     """
 
     group_id: str
@@ -66,7 +66,7 @@ class JoinResult(NamedTuple):
 
 
 class SyncRequest(NamedTuple):
-    """A request for the assignment; the leader sends those of all members, by member id."""
+    """A request for the assignment. The leader sends the assignments of all members, by member id."""
 
     group_id: str
     generation_id: int
@@ -87,7 +87,7 @@ class SyncResult(NamedTuple):
 
 
 class LeavingMember(NamedTuple):
-    """A member to be removed; administrators may name it by its instance id alone."""
+    """A member to be removed. Administrators may name a member by its instance id alone."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -147,9 +147,9 @@ SyncReply: TypeAlias = Callable[[SyncResult], None]
 
 
 class ConsumerHeartbeat(NamedTuple):
-    """A heartbeat: joins with epoch 0, leaves with -1 or (a static member, temporarily) -2.
+    """A heartbeat. Epoch 0 joins, -1 leaves, and with -2 a static member leaves temporarily.
 
-    None, or -1 for `rebalance_timeout_ms`, means unchanged. `owned` are the partitions that the member owns.
+    None means unchanged; for `rebalance_timeout_ms`, -1 does. `owned` are the partitions that the member owns.
     `may_describe` returns True if the principal may describe a topic; a regular expression matches no other topics.
     `owner` is the principal; a new group and a new member count towards its share.
     """
@@ -178,11 +178,11 @@ class ConsumerHeartbeat(NamedTuple):
 
 
 MAX_MEMBER_ID_CHARS: Final = 36
-"""A longer member id is INVALID_REQUEST, because an id has at most the length of a UUID in text."""
+"""Maximum length of a member id, that of a UUID in text. A longer id is answered with INVALID_REQUEST."""
 
 
 class ShareHeartbeat(NamedTuple):
-    """A heartbeat: joins with epoch 0, leaves with -1. None: unchanged."""
+    """A heartbeat. Epoch 0 joins and -1 leaves. None means unchanged."""
 
     group_id: str
     member_id: str

@@ -34,7 +34,7 @@ NEXT_STATES: Final[Mapping[GroupState, frozenset[GroupState]]] = {
 
 
 class IllegalTransitionError(RuntimeError):
-    """A transition that the state of a group does not allow: a bug in the caller."""
+    """Raised for a transition that the state of a group does not allow, which is a bug in the caller."""
 
     def __init__(self, group_id: str, source: enum.Enum, target: enum.Enum) -> None:
         super().__init__(f"group {group_id!r} cannot go from {source.value} to {target.value}")

@@ -20,7 +20,7 @@ class MemberState(enum.Enum):
           │           ▼
           └───────► UNRELEASED       it waits for partitions that other members still own
 
-    Each may be followed by itself: with a new target there is new work of the same kind.
+    Each state may follow itself: a new target can bring new work of the same kind.
     """
 
     STABLE = "stable"
@@ -55,7 +55,7 @@ MemberT = TypeVar("MemberT", bound=TargetedMember)
 
 
 def in_place_of(old: MemberT, member_id: str) -> MemberT:
-    """Return a static member under another member id, with its assignment and at epoch 0. No group has it yet."""
+    """Return a new member with another member id, epoch 0, and the assignment of the static member that it replaces."""
     return replace(old, member_id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
 
 
@@ -65,9 +65,9 @@ TargetT = TypeVar("TargetT")
 class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
     """The members of a group, the static ones among them, and their target assignments.
 
-    `target` the target assignment of each member. `members_bytes` approximate size of the members, without their
-    assignments. `counted_names` the counted part of a member, as errors name it. `no_target` the target of a member
-    that has none.
+    `target` has the target assignment of each member. `members_bytes` is the approximate size of the members, without
+    their assignments. `counted_names` names the counted part of a member in error messages. `no_target` is the target
+    of a member that has none.
     """
 
     counted_names: ClassVar[str]
@@ -87,7 +87,7 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
 
     def unindex(self, member: MemberT) -> None:
         super().unindex(member)
-        # Also of a member that joins again with another one.
+        # Also done for a member that joins again with another instance id.
         if member.instance_id is not None:
             self.static_members.pop(member.instance_id, None)
         self.members_bytes -= member.size_bytes
@@ -98,9 +98,10 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
         self.set_target(member_id, None)
 
     def check_epoch(self, member: MemberT, epoch: int, *, has_only_assigned: bool) -> None:
-        """Raise KafkaError(FENCED_MEMBER_EPOCH) for an epoch that is not the member's.
+        """Raise KafkaError(FENCED_MEMBER_EPOCH) for an epoch that differs from the member's.
 
-        The previous epoch is accepted if the member has only what it is assigned: the last response may have been lost.
+        The previous epoch is accepted if the member owns nothing beyond its assignment: the last response may have been
+        lost.
         """
         is_lost = epoch == member.previous_epoch and epoch < member.epoch and has_only_assigned
         if epoch != member.epoch and not is_lost:
@@ -130,7 +131,7 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
         return False
 
     def forget_expected(self) -> None:
-        """Do nothing: members join in one step, so that none is expected."""
+        """Do nothing: members join in one step, so no member is ever expected."""
 
     @abstractmethod
     def grows_by_bytes(self, member: MemberT, known: MemberT) -> int:
@@ -139,7 +140,8 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
     def put_within(
         self, member: MemberT, max_bytes: int, *, keep: bool = True, replaced: MemberT | None = None
     ) -> None:
-        """Add or replace a member, or only check that there is room. It gets the target of the `replaced` one.
+        """Add or replace a member, or only check that there is room. The member gets the target of the `replaced`
+        member.
 
         Raises KafkaError(GROUP_MAX_SIZE_REACHED) if the member grows by more than the remaining room.
         """
@@ -200,7 +202,7 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
         """Return the epoch at which a partition was assigned to a member; None if the member does not have it."""
 
     def stale(self, member: MemberT) -> KafkaError:
-        """Return the error for an epoch that is not the member's current one."""
+        """Return the error for an epoch that differs from the member's current epoch."""
         return KafkaError(ErrorCode.STALE_MEMBER_EPOCH)
 
     def validate_commit(

@@ -1,6 +1,7 @@
 """Offsets that are committed as part of a transaction (KIP-98, KIP-447).
 
-They are stored separately and durably until the transaction ends. Follows Kafka's `OffsetMetadataManager`.
+Until the transaction ends, they are stored durably, apart from the committed offsets. Follows Kafka's
+`OffsetMetadataManager`.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from klamm_broker.storage.store import Statement, Store, StoreError
 
 
 class TransactionalOffsets:
-    """Pending offsets of open transactions, of all groups. The transaction coordinator calls it when one ends."""
+    """The pending offsets of open transactions in all groups. The transaction coordinator calls it when a transaction
+    ends.
+    """
 
     def __init__(self, clock: Clock, store: Store, settings: BrokerSettings, registry: GroupRegistry) -> None:
         self._clock = clock
         self._store = store
         self._settings = settings
         self._registry = registry
-        # The groups with pending offsets, by producer; of the store's thread.
+        # The groups with pending offsets, by producer. Only the store's thread uses this.
         self._group_ids: dict[int, set[str]] = {}
         self.committed = 0
         """Number of offsets that were committed within transactions. Changed by the store's thread."""
@@ -37,8 +40,8 @@ class TransactionalOffsets:
                 self._group_ids.setdefault(producer_id, set()).add(group.group_id)
 
     def commit(self, producer_id: int, request: CommitRequest, reply: Callable[[Sequence[ErrorCode]], None]) -> None:
-        """Store offsets as pending until the transaction ends; `reply` gets an error code for each once they are
-        durable.
+        """Store offsets as pending until the transaction ends. When they are durable, `reply` gets an error code for
+        each.
 
         Never waits. The caller has checked that the transaction is open and includes the group.
         """
@@ -119,7 +122,7 @@ class TransactionalOffsets:
         )
 
     def end(self, producer_id: int, then: Callable[[StoreError | None], None], *, committed: bool) -> None:
-        """Commit or drop the pending offsets of a producer, without its coordinator; calls `then` once that is
+        """Commit or drop a producer's pending offsets without its coordinator. `then` is called once this is
         durable.
         """
 
@@ -131,11 +134,13 @@ class TransactionalOffsets:
         self._store.submit(self.statements_of_end(producer_id, committed=committed), on_durable)
 
     def statements_of_end(self, producer_id: int, *, committed: bool) -> list[Statement]:
-        """The statements that end a transaction's pending offsets; committed together with the coordinator's state."""
+        """Return the statements that end a transaction's pending offsets. They are committed with the coordinator's
+        state.
+        """
         return persistence.end_pending_offsets(producer_id, committed=committed)
 
     def ended(self, producer_id: int, *, committed: bool) -> None:
-        """Apply the durable end of a producer's transaction. Runs on the store's thread."""
+        """Apply the durable end of a producer's transaction. The store's thread calls this."""
         for group_id in self._group_ids.pop(producer_id, ()):
             group = self._registry.get(group_id)
             if group is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def call_after(count: int, then: Callable[[], None]) -> Callable[[], None]:
-    """A function for any thread; its call number `count` calls `then`."""
+    """Return a function for any thread; its call number `count` calls `then`."""
     # Protects the count of calls that are missing.
     lock = threading.Lock()
     missing = count

@@ -85,7 +85,7 @@ def _transactional_batches(request: ProduceRequest) -> Iterator[tuple[TopicProdu
 def _producer_and_partitions(
     broker: BrokerServices, request: ProduceRequest, context: RequestContext
 ) -> tuple[ProducerIdAndEpoch | None, Sequence[TopicPartition]]:
-    """The producer of the transactional batches that may be appended, and their partitions.
+    """Return the producer of the transactional batches that may be appended, and their partitions.
 
     Raises KafkaError(INVALID_PRODUCER_ID_MAPPING) for batches of several producers.
     """

@@ -33,7 +33,7 @@ def is_transactional(records: Any) -> bool:
 
 
 def producer_of(records: Any) -> ProducerIdAndEpoch:
-    """The producer of a batch that `is_transactional`."""
+    """Return the producer of a batch that `is_transactional`."""
     return ProducerIdAndEpoch(*_PRODUCER.unpack_from(records, _PRODUCER_OFFSET))
 
 
@@ -104,7 +104,7 @@ class TransactionalAppends:
             raise self._translated(error) from error
 
     def _translated(self, error: KafkaError) -> KafkaError:
-        """The error that a producer of this version understands."""
+        """Return the error that a producer of this version understands."""
         code = error.error_code
         if code == ErrorCode.PRODUCER_FENCED:
             return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "a newer producer has taken over")

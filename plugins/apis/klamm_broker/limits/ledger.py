@@ -16,15 +16,15 @@ total.
 SESSION_SHARE: Final = 0.9
 LEAST_SHARED: Final = 20
 FREE_FOR_NEW: Final = 0.8
-"""The part of an owner's share that new entries may fill. The rest is for existing entries that grow."""
+"""The part of an owner's share that new entries may fill. The rest is kept for the growth of existing entries."""
 
 
 class Ledger:
-    """A total, and the part of it that each owner uses. Any thread may call it; a call costs a lock and an addition.
+    """The amount in use and its limits, in total and by owner. Any thread may call it; a call takes a lock and adds.
 
-    An owner's share falls with the square of the free part; if alone, an owner may use its nominal share of the total.
-    So early owners do not shut out later ones: after ten owners that use all they may, a twentieth is free, and the
-    eleventh may have two hundredths of the total.
+    A single owner may use its nominal share of the total. With more owners, each owner's share falls with the square of
+    the free part, so early owners do not shut out later ones: after ten owners that use all they may, a twentieth is
+    free, and the eleventh owner may have two hundredths of the total.
 
     New entries are checked with `reserve` or `fits`. Existing ones are counted with `add`, which refuses nothing.
     """
@@ -44,7 +44,7 @@ class Ledger:
         self._by_owner: dict[str, int] = {}
 
     def add(self, owner: str, amount: int) -> None:
-        """Count `amount`, which may be negative, whatever the limits."""
+        """Count `amount` without a check of the limits. It may be negative."""
         with self._lock:
             self._add(owner, amount)
 
@@ -85,7 +85,7 @@ class Ledger:
             return has_room
 
     def reserve_each(self, owner: str, amounts: Sequence[int], *, in_use: bool = False) -> list[bool]:
-        """Count those of many amounts for which there is room, and return which."""
+        """Count each amount for which there is room. Return for each whether it was counted."""
         with self._lock:
             admitted = []
             for amount in amounts:
@@ -116,17 +116,19 @@ class Ledger:
 
     @property
     def present_share(self) -> int:
-        """Return the amount that an owner may have now."""
+        """The amount that an owner may have now."""
         return int(self._allowance(self.total - self.used))
 
 
 def session_ledger(name: str, total: int) -> Ledger:
-    """Return a ledger of things that clients can do without: one owner may have nine tenths, or all if the total is
-    small.
+    """Return a ledger of sessions, which clients can do without: one owner may have nine tenths of the total, or all if
+    the total is small.
     """
     return Ledger(name, total, SESSION_SHARE if total >= LEAST_SHARED else 1.0)
 
 
 def text_bytes(text: str) -> int:
-    """Return the approximate size of a text in memory: non-ASCII characters take up to four bytes, twice."""
+    """Return the approximate size of a text in memory. A non-ASCII text may be stored twice, with up to four bytes for
+    each character.
+    """
     return len(text) if text.isascii() else 8 * len(text)

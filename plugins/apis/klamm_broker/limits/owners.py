@@ -26,7 +26,7 @@ def owner_of(context: RequestContext) -> str:
 
 
 def short_owner(name: str) -> str:
-    """Return the owner of that name; a long name is shortened to its beginning and a digest."""
+    """Return the name of an owner. A long name is shortened to its beginning and a digest."""
     if len(name) > _MAX_CHARS:
         import hashlib
 
@@ -36,17 +36,17 @@ def short_owner(name: str) -> str:
 
 
 class Owners:
-    """Owners of the entries of one kind, in the store."""
+    """The stored owners of the entries of one kind."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
 
     def put(self, name: str, owner: str) -> Statement:
-        """Write the owner of an entry."""
+        """Return the statement that stores the owner of an entry."""
         return (_PUT, (self._kind, name, owner))
 
     def delete(self, name: str) -> Statement:
-        """Forget the owner of an entry."""
+        """Return the statement that deletes the owner of an entry."""
         return (_DELETE, (self._kind, name))
 
     def load(self, store: Store) -> dict[str, str]:
@@ -54,7 +54,9 @@ class Owners:
         return dict(store.read("SELECT name, owner FROM state_owners WHERE kind = ?", (self._kind,)))
 
     def forget_all_but(self, store: Store, names: set[str]) -> dict[str, str]:
-        """Read the owners of existing entries, and delete the others, which a crash may leave. Raises StoreError."""
+        """Return the owners of existing entries, and delete owners of other entries, which a crash can leave behind.
+        Raises StoreError.
+        """
         owners = self.load(store)
         orphans = owners.keys() - names
         if orphans:

@@ -16,9 +16,9 @@ from klamm_broker.limits.ledger import Ledger
 class StateTable(NamedTuple):
     """One table.
 
-    `key` the setting with its total; `unit` is the unit of that total. `content` the entries of the table, for metrics
-    and docs. `error` the answer to a new entry without room. `goes` the time when entries are removed. `grows_by` the
-    APIs that make it grow.
+    `key` is the setting with the table's total, and `unit` the unit of that total. `content` describes the entries, for
+    metrics and docs. `error` answers a new entry for which there is no room. `goes` says when entries are removed.
+    `grows_by` names the APIs that make the table grow.
     """
 
     name: str
@@ -177,7 +177,7 @@ _METRICS: Final = "klamm:type=StateLimits,name="
 
 
 class Totals(Protocol):
-    """The settings: an attribute with the total of each table, and the share of an owner."""
+    """The settings of the limits: an attribute with the total of each table, and the share of an owner."""
 
     @property
     def state_max_share_per_principal(self) -> float: ...

@@ -47,7 +47,7 @@ class OffsetMap:
         self._offsets[key] = offset
 
     def offset_of(self, key: bytes) -> int:
-        """The last offset of a key, or -1."""
+        """Return the last offset of a key, or -1."""
         return self._offsets.get(key, -1)
 
 

@@ -79,7 +79,7 @@ class NewDirectories:
 
 
 def random_below(limit: int, random_bytes: Callable[[int], bytes] = os.urandom) -> int:
-    """An integer from 0 to `limit` - 1."""
+    """Return an integer from 0 to `limit` - 1."""
     return int.from_bytes(random_bytes(16), "big") % limit
 
 

@@ -33,7 +33,7 @@ class FileHandle:
         self._lock = threading.Lock()
 
     def try_acquire(self) -> bool:
-        """One more user; False if it was closed meanwhile."""
+        """Return one more user; False if it was closed meanwhile."""
         with self._lock:
             if not self._users:
                 return False
@@ -59,13 +59,13 @@ class FileRegion:
         self.size_bytes = size_bytes
 
     def fileno(self) -> int:
-        """The descriptor. Raises ValueError after `close`."""
+        """Return the descriptor. Raises ValueError after `close`."""
         if self._handle is None:
             raise ValueError("the region is closed")
         return self._handle.fd
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        """Bytes at `position` of the file; fewer only at its end."""
+        """Return bytes at `position` of the file; fewer only at its end."""
         return _pread(self.fileno(), size_bytes, position)
 
     def read_into(self, position: int, buffer: memoryview) -> int:
@@ -73,7 +73,7 @@ class FileRegion:
         return _preadv(self.fileno(), [buffer], position)
 
     def read_bytes(self) -> bytes:
-        """All of the region."""
+        """Return all of the region."""
         return self.read(self.position, self.size_bytes)
 
     def close(self) -> None:
@@ -200,7 +200,7 @@ class LogFile(StoredPath):
         return FileRegion(self.acquire(), position, size_bytes)
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        """Bytes at a position; fewer only at the end of the file."""
+        """Return bytes at a position; fewer only at the end of the file."""
         handle = self.acquire()
         try:
             return self.operations.pread(handle.fd, size_bytes, position)

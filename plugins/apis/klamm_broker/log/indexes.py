@@ -54,7 +54,7 @@ class Index(StoredPath):
         return data
 
     def _buffer(self) -> bytearray:
-        """The entries, to be changed."""
+        """Return the entries, to be changed."""
         data = self._data
         if type(data) is not bytearray:
             data = self._data = bytearray(self._loaded())
@@ -67,7 +67,7 @@ class Index(StoredPath):
             return len(self._loaded())
 
     def entries(self) -> list[tuple[Any, ...]]:
-        """Every entry, in order."""
+        """Return every entry, in order."""
         with self._lock:
             return list(self._entry.iter_unpack(self._loaded()))
 
@@ -267,7 +267,7 @@ class TransactionIndex(Index):
             super().flush(sync=sync)
 
     def aborted(self) -> Iterator[AbortedTransaction]:
-        """All of them, in the order of their markers."""
+        """Return all of them, in the order of their markers."""
         return (AbortedTransaction(*entry[1:]) for entry in self.entries())
 
     def truncate_to(self, offset: int) -> None:

@@ -133,7 +133,7 @@ class LogManager:
         return self._logs.get((topic, partition))
 
     def logs(self) -> list[PartitionLog]:
-        """All that are open."""
+        """Return all that are open."""
         with self._lock:
             return list(self._logs.values())
 

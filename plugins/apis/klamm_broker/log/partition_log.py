@@ -288,7 +288,7 @@ class PartitionLog(SegmentedLog):
             self._new_directory = None
 
     def _one_flush(self) -> threading.Lock:
-        """The lock that is held for a flush."""
+        """Return the lock that is held for a flush."""
         lock = self._flush_lock
         if lock is None:
             with self._lock:

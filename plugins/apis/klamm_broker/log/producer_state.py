@@ -101,7 +101,7 @@ class ProducerStateEntry:
         return self.current_transaction_first_offset != NO_OFFSET
 
     def copy(self) -> ProducerStateEntry:
-        """A copy for readers that do not hold the lock."""
+        """Return a copy for readers that do not hold the lock."""
         copied = ProducerStateEntry(
             self.producer_id,
             self.producer_epoch,
@@ -325,7 +325,7 @@ class ProducerStateManager:
         self._ongoing = _NO_TRANSACTIONS
 
     def snapshot(self) -> bytes:
-        """All that survives a restart: of each producer, its last batch."""
+        """Return all that survives a restart: of each producer, its last batch."""
         out = bytearray(_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, len(self.entries)))
         for entry in self.entries.values():
             last = entry.batches[-1] if entry.batches else BatchMetadata(NO_SEQUENCE, NO_OFFSET, 0, NO_TIMESTAMP)

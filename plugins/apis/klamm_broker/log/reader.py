@@ -151,7 +151,9 @@ class LogReader:
             raise FileNotFoundError(f"{segment.file.path} was removed meanwhile")
 
     def _find(self, offset: int, active: LogSegment, active_size: int) -> tuple[LogSegment, int | None, int]:
-        """The segment with the batch that holds an offset, or the next one; its position; the end of the segment."""
+        """Return the segment with the batch that holds an offset, or the next one; its position; the end of the
+        segment.
+        """
         for segment in self._segments_from(offset):
             if segment is not active and segment.base_offset >= active.base_offset:
                 # The active segment was removed or replaced meanwhile: this one may end after the end that we know.

@@ -36,7 +36,7 @@ def offset_file_name(offset: int, suffix: str) -> str:
 
 
 def aborted_transaction(completed: CompletedTransaction) -> AbortedTransaction:
-    """The index entry of a transaction that was aborted."""
+    """Return the index entry of a transaction that was aborted."""
     return AbortedTransaction(
         completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset
     )
@@ -250,7 +250,7 @@ class LogSegment:
         return None
 
     def headers(self, start: int = 0, end: int | None = None) -> Iterator[PlacedHeader]:
-        """The batches from a position on."""
+        """Return the batches from a position on."""
         return read_headers(self.file, start, self.size_bytes if end is None else end)
 
     def header_at(self, position: int) -> RecordBatchHeader:

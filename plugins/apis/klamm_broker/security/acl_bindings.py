@@ -1,4 +1,4 @@
-"""ACLs between the wire and `klamm.AclBinding`, for the three ACL APIs."""
+"""Conversion of ACLs between the wire format and `klamm.AclBinding`, for the three ACL APIs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from klamm_broker.security.authorization import require_cluster
 _RESOURCE_TYPES, _PATTERN_TYPES, _OPERATIONS, _PERMISSIONS = (
     frozenset(kind) - {0} for kind in (ResourceType, PatternType, AclOperation, AclPermission)
 )
-"""Without UNKNOWN, whose code is 0 in each of these."""
+"""The known values: UNKNOWN, whose code is 0, is left out."""
 
 
 class WireFilter(Protocol):
-    """The form in which DescribeAcls and DeleteAcls write a filter."""
+    """A filter as DescribeAcls and DeleteAcls write it."""
 
     resource_type_filter: int
     resource_name_filter: str | None
@@ -29,7 +29,7 @@ class WireFilter(Protocol):
 def authorizer_of(context: RequestContext, operation: AclOperation) -> Authorizer:
     """Return the listener's authorizer if the client may perform the operation on the cluster.
 
-    Raises KafkaError SECURITY_DISABLED if there is none, CLUSTER_AUTHORIZATION_FAILED.
+    Raises KafkaError: SECURITY_DISABLED if the listener has no authorizer with ACLs, CLUSTER_AUTHORIZATION_FAILED.
     """
     authorizer = context.listener.authorizer
     if authorizer is None:
@@ -42,7 +42,7 @@ def authorizer_of(context: RequestContext, operation: AclOperation) -> Authorize
 
 
 def are_known(resource_type: int, pattern_type: int, operation: int, permission: int) -> bool:
-    """Return True if all of these values are known. Kafka cannot parse a request with an unknown one, and closes the
+    """Return True if all of these codes are known. Kafka cannot parse a request with an unknown code, and closes the
     connection.
     """
     return (
@@ -54,7 +54,7 @@ def are_known(resource_type: int, pattern_type: int, operation: int, permission:
 
 
 def is_known(wire: WireFilter) -> bool:
-    """Return True if `filter_of` can be called."""
+    """Return True if all codes in the filter are known, so that `filter_of` can convert it."""
     return are_known(wire.resource_type_filter, wire.pattern_type_filter, wire.operation, wire.permission_type)
 
 

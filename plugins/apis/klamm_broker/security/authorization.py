@@ -61,52 +61,52 @@ def denial(code: ErrorCode) -> KafkaError:
 
 
 def may_topic(context: RequestContext, operation: AclOperation, name: str) -> bool:
-    """Return True if the client may do that to a topic."""
+    """Return True if the client may perform the operation on a topic."""
     return context.authorize(operation, ResourceType.TOPIC, name)
 
 
 def may_group(context: RequestContext, operation: AclOperation, group_id: str) -> bool:
-    """Return True if the client may do that to a group."""
+    """Return True if the client may perform the operation on a group."""
     return context.authorize(operation, ResourceType.GROUP, group_id)
 
 
 def may_transactional_id(context: RequestContext, operation: AclOperation, transactional_id: str) -> bool:
-    """Return True if the client may do that to a transactional id."""
+    """Return True if the client may perform the operation on a transactional id."""
     return context.authorize(operation, ResourceType.TRANSACTIONAL_ID, transactional_id)
 
 
 def shows(context: RequestContext, operation: AclOperation, kind: ResourceType, name: str) -> bool:
-    """Return True if the client may perform the operation on something it did not name, e.g. in a list. This decision
-    is not recorded.
+    """Return True if the client may perform the operation on a resource that it did not name, e.g. one in a list. The
+    decision is not logged.
     """
     return context.authorize(operation, kind, name, log_if_denied=False, log_if_allowed=False)
 
 
 def may_cluster(context: RequestContext, operation: AclOperation, *, log_if_denied: bool = True) -> bool:
-    """Return True if the client may do that to the cluster."""
+    """Return True if the client may perform the operation on the cluster."""
     return context.authorize(operation, ResourceType.CLUSTER, CLUSTER_NAME, log_if_denied=log_if_denied)
 
 
 def require_topic(context: RequestContext, operation: AclOperation, name: str) -> None:
-    """Raises KafkaError TOPIC_AUTHORIZATION_FAILED."""
+    """Raise KafkaError(TOPIC_AUTHORIZATION_FAILED) if the client may not perform the operation."""
     if not may_topic(context, operation, name):
         raise denial(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def require_group(context: RequestContext, operation: AclOperation, group_id: str) -> None:
-    """Raises KafkaError GROUP_AUTHORIZATION_FAILED."""
+    """Raise KafkaError(GROUP_AUTHORIZATION_FAILED) if the client may not perform the operation."""
     if not may_group(context, operation, group_id):
         raise denial(ErrorCode.GROUP_AUTHORIZATION_FAILED)
 
 
 def require_transactional_id(context: RequestContext, operation: AclOperation, transactional_id: str) -> None:
-    """Raises KafkaError TRANSACTIONAL_ID_AUTHORIZATION_FAILED."""
+    """Raise KafkaError(TRANSACTIONAL_ID_AUTHORIZATION_FAILED) if the client may not perform the operation."""
     if not may_transactional_id(context, operation, transactional_id):
         raise denial(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 
 def require_cluster(context: RequestContext, operation: AclOperation) -> None:
-    """Raises KafkaError CLUSTER_AUTHORIZATION_FAILED."""
+    """Raise KafkaError(CLUSTER_AUTHORIZATION_FAILED) if the client may not perform the operation."""
     if not may_cluster(context, operation):
         raise denial(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
@@ -128,7 +128,7 @@ def authorized_operations(context: RequestContext, kind: ResourceType, name: str
 
 
 def cluster_operations(context: RequestContext) -> int:
-    """The cluster's bit field; empty for a client that may not describe the cluster."""
+    """Return the bit field for the cluster: 0 if the client may not describe the cluster."""
     if not may_cluster(context, AclOperation.DESCRIBE):
         return 0
     return authorized_operations(context, ResourceType.CLUSTER)

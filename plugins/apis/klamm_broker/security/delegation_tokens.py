@@ -2,7 +2,7 @@
 
 Follows Kafka's `DelegationTokenControlManager` and `DelegationTokenManager`. A token's secret is the HMAC-SHA-512 of
 its id under the server's key. The secret itself is not stored. The shared table `delegation_tokens` stores the SCRAM
-credentials derived from it, and a fingerprint of the key: with another key, older tokens become invalid.
+credentials derived from it, and a fingerprint of the key. If the key changes, older tokens are invalid.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class DelegationTokens:
         self._random_bytes = random_bytes
         self._table = shared.table(DELEGATION_TOKENS)
         self._cache = shared.once(DELEGATION_TOKENS, DelegationTokenCache)
-        # Protects the tokens: check and change are one step.
+        # Protects the tokens; held from the check of a change to the change.
         self._lock = threading.Lock()
         self._ids: dict[bytes, str] = {}
         self._counts: Counter[KafkaPrincipal] = Counter()
@@ -130,7 +130,7 @@ class DelegationTokens:
             )
 
     def renew(self, secret: bytes, principal: KafkaPrincipal, renew_period_ms: int) -> int:
-        """Extend a token; returns its new expiry. Raises KafkaError."""
+        """Extend a token. Return its new expiry. Raises KafkaError."""
         with self._lock:
             token = self._of(secret, principal)
             period_ms = min(self._expiry_time_ms, renew_period_ms) if renew_period_ms > 0 else self._expiry_time_ms
@@ -139,7 +139,7 @@ class DelegationTokens:
         return expiry_ms
 
     def expire(self, secret: bytes, principal: KafkaPrincipal, expiry_time_period_ms: int) -> int:
-        """Set the expiry of a token; a negative period means at once. Returns the new expiry. Raises KafkaError."""
+        """Set the expiry of a token; a negative period means at once. Return the new expiry. Raises KafkaError."""
         with self._lock:
             token = self._of(secret, principal)
             if expiry_time_period_ms < 0:
@@ -202,7 +202,7 @@ def open_delegation_tokens(settings: BrokerSettings, server: ServerContext) -> D
 
 
 def require_token_requests(context: RequestContext) -> None:
-    """Raises KafkaError DELEGATION_TOKEN_REQUEST_NOT_ALLOWED unless the client is authenticated, and not by a token."""
+    """Raise KafkaError(DELEGATION_TOKEN_REQUEST_NOT_ALLOWED) unless the client has authenticated without a token."""
     principal, protocol = context.principal, context.listener.security_protocol
     anonymous = protocol == "PLAINTEXT" or (protocol == "SSL" and principal.name == "ANONYMOUS")
     if principal.token_authenticated or anonymous:
@@ -213,7 +213,7 @@ def new_expiry(context: RequestContext, change: Callable[[], int]) -> tuple[Erro
     """Return the response to a request that changes a token's expiry: an error code, and the new expiry in
     milliseconds.
 
-    The expiry is -1 if the client may not do that, or `change` raises KafkaError.
+    The expiry is -1 if the client may not change it, or if `change` raises KafkaError.
     """
     try:
         require_token_requests(context)

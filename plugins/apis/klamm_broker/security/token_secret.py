@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def read_secret_key(file: Path | None, variable: str | None) -> bytes | None:
-    """Return the key in a file or in an environment variable; None if neither is configured: delegation tokens are off.
+    """Return the key in a file or in an environment variable. If neither is configured, return None: tokens are off.
 
     Raises OSError for a file that cannot be read, ValueError for an empty key and if both are configured.
     """

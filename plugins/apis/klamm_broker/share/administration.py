@@ -25,7 +25,7 @@ class DescribedOffset(NamedTuple):
 
 
 def topics_of(broker: BrokerServices, group_id: str) -> dict[str, list[int]]:
-    """The partitions that a group reads, or that its members subscribe to."""
+    """Return the partitions that a group reads, or that its members subscribe to."""
     found: dict[str, set[int]] = {}
     for live in broker.shares.of_group(group_id):
         found.setdefault(live.partition.topic.name, set()).add(live.key.partition)
@@ -54,7 +54,7 @@ def describe(broker: BrokerServices, group_id: str, topic: Topic | None, index: 
 
 
 def require_empty(broker: BrokerServices, group_id: str) -> ShareGroup:
-    """A share group without members. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+    """Return a share group without members. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
     return _empty(broker.groups.shares.get(group_id))
 
 

@@ -124,7 +124,7 @@ class LiveSharePartition:
             return None if state is None else (state.start_offset, state.end_offset, state.completed)
 
     def counts(self) -> tuple[int, int]:
-        """Records and runs in flight."""
+        """Return records and runs in flight."""
         with self._lock:
             return (0, 0) if self._state is None else (self._state.in_flight, len(self._state.runs))
 

@@ -1,5 +1,6 @@
 """The metrics of share groups, read when they are collected. Kafka's `ShareGroupMetrics`, `SharePartitionMetrics` and
-`ShareSessionCache`."""
+`ShareSessionCache`.
+"""
 
 from __future__ import annotations
 

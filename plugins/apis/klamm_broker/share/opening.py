@@ -23,7 +23,7 @@ def open_shares(
     purgatory: Purgatory,
     ledger: Ledger,
 ) -> SharePartitions:
-    """The share partitions of a broker, loaded and with their metrics. Raises StoreError."""
+    """Return the share partitions of a broker, loaded and with their metrics. Raises StoreError."""
     shares = SharePartitions(
         server.clock,
         server.scheduler,

@@ -44,7 +44,7 @@ class Acknowledgement(NamedTuple):
     types: Sequence[int]
 
     def type_at(self, offset: int) -> int:
-        """The type of one offset."""
+        """Return the type of one offset."""
         return self.types[0] if len(self.types) == 1 else self.types[offset - self.first]
 
 

@@ -74,7 +74,7 @@ class Runs:
         return run if run is not None and run.deadline_ns <= now_ns else None
 
     def held_by(self, member_id: str) -> list[Run]:
-        """The runs that a member holds."""
+        """Return the runs that a member holds."""
         return self._at(self._held.get(member_id, ()))
 
     def unwritten(self, number: int) -> list[Run]:

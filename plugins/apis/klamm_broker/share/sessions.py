@@ -97,7 +97,9 @@ class ShareSessionCache:
         partitions: Iterable[TopicPartition],
         owner: str = UNKNOWN_OWNER,
     ) -> ShareSession:
-        """A new session, in place of an older one of the member. Raises KafkaError(SHARE_SESSION_LIMIT_REACHED)."""
+        """Return a new session, in place of an older one of the member. Raises
+        KafkaError(SHARE_SESSION_LIMIT_REACHED).
+        """
         with self._lock:
             old = self._drop(key)
             holds = old is not None or self._unreleased.pop(key, None) is not None
@@ -147,7 +149,7 @@ class ShareSessionCache:
         return session
 
     def final(self, key: SessionKey) -> ShareSession:
-        """The session that the member ends with this request. Raises KafkaError(SHARE_SESSION_NOT_FOUND)."""
+        """Return the session that the member ends with this request. Raises KafkaError(SHARE_SESSION_NOT_FOUND)."""
         with self._lock:
             return self._found(key)
 

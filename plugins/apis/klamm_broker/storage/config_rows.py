@@ -13,7 +13,7 @@ def delete_configs(resource_type: int, name: str) -> Statement:
 
 
 def replace_configs(resource_type: int, name: str, values: Mapping[str, str]) -> list[Statement]:
-    """Return the statements that replace all configs of a resource by these."""
+    """Return the statements that replace all configs of a resource with these."""
     insert = "INSERT INTO configs (resource_type, resource_name, name, value) VALUES (?, ?, ?, ?)"
     rows = [(insert, (resource_type, name, key, value)) for key, value in values.items()]
     return [delete_configs(resource_type, name), *rows]

@@ -1,6 +1,6 @@
 """`meta.properties`: the cluster, node and directory to which a data directory belongs, in Kafka's format (version 1).
 
-The store has the id of the boot of the machine during which the directory was last written.
+The store records the boot id of the machine at the last write, which shows a restart of the machine.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def load(data_dir: Path, node_id: int) -> MetaProperties | None:
 def load_or_create(
     data_dir: Path, node_id: int, random_bytes: Callable[[int], bytes], operations: FileOperations
 ) -> MetaProperties:
-    """Load the properties like `load`; without `meta.properties`, write one for this node in a new cluster."""
+    """Load the properties like `load`. If there is no `meta.properties`, write one for this node in a new cluster."""
     properties = load(data_dir, node_id)
     if properties is None:
         properties = MetaProperties(uuid_text(random_uuid(random_bytes)), node_id, uuid_text(random_uuid(random_bytes)))
@@ -113,9 +113,9 @@ def read_boot_id() -> str:
 
 
 def recover_from_restart(store: Store, boot_id: str, recover: Callable[[], None], *, is_clean: bool) -> None:
-    """Call `recover` if the machine may have restarted since the last call, unless the last stop was clean.
+    """Call `recover` if the machine may have restarted since the last call and the last stop was not clean.
 
-    Raises StoreError, and the errors of `recover`; then the next start calls it again.
+    Raises StoreError, and the errors of `recover`. After an error the next start calls `recover` again.
     """
     rows = store.read("SELECT value FROM cluster WHERE key = ?", (_BOOT_ID_KEY,))
     if boot_id and rows == [(boot_id,)]:

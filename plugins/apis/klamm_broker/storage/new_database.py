@@ -10,17 +10,17 @@ from typing import Final
 from klamm_broker.storage.migrations import MIGRATIONS
 
 INCREMENTAL: Final = 2
-"""SQLite's `auto_vacuum` of files that return free space."""
+"""SQLite's value of `auto_vacuum` for a file that returns free pages in steps."""
 _VERSIONS: Final = slice(18, 20)
 _WRITE_AHEAD: Final = b"\2\2"
-"""What a file that has a write-ahead log has there."""
+"""The value of these two bytes in a file with a write-ahead log."""
 
 
 @functools.cache
 def new_database() -> bytes:
-    """Return the content of the file, which is made in memory.
+    """Return the content of the file. It is made in memory.
 
-    On a disk each step of the schema would wait for it, and the change to a write-ahead log.
+    On a disk, each step of the schema and the change to a write-ahead log would wait for a sync.
     """
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.execute(f"PRAGMA auto_vacuum={INCREMENTAL}")

@@ -1,8 +1,8 @@
 """Producer ids, allocated in blocks; a block is durable before its first id is used.
 
 Follows Kafka's `ProducerIdManager` (KIP-730): an id is never allocated twice; the unused rest of a block is lost when
-the server stops. If the store was lost, the server passes as `at_least` an id above all those in the logs, so that none
-of them is allocated again; it becomes durable when the server starts.
+the server stops. If the store was lost, the server passes as `at_least` an id above all ids in the logs, so that none
+of these is allocated again. `at_least` becomes durable when the server starts.
 """
 
 from __future__ import annotations

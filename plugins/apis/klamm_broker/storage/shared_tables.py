@@ -32,7 +32,7 @@ class SharedTables:
         self._counted: dict[str, dict[str, tuple[str, int]]] = {name: {} for name in ledgers}
 
     def load(self, table: str) -> dict[str, Row]:
-        """All rows of a table. Raises StoreError."""
+        """Return all rows of a table. Raises StoreError."""
         stored = self._store.read("SELECT key, row FROM shared_rows WHERE table_name = ?", (table,))
         rows: dict[str, Row] = {key: json.loads(text) for key, text in stored}
         ledger = self._ledgers.get(table)
@@ -44,9 +44,9 @@ class SharedTables:
         return rows
 
     def write(self, table: str, changes: Mapping[str, Row | None]) -> None:
-        """Put rows, or delete rows if the value is None; durable on return.
+        """Put rows, and delete those whose value is None, durably.
 
-        Raises StoreError; KafkaError(POLICY_VIOLATION) if there is no room for a row that is new or grows.
+        Raises StoreError, and KafkaError(POLICY_VIOLATION) if there is no room for a new or larger row.
         """
         put = "INSERT OR REPLACE INTO shared_rows (table_name, key, row) VALUES (?, ?, ?)"
         take = "DELETE FROM shared_rows WHERE table_name = ? AND key = ?"
@@ -83,8 +83,8 @@ class SharedTables:
 
 
 def _entry(key: str, row: Row | None, text: str) -> tuple[str, int]:
-    """Return the owner and the size of a row. Only delegation tokens have owners; other rows can be written only with a
-    permission.
+    """Return the owner and the size of a row. Only delegation tokens have owners. Writing other rows needs a
+    permission, so they count for no owner.
     """
     owner = row.get("owner") if row is not None else None
     name = ":".join(owner) if isinstance(owner, list) else UNKNOWN_OWNER

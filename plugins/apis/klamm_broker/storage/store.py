@@ -1,8 +1,8 @@
 """The metadata store: the durable state of a broker besides its logs, in one SQLite file.
 
-State lives in the memory of its owners (topic registry, group coordinator, ...), which load it once with `read` and
-from then on only write. Writes go through one queue to one owner thread, which commits all queued writes in one
-transaction (group commit): a caller that needs durability passes a callback, or waits.
+State lives in the memory of the parts that own it (topic registry, group coordinator, ...). They load it once with
+`read`, and afterwards only write. Writes go through one queue to one owner thread, which commits all queued writes in
+one transaction (group commit): a caller that needs durability passes a callback, or waits.
 
 The file is in WAL mode. Every committed write survives `kill -9` of the process. Writes by `write_and_wait` (topics,
 configs, ACLs, ids: rare and important) are synced, and survive a power failure too; writes by `submit` (groups and
@@ -37,7 +37,7 @@ Statement: TypeAlias = tuple[str, Sequence[SqlValue]]
 """One SQL statement and its parameters."""
 
 Durable: TypeAlias = Callable[["StoreError | None"], None]
-"""Called once: with None after the commit, or with the error of a failed write."""
+"""A callback that is called once: with None after the commit, or with the error of a failed write."""
 
 _MAX_WRITES_PER_COMMIT = 4096
 _MAX_FREE_PAGES = 1024
@@ -101,7 +101,7 @@ class Store:
 
         Raises StoreError for a file that is not a database, is damaged, cannot be written or is of a newer klamm.
         """
-        # It contains credentials; SQLite gives its further files the same mode. SQLite reports errors.
+        # The file contains credentials. SQLite gives its further files the same mode, and reports errors itself.
         with contextlib.suppress(OSError):
             if any(os.path.lexists(f"{self.path}{suffix}") for suffix in _SUFFIXES):
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
@@ -158,15 +158,16 @@ class Store:
                 self._connection = None
 
     def read(self, sql: str, parameters: Sequence[SqlValue] = ()) -> list[tuple[Any, ...]]:
-        """Return all rows of a query, as of the last commit. For loading state; it waits for a commit in progress.
+        """Return all rows of a query, as of the last commit. It waits for a commit in progress, and is meant for
+        loading state.
 
         Raises StoreError.
         """
         return self.exclusively(lambda connection: connection.execute(sql, parameters).fetchall())
 
     def exclusively(self, work: Callable[[sqlite3.Connection], _Found]) -> _Found:
-        """Call a function with the connection between two commits and return its result; it must leave no transaction
-        open.
+        """Call a function with the connection between two commits and return its result. The function must leave no
+        transaction open.
 
         Raises StoreError.
         """
@@ -183,8 +184,8 @@ class Store:
     ) -> None:
         """Queue statements that are committed together or not at all.
 
-        They are synced if `sync` is True; None: if the store syncs submitted writes. `on_durable` is called exactly
-        once, on the owner thread (or at once, if the store is closing). Without it a failure is only logged.
+        They are synced if `sync` is True. If it is None, `sync_submitted` decides. `on_durable` is called exactly once,
+        on the owner thread (or at once, if the store is closing). Without `on_durable`, a failure is only logged.
         """
         self._submit(_Write(statements, on_durable, self._sync_submitted if sync is None else sync))
 
@@ -197,7 +198,7 @@ class Store:
     def write_and_wait(self, statements: Sequence[Statement]) -> None:
         """Write, and return when the write is durable and synced.
 
-        Raises StoreError if it was not written, and RuntimeError on the owner thread, which would wait for itself.
+        Raises StoreError if the write failed, and RuntimeError on the owner thread, which would wait for itself.
         """
         if threading.current_thread() is self._thread:
             raise RuntimeError("write_and_wait called from a callback of the store")
@@ -229,7 +230,7 @@ class Store:
         return self.commit_pending() > 0
 
     def _report_later(self) -> None:
-        """Let the callbacks of queued writes run in later steps, because the caller may hold the locks they need."""
+        """Let the callbacks of queued writes run in later steps, because the caller may hold locks that they need."""
         waiting: list[_Write] = []
         self._drain_into(waiting)
         for write in waiting:
@@ -260,7 +261,7 @@ class Store:
                 log.exception("store: commit of %d writes failed unexpectedly", len(writes))
             if stop:
                 return
-            # This thread may wait for long, and writes may hold large requests.
+            # This thread may wait a long time for the next write, and writes may hold large requests.
             del first, writes
 
     def give_back(self) -> bool:
@@ -284,7 +285,7 @@ class Store:
             return False
 
     def _drain_into(self, writes: list[_Write]) -> bool:
-        """Take the queued writes; return True if the mark that ends the thread was among them."""
+        """Move the queued writes to `writes`. Return True if the mark that ends the thread was among them."""
         take = self._queue.get_nowait
         try:
             while len(writes) < _MAX_WRITES_PER_COMMIT:
@@ -308,7 +309,7 @@ class Store:
             if len(writes) == 1:
                 _report(writes[0], error)
             else:
-                # One of them is wrong, or the disk fails: try each alone.
+                # One write is wrong, or the disk fails: try each write alone.
                 for write in writes:
                     self._commit((write,))
             return
@@ -317,14 +318,15 @@ class Store:
         self.on_commit()
 
     def _transact(self, statements: Sequence[Statement], *, sync: bool) -> None:
-        """Commit statements together. Raises only StoreError, and then none of them is committed."""
+        """Commit statements together. Raises only StoreError; after it, none of the statements is committed."""
         with self._connection_lock:
             connection = self._connection
             if connection is None:
                 raise StoreError(f"{self.path} is closed")
             try:
                 if connection.in_transaction:
-                    # Its rollback failed; nothing else is committed before a rollback has succeeded.
+                    # The rollback of an earlier transaction failed. Nothing is committed before a rollback has
+                    # succeeded.
                     connection.execute("ROLLBACK")
                 self._set_syncing(connection, sync)
                 connection.execute("BEGIN")
@@ -360,7 +362,7 @@ def _nothing() -> None:
 
 
 def _keep_small(connection: sqlite3.Connection) -> None:
-    """Make the file return free space. The file of an older klamm is rewritten once for that."""
+    """Make the file return free pages to the file system. This rewrites the file of an older klamm once."""
     (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
     if mode == INCREMENTAL:
         return

@@ -78,7 +78,7 @@ class ClientInstance:
         self.seen_ms = 0
 
     def may_get(self, now_ms: int) -> bool:
-        """Return True if the client may get its subscription now: once per interval. If so, note the time."""
+        """Return True and note the time if the client may get its subscription now. It may do so once per interval."""
         times = [each for each in (self.last_get_ms, self.last_push_ms) if each is not None]
         if times and now_ms - max(times) < self.interval_ms:
             return False
@@ -86,7 +86,7 @@ class ClientInstance:
         return True
 
     def may_push(self, now_ms: int) -> bool:
-        """Return True if the client may push now: once per interval, and after it has got its subscription."""
+        """Return True if the client may push now. It may do so once per interval, after it has got its subscription."""
         last = self.last_push_ms
         has_asked = self.last_get_ms is not None and (last is None or self.last_get_ms > last)
         if not has_asked and last is not None and now_ms - last < self.interval_ms:
@@ -104,8 +104,8 @@ def _subscription_id(metrics: tuple[str, ...], interval_ms: int, instance_id: by
 
 
 class ClientTable:
-    """A limited number of clients. If there are too many, the owner with most of them loses the client that was not
-    seen for longest.
+    """A limited number of clients. If there are too many, the owner with the most clients loses the one that has been
+    silent the longest.
 
     The caller holds a lock.
     """
@@ -131,7 +131,7 @@ class ClientTable:
         return max(map(len, list(self._by_owner.values())), default=0)
 
     def put(self, client: ClientInstance) -> ClientInstance | None:
-        """Add a client, or replace the one with its id. Returns the client that was removed to make room."""
+        """Add a client, or replace the client with its id. Return the client that was removed to make room."""
         self.remove(client.id)
         lost = None
         if len(self._clients) >= self._max_clients:
@@ -157,12 +157,14 @@ class ClientTable:
 
 
 def _precedence(clients: OrderedDict[bytes, ClientInstance]) -> tuple[int, int]:
-    """Return the order of owners: by the number of clients, then by the client that was not seen for longest."""
+    """Return the order of owners: by the number of clients, then by the client that has been silent the longest."""
     return len(clients), -next(iter(clients.values())).seen_ms
 
 
 class ClientTelemetry:
-    """Any thread may call it. Clients that were silent for three intervals are removed, as in Kafka."""
+    """All clients that push metrics. Any thread may call it. As in Kafka, clients silent for three intervals are
+    removed.
+    """
 
     def __init__(
         self,
@@ -215,9 +217,10 @@ class ClientTelemetry:
         )
 
     def subscribe(self, instance_id: bytes, context: RequestContext) -> ClientInstance:
-        """Return the client with its subscription; the zero id gets a new one.
+        """Return the client with its subscription. A client with the zero id gets a new id.
 
-        Raises KafkaError(THROTTLING_QUOTA_EXCEEDED) before its interval is over, unless its last push was refused.
+        Raises KafkaError(THROTTLING_QUOTA_EXCEEDED) before the client's interval is over, unless its last push was
+        refused.
         """
         now_ms = self._clock.wall_ms()
         with self._lock:
@@ -241,8 +244,8 @@ class ClientTelemetry:
         """Store pushed metrics.
 
         Raises KafkaError: INVALID_REQUEST for an unknown client id and after a client's last push,
-        THROTTLING_QUOTA_EXCEEDED before its interval is over, UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE,
-        TELEMETRY_TOO_LARGE, INVALID_RECORD for metrics that cannot be parsed.
+        THROTTLING_QUOTA_EXCEEDED before the client's interval is over, UNKNOWN_SUBSCRIPTION_ID,
+        UNSUPPORTED_COMPRESSION_TYPE, TELEMETRY_TOO_LARGE, INVALID_RECORD for metrics that cannot be parsed.
         """
         if instance_id in _RESERVED:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -289,8 +292,8 @@ class ClientTelemetry:
             raise KafkaError(ErrorCode.TELEMETRY_TOO_LARGE)
 
     def _client(self, instance_id: bytes, context: RequestContext, now_ms: int) -> ClientInstance:
-        """Return the client with an id, created or updated if the subscriptions have changed. The caller holds the
-        lock.
+        """Return the client with an id: a new one, or one that is updated if the subscriptions have changed. The caller
+        holds the lock.
         """
         client = self._clients.get(instance_id)
         version = self.configs.version
@@ -340,7 +343,7 @@ class ClientTelemetry:
 
 
 def open_telemetry(server: ServerContext, store: Store, max_bytes: int) -> ClientTelemetry:
-    """The telemetry of a broker, with the stored subscriptions. Raises StoreError."""
+    """Return the telemetry of a broker, with the stored subscriptions. Raises StoreError."""
     configs = ClientMetricsConfigs(store)
     configs.load()
     metrics = server.services.metrics

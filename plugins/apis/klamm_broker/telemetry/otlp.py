@@ -1,4 +1,4 @@
-"""Pushed metrics: the part of `MetricsData`, of version 1 of OpenTelemetry's protocol, that KIP-714 uses.
+"""Parser of pushed metrics: the part of OpenTelemetry's `MetricsData` (protocol version 1) that KIP-714 uses.
 
 MetricsData     1: ResourceMetrics*
 ResourceMetrics 1: Resource, 2: ScopeMetrics*
@@ -20,17 +20,15 @@ _SIGNED: Final = Struct("<q")
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _DELTA: Final = 1
 MAX_FIELDS: Final = 50_000
-"""Maximum number of fields in one push, including nested ones: 1,000 values of a client with their attributes have half
-as many.
-"""
+"""Maximum number of fields in one push, including nested ones. 1,000 values with their attributes have half as many."""
 
 
 class TelemetryError(ValueError):
-    """Bytes that are not valid `MetricsData`."""
+    """Raised for bytes that are not valid `MetricsData`."""
 
 
 class MetricPoint(NamedTuple):
-    """One value of one metric. `is_delta`: it adds to the last one."""
+    """One value of one metric. If `is_delta` is True, it is to be added to the last value."""
 
     name: str
     attributes: tuple[tuple[str, str], ...]
@@ -39,12 +37,14 @@ class MetricPoint(NamedTuple):
 
 
 def read_metrics(data: bytes) -> Iterator[MetricPoint]:
-    """The points in pushed metrics. Raises TelemetryError."""
+    """Return the points in pushed metrics. Raises TelemetryError."""
     return _Reader().points(data)
 
 
 class _Reader:
-    """Reads one push. A few compressed bytes may contain millions of fields, so it reads no more than `MAX_FIELDS`."""
+    """The reader of one push. A few compressed bytes may contain millions of fields, so it reads at most
+    `MAX_FIELDS`.
+    """
 
     def __init__(self) -> None:
         self._left = MAX_FIELDS
@@ -95,7 +95,7 @@ class _Reader:
                 yield value
 
     def _fields(self, data: bytes) -> Iterator[tuple[int, int, bytes | int]]:
-        """Number, kind and value of each field: an integer, or the bytes."""
+        """Yield number, kind and value of each field: an integer, or the bytes."""
         position, end = 0, len(data)
         while position < end:
             self._left -= 1

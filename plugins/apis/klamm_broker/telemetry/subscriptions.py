@@ -1,4 +1,4 @@
-"""Subscriptions to metrics of clients: the configs of the resource CLIENT_METRICS, and the clients that they match.
+"""Subscriptions to metrics of clients: the configs of the resource type CLIENT_METRICS, and the clients that match.
 
 Follows Kafka's `ClientMetricsConfigs` and `ClientMetricsManager`.
 """
@@ -51,7 +51,7 @@ _ATTRIBUTES: Final = (
 
 
 def attributes_of(instance_id: str, context: RequestContext) -> dict[str, str]:
-    """The client attributes that a subscription can match."""
+    """Return the client attributes that a subscription can match."""
     connection = context.connection
     return {
         "client_instance_id": instance_id,
@@ -71,7 +71,7 @@ class Subscription(NamedTuple):
     patterns: Mapping[str, re.Pattern[str]]
 
     def matches(self, attributes: Mapping[str, str]) -> bool:
-        """Return True if it matches a client with these attributes."""
+        """Return True if the subscription matches a client with these attributes."""
         return all(pattern.fullmatch(attributes[name]) for name, pattern in self.patterns.items())
 
 
@@ -100,7 +100,7 @@ def _items(text: str) -> list[str]:
 
 
 def _pattern(item: str) -> tuple[str, re.Pattern[str]]:
-    # Most servers have no patterns, and start faster without.
+    # Imported here, because most servers have no patterns and start faster without this module.
     from klamm.shared import JavaRegexError, compile_java
 
     name, _equals, pattern = (part.strip() for part in item.partition("="))
@@ -113,9 +113,8 @@ def _pattern(item: str) -> tuple[str, re.Pattern[str]]:
 
 
 class ClientMetricsConfigs:
-    """The configs of all subscriptions. Any thread may read; the caller serializes changes.
-
-    `version` is higher after each change.
+    """The configs of all subscriptions. Any thread may read; the caller serializes changes. `version` rises with each
+    change.
     """
 
     def __init__(self, store: Store) -> None:
@@ -135,19 +134,21 @@ class ClientMetricsConfigs:
         self._parsed = {name: parse(values) for name, values in stored.items()}
 
     def names(self) -> list[str]:
-        """The subscriptions."""
+        """Return the names of all subscriptions."""
         return sorted(self._own)
 
     def subscriptions(self) -> list[Subscription]:
-        """All of them, parsed."""
+        """Return all subscriptions, parsed."""
         return list(self._parsed.values())
 
     def own(self, name: str) -> dict[str, str]:
-        """The configs set for a subscription; empty if it does not exist."""
+        """Return the configs set for a subscription; empty if it does not exist."""
         return dict(self._own.get(name, {}))
 
     def replace(self, name: str, values: Mapping[str, str]) -> None:
-        """Replace all configs of a subscription, durably; without any it is deleted. Raises StoreError, KafkaError."""
+        """Replace all configs of a subscription, durably. Without configs, it is deleted. Raises StoreError,
+        KafkaError.
+        """
         parsed = parse(values)
         self._store.write_and_wait(replace_configs(ResourceType.CLIENT_METRICS, name, values))
         # New dictionaries, because other threads may iterate over the old ones.

@@ -10,12 +10,12 @@ from typing import Final
 from klamm_broker.telemetry.otlp import MetricPoint
 
 MAX_POINTS: Final = 1_000
-"""Maximum number of values that are stored for one client; further ones are dropped."""
+"""Maximum number of values that are stored for one client. Further values are dropped."""
 MAX_CLIENT_BYTES: Final = 512 * 1024
-"""Maximum size of the values of one client; further ones are dropped."""
+"""Maximum size in bytes of the values of one client. Further values are dropped."""
 MAX_BYTES: Final = 64 * 1024 * 1024
-"""Maximum size of the values of all clients; if it is exceeded, those of the clients that were silent for longest are
-dropped.
+"""Maximum size in bytes of the values of all clients. Above it, the clients that have been silent the longest lose
+their values.
 """
 _POINT_BYTES: Final = 300
 """Approximate size of a value without its texts."""
@@ -35,7 +35,7 @@ class ClientValues:
         self.size_bytes = 0
 
     def take(self, point: MetricPoint) -> None:
-        """A value that was pushed."""
+        """Store a value that was pushed."""
         key = point.name, point.attributes
         before = self.by_key.get(key)
         if before is None:
@@ -47,9 +47,7 @@ class ClientValues:
 
 
 class PushedValues:
-    """Values of all clients, by their ids; the clients that pushed last are at the end. Not for several threads at
-    once.
-    """
+    """The values of all clients, by client id; the clients that pushed last are at the end. Not thread-safe."""
 
     def __init__(self) -> None:
         self._clients: OrderedDict[bytes, ClientValues] = OrderedDict()

@@ -1,4 +1,4 @@
-"""`TopicAccounts`: the amount that each topic counts towards the limit for all of them."""
+"""`TopicAccounts`: counts each topic's bytes towards the limit for all topics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class _Charge(NamedTuple):
 
 
 class TopicAccounts:
-    """Bytes of each topic, counted for its creator, also if another principal adds partitions or configs.
+    """The bytes of each topic. They count for the topic's creator, even if another principal adds partitions or
+    configs.
 
     The caller makes one change at a time.
     """

@@ -1,7 +1,7 @@
-"""Topics created because a client asked for their metadata; after Kafka's `AutoTopicCreationManager`.
+"""Creation of topics for clients that ask for their metadata; follows Kafka's `AutoTopicCreationManager`.
 
-The response says at once that the topic does not exist, and the client asks again. Topics are created on a thread that
-runs while there are any to create, so that neither processors nor timers wait for the disk.
+The response says at once that the topic does not exist, and the client asks again. A thread that runs only while there
+are topics to create creates them, so that neither processors nor timers wait for the disk.
 """
 
 from __future__ import annotations
@@ -68,13 +68,15 @@ def _share_group_state(settings: InternalTopicSettings) -> NewTopic:
 log = logging.getLogger("klamm.broker.topics")
 
 MAX_WAITING_PARTITIONS: Final = 10_000
-"""Partitions of the topics that wait. Further topics are not queued; the client's next request tries again."""
+"""Maximum number of partitions of all queued topics. Further topics are not queued; the client's next request tries
+again.
+"""
 
 _NAMES_PER_TRANSACTION: Final = 100
 
 
 class AutoTopicCreation:
-    """Creates topics in the background. From any thread; only `wait` and `close` block."""
+    """The background creation of topics. Any thread may call it; only `wait` and `close` block."""
 
     def __init__(self, topics: TopicRegistry, settings: BrokerSettings, threads: Threads = SYSTEM_THREADS) -> None:
         self._topics = topics
@@ -88,7 +90,9 @@ class AutoTopicCreation:
         self._thread: Joinable | None = None
 
     def request(self, names: Sequence[str], context: RequestContext) -> None:
-        """Create topics in the background: those that are not being created yet, within the client's quota."""
+        """Create these topics in the background, within the client's quota. Topics that are already queued are
+        skipped.
+        """
         try:
             self._topics.placement.check_replication_factor(self._settings.default_replication_factor)
         except KafkaError:
@@ -115,7 +119,7 @@ class AutoTopicCreation:
             self.create({name: internal_topic(name, self._settings)})
 
     def _new_topic(self, name: str, owner: str) -> NewTopic:
-        """Return the topic with default settings; it counts towards the share of an owner."""
+        """Return a topic with default settings that counts towards the share of an owner."""
         if name in INTERNAL_TOPICS:
             return internal_topic(name, self._settings)._replace(owner=owner)
         settings = self._settings
@@ -133,7 +137,7 @@ class AutoTopicCreation:
             self._waiting.update(topics)
             if self._thread is None and self._waiting:
                 try:
-                    # It waits for the lock, which is held until the thread is known.
+                    # The new thread first waits for the lock, which is held until `_thread` is set.
                     self._thread = self._start(self._run, "klamm-topic-creation")
                 except RuntimeError:
                     log.exception("cannot start a thread: topics are created with the next ones")
@@ -167,5 +171,5 @@ class AutoTopicCreation:
             except Exception:
                 log.exception("creation of %d topics failed", len(topics))
             finally:
-                # Metadata that said "unknown topic" may be cached: a client must be able to try again.
+                # The Metadata response "unknown topic" may be cached; a client must be able to try again.
                 self._topics.metadata_changed()

@@ -21,7 +21,7 @@ _DIRECTORY: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+
 
 
 def partition_directories(data_dir: Path) -> list[tuple[Path, str, int]]:
-    """The directories of partitions, sorted, each with topic and index."""
+    """Return the directories of partitions in sorted order, each with its topic and index."""
     found = []
     with os.scandir(data_dir) as entries:
         for entry in entries:
@@ -52,7 +52,7 @@ def topics_in(data_dir: Path, without: Collection[str]) -> dict[str, tuple[bytes
 
 
 def finish_deletions(store: Store, logs: LogManager, data_dir: Path) -> None:
-    """Remove the directories of topics whose deletion was started; one without a topic id is set aside."""
+    """Remove the directories of topics whose deletion has started. A directory without a topic id is set aside."""
     rows = store.read("SELECT key, value FROM cluster WHERE key LIKE ?", (DELETION + "%",))
     names = {bytes.fromhex(key.removeprefix(DELETION)): name for key, name in rows}
     if not names:

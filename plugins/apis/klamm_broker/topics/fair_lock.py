@@ -1,4 +1,4 @@
-"""`FairLock`: a lock that its holder cannot take again at once while others wait."""
+"""`FairLock`: a lock whose holder cannot take it again while other threads wait."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from types import TracebackType
 
 
 class FairLock:
-    """A lock that a waiting thread gets first when its holder releases it and wants it again, e.g. for the next of many
-    topics.
+    """A lock that goes to a waiting thread when its holder releases it, even if the holder takes it again at once, e.g.
+    for the next of many topics.
     """
 
     def __init__(self) -> None:
-        # Held by the next one in turn, while it waits.
+        # Held by the thread that is next in turn, while it waits.
         self._next = threading.Lock()
         # The underlying lock.
         self._lock = threading.Lock()

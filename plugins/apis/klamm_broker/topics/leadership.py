@@ -13,11 +13,12 @@ NO_LEADER: Final = -1
 NO_LEADER_EPOCH: Final = -1
 FIRST_LEADER_EPOCH: Final = 0
 LEADERSHIP_ROWS: Final = "leadership/"
-"""Rows of the store's table `cluster`: this and the topic id in hex."""
+"""Key prefix of rows in the store's table `cluster`; the topic id in hex follows."""
 
 
 class Leadership(NamedTuple):
-    """Replaced as a whole, so that a reader never sees the leader of one epoch with the number of another.
+    """The leadership of one partition. It is replaced as a whole, so that no reader sees one epoch's leader with the
+    number of another epoch.
 
     `leader_id` is NO_LEADER while no node leads. `epoch` increases with each change of leader or replicas. `replicas`
     are node ids; the first is the preferred leader.
@@ -28,19 +29,21 @@ class Leadership(NamedTuple):
     replicas: tuple[int, ...]
 
     def followed_by(self, leader_id: int, replicas: tuple[int, ...]) -> Leadership:
-        """The leadership of the next epoch."""
+        """Return the leadership of the next epoch."""
         return Leadership(leader_id, self.epoch + 1, replicas)
 
 
 # Partitions with equal replicas share one object: there may be many thousand partitions.
 @lru_cache(1024)
 def first_leadership(replicas: tuple[int, ...]) -> Leadership:
-    """The leadership of a new partition: its preferred leader leads."""
+    """Return the leadership of a new partition: its preferred leader leads."""
     return Leadership(replicas[0], FIRST_LEADER_EPOCH, replicas)
 
 
 def put_leaderships(topic_id: bytes, leaderships: Iterable[Leadership]) -> Statement:
-    """Writes the leaderships of all partitions of a topic: a list of leader, epoch and replicas for each, in JSON."""
+    """Return the statement that stores the leaderships of a topic: leader, epoch and replicas of each partition, in
+    JSON.
+    """
     return (
         "INSERT INTO cluster (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
         (LEADERSHIP_ROWS + topic_id.hex(), json.dumps([*leaderships])),

@@ -26,21 +26,21 @@ class LogConfigs(Protocol):
     """The settings of topics' logs, computed from the topics' configs and the broker's defaults."""
 
     def log_config(self, overrides: Mapping[str, str], /) -> LogConfig:
-        """Raises KafkaError(INVALID_CONFIG) for configs that do not fit together."""
+        """Return the log's settings. Raises KafkaError(INVALID_CONFIG) for configs that contradict each other."""
         ...
 
     def log_config_in_force(self, topic: str, overrides: Mapping[str, str], /) -> LogConfig:
-        """Return the log's settings without those of its configs that contradict others."""
+        """Return the log's settings. Configs that contradict others are left out."""
         ...
 
 
 class LogOpener:
-    """Opens logs; any thread may open any log. `lock` is held while a log is opened, deleted, or gets changed
+    """The opener of logs. Any thread may call it. `lock` is held while a log is opened or deleted, or gets changed
     configs.
     """
 
     def __init__(self, logs: LogManager, configs: LogConfigs, operations: FileOperations) -> None:
-        # Held while a log is opened, deleted, or gets changed configs.
+        # Held while a log is opened or deleted, or gets changed configs.
         self.lock = threading.Lock()
         self._logs = logs
         self._configs = configs
@@ -79,20 +79,20 @@ class LogOpener:
                     self.open_now(partition)
 
     def open_all(self, topic: Topic) -> None:
-        """Open the logs of a topic, because new producer ids must be above those in the logs. Failures are reported."""
+        """Open the logs of a topic, because new producer ids must be above those in the logs. Failures are logged."""
         for partition in topic.partitions:
             with _reported(partition):
                 self.open_now(partition)
 
     def copy_configs(self, topic: Topic) -> None:
-        """Store a copy of changed configs in the directories that exist; others get it when they are created."""
+        """Write a copy of changed configs to the directories that exist. Others get the copy when they are created."""
         directory = self._logs.data_dir / f"{topic.name}-0"
         with self.lock:
             if directory.is_dir():
                 write_copy(self._operations, directory, topic.overrides, sync=True)
 
     def update_configs(self, topic: Topic, config: LogConfig) -> None:
-        """Apply changed configs to the open logs of a topic; other logs get them when they are opened."""
+        """Apply changed configs to a topic's open logs. Other logs get them when they are opened."""
         with self.lock:
             for partition in topic.partitions:
                 opened = partition.opened_log
@@ -109,22 +109,22 @@ def _reported(partition: Partition) -> Iterator[None]:
 
 
 class OpeningInBackground:
-    """Opens the logs that no request has needed so far: retention, compaction and metrics need them all.
+    """The background opening of logs that no request has used yet. Retention, compaction and metrics need all logs.
 
-    It uses a tenth of a processor until all are open. A log that cannot be opened is reported, and each request for it
-    tries again; the other logs are opened later, because the disk may be full.
+    It uses a tenth of a processor until all logs are open. If a log cannot be opened, the failure is logged, and each
+    request for the log tries again. The other logs are opened later, because the disk may be full.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # Protects the waiting partitions, and the flag that a turn is scheduled.
+        # Protects the waiting partitions, and the flag for a scheduled turn.
         self._lock = threading.Lock()
         self._waiting: deque[Partition] = deque()
         self._scheduler: Scheduler | None = None
         self._is_scheduled = False
 
     def start(self, scheduler: Scheduler, topics: Iterable[Topic]) -> None:
-        """Open the logs of these topics, and of partitions added so far, on the scheduler's thread."""
+        """Open the logs of these topics and of all partitions added before, on the scheduler's thread."""
         self._scheduler = scheduler
         self.add(each for topic in topics for each in topic.partitions if each.opened_log is None)
 

@@ -16,7 +16,7 @@ _BATCH_BYTES: Final = 512 * 1024
 
 
 class OwnRecords:
-    """Available as `services.shared.once("klamm.records", …)`. From any thread, while the broker is open."""
+    """The service `services.shared.once("klamm.records", …)`. Any thread may call it while the broker is open."""
 
     def __init__(self, topics: TopicRegistry, clock: Clock) -> None:
         self._topics = topics
@@ -25,7 +25,7 @@ class OwnRecords:
     def append(self, name: str, records: Sequence[tuple[bytes, bytes]]) -> None:
         """Append pairs of key and value to the first partition of a topic, which is created if it does not exist.
 
-        The records are not synced. Raises KafkaError; batches before the failed one stay.
+        The records are not synced. Raises KafkaError; batches that were appended before the failed one stay.
         """
         topic = self._topics.get(name) or self._created(name)
         partition = topic.partition(0)

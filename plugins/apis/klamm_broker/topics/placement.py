@@ -32,7 +32,9 @@ class ReplicaPlacement:
     """Assigns preferred leaders to the running nodes in turn; the other replicas go to the following nodes."""
 
     def __init__(self, running: Callable[[], Sequence[int]], *, is_stored: bool = False) -> None:
-        """`is_stored` is True if there are several nodes, so that placements must survive a restart."""
+        """Place replicas on `running` nodes. `is_stored` is True if there are several: placements must survive a
+        restart.
+        """
         self._running = running
         self._is_stored = is_stored
 
@@ -47,25 +49,25 @@ class ReplicaPlacement:
         ]
 
     def placed(self, wanted: NewTopic, first: int) -> NewTopic:
-        """The topic with replicas; see `place`."""
+        """Return the topic with its replicas, placed as by `place`."""
         if wanted.replicas:
             return wanted
         return wanted._replace(replicas=self.place(wanted.partitions, wanted.replication_factor, first))
 
     def put(self, topic_id: bytes, leaderships: Iterable[Leadership]) -> list[Statement]:
-        """Return the statements that store the leaders of a topic's partitions, if these must survive a restart."""
+        """Return the statements that store the leaders of a topic's partitions; none if there is a single node."""
         return [put_leaderships(topic_id, leaderships)] if self._is_stored else []
 
     def place_more(self, count: int, last: Leadership) -> list[tuple[int, ...]]:
         """Return the replicas of `count` further partitions of a topic, with the replication factor of its `last`
-        one.
+        partition.
         """
         nodes = self._running()
         first = nodes.index(last.replicas[0]) + 1 if last.replicas[0] in nodes else 0
         return self.place(count, len(last.replicas), first)
 
     def check_replication_factor(self, replication_factor: int) -> None:
-        """Raise KafkaError(INVALID_REPLICATION_FACTOR) for a factor that the nodes that run cannot provide."""
+        """Raise KafkaError(INVALID_REPLICATION_FACTOR) if there are fewer running nodes than replicas."""
         there = len(self._running())
         if replication_factor <= 0:
             raise KafkaError(
@@ -79,7 +81,7 @@ class ReplicaPlacement:
             )
 
     def check_replicas(self, node_ids: Sequence[int]) -> None:
-        """Raise KafkaError(INVALID_REPLICA_ASSIGNMENT) unless these are running nodes, each named once."""
+        """Raise KafkaError(INVALID_REPLICA_ASSIGNMENT) unless all ids are those of running nodes, each named once."""
         problem = None
         unknown = next((node_id for node_id in node_ids if node_id not in self._running()), None)
         if not node_ids:

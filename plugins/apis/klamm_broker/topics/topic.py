@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class Partition:
-    """One partition: appends and reads go through it. It is also the key under which fetches wait for it.
+    """One partition. Appends and reads go through this object, and fetches wait with it as their key.
 
-    Appended batches carry the epoch of its `leadership`, and clients' epochs are compared with it. `wake(partition)` is
-    called after a change that readers can see. The first read of `log` opens it, and raises KafkaError if that fails:
-    KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION once the topic is deleted.
+    The epoch of `leadership` is written into appended batches, and clients' epochs are compared with it.
+    `wake(partition)` is called after a change that readers can see. The first use of `log` opens the log, and raises
+    KafkaError if that fails: KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION once the topic is deleted.
     """
 
     __slots__ = ("_open_log", "_wake", "index", "leadership", "log", "topic")
@@ -49,7 +49,7 @@ class Partition:
 
     @property
     def opened_log(self) -> PartitionLog | None:
-        """Return the log if it is open."""
+        """The log if it is open, else None."""
         try:
             found: PartitionLog = object.__getattribute__(self, "log")
         except AttributeError:
@@ -108,7 +108,7 @@ class Partition:
         return result
 
     def wake_fetches(self) -> None:
-        """Complete the fetches that wait for this partition and now find enough records, or find that it was
+        """Complete the fetches that wait for this partition, if they now find enough records or find the partition
         deleted.
         """
         self._wake(self)
@@ -164,7 +164,7 @@ class TopicTraffic:
         self.share_fetch_requests = 0
 
     def add(self, other: TopicTraffic) -> None:
-        """Add the counts of another."""
+        """Add the counts of another topic."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
@@ -172,9 +172,9 @@ class TopicTraffic:
 class Topic:
     """One topic. `id` has 16 bytes; `overrides` are the configs set on the topic itself, by Kafka's names.
 
-    `partitions` is replaced as a whole when it grows, so a reader has a consistent list. `deleted` is for threads that
-    found the topic before it was deleted. `metadata` is the Metadata handler's cached response for the topic, with the
-    partitions and the `ClusterView.generation` that it describes.
+    `partitions` is replaced as a whole when it grows, so a reader has a consistent list. `deleted` becomes True for
+    threads that found the topic before its deletion. `metadata` is the Metadata handler's cached response for the
+    topic, with the partitions and the `ClusterView.generation` that it describes.
     """
 
     __slots__ = ("deleted", "id", "is_internal", "metadata", "name", "overrides", "partitions", "traffic")
@@ -190,6 +190,6 @@ class Topic:
         self.traffic = TopicTraffic()
 
     def partition(self, index: int) -> Partition | None:
-        """The partition with this index, or None."""
+        """Return the partition with this index, or None."""
         partitions = self.partitions
         return partitions[index] if 0 <= index < len(partitions) else None

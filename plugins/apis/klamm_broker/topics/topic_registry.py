@@ -1,7 +1,7 @@
 """The topics of a broker: names, ids, partitions and their logs, durable in the store.
 
-The store decides which topics exist. A topic is created there by one write, the only step that can fail: nothing has to
-be undone. Its directories are created afterwards, at the first use of their partitions or soon in the background. A
+The store decides which topics exist. One write creates a topic there. Only this step can fail, so nothing ever has to
+be undone. The topic's directories are created afterwards: at the first use of a partition, or soon in the background. A
 deletion starts in the store too; a row that records it stays until the topic's directories are removed, and a start of
 the server completes such deletions.
 """
@@ -41,14 +41,14 @@ log = logging.getLogger("klamm.broker.topics")
 
 MAX_PARTITIONS_PER_TOPIC: Final = 100_000
 _MOST_DELETED: Final = 1000
-"""Number of deleted topics that are known by name, for fetch sessions that still use their ids."""
+"""Number of deleted topics whose names are kept, for fetch sessions that still use their ids."""
 _CHANGED_AT_ONCE: Final = 250
 """Number of topics that are created or deleted with one write. Changes of other topics wait meanwhile."""
 KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 def _no_deadline() -> None:
-    """Let a change wait for its turn without a limit."""
+    """Do nothing: the default `check_turn`, with which a change waits for its turn without a limit."""
 
 
 class TopicRegistry:
@@ -86,11 +86,11 @@ class TopicRegistry:
         self._open_later = open_later
         # Protects the topics: store and maps change together.
         self._lock = FairLock()
-        # Its lock is taken after `_lock`.
+        # The accounts' lock is taken after `_lock`.
         self._opener = LogOpener(logs, configs, operations)
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
-        # Also the names of topics whose directories are being removed.
+        # It also has the names of topics whose directories are being removed.
         self._by_collision_key: dict[str, str] = {}
         self.partition_count = 0
         self.traffic_of_deleted = TopicTraffic()
@@ -101,21 +101,21 @@ class TopicRegistry:
     # Look-ups
 
     def get(self, name: str) -> Topic | None:
-        """The topic of this name."""
+        """Return the topic with this name."""
         return self._by_name.get(name)
 
     def by_id(self, topic_id: bytes) -> Topic | None:
-        """The topic of this 16-byte id."""
+        """Return the topic with this 16-byte id."""
         return self._by_id.get(topic_id)
 
     def name_of_deleted(self, topic_id: bytes, since: int) -> str | None:
-        """Return the name of a deleted topic that existed at generation `since`; None if that is unknown."""
+        """Return the name of a deleted topic that existed at generation `since`; None if no such topic is known."""
         deleted_at, name = self._deleted.get(topic_id, (-1, ""))
         return name if deleted_at > since else None
 
     def all(self) -> list[Topic]:
-        """Every topic, ordered by name."""
-        # A copy is made in one step; the names may change while they are sorted.
+        """Return every topic, ordered by name."""
+        # The copy is made in one step: the names may change while they are sorted.
         by_name = self._by_name.copy()
         return [by_name[name] for name in sorted(by_name)]
 
@@ -174,9 +174,9 @@ class TopicRegistry:
     def create(
         self, name: str, partitions: int, overrides: Mapping[str, str], replicas: Replicas = (), factor: int = 1
     ) -> Topic:
-        """Create a topic, which is durable on return.
+        """Create a topic, durably.
 
-        Raises KafkaError: the errors of `check_new_name`, KAFKA_STORAGE_ERROR if store or disk fail.
+        Raises KafkaError: the errors of `check_new_name`, and KAFKA_STORAGE_ERROR if the store or the disk fails.
         """
         made = self.create_all({name: NewTopic(partitions, overrides, replicas, factor)})[name]
         if isinstance(made, KafkaError):
@@ -239,8 +239,8 @@ class TopicRegistry:
     def add_partitions(
         self, topic: Topic, count: int, replicas: Replicas = (), check_turn: Callable[[], None] = _no_deadline
     ) -> None:
-        """Increase the topic's partitions to `count`; `replicas` are those of the new ones. Raises KafkaError like
-        `create`.
+        """Increase the number of the topic's partitions to `count`. `replicas` are those of the new partitions. Raises
+        KafkaError like `create`.
         """
         with self._lock:
             check_turn()
@@ -306,7 +306,7 @@ class TopicRegistry:
                     continue
                 for topic in gone:
                     self._drop(topic)
-            # Before their names are free: nothing of a new topic is removed with them.
+            # Done before the names are free, so that nothing of a new topic with such a name is removed.
             self._on_partitions_gone(gone)
             self._remove_directories(gone)
         return failures
@@ -326,7 +326,7 @@ class TopicRegistry:
             topic.deleted = True
 
     def _remove_directories(self, gone: Sequence[Topic]) -> None:
-        """Remove directories. If that fails for some, the next start removes them."""
+        """Remove directories. The next start removes those that could not be removed."""
         failures = self._logs.delete_all([(topic.name, each.index) for topic in gone for each in topic.partitions])
         self._store.submit([directories_gone(topic.id) for topic in gone if topic.name not in failures])
         with self._lock:
@@ -346,7 +346,7 @@ class TopicRegistry:
         ]
 
     def _publish(self, topics: Sequence[Topic]) -> None:
-        # Other threads look up topics meanwhile: each dictionary changes in one step.
+        # Other threads look up topics meanwhile, so each dictionary changes in one step.
         self._by_name.update({topic.name: topic for topic in topics})
         self._by_id.update({topic.id: topic for topic in topics})
         self._by_collision_key.update((collision_key(topic.name), topic.name) for topic in topics)
@@ -355,7 +355,7 @@ class TopicRegistry:
 
 
 def _make_room(logs: LogManager, name: str, partitions: range) -> None:
-    """Set aside files that have the names of new directories, which are created after the response."""
+    """Set aside files that have the names of new directories. The directories are created after the response."""
     try:
         logs.make_room(name, partitions)
     except OSError as error:

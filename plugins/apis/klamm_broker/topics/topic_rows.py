@@ -16,13 +16,13 @@ TOPIC_RESOURCE: Final = 2
 """`ConfigResource.Type.TOPIC`, as in the store's table `configs`."""
 
 DELETION: Final = "deleted-topic/"
-"""Key prefix of rows in the store's table `cluster`: the id, in hex, of a deleted topic whose directories may still
-exist.
+"""Key prefix of rows in the store's table `cluster`. The rest of the key is the id, in hex, of a deleted topic whose
+directories may still exist.
 """
 
 
 def insert_topic(placement: ReplicaPlacement, name: str, topic_id: bytes, wanted: NewTopic) -> list[Statement]:
-    """Adds a topic, with its configs and leaderships."""
+    """Return the statements that add a topic with its configs and leaderships."""
     return [
         ("INSERT INTO topics (name, id, partitions) VALUES (?, ?, ?)", (name, topic_id, wanted.partitions)),
         *([OWNERS.put(name, wanted.owner)] if wanted.owner else ()),
@@ -45,7 +45,7 @@ def delete_topic(topic: Topic) -> list[Statement]:
 
 
 def grow_topic(placement: ReplicaPlacement, topic: Topic, partitions: Sequence[Partition]) -> list[Statement]:
-    """Return the statements that give a topic these partitions, which are more than it has."""
+    """Return the statements that let a topic grow to these partitions."""
     return [
         ("UPDATE topics SET partitions = ? WHERE name = ?", (len(partitions), topic.name)),
         *placement.put(topic.id, (each.leadership for each in partitions)),
@@ -53,5 +53,5 @@ def grow_topic(placement: ReplicaPlacement, topic: Topic, partitions: Sequence[P
 
 
 def directories_gone(topic_id: bytes) -> Statement:
-    """Removes the note of a deleted topic."""
+    """Return the statement that deletes the row of a deleted topic once its directories are removed."""
     return ("DELETE FROM cluster WHERE key = ?", (DELETION + topic_id.hex(),))

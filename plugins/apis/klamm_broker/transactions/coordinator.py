@@ -333,7 +333,7 @@ def _check_may_go_on(transaction: Transaction, expected: ProducerIdAndEpoch | No
 
 
 def _open_partitions(transaction: Transaction, producer: ProducerIdAndEpoch) -> frozenset[TopicPartition]:
-    """The partitions of the open transaction; the caller holds its lock. Raises KafkaError."""
+    """Return the partitions of the open transaction; the caller holds its lock. Raises KafkaError."""
     transaction.check_producer(*producer)
     if transaction.state in PREPARED or transaction.pending in _LEAVES_NO_ROOM:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)

@@ -38,7 +38,7 @@ Identified: TypeAlias = Callable[[ErrorCode, ProducerIdAndEpoch], None]
 
 
 def identity_of(record: TransactionRecord) -> ProducerIdAndEpoch:
-    """The producer of a record."""
+    """Return the producer of a record."""
     return ProducerIdAndEpoch(record.producer_id, record.producer_epoch)
 
 

@@ -15,7 +15,9 @@ _MIN_INT: Final = -(2**31)
 
 
 def offsets_partition(group_id: str) -> TopicPartition:
-    """The partition that Kafka's `GroupCoordinator.partitionFor` names, with the default number of partitions."""
+    """Return the partition that Kafka's `GroupCoordinator.partitionFor` names, with the default number of
+    partitions.
+    """
     code = 0
     native = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
     for unit in memoryview(group_id.encode(native, "surrogatepass")).cast("H"):

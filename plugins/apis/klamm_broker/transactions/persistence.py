@@ -59,7 +59,7 @@ def delete(transactional_id: str) -> Statement:
 
 
 def load(store: Store) -> Iterator[tuple[str, TransactionRecord]]:
-    """All transactional ids with their records. Raises StoreError."""
+    """Yield all transactional ids with their records. Raises StoreError."""
     added: dict[str, list[str]] = {}
     for transactional_id, partitions in store.read(_SELECT_ADDED):
         added.setdefault(transactional_id, []).append(partitions)

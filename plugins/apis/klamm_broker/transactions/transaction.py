@@ -43,7 +43,8 @@ class TransactionRecord(NamedTuple):
 
     `previous_producer_id` and `last_producer_epoch` distinguish a retry from a fenced producer (KIP-360, KIP-890).
     `next_producer_id` replaces `producer_id` when the transaction is complete, if the epochs are exhausted. `start_ms`
-    is -1 if no transaction was open. `client_version` is the `transaction.version` that the client uses."""
+    is -1 if no transaction was open. `client_version` is the `transaction.version` that the client uses.
+    """
 
     producer_id: int
     timeout_ms: int

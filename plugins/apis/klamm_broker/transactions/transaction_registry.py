@@ -62,7 +62,9 @@ class TransactionRegistry:
         return self._transactions.get(transactional_id)
 
     def find(self, transactional_id: str) -> Transaction:
-        """The transactional id. Raises KafkaError: INVALID_REQUEST for an empty one, INVALID_PRODUCER_ID_MAPPING."""
+        """Return the transactional id. Raises KafkaError: INVALID_REQUEST for an empty one,
+        INVALID_PRODUCER_ID_MAPPING.
+        """
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         transaction = self._transactions.get(transactional_id)
@@ -105,7 +107,7 @@ class TransactionRegistry:
             self._ledger.add(transaction.owner, transaction.counted_bytes - before)
 
     def all(self) -> list[Transaction]:
-        """All transactional ids at this moment."""
+        """Return all transactional ids at this moment."""
         with self._lock:
             return list(self._transactions.values())
 

@@ -56,7 +56,7 @@ Rule: TypeAlias = "Callable[[Any, RequestContext, Cluster], Verdict]"
 
 
 def denial(resource_type: ResourceType) -> KafkaError:
-    """The error of a denied resource."""
+    """Return the error of a denied resource."""
     code = _CODES[resource_type]
     return KafkaError(code, _TEXTS[code])
 
@@ -114,7 +114,7 @@ def require_topics(context: RequestContext, cluster: Cluster, operation: AclOper
 
 
 def named(element: Any, _cluster: Cluster) -> str | None:
-    """The group, key or transactional id that an element is."""
+    """Return the group, key or transactional id that an element is."""
     name: str = element
     return name
 

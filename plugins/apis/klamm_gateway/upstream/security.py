@@ -112,6 +112,6 @@ def load_security(settings: GatewaySettings, random_bytes: Callable[[int], bytes
 
 
 def resolve(host: str, port: int) -> tuple[SocketAddress, ...]:
-    """The addresses of a host, in the order of the resolver. May block. Raises OSError."""
+    """Return the addresses of a host, in the order of the resolver. May block. Raises OSError."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return tuple((family, address) for family, _, _, _, address in found)

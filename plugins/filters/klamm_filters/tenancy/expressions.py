@@ -56,7 +56,7 @@ def _without_anchors(pattern: str) -> str:
 
 
 def _piece(pattern: str, position: int) -> str:
-    """The next character; an escape, the beginning of a group, flags and a class are one piece each."""
+    """Return the next character; an escape, the beginning of a group, flags and a class are one piece each."""
     character = pattern[position]
     if character == "\\":
         piece = pattern[position : position + 2]

@@ -87,7 +87,7 @@ _PATHS: Final[dict[tuple[str, str], tuple[tuple[_Step, ...], ...]]] = {}
 
 
 def entity_paths(message: WireStruct, entity_type: str) -> tuple[tuple[_Step, ...], ...]:
-    """The paths to the fields that name entities of the type."""
+    """Return the paths to the fields that name entities of the type."""
     key = type(message).__name__, entity_type
     if key not in _PATHS:
         paths = ENTITY_FIELDS.get(key[0], {}).get(entity_type, ())

@@ -96,7 +96,7 @@ class TopicPrefixSettings:
 
 
 def read_secret(path: Path | None) -> bytes:
-    """The secret of topic ids; empty without a file. Raises OSError, ValueError."""
+    """Return the secret of topic ids; empty without a file. Raises OSError, ValueError."""
     if path is None:
         return b""
     secret = path.read_bytes()

@@ -84,7 +84,7 @@ class Tenant:
         return name[len(self.prefix) :] if name.startswith(self.prefix) else ""
 
     def text(self, message: str) -> str:
-        """A message without the prefix of the names in it."""
+        """Return a message without the prefix of the names in it."""
         return self._in_text.sub("", message)
 
     def pattern_to_broker(self, pattern: str) -> str:

@@ -293,7 +293,7 @@ class _Comparison:
     # ---- patterns
 
     def _partial(self, node: Node, name: str) -> Node | None:
-        """The schema that a property has which the schema does not name."""
+        """Return the schema that a property has which the schema does not name."""
         for pattern, found in node.patterns.items():
             self._steps.take()
             self._steps.take_characters(len(name))
@@ -345,7 +345,7 @@ def _is_open(node: Node) -> bool:
 
 
 def _beyond(node: Node) -> Node | None:
-    """The schema of properties or items beyond those that the schema names."""
+    """Return the schema of properties or items beyond those that the schema names."""
     if node.others is not None:
         return node.others
     unevaluated = node.unevaluated
@@ -354,7 +354,9 @@ def _beyond(node: Node) -> Node | None:
 
 
 def _matched(fits: list[list[int]], steps: Steps) -> int:
-    """The size of the largest matching: `fits` has the places that each may take, of which none is taken twice."""
+    """Return the size of the largest matching: `fits` has the places that each may take, of which none is taken
+    twice.
+    """
     owner: dict[int, int] = {}
 
     def place(each: int, tried: set[int]) -> bool:

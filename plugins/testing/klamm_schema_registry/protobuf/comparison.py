@@ -210,7 +210,7 @@ def _by_number(message: DescriptorProto) -> dict[int, FieldDescriptorProto]:
 
 
 def _oneof(message: DescriptorProto, field: FieldDescriptorProto) -> str:
-    """The name of the oneof that a field is in, empty if there is none."""
+    """Return the name of the oneof that a field is in, empty if there is none."""
     if not field.HasField("oneof_index") or field.proto3_optional:
         return ""
     return str(message.oneof_decl[field.oneof_index].name)
@@ -226,7 +226,7 @@ def _oneofs(message: DescriptorProto) -> dict[str, list[int]]:
 
 
 def _gone_oneofs(old: DescriptorProto, new: DescriptorProto) -> set[str]:
-    """The oneofs of which neither the name nor a field is left."""
+    """Return the oneofs of which neither the name nor a field is left."""
     left, names = _by_number(new), _oneofs(new)
     return {name for name, numbers in _oneofs(old).items() if name not in names and not left.keys() & set(numbers)}
 
@@ -243,7 +243,7 @@ def _removed(
 
 
 def _moved_into_oneofs(old: DescriptorProto, new: DescriptorProto, path: tuple[str, ...]) -> list[Difference]:
-    """The oneofs whose fields come from several places, so that earlier data may have more than one of them."""
+    """Return the oneofs whose fields come from several places, so that earlier data may have more than one of them."""
     fields = _by_number(old)
     found: list[Difference] = []
     for name, numbers in _oneofs(new).items():

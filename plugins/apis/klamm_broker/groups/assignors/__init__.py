@@ -19,6 +19,6 @@ from klamm_broker.groups.assignors.spec import Assign, MemberSpec, Partitions
 from klamm_broker.groups.assignors.uniform import assign_uniformly
 
 ASSIGNORS: Final[Mapping[str, Assign]] = MappingProxyType({"uniform": assign_uniformly, "range": assign_ranges})
-"""By Kafka's names; the first is the default."""
+"""The assignors by Kafka's names; the first is the default."""
 
 __all__ = ["ASSIGNORS", "Assign", "MemberSpec", "Partitions"]

@@ -1,7 +1,7 @@
 """The assignor `simple` of share groups (KIP-932): a partition may be given to several members.
 
-Members with the same topics share these evenly: each partition is given to enough members for each member to have one,
-and no member has more than its share. Members keep their partitions as far as that allows.
+Members with the same topics share their partitions evenly: each partition goes to so many members that each member has
+one, and no member has more than its share. Members keep their partitions as far as that allows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _Partition: TypeAlias = tuple[bytes, int]
 
 
 def assign_shared(members: Mapping[str, MemberSpec], partition_counts: Mapping[bytes, int]) -> dict[str, Partitions]:
-    """The partitions of each member."""
+    """Return the partitions of each member."""
     readers: dict[bytes, list[str]] = {}
     for member_id in sorted(members):
         for topic in members[member_id].topics:

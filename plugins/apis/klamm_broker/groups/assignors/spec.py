@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
 Partitions: TypeAlias = Mapping[bytes, frozenset[int]]
-"""Partition indexes by topic id; no topic without partitions."""
+"""Partition indexes by topic id. Topics without partitions are left out."""
 
 
 class MemberSpec(NamedTuple):
-    """A member: the topics that it subscribes to and that exist, and what it is assigned so far."""
+    """A member: the existing topics that it subscribes to, and its present assignment."""
 
     instance_id: str | None
     topics: frozenset[bytes]
@@ -18,4 +18,4 @@ class MemberSpec(NamedTuple):
 
 
 Assign: TypeAlias = Callable[[Mapping[str, MemberSpec], Mapping[bytes, int]], dict[str, Partitions]]
-"""From members by id, and the partition count of each topic, to the partitions of each member."""
+"""An assignor: takes the members by id and the partition count of each topic; returns each member's partitions."""

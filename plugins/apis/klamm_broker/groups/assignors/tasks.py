@@ -1,9 +1,10 @@
-"""The assignor `sticky` of streams groups: few tasks change their members, and all have equally many.
+"""The assignor `sticky` of streams groups: it moves few tasks, and gives all members equally many.
 
 Works like Kafka's `StickyTaskAssignor`: each member keeps active tasks up to its share; the others go to members that
-have a standby copy, then to the members with the fewest tasks, where Kafka takes the least loaded process first.
-Standby copies of tasks with state go to processes that do not have the task, if possible to those that had it; with
-client tags, to those whose tags no copy has yet."""
+have a standby copy, then to the members with the fewest tasks, where Kafka takes the least loaded process first. A
+standby copy of a task with state goes to a process without the task, if possible to one that had it before. With client
+tags, it goes to a process whose tags no other copy of the task has.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ class _Assignment:
         for member_id in self._active:
             self._processes.setdefault(spec.members[member_id].process_id, []).append(member_id)
         self._active_in = Counter[str]()
-        # The processes that have each task; that of the active task is first.
+        # The processes that have each task; the process with the active task comes first.
         self._places: dict[Task, list[str]] = {}
         # The number of members that may still get one task more than the others.
         self._more = 0
@@ -82,7 +83,9 @@ class _Assignment:
         self._give_to_least_loaded(left)
 
     def _give_to_least_loaded(self, tasks: Iterable[Task]) -> None:
-        """Give each task to the member with the fewest, of those to one whose process has the fewest by member."""
+        """Give each task to the member with the fewest tasks; among equals, to one whose process has the fewest per
+        member.
+        """
         queues = self._queues()
 
         def least(process: str) -> tuple[int, float, str, str]:
@@ -106,7 +109,7 @@ class _Assignment:
         return queues
 
     def _had(self, roles: Sequence[int]) -> Mapping[Task, Sequence[str]]:
-        """Return the members that have had each task in one of these roles."""
+        """Return for each task the members that had it in one of these roles."""
         had: dict[Task, list[str]] = {}
         for member_id in self._active:
             for role in roles:
@@ -115,7 +118,7 @@ class _Assignment:
         return had
 
     def _keep(self, task: Task, member_ids: Sequence[str], share: int) -> bool:
-        """Give a task to one of these members that has less than its share; return True if there is one."""
+        """Give a task to one of these members that has less than its share. Return True if there is such a member."""
         for member_id in member_ids:
             size = len(self._active[member_id])
             if size < share or (size == share and self._more):
@@ -175,7 +178,7 @@ class _Assignment:
         return min(candidates, key=rank)
 
     def _shared_tags(self, process: str, places: Sequence[str]) -> int:
-        """Return the number of a process's tags that equal those of places that already have the task."""
+        """Return how many of a process's tags equal those of the places that already have the task."""
         taken = [self._tags(each) for each in places]
         return sum(any(tag == tags[index] for tags in taken) for index, tag in enumerate(self._tags(process)))
 
@@ -185,7 +188,9 @@ class _Assignment:
 
 
 def _least_loaded(queue: list[tuple[float, str]], loads: Mapping[str, float], places: Sequence[str]) -> str | None:
-    """Return the process with the lowest load that is not among the places, and drop loads that have changed since."""
+    """Return the process with the lowest load that is not among the places. Drop queue entries with an outdated
+    load.
+    """
     passed = []
     found = None
     while queue and found is None:

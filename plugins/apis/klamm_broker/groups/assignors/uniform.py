@@ -55,7 +55,7 @@ def _keep(
 
 def _spread_equally(kept: dict[str, list[_Partition]], free: list[_Partition], total: int) -> None:
     quota, extra = divmod(total, len(kept))
-    # Members that have the most keep one more, so that as little as possible is moved.
+    # The members with the most partitions keep one more, so that as few as possible are moved.
     by_size = sorted(kept, key=lambda name: -len(kept[name]))
     quotas = {name: quota + (place < extra) for place, name in enumerate(by_size)}
     for name, mine in kept.items():
@@ -94,7 +94,7 @@ def _spread_by_subscription(
 def _even_out(
     topic: bytes, names: Sequence[str], held: Mapping[str, dict[bytes, list[int]]], sizes: dict[str, int]
 ) -> bool:
-    """Move partitions of one topic from members that have at least two more than another; return True if one was moved.
+    """Move partitions of one topic from members that have at least two more than another. Return True if any was moved.
 
     Each move makes the sum of the squares of all sizes smaller, so this ends. Of members with equal sizes the first one
     gives or takes. A heap entry whose size differs from the member's is outdated.

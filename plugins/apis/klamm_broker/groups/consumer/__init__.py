@@ -1,4 +1,4 @@
-"""Consumer groups of KIP-848: the server assigns partitions, members reconcile one by one.
+"""Consumer groups of KIP-848: the server assigns partitions, and each member reconciles on its own.
 
 coordinator     heartbeats and departures of members that speak the consumer protocol
 classic_members joins, syncs, heartbeats and departures of members that still speak the classic protocol

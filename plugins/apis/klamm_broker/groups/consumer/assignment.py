@@ -26,21 +26,21 @@ log = logging.getLogger("klamm.broker.groups")
 
 
 class TargetAssignment:
-    """Keeps the epoch, the metadata and the target of consumer groups up to date. The caller holds the group's lock."""
+    """The updates of consumer groups' epochs, metadata and targets. The caller holds the group's lock."""
 
     def __init__(self, clock: Clock, settings: BrokerSettings, topics: Topics) -> None:
         self._clock = clock
         self._settings = settings
         self.topics = topics
         self.rebalances = 0
-        """Group epochs that were started, over all groups."""
+        """Number of group epochs that were started in all groups together."""
 
     def update(
         self, group: ConsumerGroup, may_describe: Callable[[str], bool], *, subscription_changed: bool = False
     ) -> None:
         """Start a new epoch if members, subscriptions or topics have changed, and compute its target assignment.
 
-        Raises KafkaError(UNKNOWN_SERVER_ERROR) if the assignor fails: the next heartbeat tries again.
+        Raises KafkaError(UNKNOWN_SERVER_ERROR) if the assignor fails. The next heartbeat tries again.
         """
         refresh = RegexRefresh(self._settings.group_consumer_regex_refresh_interval_ms * NS_PER_MS)
         resolved = resolve_regexes(group, self.topics, may_describe, self._clock.monotonic_ns, refresh)
@@ -58,7 +58,7 @@ class TargetAssignment:
         self.rebalances += 1
 
     def member_gone(self, group: ConsumerGroup) -> None:
-        """Start a new epoch: a member was removed."""
+        """Start a new epoch, because a member was removed."""
         refresh_metadata(group, self.topics)
         self.begin_epoch(group)
 
@@ -90,7 +90,7 @@ class TargetAssignment:
         return {topics_of(group, member) for member in group.members.values()}
 
     def reconcile(self, group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None) -> ConsumerMember:
-        """Reconcile the member by one step; returns the new member."""
+        """Return the member after one more step towards its target."""
         if member.is_reconciled_to(group.assignment_epoch):
             return member
         target = group.target_of(member.member_id)

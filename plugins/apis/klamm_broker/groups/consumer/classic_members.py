@@ -1,7 +1,8 @@
 """Members of a consumer group that still speak the classic protocol: their joins, syncs, heartbeats and departures.
 
-Follows `classicGroup…ToConsumerGroup` of Kafka's `GroupMetadataManager`. The server assigns partitions to them too:
-there is no leader, the generation of a member is its member epoch, and it rejoins for each step of its reconciliation.
+Follows `classicGroup…ToConsumerGroup` of Kafka's `GroupMetadataManager`. The server assigns partitions to these members
+too. There is no leader. A member's generation is its member epoch, and the member rejoins for each step of its
+reconciliation.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ log = logging.getLogger("klamm.broker.groups")
 
 
 class ClassicMembers:
-    """Serves classic members of consumer groups. A join may compute an assignment: not for a processor's thread."""
+    """The service for classic members of consumer groups. No processor calls `join`, because it may compute an
+    assignment.
+    """
 
     def __init__(
         self,
@@ -107,7 +110,7 @@ class ClassicMembers:
     def _member(
         self, group: ConsumerGroup, request: JoinRequest, member_id: str
     ) -> tuple[ConsumerMember | None, ConsumerMember]:
-        """Return the static member that is replaced (or None), and the member that joins."""
+        """Return the static member to be replaced (or None), and the joining member."""
         instance_id = request.group_instance_id
         if instance_id is None:
             return None, group.members.get(member_id) or ConsumerMember(member_id=member_id, owner=request.owner)
@@ -208,7 +211,7 @@ class ClassicMembers:
     def leave(
         self, group: ConsumerGroup, leaving: Sequence[LeavingMember], reply: Callable[[LeaveResult], None]
     ) -> None:
-        """Remove members. `reply` is called when that is durable."""
+        """Remove members. `reply` is called when the removal is durable."""
         with group:
             if group.is_dead:
                 group.answer(reply, LeaveResult(ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -221,7 +224,7 @@ class ClassicMembers:
             self._fencing.write(group, lambda ok: reply(result if ok else LeaveResult(NOT_WRITTEN)))
 
     def _leaving(self, group: ConsumerGroup, leaving: LeavingMember, gone: set[str]) -> ErrorCode:
-        """Add a member that leaves, of either protocol, because an administrator may name any member."""
+        """Add a leaving member to `gone`. It may use either protocol, because an administrator may name any member."""
         member_id = leaving.member_id
         if leaving.group_instance_id is not None and not member_id:
             member_id = group.static_members.get(leaving.group_instance_id, "")

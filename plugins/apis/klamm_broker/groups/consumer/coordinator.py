@@ -141,11 +141,11 @@ class ConsumerCoordinator(EpochCoordinator[ConsumerGroup, ConsumerHeartbeat, Epo
         group.put_within(updated, self._settings.group_max_bytes, replaced=replaced)
         if replaced is not None:
             self._fencing.cancel_all(group, replaced.member_id)
-        # It left the classic protocol: end its classic session and requests.
+        # The member has left the classic protocol: end its classic session and requests.
         if before.classic is not None:
             self._fencing.cancel_all(group, updated.member_id)
         self._fencing.keep_alive(group, updated)
-        # A member that takes another's place leaves its own partitions.
+        # A member that replaces a static member gives up its own partitions.
         has_moved = replaced is not None and len(group.members) != size
         changed = has_moved or (updated.topics, updated.regex) != (before.topics, before.regex)
         try:
@@ -165,7 +165,7 @@ class ConsumerCoordinator(EpochCoordinator[ConsumerGroup, ConsumerHeartbeat, Epo
         )
 
     def _member(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> tuple[ConsumerMember, ConsumerMember | None]:
-        """Return the member that sends the heartbeat, new if it joins, and the one that it replaces. Raises
+        """Return the member that sends the heartbeat, created if it joins, and the member that it replaces. Raises
         KafkaError.
         """
         member_id = request.member_id
@@ -181,7 +181,7 @@ class ConsumerCoordinator(EpochCoordinator[ConsumerGroup, ConsumerHeartbeat, Epo
             return in_place_of(old, member_id), old
         known = group.members.get(member_id)
         if known is not None:
-            # It joins again without partitions; its former epoch does not matter.
+            # The member joins again without partitions, so its former epoch does not matter.
             return known, None
         log.info("group %s: member %s joins with the consumer protocol", group.log_name, clipped(member_id))
         return ConsumerMember(member_id=member_id, owner=request.owner), None
@@ -192,7 +192,7 @@ class ConsumerCoordinator(EpochCoordinator[ConsumerGroup, ConsumerHeartbeat, Epo
         member = group.member(request.member_id, request.instance_id)
         if request.epoch == STATIC_LEAVE_EPOCH:
             log.info("group %s: static member %s leaves temporarily", group.log_name, clipped(member.member_id))
-            # Its session timer keeps running: if it is not back in time, its partitions are assigned to others.
+            # Its session timer keeps running: if the member is not back in time, its partitions are assigned to others.
             group.put(replace(member, epoch=STATIC_LEAVE_EPOCH, pending_revocation=NO_PARTITIONS))
             group.refresh_state()
         else:
@@ -216,7 +216,7 @@ def _is_within(owned: Partitions | None, assigned: Partitions) -> bool:
 
 
 def _updated(before: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMember:
-    """Return the member with the changes of its heartbeat."""
+    """Return the member with the changes from its heartbeat."""
     return replace(
         before,
         instance_id=_or(request.instance_id, before.instance_id),

@@ -1,6 +1,6 @@
 """The timers of a consumer group's members, and the removal of members.
 
-Follows the timers of Kafka's `GroupMetadataManager`. The caller holds the group's lock; timers take it.
+Follows the timers of Kafka's `GroupMetadataManager`. The caller holds the group's lock. A timer takes the lock itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SYNC: Final = "sync"
 
 
 class Fencing(MemberTimers[ConsumerGroup]):
-    """Timers, removals and writes of consumer groups."""
+    """The timers, removals and writes of consumer groups."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Fencing(MemberTimers[ConsumerGroup]):
         self.restart_session(group, member.member_id, classic.session_timeout_ms if classic else own)
 
     def follow_state(self, group: ConsumerGroup, member: TargetedMember) -> None:
-        """Do the same as for other members, but start no rebalance timeout for a member that uses the classic
+        """Follow the member's state as for any member, but start no rebalance timeout if it uses the classic
         protocol.
         """
         if group.members[member.member_id].classic is None:
@@ -60,7 +60,7 @@ class Fencing(MemberTimers[ConsumerGroup]):
             self.cancel(group, REBALANCE, member.member_id)
 
     def await_join(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """Start the rebalance timeout of a classic member that must rejoin, unless it is running."""
+        """Start the rebalance timeout of a classic member that must rejoin, unless the timeout is running."""
         if (JOIN, member.member_id) not in group.timers:
             self._await_request(group, member, JOIN)
 

@@ -40,15 +40,14 @@ NEXT_STATES: Final[Mapping[ConsumerGroupState, frozenset[ConsumerGroupState]]] =
     _STABLE: frozenset({_STABLE, _RECONCILING, _ASSIGNING, _EMPTY, _DEAD}),
     _DEAD: frozenset({_DEAD}),
 }
-"""The states that may follow each state. From EMPTY a group goes to RECONCILING or STABLE when it is loaded or
+"""The states that may follow each state. EMPTY changes to RECONCILING or STABLE only when a group is loaded or
 upgraded.
 """
 
 
 class ResolvedRegex(NamedTuple):
-    """The topics that an expression matched, the generation of all topics at that time, and the monotonic time.
-
-    They count for `owner`, the principal that joined with the expression.
+    """The topics that an expression matched, the generation of all topics at that time, and the monotonic time. The
+    topics count for `owner`, the principal that joined with the expression.
     """
 
     topics: frozenset[str]
@@ -66,12 +65,12 @@ class ConsumerGroup(TargetedMembers[ConsumerMember, Partitions]):
                    └───────────────────────────────┘
         and from each of them to EMPTY when the last member goes, and to DEAD, which is final.
 
-    The state follows from the epochs: ASSIGNING while the group's epoch is beyond that of the target assignment,
-    RECONCILING while a member is not at its target.
+    The state follows from the epochs: ASSIGNING while the group's epoch is higher than that of the target assignment,
+    RECONCILING while a member has not reached its target.
 
     `patterns` counts the members that subscribe to each regular expression; `subscriptions` counts the members with the
-    same subscription: names of topics and an expression. `regexes` has the topics of each expression of a member; known
-    ones are not looked up again before `regexes_due_ns`, monotonic.
+    same subscription: names of topics and an expression. `regexes` has the topics of each expression of a member. An
+    expression in it is not looked up again before the monotonic time `regexes_due_ns`.
     """
 
     group_type = "consumer"
@@ -111,7 +110,7 @@ class ConsumerGroup(TargetedMembers[ConsumerMember, Partitions]):
                 self._owned.update((topic, index) for index in indexes)
 
     def grows_by_bytes(self, member: ConsumerMember, known: ConsumerMember) -> int:
-        """Return the additional bytes if this member replaces the known one."""
+        """Return by how many bytes the group grows if this member replaces the known one."""
         return member.grows_by_bytes(known)
 
     def unindex(self, member: ConsumerMember) -> None:

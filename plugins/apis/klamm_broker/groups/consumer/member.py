@@ -35,9 +35,9 @@ class ConsumerMember(TargetedMember):
     """The coordinator's state of one member: Kafka's `ConsumerGroupMember`.
 
     `topics`              names of subscribed topics; `regex` is an expression, empty for none.
-    `assigned`            the partitions that it has or will get.
-    `pending_revocation`  the partitions that it must revoke.
-    `assignment_epochs`   the epoch at which it was assigned each of these partitions.
+    `assigned`            the partitions that the member has or will get.
+    `pending_revocation`  the partitions that the member must revoke.
+    `assignment_epochs`   the epoch at which the member was assigned each of these partitions.
     `classic`             set for a member that uses the classic protocol.
     """
 
@@ -51,7 +51,7 @@ class ConsumerMember(TargetedMember):
 
     @property
     def held(self) -> Partitions:
-        """Return all partitions that it may still read, including those that it must revoke but has not revoked yet."""
+        """Return all partitions that the member may still read, including those that it has yet to revoke."""
         none: frozenset[int] = frozenset()
         return {
             topic: self.assigned.get(topic, none) | self.pending_revocation.get(topic, none)
@@ -59,7 +59,7 @@ class ConsumerMember(TargetedMember):
         }
 
     def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
-        """Return the epoch at which it got a partition; None for a partition that it does not have."""
+        """Return the epoch at which the member got a partition; None if it does not have the partition."""
         if partition in self.assigned.get(topic_id, ()) or partition in self.pending_revocation.get(topic_id, ()):
             return self.assignment_epochs.get(topic_id, {}).get(partition, self.epoch)
         return None
@@ -77,6 +77,6 @@ class ConsumerMember(TargetedMember):
         return charge_bytes(self.size_bytes, names) + PARTITION_BYTES * partitions
 
     def grows_by_bytes(self, before: ConsumerMember) -> int:
-        """Return by how much its counted size grows, without its assignment."""
+        """Return by how many bytes the member's counted size grows, without its assignment."""
         names = len(self.topics) - len(before.topics)
         return self.size_bytes - before.size_bytes + NAME_BYTES * names

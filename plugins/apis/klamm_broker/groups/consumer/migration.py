@@ -40,7 +40,7 @@ class NamedPartitions(Protocol):
 
 
 class Migration:
-    """Replaces groups by those of the other type, if `group.consumer.migration.policy` allows it."""
+    """The replacement of groups by groups of the other type, if `group.consumer.migration.policy` allows it."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Migration:
     # To a consumer group
 
     def upgrade(self, group: ClassicGroup) -> ConsumerGroup:
-        """Replace a classic group by a consumer group. An empty one always can be replaced; its offsets stay.
+        """Replace a classic group by a consumer group. This is always possible for an empty group. The offsets stay.
 
         Raises KafkaError(GROUP_ID_NOT_FOUND) for a group whose members cannot be in a consumer group.
         """
@@ -128,7 +128,7 @@ class Migration:
         return new
 
     def by_id(self, partitions: Iterable[NamedPartitions]) -> Partitions:
-        """Partitions of existing topics, by topic id."""
+        """Return the partitions of the existing topics, by topic id."""
         found: dict[bytes, frozenset[int]] = {}
         for each in partitions:
             topic = self._topics.get(each.topic)
@@ -151,7 +151,7 @@ class Migration:
     # To a classic group
 
     def is_downgrade(self, group: ConsumerGroup, without: Collection[str] = ()) -> bool:
-        """Return True if the group must become a classic one after the members `without` have left."""
+        """Return True if the group must become a classic group after the members `without` have left."""
         staying = [member for member_id, member in group.members.items() if member_id not in without]
         if not staying or not _common_protocols(staying):
             return False
@@ -177,9 +177,10 @@ class Migration:
             return True
 
     def downgrade(self, group: ConsumerGroup, without: Collection[str] = ()) -> ClassicGroup:
-        """Replace a consumer group whose last modern members, `without`, leave or have been replaced by classic ones.
+        """Replace a consumer group by a classic one. `without` are its last members with the consumer protocol: they
+        leave, or classic members have replaced them.
 
-        A departure starts a rebalance. The generation is the group's epoch: members with an earlier one rejoin.
+        A departure starts a rebalance. The generation is the group's epoch; members with an earlier epoch rejoin.
         """
         new = ClassicGroup(group.group_id, self._clock, replaced=group)
         new.restore(consumer_protocol.PROTOCOL_TYPE, None, group.epoch)
@@ -207,7 +208,7 @@ class Migration:
         return new
 
     def assignment_bytes(self, version: int, partitions: Partitions) -> bytes:
-        """Return an assignment in the form that classic members read; deleted topics are left out."""
+        """Return an assignment in the form that classic members read. Deleted topics are left out."""
         named = (
             (topic.name, indexes)
             for topic_id, indexes in partitions.items()
@@ -217,7 +218,7 @@ class Migration:
 
 
 def _common_protocols(members: Sequence[ConsumerMember]) -> set[str]:
-    """Return the classic protocols that all of them support; none if one of them is not a classic member."""
+    """Return the classic protocols that all members support; none if a member uses the consumer protocol."""
     supported = [
         {name for name, _ in each.classic.protocols} if each.classic is not None else set() for each in members
     ]

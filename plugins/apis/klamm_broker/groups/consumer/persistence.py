@@ -37,7 +37,7 @@ def _member(member_id: str, row: dict[str, Any]) -> ConsumerMember:
     row["state"] = MemberState(row["state"])
     for name in ("assigned", "pending_revocation"):
         row[name] = partitions_of(row[name])
-    # Rows of earlier builds do not have it.
+    # Rows of earlier builds do not have this field.
     epochs = row.pop("assignment_epochs", {})
     row["assignment_epochs"] = {bytes.fromhex(topic): dict(each) for topic, each in epochs.items()}
     protocol = None

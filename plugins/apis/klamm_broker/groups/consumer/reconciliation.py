@@ -19,11 +19,10 @@ def next_step(
 ) -> ConsumerMember:
     """Return the member after one step.
 
-
-
-    A member first revokes the partitions that are not in its target, at its current epoch. Then it enters the target
-    epoch and is assigned the free partitions of its target; those that other members still own follow later. `is_owned`
-    returns True if any member owns a partition. `owned` are the partitions that the member reports to own, or None.
+    A member first revokes the partitions that are not in its target, at its current epoch. Then the member enters the
+    target epoch and is assigned the free partitions of its target. Partitions that other members still own follow
+    later. `is_owned` returns True if any member owns a partition. `owned` are the partitions that the member reports as
+    its own, or None.
     """
     if member.state is MemberState.STABLE:
         if member.epoch == target_epoch:
@@ -86,7 +85,9 @@ def _step_from(
 
 
 def _epochs(member: ConsumerMember, epoch: int, *parts: Partitions) -> AssignmentEpochs:
-    """Return the assignment epochs of partitions: kept partitions keep theirs, new ones get this epoch."""
+    """Return the assignment epochs of the partitions: those that the member had keep theirs, new ones get this
+    epoch.
+    """
     epochs: dict[bytes, dict[int, int]] = {}
     for topic, indexes in (each for partitions in parts for each in partitions.items()):
         known, assigned = member.assignment_epochs.get(topic, {}), member.assigned.get(topic, frozenset())

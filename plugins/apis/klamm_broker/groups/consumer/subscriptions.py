@@ -1,7 +1,7 @@
 """The topics to which the members of a group subscribe, and their partitions.
 
-Regular expressions run in RE2, whose matching time is linear in the text, and within the limits of `compile_re2`, so
-that no client can slow down the server with one. The engine is imported with the first expression.
+Regular expressions run in RE2, whose matching time is linear in the text, within the limits of `compile_re2`. So no
+client can slow down the server with an expression. The engine is imported with the first expression.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from klamm_broker.limits.ledger import UNKNOWN_OWNER
 from klamm_broker.topics.names import MAX_LENGTH
 
 UNCHECKED: Final = -1
-"""The generation of an expression that was resolved without regard to permissions: the next pass resolves it again."""
+"""The generation of an expression that was resolved without a check of permissions. The next pass resolves it again."""
 
 
 class TopicView(Protocol):
@@ -33,7 +33,7 @@ class TopicView(Protocol):
 
 
 class Topics(Protocol):
-    """The topics of a broker. `generation` is a higher number after each change."""
+    """The topics of a broker. `generation` rises with each change."""
 
     @property
     def generation(self) -> int: ...
@@ -57,7 +57,7 @@ def check_regex(pattern: str) -> None:
 
 
 def matching_topics(pattern: str, names: Iterable[str], may_describe: Callable[[str], bool]) -> frozenset[str]:
-    """Return names that match completely and may be described. Raises the same KafkaError as `check_regex`."""
+    """Return the names that match as a whole and that the member may describe. Raises KafkaError like `check_regex`."""
     fullmatch = _compile(pattern).fullmatch
     return frozenset(name for name in names if fullmatch(name) and may_describe(name))
 
@@ -73,7 +73,7 @@ def _compile(pattern: str) -> Any:
 
 
 def topics_of(group: ConsumerGroup, member: ConsumerMember) -> frozenset[str]:
-    """The names of all topics that a member subscribes to, existing or not."""
+    """Return the names of all topics that a member subscribes to, existing or not."""
     return _topics_of(group, member.topics, member.regex)
 
 
@@ -85,9 +85,10 @@ def _topics_of(group: ConsumerGroup, topics: frozenset[str], regex: str) -> froz
 class RegexRefresh(NamedTuple):
     """Times after which regular expressions are resolved again.
 
-    `max_age_ns`  age after which an expression is resolved again even if no topic has changed, because permissions may
-    have. `budget_ns` time after which a pass leaves the remaining expressions to a later one, because it holds the
-    group's lock. `pause` factor of the pause after an incomplete pass: this many times the duration of the pass.
+    `max_age_ns` is the age after which an expression is resolved again although no topic has changed, because
+    permissions may have changed. `budget_ns` is the time after which a pass leaves the remaining expressions to a later
+    pass, because it holds the group's lock. After an incomplete pass, the next one waits `pause` times as long as the
+    pass took.
     """
 
     max_age_ns: int
@@ -102,10 +103,10 @@ def resolve_regexes(
     now_ns: Callable[[], int],
     refresh: RegexRefresh,
 ) -> bool:
-    """Resolve the expressions of all members that are new, or older than the topics or the maximum age.
+    """Resolve new expressions of members, and those last resolved before the topics changed or the maximum age ago.
 
-    `now_ns` is monotonic. If a pass takes too long, expressions that are not new wait for a later one. Returns True if
-    a member's topics have changed.
+    `now_ns` is monotonic. If a pass takes too long, the expressions that are not new wait for a later pass. Returns
+    True if a member's topics have changed.
     """
     if not group.patterns and not group.regexes:
         return False
@@ -141,13 +142,14 @@ def _is_old(known: ResolvedRegex, generation: int, since_ns: int) -> bool:
 
 
 def refresh_metadata(group: ConsumerGroup, topics: Topics) -> bool:
-    """Look up the topics that the group reads. Return True if one appeared, disappeared, or has another partition
-    count.
+    """Look up the topics that the group reads. Return True if a topic has appeared, disappeared, or changed its number
+    of partitions.
     """
     generation = topics.generation
     names: frozenset[str] = frozenset().union(*(_topics_of(group, *each) for each in group.subscriptions))
     if names == group.subscribed_topics and generation == group.metadata_generation:
-        # Spares computing the digest for each of many members that leave while others read the same topics.
+        # Without this check, each of many leaving members would cause a new digest, although others read the same
+        # topics.
         return False
     group.subscribed_topics = names
     digest = topics_hash(group.subscribed_topics, topics)

@@ -1,4 +1,4 @@
-"""Share groups (KIP-932): members, epochs and assignments. What is delivered to them: `klamm_broker.share`.
+"""Share groups (KIP-932): members, epochs and assignments. `klamm_broker.share` delivers the records.
 
 group        members, epochs, state
 coordinator  heartbeats, departures, description

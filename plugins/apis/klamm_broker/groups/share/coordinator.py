@@ -34,8 +34,8 @@ ASSIGNOR: Final = "simple"
 
 
 class ShareWorld(NamedTuple):
-    """The parts of the broker that share groups use. `member_gone(group_id, member_id)` is called when its records can
-    be released.
+    """The parts of the broker that share groups use. `member_gone(group_id, member_id)` is called when a member has
+    left and its records can be released.
     """
 
     topics: Topics
@@ -61,7 +61,7 @@ class ShareCoordinator(EpochCoordinator[ShareGroup, ShareHeartbeat, EpochHeartbe
         self._store = store
         self._world = world
         self.rebalances = 0
-        """Group epochs that were started, over all groups."""
+        """Number of group epochs that were started in all groups together."""
 
     def start(self, group: ShareGroup) -> None:
         with group:
@@ -114,7 +114,7 @@ class ShareCoordinator(EpochCoordinator[ShareGroup, ShareHeartbeat, EpochHeartbe
         )
 
     def _member(self, group: ShareGroup, request: ShareHeartbeat) -> ShareMember:
-        """The member that sends the heartbeat, new if it joins. Raises KafkaError."""
+        """Return the member that sends the heartbeat, created if it joins. Raises KafkaError."""
         group.check_size(request.member_id, self._settings.group_share_max_size)
         if request.epoch != JOIN_EPOCH:
             member = group.member(request.member_id)
@@ -175,25 +175,25 @@ class ShareCoordinator(EpochCoordinator[ShareGroup, ShareHeartbeat, EpochHeartbe
     # Administration
 
     def describe(self, group_id: str) -> DescribedEpochGroup[ShareMember, Partitions]:
-        """The group for an administrator. Raises KafkaError(GROUP_ID_NOT_FOUND)."""
+        """Return the description of a group. Raises KafkaError(GROUP_ID_NOT_FOUND)."""
         group = self.get(group_id)
         with group:
             return described(group, ASSIGNOR, {})
 
     def exists(self, group_id: str) -> bool:
-        """Return True if a share group of this id exists."""
+        """Return True if a share group with this id exists."""
         return isinstance(self._registry.get(group_id), ShareGroup)
 
     def get_or_create(self, group_id: str, owner: str) -> ShareGroup:
-        """Return the group; if there is none, a new one, which counts for `owner`.
+        """Return the group. If there is none, create one that counts for `owner`.
 
-        Raises KafkaError: GROUP_ID_NOT_FOUND for another type, GROUP_MAX_SIZE_REACHED if there is no room for a new
-        one.
+        Raises KafkaError: GROUP_ID_NOT_FOUND if the group is of another type, GROUP_MAX_SIZE_REACHED if there is no
+        room for a new group.
         """
         return self._of_type(self._registry.get_or_make(group_id, owner, ShareGroup))
 
     def write_and_wait(self, group: ShareGroup, statements: Sequence[Statement]) -> None:
-        """Write the group and these statements, and all that was submitted before. Raises StoreError."""
+        """Write the group and these statements, after all writes that were submitted before. Raises StoreError."""
         with group:
             group.is_deleting = False
             put = ROWS.put(group, Changes())
@@ -201,7 +201,9 @@ class ShareCoordinator(EpochCoordinator[ShareGroup, ShareHeartbeat, EpochHeartbe
         group.is_stored = True
 
     def unwritten(self, group_id: str) -> Sequence[Statement]:
-        """Return the row of a group that the store may not have: a start removes the state of groups without a row."""
+        """Return the statements that write a group's row, if the store may lack it: a start deletes the state of such
+        groups.
+        """
         group = self._registry.get(group_id)
         if not isinstance(group, ShareGroup) or group.is_stored or group.is_deleting or group.is_dead:
             return ()
@@ -209,7 +211,7 @@ class ShareCoordinator(EpochCoordinator[ShareGroup, ShareHeartbeat, EpochHeartbe
 
 
 def _updated(before: ShareMember, request: ShareHeartbeat) -> ShareMember:
-    """Return the member with the changes of its heartbeat."""
+    """Return the member with the changes from its heartbeat."""
     return replace(
         before,
         rack_id=before.rack_id if request.rack_id is None else request.rack_id,
@@ -220,9 +222,9 @@ def _updated(before: ShareMember, request: ShareHeartbeat) -> ShareMember:
 
 
 def _put(group: ShareGroup, member: ShareMember, *, keep: bool = True) -> None:
-    """Add or replace a member, or only check for room.
+    """Add or replace a member, or only check that there is room.
 
-    Raises KafkaError(GROUP_MAX_SIZE_REACHED) if it would become larger than before, and there is not enough room.
+    Raises KafkaError(GROUP_MAX_SIZE_REACHED) if the member would become larger and there is not enough room.
     """
     known = group.members.get(member.member_id)
     more_bytes = member.charge_bytes - (0 if known is None else known.charge_bytes)

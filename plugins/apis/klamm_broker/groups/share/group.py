@@ -57,7 +57,7 @@ class ShareGroup(EpochGroup[ShareMember]):
         EMPTY ◄──► STABLE     and from both to DEAD, which is final
 
     `is_stored`         True if the store is known to have the group's row.
-    `is_deleting`       True if a deletion has been submitted, and no write of the group since.
+    `is_deleting`       True if a deletion has been submitted, and no later write of the group.
     """
 
     group_type = protocol = "share"
@@ -85,7 +85,7 @@ class ShareGroup(EpochGroup[ShareMember]):
 
     @property
     def is_expected(self) -> bool:
-        # It has no committed offsets whose expiry would remove it: it stays until it is deleted.
+        # No committed offsets can expire and remove the group with them, so it stays until it is deleted.
         return not self._is_deleted
 
     def forget_expected(self) -> None:
@@ -100,7 +100,7 @@ class ShareGroup(EpochGroup[ShareMember]):
         raise self._no_offsets()
 
     def validate_fetch(self, member_id: str | None, member_epoch: int) -> None:
-        """Allow any fetch: there are no offsets, as for a group that does not exist."""
+        """Allow any fetch. It finds no offsets, as for a group that does not exist."""
 
     def validate_offset_delete(self) -> None:
         raise self._no_offsets()

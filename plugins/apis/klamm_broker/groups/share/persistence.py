@@ -11,7 +11,7 @@ from klamm_broker.storage.store import Statement
 
 class _ShareRows(EpochRows[ShareGroup]):
     def delete(self, group_id: str) -> list[Statement]:
-        """Delete a share group and its delivery states."""
+        """Return the statements that delete a share group and its delivery states."""
         return [*super().delete(group_id), ("DELETE FROM share_partitions WHERE group_id = ?", (group_id,))]
 
     def _restore(self, group: ShareGroup, *values: Any) -> None:

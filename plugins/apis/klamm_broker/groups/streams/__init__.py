@@ -8,7 +8,7 @@ fencing         timers of members, their removal, and writes
 group, member   state
 tasks           tasks by role
 topology        what an application reads and writes
-configuration   how many tasks it has, and which topics it lacks
+configuration   how many tasks an application has, and which topics it lacks
 state           states and their transitions
 persistence     to and from the store
 requests        requests and results, independent of wire versions

@@ -1,4 +1,4 @@
-"""From the topology, the topics and the members of a streams group to its target assignment."""
+"""The target assignment of a streams group, computed from its topology, topics and members."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _TAGS: Final = "rack.aware.assignment.tags"
 
 
 class StreamsAssignment:
-    """Keeps epoch, configuration and target of streams groups up to date. The caller holds the group's lock."""
+    """The updates of streams groups' epochs, configurations and targets. The caller holds the group's lock."""
 
     def __init__(self, clock: Clock, topics: Topics, configs: GroupConfigs) -> None:
         self._clock = clock
         self._configs = configs
         self.topics = topics
         self.rebalances = 0
-        """Group epochs that were started, over all groups."""
+        """Number of group epochs that were started in all groups together."""
 
     def update(self, group: StreamsGroup, *, member_changed: bool) -> Status | None:
         """Start a new epoch if members, topics or configs have changed, and compute its target if it is due.
 
-        Returns the reason why no target is computed now.
+        Returns the reason if no target is computed now.
         """
         self.refresh(group)
         configs = self._assignment_configs(group.group_id)
@@ -54,7 +54,7 @@ class StreamsAssignment:
         return self.compute(group)
 
     def refresh(self, group: StreamsGroup) -> None:
-        """Look up the topics, and note if they have changed, or all exist for the first time."""
+        """Look up the topics, and note whether they have changed, and whether all exist for the first time."""
         generation = self.topics.generation
         if group.topology is None or group.metadata_generation == generation:
             return
@@ -73,12 +73,12 @@ class StreamsAssignment:
             group.has_new_topics = group.changes.group = True
 
     def begin_epoch(self, group: StreamsGroup) -> None:
-        """Start a new epoch; its target is computed with a later heartbeat."""
+        """Start a new epoch. A later heartbeat computes its target."""
         group.bump_epoch()
         self.rebalances += 1
 
     def compute(self, group: StreamsGroup) -> Status | None:
-        """Compute the target of the group's epoch, unless it has one. Return the reason why it is not computed now."""
+        """Compute the target of the group's epoch, if it has none. Return the reason if it is not computed now."""
         if INITIAL_REBALANCE in group.timers:
             detail = "Assignment delayed due to the configured initial rebalance delay."
             return Status(StatusCode.ASSIGNMENT_DELAYED, detail)
@@ -116,7 +116,7 @@ class StreamsAssignment:
         )
 
     def reconcile(self, group: StreamsGroup, member: StreamsMember, owned: Tasks | None) -> StreamsMember:
-        """Reconcile the member by one step; returns the new member."""
+        """Return the member after one more step towards its target."""
         if member.is_reconciled_to(group.assignment_epoch):
             return member
         target = group.target_of(member.member_id)

@@ -28,9 +28,9 @@ _NO_TOPICS: Final[Mapping[str, InternalTopic]] = MappingProxyType({})
 class Configuration(NamedTuple):
     """A topology together with the topics that exist at one moment.
 
-    `tasks` the number of tasks of each subtopology; empty as long as a source topic is missing or does not fit.
-    `internal_topics` the required internal topics with their numbers of partitions; `missing` lists those that do not
-    exist. `problem` the reason why its tasks cannot run.
+    `tasks` has the number of tasks of each subtopology; it is empty while a source topic is missing or does not fit.
+    `internal_topics` has the required internal topics with their numbers of partitions; `missing` lists those that do
+    not exist. `problem` is the reason why the tasks cannot run.
     """
 
     tasks: Mapping[str, int] = _NO_TASKS
@@ -54,7 +54,7 @@ class _DoesNotFitError(Exception):
 
 
 def configure(topology: Topology, topics: Topics) -> Configuration:
-    """Look the topics of a checked topology up."""
+    """Return the configuration of a checked topology: look up its topics, and count its tasks."""
     sources = sorted({name for each in topology.subtopologies for name in each.source_topics})
     missing_sources = [name for name in sources if topics.get(name) is None]
     if missing_sources:
@@ -115,7 +115,7 @@ def _equalize(topology: Topology, counts: dict[str, int]) -> None:
 
 
 def _same(counts: Mapping[str, int]) -> int:
-    """Return the number of partitions if all of these have the same."""
+    """Return the number of partitions of these topics. Raises _DoesNotFitError if the numbers differ."""
     first, *others = set(counts.values())
     if others:
         named = ", ".join(f"{name}={count}" for name, count in counts.items())

@@ -45,11 +45,11 @@ from klamm_broker.groups.streams.topology import Topology
 log = logging.getLogger("klamm.broker.groups")
 
 TASK_OFFSET_INTERVAL_MS: Final = 60_000
-"""Interval at which a member reports the offsets of its changelogs. Like the next constant, it is internal in Kafka
-too.
+"""Interval at which a member reports the offsets of its changelogs. Like the next constant, it cannot be configured in
+Kafka either.
 """
 ACCEPTABLE_RECOVERY_LAG: Final = 10_000
-"""Maximum lag of a copy of a task's state that may become active."""
+"""Maximum lag, in records, of a copy of a task's state that may become active."""
 
 
 class DescribedStreamsGroup(NamedTuple):
@@ -82,7 +82,7 @@ class StreamsCoordinator(EpochCoordinator[StreamsGroup, StreamsHeartbeat, Stream
 
     @property
     def rebalances(self) -> int:
-        """Group epochs that were started, over all groups."""
+        """Number of group epochs that were started in all groups together."""
         return self._assignment.rebalances
 
     def start(self, group: StreamsGroup) -> None:
@@ -241,7 +241,7 @@ class StreamsCoordinator(EpochCoordinator[StreamsGroup, StreamsHeartbeat, Stream
     # Describe
 
     def describe(self, group_id: str) -> DescribedStreamsGroup:
-        """The group for an administrator. Raises KafkaError(GROUP_ID_NOT_FOUND)."""
+        """Return the description of a group. Raises KafkaError(GROUP_ID_NOT_FOUND)."""
         group = self.get(group_id)
         with group:
             return DescribedStreamsGroup(
@@ -250,7 +250,7 @@ class StreamsCoordinator(EpochCoordinator[StreamsGroup, StreamsHeartbeat, Stream
 
 
 def endpoints_of(group: StreamsGroup, topics: Topics) -> list[EndpointPartitions]:
-    """Return the endpoint of each member that has one, with the partitions it serves."""
+    """Return the endpoint of each member that has one, with the partitions that the member serves."""
     if group.topology is None:
         return []
     inputs = {

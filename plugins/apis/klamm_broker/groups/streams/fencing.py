@@ -14,7 +14,7 @@ from klamm_broker.storage.store import Store
 
 
 class StreamsFencing(MemberTimers[StreamsGroup]):
-    """Timers, removals and writes of streams groups."""
+    """The timers, removals and writes of streams groups."""
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ NEXT_STATES: Final[Mapping[StreamsGroupState, frozenset[StreamsGroupState]]] = {
     **dict.fromkeys((_EMPTY, *_WITH_MEMBERS), _WITH_MEMBERS | {_EMPTY, _DEAD}),
     _DEAD: frozenset({_DEAD}),
 }
-"""The states that may follow each state: the members determine the next one, and a dead group stays dead."""
+"""The states that may follow each state. From any state but DEAD, the members determine the next one."""
 
 
 class TaskOffsets(NamedTuple):
@@ -57,17 +57,17 @@ class StreamsGroup(TargetedMembers[StreamsMember, Tasks]):
         EMPTY ──► NOT_READY ◄──► ASSIGNING ──► RECONCILING ──► STABLE
         Each state with members may also change to any other of them, to EMPTY when the last member leaves, and to DEAD.
 
-    NOT_READY while topics are missing or do not fit; ASSIGNING while the group's epoch is beyond that of the target;
-    RECONCILING while a member is not at its target.
+    NOT_READY while topics are missing or do not fit; ASSIGNING while the group's epoch is higher than that of the
+    target; RECONCILING while a member has not reached its target.
 
     `assigned_at_ns`    when `target` was computed, monotonic.
     `topology`          sent by the first member; counts towards the share of `topology_owner`. `configuration` is the
                         topology applied to the topics that exist now.
-    `input_topics`      topics that its tasks read; `source_of` maps a topic id to the subtopology that reads the topic.
+    `input_topics`      topics that the tasks read; `source_of` maps a topic id to the subtopology that reads the topic.
     `validated_epoch`   the topology's epoch once all its topics exist, else -1.
     `has_new_topics`    True if topics have changed since `metadata_hash` was computed.
     `configs`           the group configs with which the last epoch was started.
-    `shutdown_member`   the member that asked to shut the application down.
+    `shutdown_member`   the member that requested a shutdown of the application.
     `endpoint_epoch`    increases whenever `endpoints` change. `offsets_of` has the changelog offsets that members
                         report.
     """
@@ -80,7 +80,7 @@ class StreamsGroup(TargetedMembers[StreamsMember, Tasks]):
     def __init__(self, group_id: str, replaced: Group | None = None) -> None:
         super().__init__(group_id, replaced)
         self.offsets_of: dict[str, TaskOffsets] = {}
-        # The members that have each task: as an active task, as a standby and as a warm-up copy.
+        # The members that have each task, by role: active task, standby copy, warm-up copy.
         self._holders: tuple[dict[Task, set[str]], dict[Task, set[str]], dict[Task, set[str]]] = ({}, {}, {})
         self.assignment_epoch = 1
         self.assigned_at_ns: int | None = None
@@ -96,7 +96,7 @@ class StreamsGroup(TargetedMembers[StreamsMember, Tasks]):
         self.source_of: Mapping[bytes, str] = {}
 
     def initialize(self, topology: Topology, owner: str) -> None:
-        """Store the topology of the first member; it counts towards the share of an owner."""
+        """Store the topology of the first member. It counts towards the share of `owner`."""
         self.topology, self.topology_owner = topology, owner
         self.input_topics = topology.input_topics
         self.count_members(owner, charge_bytes(topology.size_bytes, topology.names))
@@ -144,7 +144,7 @@ class StreamsGroup(TargetedMembers[StreamsMember, Tasks]):
         return member.size_bytes - known.size_bytes
 
     def free_for(self, member: StreamsMember) -> FreeRoles:
-        """Return whether a member may take a task in each of the roles.
+        """Return for each role whether a member may take a task in it.
 
         A task is active on one member only. A process has one directory for the state of a task, so no two of its
         members can have the same task, whatever the roles.
@@ -170,7 +170,7 @@ class StreamsGroup(TargetedMembers[StreamsMember, Tasks]):
     def report_offsets(
         self, member: StreamsMember, offsets: Mapping[Task, int] | None, end_offsets: Mapping[Task, int] | None
     ) -> None:
-        """Store the changelog offsets that a member reports for its tasks; None: unchanged."""
+        """Store the changelog offsets that a member reports for its tasks; None means unchanged."""
         known = self.offsets_of.get(member.member_id, NO_OFFSETS)
         mine = frozenset().union(*member.held)
 
@@ -200,7 +200,7 @@ class StreamsGroup(TargetedMembers[StreamsMember, Tasks]):
     # Common to all types of groups
 
     def require_classic_protocol(self, member_id: str) -> None:
-        """Raise KafkaError(UNSUPPORTED_VERSION) for a member: it needs OffsetCommit v9."""
+        """Raise KafkaError(UNSUPPORTED_VERSION) for a member, because members need OffsetCommit v9."""
         if member_id in self.members:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 

@@ -24,9 +24,9 @@ class StreamsMember(TargetedMember):
 
     `process_id`          identifies the application instance. Its members share a state directory. `topology_epoch`
                           epoch of the topology with which the member joined.
-    `assigned`            tasks that it has or shall start.
-    `pending_revocation`  tasks that it must give back.
-    `assignment_epochs`   the epoch at which each of its active tasks was assigned.
+    `assigned`            tasks that the member has or is to start.
+    `pending_revocation`  tasks that the member must give back.
+    `assignment_epochs`   the epoch at which each active task was assigned.
     """
 
     topology_epoch: int = -1
@@ -39,7 +39,9 @@ class StreamsMember(TargetedMember):
 
     @property
     def held(self) -> Tasks:
-        """Return all tasks that it may still have: a task to be given back is its own until the member confirms."""
+        """Return all tasks that the member may still have. It has a task to be given back until it confirms the
+        return.
+        """
         return self.assigned.united(self.pending_revocation)
 
     @property

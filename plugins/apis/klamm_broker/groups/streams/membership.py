@@ -59,9 +59,9 @@ def _check_join(request: StreamsHeartbeat) -> None:
 def member_of(
     group: StreamsGroup, request: StreamsHeartbeat, max_size: int
 ) -> tuple[StreamsMember, StreamsMember | None]:
-    """Return the member that sends the heartbeat, new if it joins, and the one that it replaces. Raises KafkaError.
+    """Return the member that sends the heartbeat, created if it joins, and the member it replaces. Raises KafkaError.
 
-    A member that the group does not know is made here; the caller adds it once nothing can refuse it.
+    The caller adds a created member to the group after all checks.
     """
     member_id, instance_id = request.member_id, request.instance_id
     if not request.is_join:
@@ -77,7 +77,7 @@ def member_of(
         return in_place_of(old, member_id), old
     known = group.members.get(member_id)
     if known is not None:
-        # It joins again without tasks; its former epoch does not matter.
+        # The member joins again without tasks, so its former epoch does not matter.
         return known, None
     group.check_size(member_id, max_size)
     log.info("group %s: member %s joins the streams group", group.log_name, clipped(member_id))
@@ -104,7 +104,7 @@ def updated_member(before: StreamsMember, request: StreamsHeartbeat) -> StreamsM
 
 
 def is_another(member: StreamsMember, before: StreamsMember) -> bool:
-    """Return True if the member has changed in a way that affects the assignment."""
+    """Return True if the member differs from `before` in a way that affects the assignment."""
     relevant = [(each.topology_epoch, each.rack_id, each.client_tags, each.process_id) for each in (member, before)]
     return relevant[0] != relevant[1]
 

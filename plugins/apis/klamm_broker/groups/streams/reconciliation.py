@@ -15,17 +15,17 @@ from klamm_broker.groups.targeted_members import MemberState
 
 IsFree: TypeAlias = Callable[[Task], bool]
 FreeRoles: TypeAlias = tuple[IsFree, IsFree, IsFree]
-"""Whether a member may take a task as an active task, as a standby and as a warm-up copy."""
+"""Three flags: a member may take a task as an active task, as a standby copy, as a warm-up copy."""
 
 
 def next_step(
     member: StreamsMember, target_epoch: int, target: Tasks, free: FreeRoles, owned: Tasks | None
 ) -> StreamsMember:
-    """Return the member after one more step; the same member if the member itself must act first.
+    """Return the member after one more step. It is unchanged if the client must act first.
 
-    It first gives back the tasks that are not in its target, still at its present epoch. Only then does it enter the
-    target epoch and get those tasks of its target that no other member has; the others follow later. `owned` are the
-    tasks that the member reports to have, or None.
+    At its present epoch, the member first gives back the tasks that are not in its target. Then it enters the target
+    epoch and gets those tasks of its target that no other member has. The others follow later. `owned` are the tasks
+    that the member reports to have, or None.
     """
     if member.state is MemberState.STABLE and member.epoch == target_epoch:
         return member
@@ -37,7 +37,7 @@ def next_step(
 
 
 def _still_has(owned: Tasks | None, revoked: Tasks) -> bool:
-    """Return True if the member may still have some of these tasks; also if it does not report its tasks."""
+    """Return True if the member may still have some of these tasks, or does not report its tasks."""
     return revoked.total > 0 and (owned is None or owned.touches(revoked))
 
 
@@ -46,9 +46,10 @@ def _step_from(
 ) -> StreamsMember:
     before = member.assigned
     copies = before.standby | before.warmup
-    # A copy that becomes active stays a copy until the task is free; it need not be given back first.
+    # A copy that is to become active stays a copy until the active task is free. The member does not give it back.
     promoted = copies & target.active
-    # An active task that becomes a copy keeps its state; it is a copy at once, while the active task is given back.
+    # An active task that is to become a copy keeps its state. The copy starts at once, while the active task is given
+    # back.
     converted = Tasks(
         standby=target.standby & (before.active | before.warmup),
         warmup=target.warmup & (before.active | before.standby),
@@ -88,12 +89,12 @@ def _previous(member: StreamsMember, epoch: int) -> int:
 
 
 def _among(tasks: Tasks, wanted: frozenset[Task]) -> Tasks:
-    """Return those of the wanted copies that are among the tasks, in their present roles."""
+    """Return the wanted copies that are among the tasks, in their present roles."""
     return Tasks(NO_TASKS, tasks.standby & wanted, tasks.warmup & wanted)
 
 
 def _epochs(member: StreamsMember, epoch: int, tasks: frozenset[Task]) -> Mapping[Task, int]:
-    """Return the assignment epochs of active tasks: tasks that the member has keep theirs, new ones get this epoch."""
+    """Return the assignment epochs of active tasks: those that the member had keep theirs, new ones get this epoch."""
     return dict(_each_epoch(member, epoch, tasks))
 
 

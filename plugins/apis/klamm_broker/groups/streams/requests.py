@@ -43,13 +43,14 @@ def _create_nothing(_topics: Mapping[str, InternalTopic]) -> str:
 
 
 class StreamsHeartbeat(NamedTuple):
-    """A heartbeat: joins with epoch 0, leaves with -1 or (a static member, temporarily) -2.
+    """A heartbeat. Epoch 0 joins, -1 leaves, and with -2 a static member leaves temporarily.
 
-    None, or -1 for `rebalance_timeout_ms`: unchanged. `owned` are the tasks that the member has. `endpoint_epoch` is
-    the epoch of the endpoints that the member knows. `offsets` and `end_offsets` belong to its tasks' changelogs.
-    `create_topics` starts to create internal topics, and returns the reasons why some are not created. A new group, a
-    topology and a new member count towards the share of `owner`. `has_partial_tasks`: some roles of tasks are given,
-    but not all."""
+    None means unchanged; for `rebalance_timeout_ms`, -1 does. `owned` are the tasks that the member has.
+    `endpoint_epoch` is the epoch of the endpoints that the member knows. `offsets` and `end_offsets` belong to its
+    tasks' changelogs. `create_topics` starts the creation of internal topics, and returns the reasons why some are not
+    created. A new group, a topology and a new member count towards the share of `owner`. `has_partial_tasks` is True if
+    tasks are given for some roles only.
+    """
 
     group_id: str
     member_id: str
@@ -80,7 +81,7 @@ class StreamsHeartbeat(NamedTuple):
 
 
 class EndpointPartitions(NamedTuple):
-    """The partitions of source topics that a member with an endpoint processes, and those of which it has copies."""
+    """The partitions of source topics that a member with an endpoint processes, and those for which it has copies."""
 
     endpoint: Endpoint
     active: Mapping[str, Sequence[int]]

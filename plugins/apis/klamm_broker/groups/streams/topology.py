@@ -11,7 +11,9 @@ from klamm_broker.topics.names import INTERNAL_TOPICS, is_topic_name
 
 
 class InternalTopic(NamedTuple):
-    """A topic that the application lets the server create. 0 partitions or replicas: not said."""
+    """A topic that the server creates for the application. 0 partitions or replicas mean that the number is not
+    given.
+    """
 
     name: str
     partitions: int = 0
@@ -20,7 +22,7 @@ class InternalTopic(NamedTuple):
 
 
 class CopartitionGroup(NamedTuple):
-    """Topics of a subtopology that must have the same number of partitions, by their positions in its lists."""
+    """Topics that must have the same number of partitions, by their positions in the lists of their subtopology."""
 
     source_topics: tuple[int, ...] = ()
     repartition_source_topics: tuple[int, ...] = ()
@@ -38,12 +40,12 @@ class Subtopology(NamedTuple):
 
     @property
     def input_topics(self) -> tuple[str, ...]:
-        """All topics that its tasks read."""
+        """All topics that the subtopology's tasks read."""
         return *self.source_topics, *(topic.name for topic in self.repartition_source_topics)
 
     @property
     def topic_names(self) -> Iterator[str]:
-        """All topics that it names."""
+        """All topics that the subtopology names."""
         yield from self.input_topics
         yield from self.repartition_sink_topics
         yield from (topic.name for topic in self.changelog_topics)
@@ -59,7 +61,7 @@ class Subtopology(NamedTuple):
 
 
 class Topology(NamedTuple):
-    """All subtopologies. `epoch` is the application's own version of it."""
+    """All subtopologies of an application. `epoch` is the application's own number for this version."""
 
     epoch: int
     subtopologies: tuple[Subtopology, ...]
@@ -85,7 +87,7 @@ class Topology(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Estimate its size, in characters of its names and configs."""
+        """Estimate the size in characters of the names and configs."""
         size = 0
         for each in self.subtopologies:
             size += len(each.subtopology_id) + sum(map(len, each.topic_names)) + 64 * len(each.copartition_groups)
@@ -95,7 +97,7 @@ class Topology(NamedTuple):
 
     @property
     def names(self) -> int:
-        """Return the number of its names."""
+        """Return the number of names in the topology."""
         return sum(1 + sum(1 for _ in each.topic_names) for each in self.subtopologies)
 
 
@@ -139,7 +141,8 @@ def _check_positions(subtopology: Subtopology) -> None:
 
 
 def count_repartition_topics(topology: Topology, counts: dict[str, int]) -> None:
-    """Find the number of partitions of each repartition topic: its own, or the largest number upstream of it.
+    """Return the number of partitions of each repartition topic: the one it names, or the largest number upstream of
+    it.
 
     `counts` has the numbers of the source topics. Raises KafkaError(STREAMS_INVALID_TOPOLOGY) if a number cannot be
     determined.
@@ -157,7 +160,7 @@ def count_repartition_topics(topology: Topology, counts: dict[str, int]) -> None
         known = len(counts)
         for each in topology.subtopologies:
             for name in each.repartition_sink_topics:
-                # A number that is still unknown may depend on this topic itself, as in a join by a foreign key.
+                # An unknown number upstream may depend on this topic itself, as in a join by a foreign key.
                 if name in unknown and (count := max((counts.get(read, 0) for read in each.input_topics), default=0)):
                     counts[name] = count
                     del unknown[name]
@@ -169,5 +172,5 @@ def count_repartition_topics(topology: Topology, counts: dict[str, int]) -> None
 
 
 def invalid(message: str) -> KafkaError:
-    """Return the error of a topology that cannot be."""
+    """Return the error for an invalid topology."""
     return KafkaError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
