@@ -1,4 +1,4 @@
-"""`ShareAccount`: the amount that one share partition counts towards the limit for all of them."""
+"""`ShareAccount`: counts one share partition's bytes towards the limit for all share partitions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RUN_BYTES: Final = 256
 
 
 class ShareAccount:
-    """Account of one partition, which counts towards its creator's share. The caller holds the partition's lock."""
+    """The account of one share partition, whose bytes count for its creator. The caller holds the partition's lock."""
 
     __slots__ = ("_base_bytes", "_charged", "_ledger", "_owner")
 
@@ -31,7 +31,7 @@ class ShareAccount:
         self._charged = self._base_bytes
 
     def count(self, runs: int) -> None:
-        """Count a partition with this number of runs of records in flight, whatever the limit."""
+        """Count the partition with this number of runs of records in flight, without a check of the limit."""
         if self._charged is None:
             return
         charge = self._base_bytes + RUN_BYTES * max(0, runs - FREE_RUNS)
@@ -44,7 +44,7 @@ class ShareAccount:
         return self._ledger.fits(self._owner, RUN_BYTES, in_use=True)
 
     def close(self) -> None:
-        """Count nothing from now on."""
+        """Stop counting the partition."""
         if self._charged is not None:
             self._ledger.add(self._owner, -self._charged)
             self._charged = None

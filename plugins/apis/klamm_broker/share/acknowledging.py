@@ -53,7 +53,7 @@ def acknowledge(
     *,
     may_renew: bool,
 ) -> None:
-    """Acknowledge in each partition. `then` gets the outcomes once, when all are durable, on any thread."""
+    """Acknowledge records in each partition. `then` is called once, on any thread, when all results are durable."""
     outcomes: dict[TopicPartition, Outcome] = {}
     topics: set[Topic] = set()
     started: list[tuple[TopicPartition, Callable[[Callable[[Outcome], None]], None]]] = []

@@ -16,8 +16,8 @@ NO_OFFSET = -1
 
 
 class DescribedOffset(NamedTuple):
-    """The offset from which a group reads a partition; both fields are -1 if it has not read it. `lag` is in
-    records.
+    """The offset from which a group reads a partition, and its `lag` in records. Both are -1 if the group has not read
+    the partition.
     """
 
     start_offset: int = NO_OFFSET
@@ -25,7 +25,7 @@ class DescribedOffset(NamedTuple):
 
 
 def topics_of(broker: BrokerServices, group_id: str) -> dict[str, list[int]]:
-    """Return the partitions that a group reads, or that its members subscribe to."""
+    """Return the partitions that a group has read or whose topics its members subscribe to."""
     found: dict[str, set[int]] = {}
     for live in broker.shares.of_group(group_id):
         found.setdefault(live.partition.topic.name, set()).add(live.key.partition)
@@ -65,10 +65,11 @@ def _empty(group: ShareGroup) -> ShareGroup:
 
 
 def share_group_to_alter(broker: BrokerServices, group_id: str, new_owner: str | None) -> ShareGroup | None:
-    """Return a share group without members; if there is none, a new one for `new_owner` if given, else None.
+    """Return a share group that has no members. If there is no group, create one for `new_owner`; without `new_owner`,
+    return None.
 
-    Raises KafkaError: NON_EMPTY_GROUP, GROUP_MAX_SIZE_REACHED; GROUP_ID_NOT_FOUND for a group of another type, if one
-    is to be created.
+    Raises KafkaError: NON_EMPTY_GROUP; with `new_owner` also GROUP_MAX_SIZE_REACHED, and GROUP_ID_NOT_FOUND for a group
+    of another type.
     """
     try:
         shares = broker.groups.shares
@@ -78,7 +79,7 @@ def share_group_to_alter(broker: BrokerServices, group_id: str, new_owner: str |
             return None
         raise
     with group:
-        # For a group that starts this way, Kafka counts the empty assignment as the assignment of its first epoch.
+        # Kafka counts the empty assignment of such a group as that of its first epoch.
         group.assignment_epoch = group.assignment_epoch or group.epoch
     return group
 
@@ -86,11 +87,10 @@ def share_group_to_alter(broker: BrokerServices, group_id: str, new_owner: str |
 def alter(
     broker: BrokerServices, group: ShareGroup, offsets: Mapping[Partition, int], owner: str
 ) -> dict[Partition, KafkaError]:
-    """Let a group without members begin at these offsets; durable on return. New state counts towards the share of
-    `owner`.
+    """Let a group without members begin at these offsets, durably. New state counts towards the share of `owner`.
 
-    Returns the errors of partitions that are not altered: GROUP_MAX_SIZE_REACHED if there is no room for a new one.
-    Raises StoreError.
+    Returns the errors of partitions that are not altered, e.g. GROUP_MAX_SIZE_REACHED if there is no room for their
+    state. Raises StoreError.
     """
     starts: list[tuple[LiveSharePartition, int]] = []
     refused: dict[Partition, KafkaError] = {}

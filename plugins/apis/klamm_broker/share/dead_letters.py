@@ -1,9 +1,9 @@
-"""Dead-letter topics of share groups (KIP-1191): records that a group gives up are written to a topic, if the group has
-one.
+"""Dead-letter topics of share groups (KIP-1191). If a group has such a topic, records that it gives up are written to
+it.
 
-A record that a member has rejected, or that was delivered too often, is ARCHIVING until its letter is written, and then
-ARCHIVED, whether the write succeeded or not. After a restart, letters of records that are still ARCHIVING are written
-again. Follows Kafka's `ShareGroupDLQStateManager`.
+A group gives up a record if a member rejects it or if it was delivered too often. The record is ARCHIVING until the
+write of its letter has ended, and then ARCHIVED, even if the write failed. After a restart, letters of records that are
+still ARCHIVING are written again. Follows Kafka's `ShareGroupDLQStateManager`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _EXCEEDED: Final = "Offset delivery count exceeded the threshold."
 
 
 class Letter(NamedTuple):
-    """Adjacent offsets that a group has given up, both ends included."""
+    """Adjacent offsets of records that a group has given up, both ends included."""
 
     first: int
     last: int
@@ -66,13 +66,13 @@ class DeadLetters(Protocol):
         """Return True if records that this group gives up get letters."""
 
     def send(self, live: SharePartitionKept, given_up: Sequence[Run], /) -> None:
-        """Write letters, without waiting; `letters_sent` is called with each run once they are written or have
+        """Queue letters without waiting. `letters_sent` is called for each run once its letters are written or have
         failed.
         """
 
 
 class NoDeadLetters:
-    """The dead letters of a broker that writes none."""
+    """The `DeadLetters` of a broker that writes none."""
 
     def is_on(self, _group_id: str) -> bool:
         return False
@@ -83,7 +83,9 @@ class NoDeadLetters:
 
 
 class DeadLetterTopics:
-    """Writes letters on a thread that may wait. `is_served()` returns whether `share.version` supports dead letters."""
+    """The writer of letters, on a thread that may wait. `is_served()` returns True if `share.version` supports
+    letters.
+    """
 
     def __init__(
         self,
@@ -109,7 +111,7 @@ class DeadLetterTopics:
     def send(self, live: SharePartitionKept, given_up: Sequence[Run]) -> None:
         limit = self._configs.number(live.key.group_id, SHARE_DELIVERY_COUNT_LIMIT)
         letters = [
-            # After a start it is unknown whether a member has rejected them.
+            # After a start it is unknown whether a member has rejected these records.
             Letter(run.first, run.last, run.delivery_count, run.is_rejected or run.delivery_count < limit)
             for run in given_up
         ]
@@ -180,7 +182,7 @@ class DeadLetterTopics:
         yield pending
 
     def _topic_of(self, group_id: str) -> Topic:
-        """Return the topic of a group, which is created if the broker may. Raises KafkaError(INVALID_CONFIG)."""
+        """Return a group's topic. Create it if the settings allow that. Raises KafkaError(INVALID_CONFIG)."""
         name, settings = self._configs.value(group_id, DEAD_LETTER_TOPIC), self._settings()
         topic = self._topics.get(name)
         if not name.startswith(settings.errors_deadletterqueue_topic_name_prefix):
@@ -208,7 +210,9 @@ _NOTHING: Final = Record()
 
 
 def _context(group_id: str, source: Partition, letter: Letter) -> tuple[tuple[str, bytes], ...]:
-    """Return the headers that all letters of a range share: those before their offset, and those after it."""
+    """Return the headers that all letters of a range share: those that come before the offset's header, and the
+    others.
+    """
     return (
         ("__dlq.errors.topic", source.topic.name.encode()),
         ("__dlq.errors.partition", str(source.index).encode()),

@@ -44,7 +44,7 @@ class ShareReading:
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of all records."""
+        """The size of all records in bytes."""
         return sum(delivery.read.size_bytes for _, delivery in self.deliveries)
 
     def give_back(self, member_id: str) -> None:
@@ -90,7 +90,7 @@ class PendingShareFetch:
         for traffic in {live.partition.topic.traffic for _, live in self.partitions}:
             traffic.share_fetch_requests += 1
         if self.partitions and not self._is_group():
-            # The group was deleted meanwhile: none of its state may stay.
+            # The group was deleted meanwhile, so no state of it may stay.
             broker.shares.group_deleted(group_id)
             for place, _ in self.partitions:
                 self.refused[place] = PartitionData(place[1], ErrorCode.GROUP_ID_NOT_FOUND)
@@ -101,11 +101,11 @@ class PendingShareFetch:
         return self._session.is_alive
 
     def has_records(self) -> bool:
-        """Return True if a pass may find records, or an error."""
+        """Return True if a pass over the partitions may find records or an error."""
         return any(self.may_find(live) for _, live in self.partitions)
 
     def may_find(self, live: LiveSharePartition) -> bool:
-        """Return True if a pass may find records, or an error, in this partition."""
+        """Return True if a pass may find records or an error in this partition."""
         try:
             return self._has_moved(live) or live.is_closed or live.has_records() or live.partition.topic.deleted
         except KafkaError:
@@ -115,7 +115,7 @@ class PendingShareFetch:
         return live.partition.leadership.leader_id != self._node_id
 
     def read(self, wanted: Sequence[WantedPartition] | None = None) -> ShareReading:
-        """Acquire records of each partition, or of the given ones, within the limits."""
+        """Acquire records of these partitions, or of all in the session, within the limits."""
         reading = ShareReading()
         remaining_bytes, remaining_records = self._max_bytes, self._max_records
         for place, live in self.partitions if wanted is None else wanted:
@@ -162,7 +162,7 @@ class PendingShareFetch:
         at = 0
         for each in delivery.acquired:
             first = each.first
-            # Both are in order, so each batch is compared once.
+            # The acquired offsets and the batches are in order, so each batch is compared once.
             while at < len(batches) and batches[at].last < each.last:
                 last = batches[at].last
                 if last - first + 1 >= self._batch_size:
@@ -173,7 +173,7 @@ class PendingShareFetch:
         return parts
 
     def result(self, reading: ShareReading) -> dict[TopicPartition, PartitionData]:
-        """Return the answer: without any records if a quota is exceeded."""
+        """Return the response. It has no records if a quota is exceeded."""
         if self.partitions:
             took_ns = self._clock.monotonic_ns() - self._began_ns
             group_id = self._session.key.group_id
@@ -181,7 +181,7 @@ class PendingShareFetch:
         if self.context.listener.throttles and not self.context.may_send_records(reading.size_bytes):
             reading.give_back(self._session.key.member_id)
             return self.refused
-        # A partition is in the first response after it came into the session, with or without records.
+        # The first response after a partition came into the session names it, with or without records.
         found = {place: PartitionData(place[1]) for place in self._session.new if place in self._session.partitions}
         for live, delivery in reading.deliveries:
             live.partition.topic.traffic.bytes_out += delivery.read.size_bytes
@@ -195,10 +195,11 @@ class PendingShareFetch:
 
 
 class DelayedShareFetch(WaitingFetch):
-    """Waits until a record can be acquired, a partition fails or is forgotten, or `max_wait_ms` have passed.
+    """A fetch that waits until a record can be acquired, a partition fails or is forgotten, or `max_wait_ms` have
+    passed.
 
-    Only partitions that have changed are read: the others had no records when the wait began, and if two change at once
-    the second is left to the next fetch.
+    Only a partition that has changed is read. The others had no records when the wait began. If two partitions change
+    at once, the second is left to the next fetch.
     """
 
     __slots__ = ("_fetch", "_has_expired", "_is_leaving", "_reading", "_then", "_wanted")
@@ -241,7 +242,7 @@ class DelayedShareFetch(WaitingFetch):
         return self._read((wanted,))
 
     def _attempt_later(self) -> None:
-        # First: a change during the attempt asks for another attempt.
+        # Reset first, so that a change during the attempt causes another attempt.
         self._is_leaving = False
         self.attempt()
 
@@ -256,8 +257,8 @@ class DelayedShareFetch(WaitingFetch):
         return False
 
     def on_complete(self) -> None:
-        # Only the thread that completes the fetch as satisfied may use this reading: it is given back if another thread
-        # was first.
+        # Only the thread that completes the fetch may use this reading. If another thread was first, the records are
+        # given back.
         reading = self._fetch.read() if self._has_expired or self._reading is None else self._reading
         self._then(self._fetch.result(reading))
 

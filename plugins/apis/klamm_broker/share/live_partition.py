@@ -47,14 +47,12 @@ class Outcome(NamedTuple):
 
 
 Done = Callable[[Outcome], None]
-"""Called once with the outcome of a change, when the change is durable."""
+"""A callback that is called once, with the outcome of a change, when the change is durable."""
 
 
 class ShareParts(NamedTuple):
-    """Objects that all share partitions of a broker use.
-
-    `wake(key)` completes fetches that wait for that key; `group_rows(group_id)` are written together with a group's
-    state.
+    """Objects that all share partitions of a broker use. `wake(key)` completes fetches that wait for that key.
+    `group_rows(group_id)` returns statements that are written together with a partition's state.
     """
 
     clock: Clock
@@ -68,16 +66,16 @@ class ShareParts(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """Records for a member. `acquired` and the records are empty if there is nothing to acquire."""
+    """The records for a member. `acquired` and the records are empty if there is nothing to acquire."""
 
     read: ReadBatches
     acquired: Sequence[Acquired]
 
 
 class LiveSharePartition:
-    """One partition in one share group. Its methods may be called on any thread; they wait for the disk only to read.
+    """One partition in one share group. Any thread may call its methods, which wait for the disk only to read records.
 
-    It is also the key under which share fetches wait for records that others release.
+    Share fetches wait with it as their key for records that other members release.
     """
 
     def __init__(self, key: SharePartitionKey, partition: Partition, parts: ShareParts, account: ShareAccount) -> None:
@@ -91,10 +89,10 @@ class LiveSharePartition:
         self._saved: SavedPartition | None = None
         """The state in the store, until the log can be opened."""
         self.is_closed = False
-        """True if the group has forgotten the partition."""
+        """True if the partition was closed: its group or topic is deleted, or the broker stops."""
         self._is_writing = False
         self._is_pausing = False
-        """A write has failed: until it is repeated, only acknowledgements start a write."""
+        """True if a write has failed. Until one succeeds, only acknowledgements start a write."""
         self._waiting: dict[int, list[Done]] = {}
         self._timer: Timer | None = None
         self._timer_deadline_ns = 0
@@ -105,9 +103,9 @@ class LiveSharePartition:
     # State
 
     def restore(self, saved: SavedPartition) -> None:
-        """Restore the stored state, except of records that the log has lost: their offsets are used again.
+        """Restore the stored state, but not for records that the log has lost, because new records get their offsets.
 
-        If the log cannot be opened, this is done at the first use for which it can.
+        If the log cannot be opened now, the first use after it can be opened restores the state.
         """
         with self._lock:
             self._saved = saved
@@ -118,13 +116,15 @@ class LiveSharePartition:
             self._write_if_dirty()
 
     def view(self) -> tuple[int, int, int] | None:
-        """Return start offset, end offset and the number of done records between them; None before the first read."""
+        """Return the start offset, the end offset and the number of done records between them; None before the first
+        read.
+        """
         with self._lock:
             state = self._state
             return None if state is None else (state.start_offset, state.end_offset, state.completed)
 
     def counts(self) -> tuple[int, int]:
-        """Return records and runs in flight."""
+        """Return the numbers of records and of runs in flight."""
         with self._lock:
             return (0, 0) if self._state is None else (self._state.in_flight, len(self._state.runs))
 
@@ -142,7 +142,7 @@ class LiveSharePartition:
             began_ns = self._parts.clock.monotonic_ns()
             self._state = SharePartition(_first_offset(self.partition, self._parts, self.key.group_id))
             self._parts.meters.loaded(self._parts.clock.monotonic_ns() - began_ns)
-            # Records after the group's start are its own, also after a restart.
+            # The start is written, so that the group gets all records from there on, also after a restart.
             self._state.dirty = True
         return self._state
 
@@ -223,13 +223,13 @@ class LiveSharePartition:
         except KafkaError as error:
             if error.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
-            # The log ends before this offset: records were lost, and their offsets are used again.
+            # The log ends before this offset: records were lost, and new records get their offsets.
             end = self.partition.high_watermark
             if offset > end:
                 log.warning("group %s, %r: the log ends at %d", clipped(self.key.group_id), self.partition, end)
                 self._state = SharePartition(min(state.start_offset, end))
                 self._state.dirty = True
-                # The write that they wait for is of the state before.
+                # These acknowledgements wait for a write of the previous state.
                 self._fail_waiting()
             return ReadBatches(b"", [])
         # Later records cannot be acquired now. A read may have hundreds of thousands of batches.
@@ -249,7 +249,7 @@ class LiveSharePartition:
         try:
             with self._lock:
                 if self.is_closed:
-                    # No more writes are made, so it would wait for ever.
+                    # A closed partition makes no more writes, so the caller would wait for ever.
                     raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 write = self._loaded().acknowledge(member_id, acknowledgements, self._deadline_ns(), self._limits())
                 if write:
@@ -263,19 +263,19 @@ class LiveSharePartition:
             done(Outcome())
 
     def give_back(self, member_id: str, acquired: Sequence[Acquired]) -> None:
-        """Release the records that `fetch` has acquired: they will not be sent."""
+        """Release records that `fetch` has acquired, because they will not be sent."""
         released = [Acknowledgement(each.first, each.last, (AcknowledgeType.RELEASE,)) for each in acquired]
         self.acknowledge(member_id, released, lambda _outcome: None)
 
     def release(self, member_id: str, is_due: Callable[[], bool] = lambda: True) -> None:
-        """Release all records that a member holds, if that is due: records that it acquires later, it may keep."""
+        """Release all records that a member holds, if `is_due()` returns True: by then it may have a new session."""
         with self._lock:
             if self._state is not None and is_due() and self._state.release(member_id, self._limits()):
                 self._write_if_dirty()
 
     def set_start(self, start_offset: int) -> None:
-        """Start again at an offset, and write it again: a write of the previous state may have followed the
-        caller's.
+        """Start again at an offset. Write it once more, because a write of the previous state may have followed the
+        caller's write.
         """
         with self._lock:
             self._state, self._saved = SharePartition(start_offset), None
@@ -285,7 +285,7 @@ class LiveSharePartition:
         self._parts.wake(self)
 
     def close(self) -> None:
-        """End acquiring and writing: the group or the topic is deleted, or the broker stops."""
+        """Stop acquiring and writing, because the group or the topic is deleted or the broker stops."""
         with self._lock:
             self.is_closed = True
             self._account.close()
@@ -297,7 +297,7 @@ class LiveSharePartition:
         waiting = [done for each in self._waiting.values() for done in each]
         self._waiting.clear()
         if waiting:
-            # They may call back: not under the lock.
+            # The callbacks may call this object, so they are not called under the lock.
             self._parts.scheduler.schedule(0, lambda: _fail(waiting))
 
     # Locks that time out
@@ -328,7 +328,9 @@ class LiveSharePartition:
     # Writes
 
     def _write_if_dirty(self) -> None:
-        """Write the changes, one write at a time: later changes share the next one. Each change ends here."""
+        """Write the changes, one write at a time; later changes share the next write. Every method that makes a change
+        calls this.
+        """
         state = self._state
         if state is not None:
             self._account.count(len(state.runs))
@@ -351,7 +353,7 @@ class LiveSharePartition:
                 log.error("group %s, %r: %s", clipped(self.key.group_id), self.partition, error)
                 state.failed(number)
                 if not self._is_pausing:
-                    # Waiting fetches and expired locks would start the next write at once, for ever.
+                    # Otherwise waiting fetches and expired locks would start write after write, without end.
                     self._is_pausing = True
                     self._parts.scheduler.schedule(_RETRY_MS, self._go_on)
             waiting = self._waiting.pop(number, ()) if is_current else ()
@@ -363,14 +365,14 @@ class LiveSharePartition:
         self._parts.wake(self)
 
     def send_letters(self) -> None:
-        """Send the dead letters that are due, for records given up recently or before a restart."""
+        """Send the dead letters of records that were given up since the last call or before a restart."""
         with self._lock:
             given_up = self._state.runs.take_given_up() if self._state is not None else []
         if given_up:
             self._parts.letters().send(self, given_up)
 
     def letters_sent(self, first: int, last: int) -> None:
-        """The dead letters of these offsets are written, or cannot be."""
+        """Archive the records of these offsets: their dead letters are written, or cannot be."""
         with self._lock:
             if self._state is not None:
                 self._state.archive(first, last)
@@ -396,14 +398,14 @@ def _first_offset(partition: Partition, parts: ShareParts, group_id: str) -> int
 
 
 def _restored(partition: Partition, saved: SavedPartition) -> SharePartition:
-    """Return the stored state, without the offsets that the log has lost."""
+    """Return the stored state without the offsets that the log has lost."""
     end = partition.high_watermark
     kept = [each._replace(last=min(each.last, end - 1)) for each in saved.batches if each.first < end]
     is_whole = saved.start_offset <= end and kept == list(saved.batches)
     state = SharePartition(min(saved.start_offset, end), kept, is_stored=is_whole)
     if not is_whole:
         log.warning("group %s, %r: the log ends at %d", clipped(saved.key.group_id), partition, end)
-        # Before new records arrive: a second crash must not restore the old state.
+        # Written before new records arrive, so that a second crash does not restore the old state.
         state.dirty = True
     return state
 

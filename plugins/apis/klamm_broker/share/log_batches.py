@@ -1,4 +1,4 @@
-"""The result of a read of the log, with the boundaries of its batches: share groups acquire whole batches."""
+"""The result of a read of the log, with the boundaries of its batches, because share groups acquire whole batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _HEADERS_READ_BYTES: Final = 8 * 1024
 
 @dataclass(slots=True)
 class ReadBatches:
-    """Whole batches: `records` are their bytes, `ends` are the end positions of each in them."""
+    """Whole batches: `records` are their bytes, and `ends` are the positions in these bytes at which the batches
+    end.
+    """
 
     records: FileRegion | bytes
     batches: Sequence[FetchedBatch]
@@ -24,16 +26,16 @@ class ReadBatches:
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of all records."""
+        """The size of all records in bytes."""
         return self.ends[-1] if self.ends else 0
 
     def close(self) -> None:
-        """The records are not sent."""
+        """Close the records, because they will not be sent."""
         if isinstance(self.records, FileRegion):
             self.records.close()
 
     def between(self, first: int, last: int) -> ReadBatches:
-        """Return the batches between these offsets; the records stay those of this object."""
+        """Return the batches between these offsets. This object still owns the records."""
         wanted = [index for index, batch in enumerate(self.batches) if batch.last >= first and batch.first <= last]
         if not wanted or not isinstance(self.records, FileRegion):
             self.close()
@@ -47,10 +49,10 @@ class ReadBatches:
 
 
 def read_batches(got: LogRead, last_offset: int, most: int) -> ReadBatches:
-    """Return the whole batches of a read that begin up to `last_offset`, or within `most` offsets from the first batch
-    on.
+    """Return the whole batches of a read that begin at or before `last_offset`, or within `most` offsets of the first
+    batch.
 
-    A last batch that is cut is left out. The result owns the region.
+    If the last batch is cut off, it is left out. The result owns the region of the file.
     """
     records = got.records
     if not isinstance(records, FileRegion):
@@ -84,7 +86,7 @@ def read_batches(got: LogRead, last_offset: int, most: int) -> ReadBatches:
 class _Aborted:
     """The aborted transactions of a read. The caller passes each batch, in order.
 
-    A marker ends the open transaction of its producer; no other can be open then.
+    A marker ends its producer's open transaction. A producer has at most one.
     """
 
     def __init__(self, transactions: Sequence[tuple[int, int]]) -> None:

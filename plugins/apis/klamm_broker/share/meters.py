@@ -20,11 +20,11 @@ class PartitionMeters:
 
     def __init__(self) -> None:
         self.batch_messages = Histogram()
-        """Number of records in each run that a fetch has acquired."""
+        """Distribution of the number of records in each run that a fetch has acquired."""
         self.lock_us = Histogram()
         """Time for which fetches have held the partition."""
         self.lock_ratio = Histogram()
-        """The part of the time since the previous fetch for which they held it, in percent."""
+        """The time for which a fetch held the partition, in percent of the time since the previous fetch."""
         self._released_ns = _NEVER
 
     def fetched(self, began_ns: int, ended_ns: int, acquired: Sequence[Acquired]) -> None:
@@ -45,13 +45,13 @@ class GroupMeters:
 
     def __init__(self) -> None:
         self.acquire_us = Histogram()
-        """From the request to its records."""
+        """Time from a request to its records."""
         self.fetch_ratio = Histogram()
-        """Partitions from which records were acquired, in percent of those in the request."""
+        """Partitions from which records were acquired, in percent of the partitions in the request."""
         self.letters = 0
         """Dead letters that were written."""
         self.letter_writes = 0
-        """Number of batches of letters to be written; `failed_letter_writes` counts those that failed."""
+        """Number of writes of batches of letters; `failed_letter_writes` counts those that failed."""
         self.failed_letter_writes = 0
 
 
@@ -79,7 +79,7 @@ class ShareMeters:
                 meters.acquire_us.add(took_ns // _NS_PER_US)
 
     def wrote_letters(self, group_id: str, count: int) -> None:
-        """Count a batch of letters that was to be written, with its number of letters; 0 if the write failed."""
+        """Count the write of a batch with `count` letters. `count` is 0 if the write failed."""
         with self._lock:
             meters = self._groups.setdefault(group_id, GroupMeters())
             meters.letters += count
@@ -92,6 +92,6 @@ class ShareMeters:
             self._groups.pop(group_id, None)
 
     def of_groups(self) -> list[tuple[str, GroupMeters]]:
-        """At this moment."""
+        """Return the meters of all groups at this moment."""
         with self._lock:
             return list(self._groups.items())

@@ -25,7 +25,7 @@ _GROUPS: Final = "kafka.server:type=ShareGroupMetrics,name="
 
 
 def register(shares: SharePartitions, registry: MetricsRegistry) -> None:
-    """Register them all."""
+    """Register the metrics of share groups."""
 
     def of_each(value: Callable[[LiveSharePartition], float]) -> Callable[[], Samples]:
         return lambda: ((_labels(live), value(live)) for live in shares.all())

@@ -37,7 +37,7 @@ class Acquired(NamedTuple):
 
 
 class Acknowledgement(NamedTuple):
-    """Offsets, both ends included, and the types of all of them: one for all, or one for each."""
+    """A range of offsets, both ends included, and either one type for all of them or one type for each."""
 
     first: int
     last: int
@@ -49,7 +49,7 @@ class Acknowledgement(NamedTuple):
 
 
 class FetchedBatch(NamedTuple):
-    """Offsets of a record batch that was read; an aborted one is archived."""
+    """The offsets of a record batch that was read. Records of an aborted batch are archived."""
 
     first: int
     last: int
@@ -57,8 +57,8 @@ class FetchedBatch(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Limits of a group: the number of deliveries of a record, and of records in flight. With `dead_letters`, records
-    that are given up get letters.
+    """The limits of a group: deliveries of one record, and records in flight. If `dead_letters` is True, records that
+    the group gives up get letters.
     """
 
     delivery_count: int
@@ -67,9 +67,9 @@ class Limits(NamedTuple):
 
 
 class SharePartition:
-    """Delivery state of one partition in one group. The caller holds its lock.
+    """The delivery state of one partition in one group. The caller holds the lock.
 
-    `start_offset`: all records before it are done. `end_offset`: the last record in flight; `start_offset - 1` if there
+    All records before `start_offset` are done. `end_offset` is the last record in flight; `start_offset - 1` if there
     is none.
     """
 
@@ -79,7 +79,7 @@ class SharePartition:
         self._write = 1
         self._changes = StateChanges(is_stored=is_stored)
         self.dirty = False
-        """True if there is a change that no snapshot contains yet."""
+        """True if there is a change that no write contains yet."""
         position = start_offset
         for batch in sorted(batches):
             first = max(batch.first, position)
@@ -101,7 +101,7 @@ class SharePartition:
 
     @property
     def runs(self) -> Runs:
-        """In order of their offsets, without holes."""
+        """The runs in order of their offsets, without gaps."""
         return self._runs
 
     @property
@@ -115,16 +115,20 @@ class SharePartition:
         return self._runs.completed
 
     def next_fetch_offset(self) -> int:
-        """Return the first offset that may be acquired; the offset after the end if none in flight may be acquired."""
+        """Return the first offset that may be acquired; the offset after the end if no offset in flight may be
+        acquired.
+        """
         available = self._runs.first_available()
         return self.end_offset + 1 if available is None else available
 
     def may_acquire(self, limits: Limits) -> bool:
-        """Return True if there may be records to acquire: the limit of records in flight applies only to new ones."""
+        """Return True if there may be records to acquire. The limit of records in flight applies only to new
+        records.
+        """
         return self.in_flight < limits.record_locks or self.next_fetch_offset() <= self.end_offset
 
     def next_deadline_ns(self) -> int | None:
-        """Return the end of the first lock, on the monotonic clock."""
+        """Return the monotonic time at which the first lock ends."""
         return self._runs.next_deadline_ns()
 
     # Acquire
@@ -142,8 +146,8 @@ class SharePartition:
     ) -> list[Acquired]:
         """Acquire records of batches that were read from `offset` on, which `next_fetch_offset` returned.
 
-        Acquires whole batches until there are `max_records`; if `is_strict`, never more than that. Offsets between
-        batches, where compaction has removed records, belong to the previous batch.
+        It acquires whole batches until there are `max_records`. If `is_strict` is True, it acquires at most
+        `max_records`. Offsets between batches, where compaction has removed records, belong to the previous batch.
         """
         if not batches or max_records <= 0:
             return []
@@ -224,10 +228,10 @@ class SharePartition:
     def acknowledge(
         self, member_id: str, acknowledgements: Sequence[Acknowledgement], deadline_ns: int, limits: Limits
     ) -> int:
-        """Acknowledge records that a member holds: all of them or, with an error, none. Return the number of the write
-        to wait for.
+        """Acknowledge records that a member holds: all or, after an error, none. Return the number of the write to wait
+        for.
 
-        0: there is nothing to wait for. Raises KafkaError: INVALID_RECORD_STATE, INVALID_REQUEST.
+        The number is 0 if there is no write to wait for. Raises KafkaError: INVALID_RECORD_STATE, INVALID_REQUEST.
         """
         for each in acknowledgements:
             self._check(member_id, each)
@@ -271,7 +275,7 @@ class SharePartition:
                 raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "Member is not the owner of batch record")
 
     def _by_type(self, run: Run, each: Acknowledgement) -> Iterator[tuple[Run, int]]:
-        """Cut a run into parts of the same type."""
+        """Yield the parts of a run whose offsets have the same acknowledge type."""
         if len(each.types) == 1:
             yield run, each.types[0]
             return
@@ -288,14 +292,14 @@ class SharePartition:
                 run = next(self._runs.overlapping(first, first))
 
     def release(self, member_id: str, limits: Limits) -> bool:
-        """Release all that a member holds; return True if it held any."""
+        """Release all records that a member holds. Return True if it held any."""
         held = self._runs.held_by(member_id)
         for run in held:
             self._leave(run, AVAILABLE, limits)
         return bool(held)
 
     def expire(self, now_ns: int, limits: Limits) -> int:
-        """Release records that were held for too long; return their number."""
+        """Release the records whose locks have ended. Return their number."""
         count = 0
         while (run := self._runs.first_due(now_ns)) is not None:
             self._leave(run, AVAILABLE, limits)
@@ -315,7 +319,7 @@ class SharePartition:
         self.dirty = True
 
     def archive(self, first: int, last: int) -> None:
-        """The dead letters of these offsets are written, or cannot be."""
+        """Archive the records of these offsets: their dead letters are written, or cannot be."""
         for run in self._runs.between(max(first, self.start_offset), min(last, self.end_offset)):
             if run.state is ARCHIVING and run.is_sent:
                 self._runs.put(replace(run, state=_next(run.state, ARCHIVED), is_rejected=False, is_sent=False))
@@ -324,10 +328,10 @@ class SharePartition:
         self._advance()
 
     def move_start(self, log_start_offset: int) -> bool:
-        """Note that the log now starts at this offset: earlier records are not delivered. Return True if the start
-        offset has moved.
+        """Note that the log now starts at this offset, so that earlier records are not delivered. Return True if the
+        start offset has moved.
 
-        Records that members hold there are forgotten; acknowledgements of them are accepted and ignored.
+        Members may hold earlier records. These are forgotten, and their acknowledgements are accepted and ignored.
         """
         if log_start_offset <= self.start_offset:
             return False
@@ -343,19 +347,21 @@ class SharePartition:
     # Writes
 
     def begin_write(self) -> StateUpdate:
-        """Return the update for the store. One write at a time: `written` or `failed` ends it."""
+        """Return the update for the store, and begin a write. `written` or `failed` ends the write before the next
+        begins.
+        """
         update = self._changes.begin_write(self._write, self._runs, self.start_offset, self.end_offset)
         self._write += 1
         self.dirty = False
         return update
 
     def written(self, number: int) -> None:
-        """A write is durable."""
+        """Make the transitions of a write final, because it is durable."""
         self._runs.settle(number)
         self._advance()
 
     def failed(self, number: int) -> None:
-        """Undo the transitions of a failed write. Records that were held are held again, until their deadline."""
+        """Undo the transitions of a failed write. Their members hold the records again, until the deadline."""
         self._changes.failed()
         for run in self._runs.unwritten(number):
             assert run.before is not None

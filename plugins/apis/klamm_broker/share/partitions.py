@@ -29,12 +29,12 @@ from klamm_broker.topics.topic_registry import TopicRegistry
 
 
 class SharePartitions:
-    """Finds and creates share partitions. From any thread.
+    """All share partitions of a broker. Any thread may call it.
 
     Life cycle: `load()` → requests and timers → `close()`.
     """
 
-    # 9 parameters: the needed parts of the broker, and three limits.
+    # 9 parameters: the parts of the broker that it uses, and three limits.
     def __init__(
         self,
         clock: Clock,
@@ -53,9 +53,9 @@ class SharePartitions:
         self._topics = topics
         self.meters = ShareMeters()
         self.unwritten_group: Callable[[str], Sequence[Statement]] = lambda group_id: ()
-        """The rows of a group that the store may not have. Set before requests come."""
+        """Returns the rows of a group that the store may lack. Set before the first request."""
         self.letters: DeadLetters = NoDeadLetters()
-        """Writes the letters of records that groups give up. Set before requests come."""
+        """The writer of dead letters. Set before the first request."""
         self._parts = ShareParts(
             clock,
             scheduler,
@@ -117,7 +117,7 @@ class SharePartitions:
             live.close()
 
     def all(self) -> list[LiveSharePartition]:
-        """At this moment."""
+        """Return all share partitions at this moment."""
         with self._lock:
             return [live for by_key in self._partitions.values() for live in by_key.values()]
 
@@ -132,11 +132,11 @@ class SharePartitions:
             return self._partitions.get(group_id, {}).get(SharePartitionKey(group_id, topic.id, index))
 
     def get_or_create(self, group_id: str, partition: Partition, owner: str) -> LiveSharePartition:
-        """Return the share partition of a group; a new one begins at the offset that the group's config names, and
+        """Return the share partition of a group. A new one begins at the offset that the group's config names, and
         counts towards the share of `owner`.
 
         After a restart it counts towards the share of the group's creator. Raises KafkaError(GROUP_MAX_SIZE_REACHED) if
-        there is no room for a new one.
+        there is no room for a new share partition.
         """
         key = SharePartitionKey(group_id, partition.topic.id, partition.index)
         with self._lock:
@@ -148,7 +148,7 @@ class SharePartitions:
                 self._partitions.setdefault(group_id, {})[key] = live
             return live
 
-    # What ends
+    # Ends of members, groups and topics
 
     def member_gone(self, group_id: str, member_id: str) -> None:
         """End the session of a member that has left its group, and release its records."""
@@ -176,13 +176,15 @@ class SharePartitions:
                 yield live
 
     def group_deleted(self, group_id: str) -> None:
-        """Forget the positions of a deleted group, including rows written after the group's own rows were deleted."""
+        """Forget the positions of a deleted group, including those that were written after the group's rows were
+        deleted.
+        """
         self.meters.forget(group_id)
         with self._lock:
             dropped = self._partitions.pop(group_id, {})
             _close(dropped.values())
             if dropped:
-                # Under the lock: rows of a new group with this id are written after this.
+                # Submitted under the lock, so that the rows of a new group with this id are written later.
                 self._store.submit([persistence.delete_group(group_id)])
         self._wake(dropped.values())
 

@@ -1,6 +1,6 @@
 """The delivery state of share partitions, written to and read from the store.
 
-There is a row for each partition, and one for each offset at which the state changes: a write contains the changed
+There is a row for each partition, and one for each offset at which the state changes. A write contains only the changed
 rows.
 """
 
@@ -34,7 +34,7 @@ DELETE_WITHOUT_GROUP: Final = (
     "DELETE FROM share_partitions WHERE group_id NOT IN (SELECT group_id FROM share_groups)",
     (),
 )
-"""Delete the positions of groups that do not exist."""
+"""Statements that delete the positions of groups that do not exist."""
 
 
 class SharePartitionKey(NamedTuple):
@@ -54,12 +54,12 @@ class SavedPartition(NamedTuple):
 
 
 def put_start(key: SharePartitionKey, start_offset: int) -> list[Statement]:
-    """Let the group begin at an offset, with nothing in flight."""
+    """Return the statements that let a group begin at an offset, with no records in flight."""
     return [(_PUT, (*key, start_offset, start_offset - 1)), _delete_rows(key, _LEAST_OFFSET, _GREATEST_OFFSET)]
 
 
 def put(key: SharePartitionKey, update: StateUpdate) -> list[Statement]:
-    """Write the changed rows."""
+    """Return the statements that write the changed rows."""
     gone = (_LEAST_OFFSET, _GREATEST_OFFSET if update.is_whole else update.start_offset - 1)
     return [
         (_PUT, (*key, update.start_offset, update.end_offset)),
@@ -74,12 +74,12 @@ def _delete_rows(key: SharePartitionKey, first: int, last: int) -> Statement:
 
 
 def delete_group(group_id: str) -> Statement:
-    """Delete the positions of a group."""
+    """Return the statement that deletes the positions of a group."""
     return _DELETE_GROUP, (group_id,)
 
 
 def delete_topic(group_id: str, topic_id: bytes) -> Statement:
-    """Delete the positions of a group in a topic."""
+    """Return the statement that deletes the positions of a group in a topic."""
     return _DELETE_TOPIC, (group_id, topic_id)
 
 

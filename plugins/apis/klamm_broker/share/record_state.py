@@ -14,9 +14,9 @@ class RecordState(enum.IntEnum):
             │              ├──► ARCHIVING ─┐
             └──────────────┴───────────────┴──► ARCHIVED
 
-    AVAILABLE may be acquired by a member, which holds it while it is ACQUIRED. ARCHIVING waits for its dead letter, if
-    the group has a topic for these. ACKNOWLEDGED and ARCHIVED (rejected,
-    delivered too often, or missing from the log) are final.
+    A member may acquire an AVAILABLE record, and holds it while it is ACQUIRED. An ARCHIVING record waits for its dead
+    letter, if the group has a dead-letter topic. ACKNOWLEDGED and ARCHIVED (rejected, delivered too often, or missing
+    from the log) are final.
     """
 
     AVAILABLE = 0
@@ -45,14 +45,14 @@ FINAL_STATES: Final = frozenset({ACKNOWLEDGED, ARCHIVED})
 
 
 class IllegalRecordTransitionError(RuntimeError):
-    """A transition that the state of a record does not allow: a bug in the caller."""
+    """Raised for a transition that the state of a record does not allow, which is a bug in the caller."""
 
     def __init__(self, source: RecordState, target: RecordState) -> None:
         super().__init__(f"a record cannot go from {source.name} to {target.name}")
 
 
 class AcknowledgeType(enum.IntEnum):
-    """A member's verdict on a record that it has acquired: Kafka's `AcknowledgeType`. GAP: the offset has no record."""
+    """A member's answer for a record that it has acquired: Kafka's `AcknowledgeType`. GAP: the offset has no record."""
 
     GAP = 0
     ACCEPT = 1
@@ -67,4 +67,4 @@ STATE_AFTER: Final[Mapping[int, RecordState]] = {
     AcknowledgeType.RELEASE: AVAILABLE,
     AcknowledgeType.REJECT: ARCHIVED,
 }
-"""The state of a record after each acknowledgement except RENEW, which only changes its deadline."""
+"""The state of a record after each acknowledgement except RENEW, which changes only the deadline."""

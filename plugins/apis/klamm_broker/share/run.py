@@ -30,11 +30,11 @@ class Run:
 
     @property
     def is_settled(self) -> bool:
-        """Return True if its state is durable."""
+        """Return True if the run's state is durable."""
         return self.before is None
 
     def continues(self, other: Run) -> bool:
-        """Return True if the run differs from its predecessor only in its offsets."""
+        """Return True if the run follows `other` and differs from it only in its offsets."""
         return (
             self.before is other.before is None
             and self.state is other.state

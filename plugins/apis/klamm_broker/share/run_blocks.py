@@ -1,4 +1,4 @@
-"""`RunBlocks`: runs in order of their offsets; a run is found or replaced without scanning the others."""
+"""`RunBlocks`: runs in order of their offsets. A run is found or replaced without a scan of all runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SPARE_ENTRIES: Final = 1024
 
 
 class RunBlocks:
-    """Runs without gaps between them, in lists of at most 512. None of the lists is empty."""
+    """Runs without gaps between them, in lists of at most 512 runs. No list is empty."""
 
     __slots__ = ("_blocks", "_count", "_firsts")
 
@@ -70,7 +70,7 @@ class RunBlocks:
         self._count += 1
 
     def replace(self, old: Run, new: Sequence[Run]) -> None:
-        """Replace a run by `new`: its parts after a split, a changed run, or no run, which removes it."""
+        """Replace a run by `new`: the parts of the run, a changed run, or no run."""
         block = bisect_right(self._firsts, old.first) - 1
         runs = self._blocks[block]
         at = bisect_right(runs, old.first, key=_first) - 1
@@ -86,10 +86,10 @@ class RunBlocks:
 
 
 class RunHeap:
-    """Finds the run with the least key. `key_of` returns None for a run that is to be skipped.
+    """A heap that finds the run with the least key. `key_of` returns None for a run that is to be skipped.
 
-    A run is pushed when it is added to the blocks. Entries of removed runs are dropped when they are the least, or when
-    they outnumber the others.
+    A run is pushed when it is added to the blocks. Entries of removed runs are dropped when they come to the top, or
+    when they outnumber the others.
     """
 
     __slots__ = ("_blocks", "_heap", "_key_of")
@@ -100,7 +100,7 @@ class RunHeap:
         self._heap: list[tuple[int, int]] = []
 
     def push(self, run: Run) -> None:
-        """Add a run that was added to the blocks."""
+        """Add a run that has been added to the blocks."""
         key = self._key_of(run)
         if key is None:
             return
@@ -110,7 +110,7 @@ class RunHeap:
             heapify(self._heap)
 
     def least(self) -> Run | None:
-        """Return the run with the least key; None if no run has one."""
+        """Return the run with the least key; None if no run has a key."""
         while self._heap:
             key, first = self._heap[0]
             run = self._blocks.find(first)

@@ -14,10 +14,9 @@ _Key = TypeVar("_Key")
 
 
 class Runs:
-    """Runs in order of their offsets, without gaps. The caller holds their lock.
-
-    It keeps an index of the runs of each member, of each write, of the first available run and of the first lock to
-    end: the cost of a change does not depend on the number of runs.
+    """Runs in order of their offsets, without gaps. The caller holds their lock. Indexes by member and by write, and
+    those of the first available run and of the first lock to end, keep the cost of a change independent of the number
+    of runs.
     """
 
     __slots__ = (
@@ -42,9 +41,9 @@ class Runs:
         self._changed: set[int] = set()
         """Start offsets of runs that may be joined with their neighbours."""
         self.acquired = 0
-        """Offsets that members hold."""
+        """Number of offsets that members hold."""
         self.completed = 0
-        """Offsets that are done."""
+        """Number of offsets that are done."""
 
     def __iter__(self) -> Iterator[Run]:
         return iter(self._blocks)
@@ -64,7 +63,7 @@ class Runs:
         return None if run is None else run.first
 
     def next_deadline_ns(self) -> int | None:
-        """Return when the first lock ends, monotonic; None if members hold nothing."""
+        """The monotonic time at which the first lock ends; None if members hold nothing."""
         run = self._deadlines.least()
         return None if run is None else run.deadline_ns
 
@@ -82,7 +81,9 @@ class Runs:
         return self._at(self._unwritten.get(number, ()))
 
     def take_given_up(self) -> list[Run]:
-        """Return the runs that need dead letters from now on: each once, when its state ARCHIVING is durable."""
+        """Return the runs whose state ARCHIVING has become durable and which need dead letters. Each run is returned
+        once.
+        """
         found = [run for run in self._at(self._archiving) if run.is_settled and not run.is_sent]
         for run in found:
             self._replace(run, replace(run, is_sent=True))
@@ -106,7 +107,9 @@ class Runs:
             self._replace(run)
 
     def drop_done(self) -> int | None:
-        """Drop the runs at the start that are done and durable; return their last offset. Joins equal neighbours."""
+        """Drop the runs at the start that are done and durable, and join equal neighbours. Return the last dropped
+        offset.
+        """
         end = None
         while (run := self._blocks.first) is not None and run.state in FINAL_STATES and run.is_settled:
             self._replace(run)
@@ -137,7 +140,7 @@ class Runs:
             yield run
 
     def between(self, first: int, last: int) -> list[Run]:
-        """Return the runs of exactly these offsets: the runs at the ends are cut."""
+        """Return the runs of exactly these offsets. The runs at the ends are cut if necessary."""
         if last < first:
             return []
         self._split(first)
@@ -151,14 +154,14 @@ class Runs:
         return replace(run, first=first, last=last)
 
     def put(self, changed: Run) -> None:
-        """Replace the run of the same offsets. Raises RuntimeError if there is none."""
+        """Replace the run with the same offsets. Raises RuntimeError if there is none."""
         run = self._blocks.find(changed.first)
         if run is None or run.first != changed.first or run.last != changed.last:
             raise RuntimeError(f"offsets {changed.first} to {changed.last} are not one run")
         self._replace(run, changed)
 
     def settle(self, number: int) -> None:
-        """The transitions of this write are durable."""
+        """Make the transitions of this write final, because it is durable."""
         for run in self.unwritten(number):
             self._replace(run, replace(run, before=None, write=0))
 

@@ -1,7 +1,7 @@
 """Share sessions: the partitions that a member fetches, and the epoch of its next request.
 
 Follows Kafka's `ShareSessionCache` and `ShareSession`. A session ends with the epoch -1, with its connection, when its
-member leaves the group, or when another begins for the same member.
+member leaves the group, or when another session begins for the member.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class SessionKey(NamedTuple):
 
 
 class ShareSession:
-    """One session. Only the requests of one connection use it, one after the other."""
+    """One session. The requests of one connection use it, one after the other."""
 
     __slots__ = ("connection_id", "counted", "epoch", "is_alive", "key", "new", "owner", "partitions", "rotation")
 
     def __init__(self, key: SessionKey, connection_id: str, owner: str) -> None:
         self.key = key
         self.owner = owner
-        # Of its partitions, by the cache.
+        # The number of partitions that the cache has counted.
         self.counted = 0
         self.connection_id = connection_id
         self.epoch = 1
@@ -53,7 +53,7 @@ class ShareSession:
         self.partitions.update(dict.fromkeys(self.new))
 
     def in_turn(self) -> list[TopicPartition]:
-        """Return the partitions, starting with another one each time, so that none is always last."""
+        """Return the partitions. Each call starts with another one, so that no partition is always last."""
         every = list(self.partitions)
         if not every:
             return every
@@ -63,11 +63,11 @@ class ShareSession:
 
 
 class ShareSessionCache:
-    """All sessions, at most `max_sessions`, with at most `max_partitions` in total. One owner has nine tenths at most.
+    """At most `max_sessions` sessions with at most `max_partitions` in total. One owner has at most nine tenths.
 
-    `ended(key)` is called, without a lock, after a session has ended, but not for sessions that end with their
-    connection: the network thread must not wait. These are `unreleased` until `released` is called, or another session
-    begins.
+    `ended(key)` is called without a lock after a session has ended, except if it ended with its connection, because the
+    network thread must not wait. Such a session is `unreleased` until `released` is called or another session begins
+    for the member.
     """
 
     def __init__(self, max_sessions: int, max_partitions: int, ended: Callable[[SessionKey], object]) -> None:
@@ -80,14 +80,14 @@ class ShareSessionCache:
         self._by_connection: dict[str, set[SessionKey]] = {}
         self._unreleased: dict[SessionKey, ShareSession] = {}
         self.evictions = 0
-        """Number of sessions that ended because another began for the same member."""
+        """Number of sessions that ended because another session began for the member."""
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     @property
     def partition_count(self) -> int:
-        """The partitions of all sessions."""
+        """The number of partitions in all sessions."""
         return self._partitions.used
 
     def begin(
@@ -97,7 +97,7 @@ class ShareSessionCache:
         partitions: Iterable[TopicPartition],
         owner: str = UNKNOWN_OWNER,
     ) -> ShareSession:
-        """Return a new session, in place of an older one of the member. Raises
+        """Return a new session. It replaces the member's older session. Raises
         KafkaError(SHARE_SESSION_LIMIT_REACHED).
         """
         with self._lock:
@@ -105,7 +105,7 @@ class ShareSessionCache:
             holds = old is not None or self._unreleased.pop(key, None) is not None
             session = ShareSession(key, connection_id, owner)
             session.add(partitions)
-            # A session that begins again keeps its partitions.
+            # A session that replaces an older one takes over its slot and its room for partitions.
             has_slot = old is not None or self.slots.fits(owner, 1, in_use=True)
             full = not has_slot or not self._count(session, old.counted if old is not None else 0)
             if not full:
@@ -154,7 +154,7 @@ class ShareSessionCache:
             return self._found(key)
 
     def end(self, key: SessionKey) -> None:
-        """End a session if there is one."""
+        """End the session with this key, if there is one."""
         with self._lock:
             dropped = self._drop(key)
         if dropped is not None:
@@ -168,7 +168,7 @@ class ShareSessionCache:
             self.end(key)
 
     def connection_closed(self, connection_id: str) -> list[ShareSession]:
-        """End the sessions of a connection and return them; they are `unreleased` now."""
+        """End the sessions of a connection and return them. From now on they are `unreleased`."""
         if connection_id not in self._by_connection:
             return []
         with self._lock:
@@ -178,7 +178,7 @@ class ShareSessionCache:
         return ended
 
     def is_unreleased(self, session: ShareSession) -> bool:
-        """Return True if its member's records belong to this session, and must be released."""
+        """Return True if the member's records belong to this ended session and must be released."""
         return self._unreleased.get(session.key) is session
 
     def released(self, session: ShareSession) -> None:
@@ -188,7 +188,7 @@ class ShareSessionCache:
                 del self._unreleased[session.key]
 
     def _count(self, session: ShareSession, had: int = 0) -> bool:
-        """Count the session's partitions; return False if there is no room for the additional ones."""
+        """Count the session's partitions. Return False if there is no room for the additional partitions."""
         grown = len(session.partitions) - session.counted
         if grown > had and not self._partitions.fits(session.owner, grown, in_use=True):
             return False

@@ -1,4 +1,4 @@
-"""Rows of the store for a share partition: one for each offset at which the state changes, and the selection of rows to
+"""Rows of the store for a share partition, one for each offset at which the state changes; selects the rows to
 write.
 """
 
@@ -34,8 +34,8 @@ class StateRow(NamedTuple):
 class StateUpdate(NamedTuple):
     """A write of a share partition.
 
-    `rows` are all rows that begin in `replaced`, ranges with both ends included. If `is_whole`, the stored rows are
-    replaced; else the rows before `start_offset` are deleted, and the others stay.
+    `rows` are all rows that begin in the ranges `replaced`, both ends included. If `is_whole` is True, all stored rows
+    are replaced; else the rows before `start_offset` are deleted, and the others stay.
     """
 
     number: int
@@ -47,7 +47,7 @@ class StateUpdate(NamedTuple):
 
 
 class StateChanges:
-    """Differences from the stored state: everything, or ranges of offsets. `is_stored`: the store has the partition."""
+    """The ranges of offsets that differ from the stored state. `is_stored` is True if the store has the partition."""
 
     def __init__(self, *, is_stored: bool) -> None:
         self._is_stored = is_stored
@@ -63,16 +63,16 @@ class StateChanges:
             return
         ranges.append((first, last))
         if len(ranges) > self._limit:
-            # The store cannot be written: the same offsets change again and again.
+            # Writes to the store fail, and the same offsets change again and again.
             self._ranges = _merged(ranges)
             self._limit = 2 * len(self._ranges) + _FEW_RANGES
 
     def begin_write(self, number: int, runs: Runs, start_offset: int, end_offset: int) -> StateUpdate:
-        """Return the update for the store, and forget it unless the write fails."""
+        """Return the update for the store. The changes are forgotten unless `failed` is called."""
         # The row in which the partition begins may start at an earlier offset.
         self.add(start_offset, start_offset if self._is_stored else end_offset)
         changed = ((max(first, start_offset), min(last, end_offset)) for first, last in _merged(self._ranges))
-        # After a change another row begins.
+        # After a changed range another row begins.
         replaced = [(first, last + 1) for first, last in changed if first <= last]
         rows = [row for first, last in replaced for row in _rows_between(runs, first, last)]
         self._started = StateUpdate(number, start_offset, end_offset, replaced, rows, not self._is_stored)
@@ -99,8 +99,8 @@ def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _rows_between(runs: Runs, first: int, last: int) -> list[StateRow]:
-    """Return the rows that begin between two offsets: at each offset whose durable state differs from the previous
-    one.
+    """Return the rows that begin between two offsets. A row begins at each offset whose durable state differs from that
+    of the offset before.
     """
     rows: list[StateRow] = []
     before: tuple[RecordState, int] | None = None
@@ -113,5 +113,7 @@ def _rows_between(runs: Runs, first: int, last: int) -> list[StateRow]:
 
 
 def _durable(run: Run) -> tuple[RecordState, int]:
-    """Return the state to write: after a crash no member holds anything, so held records become available."""
+    """Return the state to write. Held records are written as available, because no member holds records after a
+    crash.
+    """
     return (AVAILABLE, run.delivery_count - 1) if run.state is ACQUIRED else (run.state, run.delivery_count)

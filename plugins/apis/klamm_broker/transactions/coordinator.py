@@ -53,9 +53,9 @@ _LEAVES_NO_ROOM: Final = frozenset((PREPARE_COMMIT, PREPARE_ABORT, PREPARE_EPOCH
 class TransactionCoordinator:
     """Coordinates all transactions of this broker.
 
-    It calls the `reply` of a request at once or later, on the caller's thread, the store's, or the log flusher's. It
-    waits only for a new block of producer ids. Life cycle: `load` → `abort_open` after a power failure → `resume` →
-    requests → `close`.
+    It calls the `reply` of a request at once or later, on the caller's thread, the store's, or the log flusher's. A
+    call waits only if it needs a new block of producer ids. Life cycle: `load` → `abort_open` after a power failure →
+    `resume` → requests → `close`.
     """
 
     def __init__(
@@ -81,7 +81,9 @@ class TransactionCoordinator:
         self.registry.load()
 
     def abort_open(self) -> None:
-        """After a power cut: open transactions may lack records that were acknowledged. Raises StoreError."""
+        """Abort all open transactions after a power cut, because acknowledged records may be lost. Raises
+        StoreError.
+        """
         self.registry.abort_open(self._transaction_version(), self._clock.wall_ms())
 
     def resume(self) -> None:
@@ -89,7 +91,7 @@ class TransactionCoordinator:
         self._ends.resume()
 
     def close(self) -> None:
-        """Write the queued markers; transactions that are not complete by then are completed at the next start."""
+        """Write the queued markers. Transactions that are still incomplete are completed at the next start."""
         self._ends.close()
 
     # Producers
@@ -104,10 +106,11 @@ class TransactionCoordinator:
     ) -> None:
         """Give the producer of a transactional id its next epoch, and fence earlier ones.
 
-        `expected` is the identity of a producer that continues after an error (KIP-360). Outcomes: INVALID_REQUEST,
-        INVALID_TRANSACTION_TIMEOUT, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS while another request is in progress or an
-        open transaction is being aborted, NOT_COORDINATOR if the change could not be written, POLICY_VIOLATION if there
-        is no room for a new transactional id, which counts towards the share of `owner`.
+        `expected` is the identity of a producer that continues after an error (KIP-360). A new transactional id counts
+        towards the share of `owner`. Error codes for `reply`: INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT,
+        PRODUCER_FENCED, CONCURRENT_TRANSACTIONS while another request is in progress or an open transaction is being
+        aborted, NOT_COORDINATOR if the change could not be written, POLICY_VIOLATION if there is no room for a new
+        transactional id.
 
         Raises StoreError if no producer id can be allocated.
         """
@@ -124,7 +127,7 @@ class TransactionCoordinator:
         except KafkaError as error:
             reply(error.error_code, NO_PRODUCER)
             return
-        # Before the transaction is locked: the thread that allocates producer ids may wait for the lock.
+        # Called before the transaction is locked: the thread that allocates producer ids may wait for the lock.
         spare = self._spare_producer_id(transaction)
         try:
             with transaction.lock:
@@ -179,9 +182,10 @@ class TransactionCoordinator:
         client_version: int,
         reply: Written,
     ) -> None:
-        """Add partitions to the transaction, and open it if none is open; call `reply` once the change is durable.
+        """Add partitions to the transaction, and open one if none is open. `reply` is called once the change is
+        durable.
 
-        Outcomes: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
+        Error codes for `reply`: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS,
         NOT_COORDINATOR.
         """
         try:
@@ -232,7 +236,7 @@ class TransactionCoordinator:
         topic_partition: TopicPartition,
         work: Callable[[], R],
     ) -> R:
-        """Run `work`, e.g. an append, as part of an open transaction, which cannot end meanwhile.
+        """Run `work`, e.g. an append, as part of an open transaction. The transaction cannot end meanwhile.
 
         Raises KafkaError: the errors of `verify_partitions`, TRANSACTION_ABORTABLE if the partition is not in the
         transaction, and the errors of `work`.
@@ -254,10 +258,11 @@ class TransactionCoordinator:
         committed: bool,
         client_version: int,
     ) -> None:
-        """Commit or abort. `reply` gets the producer's next identity, if the client's version changes it.
+        """Commit or abort the transaction. `reply` gets the producer's next identity, if the client's version changes
+        it.
 
-        It is called once the transaction is complete, or when its markers cannot be written for now. Outcomes:
-        INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS,
+        `reply` is called once the transaction is complete, or if its markers cannot be written for now. Error codes for
+        it: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS,
         NOT_COORDINATOR. Raises StoreError if no producer id can be allocated.
         """
         raises_epoch = bumps_epoch(client_version)
@@ -333,7 +338,7 @@ def _check_may_go_on(transaction: Transaction, expected: ProducerIdAndEpoch | No
 
 
 def _open_partitions(transaction: Transaction, producer: ProducerIdAndEpoch) -> frozenset[TopicPartition]:
-    """Return the partitions of the open transaction; the caller holds its lock. Raises KafkaError."""
+    """Return the partitions of the open transaction. The caller holds its lock. Raises KafkaError."""
     transaction.check_producer(*producer)
     if transaction.state in PREPARED or transaction.pending in _LEAVES_NO_ROOM:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)

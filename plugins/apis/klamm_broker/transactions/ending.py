@@ -1,8 +1,8 @@
 """Checks of the end of a transaction: retries, fenced producers, wrong states.
 
 Follows `TransactionCoordinator.endTransaction` of Kafka 4.3. With `transaction.version` 2 each end increases the epoch,
-so a request with the previous epoch is a retry, and a request with the current epoch is new: in this case, a
-transaction that has written nothing may be aborted.
+so a request with the previous epoch is a retry. A request with the current epoch is new, and may abort a transaction
+that has written nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def check_end(
     transaction: Transaction, producer_id: int, producer_epoch: int, client_version: int, *, committed: bool
 ) -> bool:
     """Return True if there is a transaction to end, and False if it has already ended in the same way. The caller holds
-    its lock.
+    the transaction's lock.
 
     Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
     """
@@ -60,7 +60,7 @@ def check_end(
 
 
 def _is_retry(transaction: Transaction, producer_id: int, producer_epoch: int) -> bool:
-    """Return True if the producer repeats a request whose response, with the new epoch or producer id, was lost."""
+    """Return True if the producer repeats a request because it lost the response with the new epoch or producer id."""
     record = transaction.record
     if record.producer_id == producer_id:
         return record.producer_epoch == producer_epoch + 1

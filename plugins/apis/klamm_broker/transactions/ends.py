@@ -1,4 +1,4 @@
-"""The end of a transaction: its records, the decision, the markers, the completion, each durable before the next
+"""The end of a transaction: its records, the decision, the markers, the completion. Each is durable before the next
 starts.
 
 Follows Kafka's `TransactionCoordinator.endTransaction` and `TransactionMarkerChannelManager`.
@@ -27,7 +27,7 @@ _LAST_RETRY_MS: Final = 30_000
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """A producer's identity; -1 and -1 with an error."""
+    """A producer's identity. Both fields are -1 in an error."""
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
@@ -43,10 +43,10 @@ def identity_of(record: TransactionRecord) -> ProducerIdAndEpoch:
 
 
 class TransactionEnds:
-    """Leads transactions from their decision to their completion, after a restart too.
+    """The ends of transactions, from the decision to the completion, also after a restart.
 
-    It has no thread: markers are written on the thread of `TransactionMarkers`, and confirmed on those of the log
-    flusher and the store.
+    It has no thread. Markers are written on the thread of `TransactionMarkers`; the threads of the log flusher and the
+    store confirm them.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class TransactionEnds:
                 self._write_markers(transaction, lambda: None)
 
     def close(self) -> None:
-        """Write the queued markers; transactions that are not complete by then are completed at the next start."""
+        """Write the queued markers. Transactions that are still incomplete are completed at the next start."""
         self._closing = True
         self._markers.close()
 
@@ -87,8 +87,9 @@ class TransactionEnds:
     ) -> None:
         """Write the decision, then the markers. The caller holds the transaction's lock; it is open or being fenced.
 
-        `reply` gets the producer's next identity, if the client's version changes it: once the transaction is complete,
-        or when its markers cannot be written for now. If the decision cannot be written, it gets NOT_COORDINATOR.
+        `reply` is called once the transaction is complete, or if its markers cannot be written for now. It gets the
+        producer's next identity, if the client's version changes it, or NOT_COORDINATOR if the decision cannot be
+        written.
         """
         is_fence = transaction.pending is PREPARE_EPOCH_FENCE
         target = PREPARE_COMMIT if committed else PREPARE_ABORT
@@ -122,10 +123,10 @@ class TransactionEnds:
 
     def _write_markers(self, transaction: Transaction, then: Callable[[], None]) -> None:
         """Write the markers of a decided transaction and complete it. `then` is called once: on completion, or earlier
-        if markers fail.
+        if a marker fails.
 
-        Failed markers are written again, after a second, two, four, finally every 30 seconds; durable ones are not
-        repeated.
+        Failed markers are written again after one second, two, four, and finally every 30 seconds. Durable markers are
+        not repeated.
         """
         if self._closing:
             then()
@@ -164,7 +165,7 @@ class TransactionEnds:
         write()
 
     def _complete(self, transaction: Transaction, then: Callable[[], None], retry: Callable[[], None]) -> None:
-        """All markers are durable: write the completion, together with the offsets that it commits or drops."""
+        """Write the completion once all markers are durable, with the offsets that the transaction commits or drops."""
         with transaction.lock:
             before = transaction.record
             committed = before.state is PREPARE_COMMIT
@@ -178,7 +179,7 @@ class TransactionEnds:
                 then()
 
             statements = self._offsets.statements_of_end(before.producer_id, committed=committed)
-            # The start of the next transaction is synced; until then this one may complete again.
+            # No sync: the start of the next transaction is synced. After a crash before that, this one completes again.
             self._registry.write(transaction, record, written, statements, sync=False)
 
 

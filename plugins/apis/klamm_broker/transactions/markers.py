@@ -20,10 +20,10 @@ from klamm_broker.transactions.transaction import TopicPartition
 log = logging.getLogger("klamm.broker.transactions")
 
 Written: TypeAlias = "Callable[[KafkaError | None], None]"
-"""Called once, when all markers are durable, or with the error if one is not."""
+"""A callback that is called once: with None when all markers are durable, or with the error if a marker failed."""
 
 MissingMarkers: TypeAlias = "dict[TopicPartition, tuple[PartitionLog, int] | None]"
-"""Partitions whose marker is not durable, each with its log and the offset to sync, once the marker is appended."""
+"""Partitions whose marker is not durable. Once a marker is appended, its log and the offset to sync; None before."""
 
 _NOTHING_TO_END: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH))
 
@@ -38,7 +38,9 @@ class Marker(NamedTuple):
 
 
 class TransactionMarkers:
-    """Writes markers on its own thread, and syncs them on the log flusher's. Any thread may call `submit`."""
+    """The writer of markers. It has a thread, and the log flusher's thread syncs the markers. Any thread may call
+    `submit`.
+    """
 
     def __init__(
         self, topics: TopicRegistry, flusher: LogFlusher, clock: Clock, threads: Threads = SYSTEM_THREADS
@@ -53,7 +55,7 @@ class TransactionMarkers:
         self._worker.close()
 
     def submit(self, marker: Marker, missing: MissingMarkers, on_written: Written) -> None:
-        """Write a marker to all partitions except deleted ones and those whose producer has a newer epoch.
+        """Write a marker to all partitions except deleted ones and those in which the producer has a newer epoch.
 
         After an error `missing` has the remaining partitions, for another `submit`.
         """
@@ -89,7 +91,7 @@ class TransactionMarkers:
             self._flusher.request(*appended, flushed)
 
     def flush(self, partitions: Iterable[TopicPartition], on_flushed: Written) -> None:
-        """Sync all records that partitions have now, except in deleted partitions."""
+        """Sync the present records of all these partitions except deleted ones."""
         pending = _Pending(on_flushed)
         for name, index in partitions:
             topic = self._topics.get(name)
@@ -128,7 +130,7 @@ class TransactionMarkers:
 
 
 class _Pending:
-    """Counts the partitions that are not durable yet. It starts at 1, which the caller subtracts at the end."""
+    """A count of partitions that are not durable yet. It starts at 1, which the caller subtracts with a last `done`."""
 
     __slots__ = ("_count", "_error", "_lock", "_on_written")
 
@@ -140,16 +142,16 @@ class _Pending:
         self._error: KafkaError | None = None
 
     def add(self) -> None:
-        """Count one partition more."""
+        """Count one more partition."""
         with self._lock:
             self._count += 1
 
     def done_if_there(self, error: KafkaError | None) -> None:
-        """Call `done`; for a partition that was deleted meanwhile, without an error."""
+        """Call `done` with the error, or without one if the partition was deleted meanwhile."""
         self.done(None if error is not None and error.error_code in _NOTHING_TO_END else error)
 
     def done(self, error: KafkaError | None) -> None:
-        """Count one partition less; at 0, or with an error, call `on_written`."""
+        """Count one partition less. At 0, call `on_written` with the first error, if there was one."""
         with self._lock:
             self._error = self._error or error
             self._count -= 1

@@ -8,16 +8,16 @@ from typing import Final
 from klamm_broker.transactions.transaction import TopicPartition
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-"""klamm has no such topic; its partitions represent the offsets of groups, because Kafka's tools show them that way."""
+"""Kafka's name of the topic. Its partitions stand for the offsets of groups, because Kafka's tools show them that
+way.
+"""
 
 _PARTITIONS: Final = 50
 _MIN_INT: Final = -(2**31)
 
 
 def offsets_partition(group_id: str) -> TopicPartition:
-    """Return the partition that Kafka's `GroupCoordinator.partitionFor` names, with the default number of
-    partitions.
-    """
+    """Return a group's partition as Kafka's `GroupCoordinator.partitionFor` does, with the default number of them."""
     code = 0
     native = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
     for unit in memoryview(group_id.encode(native, "surrogatepass")).cast("H"):

@@ -23,7 +23,7 @@ _SELECT_ADDED: Final = "SELECT transactional_id, partitions FROM added_partition
 
 
 def put(transactional_id: str, record: TransactionRecord) -> Statement:
-    """Write the record of a transactional id."""
+    """Return the statement that writes the record of a transactional id."""
     return (
         _PUT,
         (
@@ -44,17 +44,19 @@ def put(transactional_id: str, record: TransactionRecord) -> Statement:
 
 
 def add(transactional_id: str, position: int, partitions: frozenset[TopicPartition]) -> Statement:
-    """Add partitions to an open transaction that already has `position` of them, without writing those again."""
+    """Return the statement that adds partitions to an open transaction after its first `position` partitions."""
     return (_ADD, (transactional_id, position, _text_of(partitions)))
 
 
 def delete_added(transactional_id: str) -> Statement:
-    """Delete the rows of `add`: the record contains the partitions now, or the transaction is over."""
+    """Return the statement that deletes the rows of `add`: the record has the partitions, or the transaction is
+    over.
+    """
     return (_DELETE_ADDED, (transactional_id,))
 
 
 def delete(transactional_id: str) -> Statement:
-    """Delete a transactional id."""
+    """Return the statement that deletes a transactional id."""
     return (_DELETE, (transactional_id,))
 
 

@@ -42,10 +42,10 @@ NEXT_STATES: Final[Mapping[TransactionState, frozenset[TransactionState]]] = {
 """The states that may follow each state."""
 
 PREPARED: Final = frozenset({PREPARE_COMMIT, PREPARE_ABORT})
-"""The decision is durable; markers are being written."""
+"""The states in which the decision is durable and markers are being written."""
 
 AT_REST: Final = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})
-"""States in which no transaction is open; ids in these states expire."""
+"""The states in which no transaction is open. Ids in these states expire."""
 
 COMPLETED: Final[Mapping[TransactionState, TransactionState]] = {
     PREPARE_COMMIT: COMPLETE_COMMIT,
@@ -55,7 +55,7 @@ COMPLETED: Final[Mapping[TransactionState, TransactionState]] = {
 
 
 class IllegalTransitionError(RuntimeError):
-    """A transition that the state of a transactional id does not allow: a bug in the caller."""
+    """Raised for a transition that the state of a transactional id does not allow, which is a bug in the caller."""
 
     def __init__(
         self, transactional_id: str, source: TransactionState, target: TransactionState, why: str = ""

@@ -78,9 +78,9 @@ class Transaction:
           └─────────────────────────┘
         EMPTY, COMPLETE_COMMIT and COMPLETE_ABORT: to EMPTY for a new epoch, to DEAD when the id expires.
 
-    A transition is prepared, written, and completed when it is durable: until then it is `pending`, and no other may
-    begin. PREPARE_EPOCH_FENCE is only ever pending: the transaction aborts, with an epoch that its producer does
-    not know.
+    A transition is prepared, written, and completed when it is durable. Until then it is `pending`, and no other may
+    begin. PREPARE_EPOCH_FENCE only occurs as a pending transition: the transaction aborts, with an epoch that its
+    producer does not know.
 
     Threading: all attributes except `transactional_id` belong to the thread that holds `lock`. `record` is replaced as
     a whole, so that it may be read without the lock.
@@ -89,24 +89,26 @@ class Transaction:
     __slots__ = ("counted_bytes", "has_failed_fence", "lock", "owner", "pending", "record", "transactional_id")
 
     def __init__(self, transactional_id: str, record: TransactionRecord, owner: str = "") -> None:
-        """The transaction counts towards its `owner`'s share of `transactional.id.max.bytes`."""
+        """The transactional id counts towards the share of `owner` in `transactional.id.max.bytes`."""
         self.transactional_id = transactional_id
         self.owner = owner
         self.counted_bytes = 0
         self.record = record
         self.pending: TransactionState | None = None
         self.has_failed_fence = False
-        """The epoch was raised to fence a producer, and could not be written: the next fence uses it."""
+        """True if the epoch was raised to fence a producer, but could not be written. The next fence uses this
+        epoch.
+        """
         self.lock = threading.RLock()
 
     def bytes_of(self, partitions: int) -> int:
-        """Return its approximate size with this number of partitions."""
+        """Return the approximate size in bytes with this number of partitions."""
         more = max(0, partitions - FREE_PARTITIONS)
         return TRANSACTION_BYTES + text_bytes(self.transactional_id) + PARTITION_BYTES * more
 
     @property
     def state_bytes(self) -> int:
-        """Return its approximate size."""
+        """The approximate size in bytes."""
         return self.bytes_of(len(self.record.partitions))
 
     @property
@@ -122,10 +124,10 @@ class Transaction:
         if record.producer_epoch != producer_epoch:
             raise KafkaError(ErrorCode.PRODUCER_FENCED)
 
-    # Transitions. Those that return a record need it written; all except `fence` may be cancelled with `give_up`.
+    # Transitions. The caller writes the returned record. `give_up` cancels any transition except `fence`.
 
     def begin_epoch(self, timeout_ms: int, expected_epoch: int | None, now_ms: int) -> TransactionRecord:
-        """Start the next epoch, for a producer that starts, or that continues after an error.
+        """Start the next epoch for a producer that starts, or that continues after an error.
 
         `expected_epoch` is the epoch of a producer that continues (KIP-360). A retry gets the epoch of the response
         that was lost. Raises KafkaError(PRODUCER_FENCED) for any other epoch.
@@ -170,7 +172,7 @@ class Transaction:
         )
 
     def add(self, partitions: frozenset[TopicPartition], client_version: int, now_ms: int) -> TransactionRecord:
-        """Add partitions; the first ones open the transaction."""
+        """Add partitions. The first ones open the transaction."""
         record = self.record
         return self._prepare(
             record._replace(
@@ -184,9 +186,10 @@ class Transaction:
         )
 
     def fence(self, client_version: int) -> None:
-        """Fence the producer of the open transaction by a higher epoch. `end` with PREPARE_ABORT follows.
+        """Fence the producer of the open transaction with a higher epoch. The caller then calls `end` with
+        PREPARE_ABORT.
 
-        With a `transaction.version` for which `end` raises the epoch, this method leaves it as it is.
+        If `end` raises the epoch with this `transaction.version`, this method does not.
         """
         record = self.record
         if PREPARE_EPOCH_FENCE not in NEXT_STATES[record.state] or self.pending is not None:
@@ -208,7 +211,7 @@ class Transaction:
         epoch, last = record.producer_epoch, record.last_producer_epoch
         if bumps_epoch(client_version):
             last = epoch
-            # The largest epoch has no successor; an abort is allowed nevertheless.
+            # The largest epoch has no successor, but an abort is allowed nevertheless.
             if epoch < MAX_EPOCH:
                 epoch += 1
         return self._prepare(
@@ -256,7 +259,7 @@ class Transaction:
         return "" if self.pending is None else f"{self.pending.value} is pending"
 
     def complete(self, target: TransactionRecord) -> None:
-        """Carry out the pending transition: its record is durable."""
+        """Carry out the pending transition, because its record is durable."""
         if self.pending is not target.state:
             raise IllegalTransitionError(self.transactional_id, self.record.state, target.state, "it is not pending")
         self.pending = None
@@ -265,5 +268,5 @@ class Transaction:
             self.has_failed_fence = False
 
     def give_up(self) -> None:
-        """Cancel the pending transition: its record could not be written."""
+        """Cancel the pending transition, because its record could not be written."""
         self.pending = None

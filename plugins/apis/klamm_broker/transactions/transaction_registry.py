@@ -1,4 +1,4 @@
-"""All transactional ids of a broker; makes their transitions durable."""
+"""`TransactionRegistry`: all transactional ids of a broker, and the writes of their transitions."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from klamm_broker.transactions.transaction import TopicPartition, Transaction, T
 log = logging.getLogger("klamm.broker.transactions")
 
 Written: TypeAlias = Callable[[ErrorCode], None]
-"""Called once, on the store's thread, with NONE, or NOT_COORDINATOR if the write failed."""
+"""A callback that the store's thread calls once, with NONE, or with NOT_COORDINATOR if the write failed."""
 
 
 class TransactionRegistry:
-    """Finds, creates, writes and removes transactional ids. Any thread may call it."""
+    """All transactional ids of a broker. Any thread may call it."""
 
     def __init__(self, store: Store, ledger: Ledger | None = None) -> None:
         self._store = store
@@ -58,12 +58,12 @@ class TransactionRegistry:
             self._recount(transaction)
 
     def get(self, transactional_id: str) -> Transaction | None:
-        """Return the transactional id if it is known."""
+        """Return the transactional id, or None if it is unknown."""
         return self._transactions.get(transactional_id)
 
     def find(self, transactional_id: str) -> Transaction:
-        """Return the transactional id. Raises KafkaError: INVALID_REQUEST for an empty one,
-        INVALID_PRODUCER_ID_MAPPING.
+        """Return the transactional id. Raises KafkaError: INVALID_REQUEST for an empty id, INVALID_PRODUCER_ID_MAPPING
+        for an unknown one.
         """
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -73,9 +73,9 @@ class TransactionRegistry:
         return transaction
 
     def add(self, transactional_id: str, record: TransactionRecord, owner: str = "") -> Transaction:
-        """Add a transactional id, not durable yet; return the existing one if another thread has added it.
+        """Add a transactional id, without writing it. If another thread has added it, return the existing one.
 
-        Raises KafkaError(POLICY_VIOLATION) if there is no room for a new one.
+        Raises KafkaError(POLICY_VIOLATION) if there is no room for a new id.
         """
         with self._lock:
             known = self._transactions.get(transactional_id)
@@ -101,7 +101,7 @@ class TransactionRegistry:
             transaction.counted_bytes += more_bytes
 
     def _recount(self, transaction: Transaction) -> None:
-        """Count the changed partitions of a transaction. The caller holds its lock."""
+        """Count a transaction again after its partitions have changed. The caller holds its lock."""
         before, transaction.counted_bytes = transaction.counted_bytes, transaction.state_bytes
         if before != transaction.counted_bytes:
             self._ledger.add(transaction.owner, transaction.counted_bytes - before)
@@ -123,8 +123,8 @@ class TransactionRegistry:
         """Write the record of a pending transition, and complete the transition once it is durable. The caller holds
         its lock.
 
-        Further `statements` are committed together with it. Without `sync` a power failure may undo it until a later
-        write is synced.
+        Further `statements` are committed together with the record. Without `sync`, a power failure may undo the write
+        until a later write is synced.
         """
         all_statements = [persistence.put(transaction.transactional_id, record), *statements]
         if transaction.state is ONGOING:
@@ -134,9 +134,7 @@ class TransactionRegistry:
     def write_added(
         self, transaction: Transaction, record: TransactionRecord, new: frozenset[TopicPartition], then: Written
     ) -> None:
-        """Write the `new` partitions of an open transaction, like `write`. Its earlier partitions are not written
-        again.
-        """
+        """Write only the `new` partitions of an open transaction, otherwise like `write`."""
         position = len(transaction.record.partitions)
         added = persistence.add(transaction.transactional_id, position, new)
         self._submit(transaction, record, then, [added], sync=True)
@@ -170,7 +168,8 @@ class TransactionRegistry:
                 with transaction.lock:
                     transaction.give_up()
                 return
-            # It stays pending, so that a request that has found it before gets CONCURRENT_TRANSACTIONS and tries again.
+            # The transition stays pending, so that a request that has found the id before gets CONCURRENT_TRANSACTIONS
+            # and tries again.
             with self._lock:
                 if self._transactions.pop(transaction.transactional_id, None) is not None:
                     self._ledger.add(transaction.owner, -transaction.counted_bytes)
