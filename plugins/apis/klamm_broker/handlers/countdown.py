@@ -1,4 +1,4 @@
-"""A call that is made when the last of several outcomes is there."""
+"""`call_after`: calls a function when the last of several results has arrived."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 
 def call_after(count: int, then: Callable[[], None]) -> Callable[[], None]:
-    """Return a function for any thread; its call number `count` calls `then`."""
-    # Protects the count of calls that are missing.
+    """Return a function that calls `then` at its call number `count`. Any thread may call it."""
+    # Protects the number of missing calls.
     lock = threading.Lock()
     missing = count
 

@@ -1,7 +1,7 @@
 """`Deadline`: the `timeout_ms` of a request that changes topics.
 
-As in Kafka's controller, it bounds how long a change waits for its turn: a change that has not started by then is not
-made, and one that has started is answered when it is durable. A timeout of 0 or less expires at once.
+As in Kafka's controller, it bounds the time for which a change waits for its turn. A change that has not started by
+then is not made. A change that has started is answered when it is durable. A timeout of 0 or less expires at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from klamm_broker.numbers import NS_PER_MS
 
 
 class Deadline:
-    """Time limit that runs from the creation of this object."""
+    """The time limit of one request, which runs from the creation of this object."""
 
     def __init__(self, clock: Clock, timeout_ms: int) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Code of the heartbeats and descriptions of consumer, share and streams groups."""
+"""Code that the heartbeats and descriptions of consumer, share and streams groups share."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ GroupT = TypeVar("GroupT", bound=_DescribedGroup)
 
 
 def check_heartbeat(broker: BrokerServices, context: RequestContext, group_id: str, topics: Iterable[str] = ()) -> None:
-    """Raise KafkaError unless the client may be a member and describe the topics, and the group is on this node."""
+    """Raise KafkaError unless the client may join the group and describe the topics, and this node coordinates the
+    group.
+    """
     require_group(context, AclOperation.READ, group_id)
     broker.cluster.check_coordinates(group_id)
     if denied_topics(context, AclOperation.DESCRIBE, topics):
@@ -55,8 +57,8 @@ def describe_each(
 ) -> list[GroupT]:
     """Return the groups of a request, each described separately, with the denied ones first.
 
-    `failed` gets code, message and group id. `bytes_of` returns an upper bound of a group's encoded size. Raises
-    KafkaError if the answer gets too large.
+    `failed` returns the entry for a group with an error, from code, message and group id. `bytes_of` returns an upper
+    bound of a group's encoded size. Raises KafkaError if the response becomes too large.
     """
     denied = [group_id for group_id in request.group_ids if not may_group(context, AclOperation.DESCRIBE, group_id)]
     groups = [failed(ErrorCode.GROUP_AUTHORIZATION_FAILED, None, group_id) for group_id in denied]
@@ -89,7 +91,7 @@ def require_topics(broker: BrokerServices, context: RequestContext, topic_ids: I
 
 
 def named(broker: BrokerServices, partitions: Partitions) -> Iterator[tuple[bytes, str, list[int]]]:
-    """Return id, name and partitions of the topics that exist."""
+    """Return the id, the name and the partitions of each topic that exists."""
     for topic_id, indexes in partitions.items():
         if (topic := broker.topics.by_id(topic_id)) is not None:
             yield topic_id, topic.name, sorted(indexes)

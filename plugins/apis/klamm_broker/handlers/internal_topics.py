@@ -18,9 +18,9 @@ _NAMED_ERRORS = 3
 
 
 def create_internal_topics(broker: BrokerServices, context: RequestContext, topics: Mapping[str, InternalTopic]) -> str:
-    """Start to create topics, within the client's permissions and quota; return the reasons why some are not created.
+    """Start to create topics, within the client's permissions and quota. Return why some topics are not created.
 
-    Never waits: a creation that fails later is repeated with the next heartbeat.
+    It never waits. If a creation fails later, the next heartbeat repeats it.
     """
     if not may_cluster(context, AclOperation.CREATE, log_if_denied=False):
         denied = denied_topics(context, AclOperation.CREATE, topics)

@@ -4,21 +4,20 @@ Each batch is checked by its header and CRC, gets its offset and is appended to 
 recompression. `acks` 1 and -1 are the same here: there is one replica, and it is the leader. Topic ids (KIP-516) from
 version 13. Follows `KafkaApis.handleProduceRequest` and `ReplicaManager.appendRecords`.
 
-- `acks` other than 0, 1, -1: INVALID_REQUIRED_ACKS for partitions that exist. No other replica is waited for:
+- `acks` other than 0, 1, -1: INVALID_REQUIRED_ACKS for partitions that exist. The answer waits for no other replica:
   `min.insync.replicas` is capped by the number of replicas, as in Kafka.
 - `acks=0` has no answer; an error closes the connection, so that the producer asks for new metadata.
 - A partition that another node leads: NOT_LEADER_OR_FOLLOWER, from version 10 with the leader (KIP-951).
 - An internal topic: INVALID_TOPIC_EXCEPTION, unless the client id is `__admin_client`.
-- Batches that an idempotent producer repeats are answered with the offset of the first append.
+- A batch that an idempotent producer sends again is answered with the offset of the first append.
 - zstd before version 7: UNSUPPORTED_COMPRESSION_TYPE, as `ProduceRequest.validateRecords` says.
 - Authorization: WRITE on the topic, and for transactional batches on the transactional id.
-- The disk fails: KAFKA_STORAGE_ERROR for that partition; later requests try to write again.
+- The disk fails: KAFKA_STORAGE_ERROR for the partition. Later requests try to write again.
 - A transactional batch belongs to the open transaction of its producer: INVALID_PRODUCER_ID_MAPPING for an unknown id,
   INVALID_PRODUCER_EPOCH for a fenced producer. AddPartitionsToTxn, or from version 12 on (KIP-890) this request itself,
   adds its partition to the transaction; otherwise INVALID_TXN_STATE, from version 11 on TRANSACTION_ABORTABLE. While
   the transaction ends: NOT_ENOUGH_REPLICAS, from version 12 on CONCURRENT_TRANSACTIONS.
-- From version 12 on a producer that is new to the partition must begin at sequence 0, else
-  OUT_OF_ORDER_SEQUENCE_NUMBER.
+- From version 12 on, a new producer in a partition must begin at sequence 0, else OUT_OF_ORDER_SEQUENCE_NUMBER.
 - For the whole request: TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transactional batch without a transactional id,
   INVALID_PRODUCER_ID_MAPPING for transactional batches of several producers.
 
@@ -113,7 +112,7 @@ def _append_once_added(
     producer: ProducerIdAndEpoch,
     missing: Collection[TopicPartition],
 ) -> None:
-    """Add partitions to the transaction; once that is durable, append and answer."""
+    """Add partitions to the transaction. Once this is durable, append the batches and answer."""
 
     def append() -> None:
         count = count_partitions(request.topic_data)
@@ -127,6 +126,6 @@ def _append_once_added(
     for wanted in request.topic_data:
         for data in wanted.partition_data:
             if data.records is not None:
-                # Copied: the bytes of the request are not kept until the response is sent.
+                # Copied, because the request's bytes are not kept until the response is sent.
                 data.records = bytearray(data.records)
     transaction.add(producer, missing, added)

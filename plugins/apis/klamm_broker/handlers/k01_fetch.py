@@ -1,8 +1,8 @@
 """Fetch, versions 4 to 18.
 
-Records are sent directly from the segment files. A request that finds fewer than `min_bytes` waits in a purgatory until
-more is appended, at most `max_wait_ms`. Incremental sessions (KIP-227) from version 7, topic ids (KIP-516) from
-13. Follows `KafkaApis.handleFetchRequest`, `ReplicaManager.fetchMessages`, `FetchManager`.
+Records are sent directly from the segment files. A request that finds fewer than `min_bytes` waits in a purgatory for
+further appends, at most `max_wait_ms`. Incremental sessions (KIP-227) from version 7, topic ids (KIP-516) from 13.
+Follows `KafkaApis.handleFetchRequest`, `ReplicaManager.fetchMessages`, `FetchManager`.
 
 - `max_bytes` is capped by `fetch.max.bytes`; at least one whole batch of the first partition with data is returned
   (KIP-74).
@@ -29,7 +29,7 @@ from klamm_broker.services import BrokerServices
 
 def fetch_records(broker: BrokerServices, request: FetchRequest, context: RequestContext) -> FetchResponse | Pending:
     """Respond with the available records, or wait for more."""
-    # A small request may go on with a session of many thousand partitions.
+    # A small request may continue a session with many thousand partitions.
     if request.session_id and broker.fetch_sessions.size_of(request.session_id) > READ_AT_ONCE:
         context.leave_processor()
     try:

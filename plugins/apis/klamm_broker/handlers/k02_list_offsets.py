@@ -111,6 +111,6 @@ def _find(
 def _answer(
     partition: Partition, version: int, timestamp_ms: int, offset: int, leader_epoch: int
 ) -> ListOffsetsPartitionResponse:
-    # A log that another broker wrote may contain later epochs.
+    # The log may contain later epochs if another broker has written it.
     epoch = min(leader_epoch, partition.leadership.epoch) if version >= _FIRST_VERSION_WITH_LEADER_EPOCH else -1
     return ListOffsetsPartitionResponse(partition.index, 0, timestamp_ms, offset, epoch)

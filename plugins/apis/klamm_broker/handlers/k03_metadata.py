@@ -101,7 +101,7 @@ def _by_name(
     broker: BrokerServices, request: MetadataRequest, context: RequestContext, name: str, denied: frozenset[str]
 ) -> MetadataResponseTopic:
     if name in denied:
-        # The client must not learn whether the topic exists.
+        # The response must not show the client whether the topic exists.
         return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
     topic = broker.topics.get(name)
     if topic is not None:

@@ -1,7 +1,7 @@
 """OffsetFetch, versions 1 to 10.
 
-Returns committed offsets: of the partitions in the request or (from v2, with a null list) of all that the group has.
-From v8 for many groups at a time, from v10 by topic id. Follows `KafkaApis.handleOffsetFetchRequest` and
+Returns the committed offsets of the partitions in the request, or (from v2, with a null list) of the whole group. From
+v8 for many groups at a time, from v10 by topic id. Follows `KafkaApis.handleOffsetFetchRequest` and
 `OffsetMetadataManager.fetchOffsets`.
 
 - Nothing committed, no such partition, no such group: offset -1 and no error.
@@ -107,7 +107,7 @@ def _visible(context: RequestContext, offsets: FetchedOffsets) -> list[tuple[str
 
 
 def _merged(asked: Sequence[tuple[str, Sequence[int]]]) -> dict[str, list[int]]:
-    """Return each topic once: a request may name one several times, and each entry is answered separately."""
+    """Return each topic once. A request may name a topic several times, and each entry is answered separately."""
     partitions: dict[str, list[int]] = {}
     for name, indexes in asked:
         partitions.setdefault(name, []).extend(indexes)
@@ -168,8 +168,8 @@ def _fetch_of_groups(broker: BrokerServices, request: OffsetFetchRequest, contex
 
 
 def _metadata_bytes(offsets: FetchedOffsets, asked: Sequence[tuple[str, Sequence[int]]] | None) -> int:
-    """Return the size of these offsets' metadata in the response, which repeats it each time the request names the
-    partition.
+    """Return the size of these offsets' metadata in the response. It counts once for each time that the request names
+    the partition.
     """
     if asked is None:
         asked = [(name, list(by_partition)) for name, by_partition in offsets.items()]

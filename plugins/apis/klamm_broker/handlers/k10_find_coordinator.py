@@ -38,7 +38,9 @@ _SHARE_KEY = re.compile(r"[^:]+:[A-Za-z0-9_-]{22}:-?[0-9]+")
 def find_coordinators(
     broker: BrokerServices, request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:
-    """Name the coordinator of each key. Raises KafkaError for a single key that is wrong or denied."""
+    """Return the coordinator of each key. Raises KafkaError if the request has a single key, and it is wrong or
+    denied.
+    """
     many = context.api_version >= _FIRST_VERSION_WITH_MANY_KEYS
     if not many:
         found = _find(broker, request.key_type, request.key, context)
@@ -53,7 +55,7 @@ def find_coordinators(
 
 
 def _find(broker: BrokerServices, key_type: int, key: str, context: RequestContext) -> Coordinator:
-    """Name the coordinator of a key, and start to create its topic if that does not exist. Raises KafkaError."""
+    """Return the coordinator of a key, and start to create its topic if the topic does not exist. Raises KafkaError."""
     _check(context, key_type, key)
     name = _TOPICS.get(key_type)
     if name is not None and broker.topics.get(name) is None:

@@ -1,8 +1,8 @@
 """LeaveGroup, versions 0 to 5.
 
-A member leaves, or (from v3) an administrator removes several, static ones by instance id alone. Answered once an
-emptied group is durable. Follows `GroupMetadataManager.classicGroupLeave`. Before v3 the member's error is the error of
-the request.
+A member leaves, or (from v3) an administrator removes several members, and may name static members by instance id
+alone. If the group becomes empty, the answer waits until this is durable. Follows
+`GroupMetadataManager.classicGroupLeave`. Before v3 the member's error is the error of the request.
 
 Authorization: READ on the group.
 """

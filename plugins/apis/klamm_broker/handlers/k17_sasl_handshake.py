@@ -1,7 +1,7 @@
 """SaslHandshake, versions 0 and 1: on a channel that is READY the answer is ILLEGAL_SASL_STATE.
 
-Before that, and when a session is renewed, the request goes to the listener's authenticator and never comes here.
-Follows `KafkaApis.handleSaslHandshakeRequest`.
+Before that, and when a session is renewed, the listener's authenticator answers the request, and this handler is not
+called. Follows `KafkaApis.handleSaslHandshakeRequest`.
 """
 
 from __future__ import annotations
@@ -14,5 +14,5 @@ from klamm_broker.services import BrokerServices
 def late_handshake(
     _broker: BrokerServices, _request: SaslHandshakeRequest, _context: RequestContext
 ) -> SaslHandshakeResponse:
-    """Answer ILLEGAL_SASL_STATE: the channel is authenticated, or its listener has no SASL."""
+    """Answer ILLEGAL_SASL_STATE, because the channel is authenticated or its listener has no SASL."""
     return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)

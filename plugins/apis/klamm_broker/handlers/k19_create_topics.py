@@ -15,8 +15,8 @@ Topics are durable and ready when the response is sent; their directories are ma
 - Not started within `timeout_ms`: REQUEST_TIMED_OUT.
 - `validate_only` returns the result and creates nothing; the topic id is then zero.
 
-Authorization: CREATE on the cluster, or else on the topic; DESCRIBE_CONFIGS on the topic, without which its
-configs and numbers are left out.
+Authorization: CREATE on the cluster, or else on the topic; DESCRIBE_CONFIGS on the topic, or else its configs and
+numbers are left out.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _FIRST_VERSION_WITH_STRICT_QUOTA = 6
 def create_named_topics(
     broker: BrokerServices, request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
-    """Create topics, or only validate the request. Raises KafkaError POLICY_VIOLATION for all of them."""
-    # The configs of each topic are in the answer.
+    """Create topics, or only validate the request. Raises KafkaError(POLICY_VIOLATION) for the whole request."""
+    # The answer has the configs of each topic, so it may become large.
     context.expect_answer(len(request.topics) * len(TOPIC_CONFIGS))
     if sum(_requested_count(broker, wanted) for wanted in request.topics) > _MAX_PARTITIONS_PER_REQUEST:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
@@ -89,7 +89,7 @@ def _describe(
     topics: Mapping[str, NewTopic],
     made: Mapping[str, Topic | KafkaError],
 ) -> None:
-    """Complete the results of the topics, from the outcome of their creation."""
+    """Complete the results of the topics with the topics that were made, or with the errors."""
     configs = _Configs(broker)
     for index, result in enumerate(results):
         if result.error_code:
@@ -115,7 +115,7 @@ def _failed(name: str, error: KafkaError) -> CreatableTopicResult:
 
 
 class _Configs:
-    """Describes the configs of new topics, once for all topics with equal configs."""
+    """The described configs of new topics. Topics with equal configs are described once."""
 
     def __init__(self, broker: BrokerServices) -> None:
         self._broker = broker

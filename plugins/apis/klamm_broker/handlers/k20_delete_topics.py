@@ -40,7 +40,7 @@ _FIRST_VERSION_WITH_STRICT_QUOTA = 5
 def delete_named_topics(
     broker: BrokerServices, request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:
-    """Delete topics. Raises KafkaError for all of them when deletion is off."""
+    """Delete topics. Raises KafkaError for the whole request if deletion is off."""
     version = context.api_version
     if not broker.settings.delete_topic_enable:
         disabled = version >= _FIRST_VERSION_WITH_DELETION_DISABLED
@@ -67,7 +67,7 @@ def delete_named_topics(
                 require_topic(context, AclOperation.DESCRIBE, name)
             topic = _find(broker, name, topic_id)
             if name is None and not every:
-                # A client that may not describe the topic does not learn the name of the id.
+                # If the client may not describe the topic, the answer does not contain the topic's name.
                 require_topic(context, AclOperation.DESCRIBE, topic.name)
             by_id, name = name is None, topic.name
             if not every:

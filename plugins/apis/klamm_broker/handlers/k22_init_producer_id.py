@@ -1,9 +1,9 @@
 """InitProducerId, versions 0 to 5.
 
-Without a transactional id: a new producer id with epoch 0, whatever id the producer has (KIP-360). With one: the id of
-its producer with the next epoch, which fences every producer before it. An open transaction is aborted first: the
-answer is CONCURRENT_TRANSACTIONS, and the client tries again. Follows `KafkaApis.handleInitProducerIdRequest` and
-`TransactionCoordinator.handleInitProducerId`.
+Without a transactional id, the answer is a new producer id with epoch 0, even if the producer has an id (KIP-360). With
+a transactional id, the answer is its producer id with the next epoch, which fences all earlier producers. An open
+transaction is aborted first: the answer is CONCURRENT_TRANSACTIONS, and the client tries again. Follows
+`KafkaApis.handleInitProducerIdRequest` and `TransactionCoordinator.handleInitProducerId`.
 
 - A producer that continues after an error sends its id and epoch (v3, KIP-360): PRODUCER_FENCED if another producer has
   taken over, before v4 (KIP-588) INVALID_PRODUCER_EPOCH.
@@ -32,7 +32,7 @@ _FIRST_VERSION_WITH_FENCED = 4
 def new_producer_id(
     broker: BrokerServices, request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse | Pending:
-    """Hand out a producer id or epoch. Raises KafkaError."""
+    """Return a producer id and epoch. Raises KafkaError."""
     transactional_id = request.transactional_id
     if transactional_id is not None:
         require_transactional_id(context, AclOperation.WRITE, transactional_id)

@@ -63,6 +63,6 @@ def _end_offset(cluster: ClusterView, topic: Topic | None, wanted: OffsetForLead
         return EpochEndOffset(0, partition.index)
     found = log.end_offset_for_epoch(wanted.leader_epoch) if wanted.leader_epoch < epoch else None
     if found is None:
-        # The current epoch, or an earlier one after which nothing was written.
+        # It is the current epoch, or an earlier one after which no records were written.
         return EpochEndOffset(0, partition.index, wanted.leader_epoch, log.high_watermark)
     return EpochEndOffset(0, partition.index, found.epoch, found.start_offset)

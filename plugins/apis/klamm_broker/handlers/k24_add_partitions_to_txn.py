@@ -5,7 +5,7 @@ From version 4 on, brokers send it for several, also to verify that partitions w
 Follows `KafkaApis.handleAddPartitionsToTxnRequest` and `TransactionCoordinator.handleAddPartitionsToTransaction`.
 
 - A topic that may not be written: TOPIC_AUTHORIZATION_FAILED; a partition that does not exist:
-  UNKNOWN_TOPIC_OR_PARTITION. The others get OPERATION_NOT_ATTEMPTED then.
+  UNKNOWN_TOPIC_OR_PARTITION. In these cases, the other partitions get OPERATION_NOT_ATTEMPTED.
 - An unknown transactional id or another producer id: INVALID_PRODUCER_ID_MAPPING. Another epoch: PRODUCER_FENCED,
   before v2 (KIP-588) INVALID_PRODUCER_EPOCH.
 - While a transaction ends, or another request is in progress: CONCURRENT_TRANSACTIONS.
@@ -46,7 +46,7 @@ _Outcomes = Mapping["TopicPartition", ErrorCode]
 def add_partitions(
     broker: BrokerServices, request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse | Pending:
-    """Add or verify the partitions of each transaction; answer when all are done. Raises KafkaError."""
+    """Add or verify the partitions of each transaction, and answer when all are done. Raises KafkaError."""
     if context.api_version >= _FIRST_VERSION_OF_BROKERS:
         require_cluster(context, AclOperation.CLUSTER_ACTION)
         transactions = list(request.transactions)
@@ -68,7 +68,7 @@ def add_partitions(
 
 
 class _Answer:
-    """Collects the outcomes of all transactions of a request."""
+    """The answer to a request. It collects the results of all transactions."""
 
     def __init__(self, context: RequestContext, transactions: list[AddPartitionsToTxnTransaction]) -> None:
         self._context = context
@@ -77,7 +77,7 @@ class _Answer:
         self._done = call_after(len(transactions), self._respond)
 
     def slot(self, position: int) -> Callable[[_Outcomes], None]:
-        """Collects the outcomes of one transaction."""
+        """Return a function that takes the results of one transaction."""
 
         def settle(outcomes: _Outcomes) -> None:
             by_topic: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}

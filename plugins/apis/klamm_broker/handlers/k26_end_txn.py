@@ -2,9 +2,9 @@
 
 Commits or aborts the transaction of a producer. From version 5 on (KIP-890) each end increases the epoch, which the
 response contains, and a transaction that has written nothing may be aborted. Follows `KafkaApis.handleEndTxnRequest`
-and `TransactionCoordinator.endTransaction`. The response is sent when the transaction is complete, so that the next one
-may begin at once. Kafka responds when the decision is durable; klamm does so too if the markers cannot be written for
-now.
+and `TransactionCoordinator.endTransaction`. The response is sent when the transaction is complete, so that the next
+transaction may begin at once. Kafka responds when the decision is durable. klamm does this too if the markers cannot be
+written for now.
 
 - An unknown transactional id or another producer id: INVALID_PRODUCER_ID_MAPPING. Another epoch: PRODUCER_FENCED,
   before v2 (KIP-588) INVALID_PRODUCER_EPOCH.

@@ -8,7 +8,7 @@ send it to end a hanging transaction (KIP-664). Answered when the markers are sy
   epoch lower than in the last marker: TRANSACTION_COORDINATOR_FENCED.
 - A producer id or epoch of -1: UNKNOWN_SERVER_ERROR, and nothing is written.
 - For a partition of `__consumer_offsets`, the pending offsets of the transaction are committed or dropped.
-- The transaction version of v2 is ignored.
+- The field for the transaction version (v2) is ignored.
 
 Asked of the authorizer: ALTER on the cluster, or CLUSTER_ACTION on it.
 """

@@ -1,7 +1,7 @@
 """TxnOffsetCommit, versions 0 to 6.
 
-Commits positions of a group as part of a transaction: they take effect when it commits. Before version
-5 (KIP-890), AddOffsetsToTxn must have added the group to the transaction; from then on this request adds it. Follows
+Commits positions of a group as part of a transaction: they take effect when it commits. Before version 5 (KIP-890),
+AddOffsetsToTxn must have added the group to the transaction. From version 5 on, this request adds it. Follows
 `KafkaApis.handleTxnOffsetCommitRequest` and `OffsetMetadataManager.commitTransactionalOffset`.
 
 - A topic or partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION; from v6, which names topics by id (KIP-1319),
@@ -46,7 +46,7 @@ _Reply: TypeAlias = Callable[[Sequence[ErrorCode]], None]
 def commit_in_transaction(
     broker: BrokerServices, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse | Pending:
-    """Store offsets of existing partitions as pending; the others get an error each. Raises KafkaError."""
+    """Store offsets of existing partitions as pending. Each other partition gets an error. Raises KafkaError."""
     require_transactional_id(context, AclOperation.WRITE, request.transactional_id)
     require_group(context, AclOperation.READ, request.group_id)
     broker.cluster.check_coordinates(request.group_id)

@@ -1,8 +1,8 @@
 """DescribeAcls, versions 1 to 3.
 
-The rules that match, by resource pattern. Follows `AclApis.handleDescribeAcls`. Without an authorizer:
-SECURITY_DISABLED. An unknown type, operation or permission closes the connection.
-Authorization: DESCRIBE on the cluster.
+Returns the rules that match, by resource pattern. Follows `AclApis.handleDescribeAcls`. Without an authorizer:
+SECURITY_DISABLED. An unknown type, operation or permission closes the connection. Authorization: DESCRIBE on the
+cluster.
 """
 
 from __future__ import annotations

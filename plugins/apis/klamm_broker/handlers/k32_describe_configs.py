@@ -39,7 +39,7 @@ from klamm_broker.topics.names import check_topic_name
 _TYPES: Final = frozenset(ResourceType)
 _LEVEL_DOC: Final = f"Lowest level of log lines that this logger writes: {', '.join(LEVELS.values())}."
 _ELEMENTS_PER_CONFIG: Final = 3
-"""Time to encode a config with its synonyms and documentation, counted in elements of other answers."""
+"""The time to encode a config with its synonyms and documentation, counted in elements of other responses."""
 
 
 def configs_of_resources(
@@ -78,7 +78,7 @@ def configs_of_resources(
 
 
 def _key(broker: BrokerServices, resource: DescribeConfigsResource) -> Hashable:
-    """Return a key of everything that the configs of a resource depend on."""
+    """Return a key that is equal for two resources only if they have the same configs."""
     keys = tuple(resource.configuration_keys or ())
     if resource.resource_type == ResourceType.TOPIC:
         topic = broker.topics.get(resource.resource_name)

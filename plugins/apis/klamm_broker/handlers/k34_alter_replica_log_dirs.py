@@ -2,7 +2,7 @@
 
 Follows `KafkaApis.handleAlterReplicaLogDirsRequest` and `ReplicaManager.alterReplicaLogDirs`.
 
-- A topic name so long that the directory of a moving replica could not be named: INVALID_TOPIC_EXCEPTION.
+- A topic name that is too long for the directory name of a moving replica: INVALID_TOPIC_EXCEPTION.
 - The directory of the replica: no error, because there is nothing to do. Another directory: LOG_DIR_NOT_FOUND.
 - No such partition: UNKNOWN_TOPIC_OR_PARTITION.
 
@@ -32,7 +32,7 @@ _MOVING_SUFFIX_LENGTH = len(".") + 32 + len("-future")
 def move_replicas(
     broker: BrokerServices, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
-    """Return, for each replica, an error unless it is in the requested directory. Raises KafkaError."""
+    """Return an error for each replica that is not in the requested directory. Raises KafkaError."""
     require_cluster(context, AclOperation.ALTER)
     codes: dict[str, dict[int, ErrorCode]] = {}
     for directory in request.dirs:

@@ -1,6 +1,6 @@
 """DescribeLogDirs, versions 1 to 5.
 
-Describes the one directory with the size of each partition in it and of the file system. Follows
+Describes the data directory: the size of each partition in it, and the size of the file system. Follows
 `ReplicaManager.describeLogDirs`. No topics (null) means all of them; partitions that do not exist are left out, and a
 partition that is named twice is described once. A directory that cannot be read gets KAFKA_STORAGE_ERROR.
 
@@ -47,7 +47,7 @@ def log_directories(
     for partition in _wanted(broker, request):
         if node_id not in partition.leadership.replicas:
             continue
-        # A partition whose log cannot be opened is in no directory.
+        # A partition whose log cannot be opened is left out.
         with contextlib.suppress(KafkaError):
             described = DescribeLogDirsPartition(partition.index, partition.log.size_bytes)
             topics.setdefault(partition.topic.name, []).append(described)

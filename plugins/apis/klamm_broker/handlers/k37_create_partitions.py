@@ -55,7 +55,7 @@ def add_partitions(
 def _add(
     broker: BrokerServices, wanted: CreatePartitionsTopic, context: RequestContext, deadline: Deadline | None
 ) -> None:
-    """Add partitions until a deadline; without one, only check that they could be added."""
+    """Add partitions. Without a deadline, only check that they could be added."""
     topic = broker.topics.get(wanted.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -1,4 +1,5 @@
-"""ExpireDelegationToken, versions 1 and 2 (KIP-48): the owner or a renewer sets the end of a token; negative is now.
+"""ExpireDelegationToken, versions 1 and 2 (KIP-48): the owner or a renewer sets the end of a token. A negative period
+means now.
 
 Follows `DelegationTokenControlManager.expireDelegationToken`; same errors as RenewDelegationToken.
 """

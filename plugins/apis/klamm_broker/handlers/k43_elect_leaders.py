@@ -4,7 +4,8 @@ A preferred election (type 0) makes the first replica the leader: PREFERRED_LEAD
 running. An unclean election (type 1) is for partitions without a leader: ELIGIBLE_LEADERS_NOT_AVAILABLE if no replica
 is running.
 
-- ELECTION_NOT_NEEDED if the partition has such a leader; an answer for all partitions (a null list) leaves these out.
+- A partition that has such a leader: ELECTION_NOT_NEEDED; the answer to a request for all partitions (a null list)
+  leaves it out.
 - No such partition: UNKNOWN_TOPIC_OR_PARTITION.
 - An unknown type of election: INVALID_REQUEST, unless the list of partitions is empty.
 

@@ -1,7 +1,7 @@
 """AlterPartitionReassignments, versions 0 and 1: sets the nodes that have the replicas of a partition.
 
-It takes no time because all replicas share one log. The leader stays if it is among the new replicas, else the first
-one leads.
+The change takes no time, because all replicas share one log. If the leader is not among the new replicas, the first of
+these leads.
 
 Follows `ReplicationControlManager.alterPartitionReassignments`.
 
@@ -33,7 +33,7 @@ def reassign(
     """Change replicas. Raises KafkaError."""
     require_cluster(context, AclOperation.ALTER)
     return AlterPartitionReassignmentsResponse(
-        # Without topics Kafka answers before it looks at the request.
+        # If no topics are named, Kafka answers without a look at the rest of the request.
         allow_replication_factor_change=request.allow_replication_factor_change or not request.topics,
         error_message=None,
         responses=[

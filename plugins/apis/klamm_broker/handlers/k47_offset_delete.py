@@ -1,9 +1,9 @@
 """OffsetDelete, version 0.
 
-Deletes committed offsets of topics that no member of the group subscribes to (KIP-496); answered once that is durable.
-Follows `KafkaApis.handleOffsetDeleteRequest` and `OffsetMetadataManager.deleteOffsets`: INVALID_GROUP_ID (an empty id),
-GROUP_ID_NOT_FOUND and NON_EMPTY_GROUP for the request, GROUP_SUBSCRIBED_TO_TOPIC and UNKNOWN_TOPIC_OR_PARTITION for a
-partition.
+Deletes committed offsets of topics that no member of the group subscribes to (KIP-496); answered once the deletion is
+durable. Follows `KafkaApis.handleOffsetDeleteRequest` and `OffsetMetadataManager.deleteOffsets`: INVALID_GROUP_ID (an
+empty id), GROUP_ID_NOT_FOUND and NON_EMPTY_GROUP for the request, GROUP_SUBSCRIBED_TO_TOPIC and
+UNKNOWN_TOPIC_OR_PARTITION for a partition.
 
 Authorization: DELETE on the group, READ on each topic.
 """

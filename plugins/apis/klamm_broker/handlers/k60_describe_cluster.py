@@ -1,6 +1,6 @@
 """DescribeCluster, versions 0 to 2.
 
-Describes one broker with the address that the request's listener advertises; it is the controller too. Follows
+Describes one broker, which is the controller too, with the address that the request's listener advertises. Follows
 `AuthHelper.computeDescribeClusterResponse`. An endpoint type other than broker (1) and controller (2):
 UNSUPPORTED_ENDPOINT_TYPE. The type controller, which another listener serves in Kafka: MISMATCHED_ENDPOINT_TYPE.
 """

@@ -1,7 +1,7 @@
 """DescribeProducers, version 0 (KIP-664): the active idempotent producers of a partition.
 
-Follows `ReplicaManager.activeProducerState`: every replica answers; other nodes answer NOT_LEADER_OR_FOLLOWER. No such
-partition: UNKNOWN_TOPIC_OR_PARTITION; an invalid topic name: INVALID_TOPIC_EXCEPTION.
+Follows `ReplicaManager.activeProducerState`. Nodes with a replica describe the producers; other nodes answer
+NOT_LEADER_OR_FOLLOWER. No such partition: UNKNOWN_TOPIC_OR_PARTITION; an invalid topic name: INVALID_TOPIC_EXCEPTION.
 
 Authorization: READ on each topic.
 """

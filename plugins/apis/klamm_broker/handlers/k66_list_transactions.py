@@ -70,7 +70,7 @@ def _pattern(pattern: str | None, context: RequestContext) -> Callable[[str], bo
     """Return a function that matches a whole id, in linear time."""
     if not pattern:
         return lambda _: True
-    # Matching many ids takes a long time, too.
+    # Matching many ids takes a long time too.
     context.leave_processor()
     try:
         compiled = compile_re2(pattern)

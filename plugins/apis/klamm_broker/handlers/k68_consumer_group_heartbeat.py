@@ -8,9 +8,10 @@ and gets its assignment, which the server computes. Answered once the changes ar
 - A `SubscribedTopicRegex` (v1) that RE2 does not accept: INVALID_REGULAR_EXPRESSION.
 - A server assignor that is not in `group.consumer.assignors`: UNSUPPORTED_ASSIGNOR.
 - A full group: GROUP_MAX_SIZE_REACHED; a group that does not exist or is of another type: GROUP_ID_NOT_FOUND.
-- UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH: the member gives up its partitions and joins again.
-- An instance id whose member has not left: UNRELEASED_INSTANCE_ID; an instance id of another member:
-  FENCED_INSTANCE_ID.
+- An unknown member: UNKNOWN_MEMBER_ID; another epoch than the member's: FENCED_MEMBER_EPOCH. The client then gives up
+  its partitions and joins again.
+- A join with an instance id whose member has not left: UNRELEASED_INSTANCE_ID. A heartbeat with the instance id of
+  another member: FENCED_INSTANCE_ID.
 - Without `consumer` in `group.coordinator.rebalance.protocols`, or with `group.version` 0: UNSUPPORTED_VERSION.
 - A change that cannot be written: NOT_COORDINATOR, so that the client looks up the coordinator and retries.
 

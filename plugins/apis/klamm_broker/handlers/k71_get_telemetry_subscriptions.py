@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions, version 0 (KIP-714): names the metrics that a client shall push, and how often.
+"""GetTelemetrySubscriptions, version 0 (KIP-714): names the metrics that a client is to push, and the interval.
 
 The response combines all subscriptions (configs of the resource CLIENT_METRICS) that match the client, with the
 shortest of their intervals. Without a subscription there are no metrics. A client with the id zero gets a new id.

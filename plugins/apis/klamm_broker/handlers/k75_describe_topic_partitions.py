@@ -37,7 +37,7 @@ _SORTED_AT_ONCE: Final = 2_000
 def topic_partitions(
     broker: BrokerServices, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
-    """Describe partitions, from the cursor on."""
+    """Describe partitions, beginning at the cursor."""
     cursor = request.cursor
     named = {topic.name for topic in request.topics}
     every = not named
@@ -62,7 +62,7 @@ def topic_partitions(
     first = 0
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
-        # The cursor's topic may have been deleted since: then the response starts with the next topic.
+        # If the cursor's topic was deleted meanwhile, the response starts with the next topic.
         first = cursor.partition_index if names[:1] == [cursor.topic_name] else 0
     remaining = max(1, min(request.response_partition_limit, broker.settings.max_request_partition_size_limit))
     response = DescribeTopicPartitionsResponse()
@@ -90,7 +90,7 @@ def topic_partitions(
 
 
 def _in_order(names: list[str]) -> list[str]:
-    """Return the names sorted, in pieces: no other thread runs during one call that sorts 20,000 names."""
+    """Return the names in order. They are sorted in pieces, because no other thread runs during a call of `sort`."""
     pieces = [sorted(names[first : first + _SORTED_AT_ONCE]) for first in range(0, len(names), _SORTED_AT_ONCE)]
     return list(merge(*pieces))
 

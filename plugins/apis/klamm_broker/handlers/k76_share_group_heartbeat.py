@@ -5,7 +5,8 @@ Answered once the changes are durable. Follows `GroupMetadataManager.shareGroupH
 
 - A field that does not fit the epoch: INVALID_REQUEST.
 - A full group: GROUP_MAX_SIZE_REACHED; a group that does not exist or is of another type: GROUP_ID_NOT_FOUND.
-- UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH: the member gives up its partitions and joins again.
+- An unknown member: UNKNOWN_MEMBER_ID; another epoch than the member's: FENCED_MEMBER_EPOCH. The client then gives up
+  its partitions and joins again.
 - With `share.version` 0: UNSUPPORTED_VERSION.
 - A change that cannot be written: NOT_COORDINATOR, so that the client looks up the coordinator and retries.
 

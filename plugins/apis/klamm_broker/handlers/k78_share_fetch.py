@@ -1,8 +1,8 @@
 """ShareFetch, versions 1 and 2 (KIP-932).
 
-Acquires records of the partitions of a share session for a member, and acknowledges those of earlier responses. Waits
-in the purgatory until a record can be acquired, at most `max_wait_ms`. Answered when the acknowledgements are durable.
-Follows `KafkaApis.handleShareFetchRequest` and `SharePartitionManager`.
+Acquires records for a member from the partitions of its share session, and acknowledges records of earlier responses.
+Waits in the purgatory until a record can be acquired, at most `max_wait_ms`. Answered when the acknowledgements are
+durable. Follows `KafkaApis.handleShareFetchRequest` and `SharePartitionManager`.
 
 - Records are acquired in whole batches until there are `max_records`; with `share_acquire_mode` 1 (v2) never more.
 - Epoch 0 begins a session, -1 ends it and releases the acquired records, other epochs continue it:

@@ -1,7 +1,7 @@
 """ShareAcknowledge, versions 1 and 2 (KIP-932).
 
 Acknowledges records that a member has acquired: accepts, releases or rejects them, or (v2, `is_renew_ack`) extends its
-locks. Answered when that is durable. Follows `KafkaApis.handleShareAcknowledgeRequest`.
+locks. Answered when the acknowledgements are durable. Follows `KafkaApis.handleShareAcknowledgeRequest`.
 
 - Continues the share session of ShareFetch: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, also for epoch 0.
   Epoch -1 ends it and releases the records that are still acquired.

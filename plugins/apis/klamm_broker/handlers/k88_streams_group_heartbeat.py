@@ -4,8 +4,8 @@ A member of a Kafka Streams application joins (epoch 0), stays in the group and 
 static: -2), reports its tasks and gets its target assignment, which the server computes. Answered once the changes are
 durable. Follows `KafkaApis.handleStreamsGroupHeartbeat` and `GroupMetadataManager.streamsGroupHeartbeat`.
 
-- A field that does not fit the epoch, tasks that the topology does not have, another topology than the group's with no
-  lower epoch, source topics by regular expression: INVALID_REQUEST.
+- A field that does not fit the epoch, tasks that the topology does not have, a topology that differs from the group's
+  and has no lower epoch, source topics by regular expression: INVALID_REQUEST.
 - A topology that is invalid whatever topics exist, or that names Kafka's internal topics: STREAMS_INVALID_TOPOLOGY.
 - The answer contains a status for each temporary problem and notice: topics that are missing or have other numbers of
   partitions, a topology older than the group's, a delayed assignment, the end of the application. Missing internal
@@ -13,9 +13,10 @@ durable. Follows `KafkaApis.handleStreamsGroupHeartbeat` and `GroupMetadataManag
 - Version 1 has the acceptable lag of a copy, and a status for client tags that are missing. The server keeps no
   descriptions of topologies (KIP-1331), and asks for none.
 - A full group: GROUP_MAX_SIZE_REACHED; a group that does not exist or is of another type: GROUP_ID_NOT_FOUND.
-- UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH: the member gives up its tasks and joins again.
-- An instance id whose member has not left: UNRELEASED_INSTANCE_ID; an instance id of another member:
-  FENCED_INSTANCE_ID.
+- An unknown member: UNKNOWN_MEMBER_ID; another epoch than the member's: FENCED_MEMBER_EPOCH. The client then gives up
+  its tasks and joins again.
+- A join with an instance id whose member has not left: UNRELEASED_INSTANCE_ID. A heartbeat with the instance id of
+  another member: FENCED_INSTANCE_ID.
 - Without `streams` in `group.coordinator.rebalance.protocols`, or with `streams.version` 0: UNSUPPORTED_VERSION.
 - A change that cannot be written: NOT_COORDINATOR, so that the client looks up the coordinator and retries.
 

@@ -1,8 +1,8 @@
 """StreamsGroupDescribe, versions 0 and 1 (KIP-1071): streams groups, their topology, members, tasks and targets.
 
 Follows `KafkaApis.handleStreamsGroupDescribe`. A group that does not exist or is of another type: GROUP_ID_NOT_FOUND;
-an empty id: INVALID_GROUP_ID. The answer has the numbers of partitions of internal topics, but not as long as a source
-topic is missing or does not fit. If StreamsGroupHeartbeat is not served: UNSUPPORTED_VERSION.
+an empty id: INVALID_GROUP_ID. The answer has the numbers of partitions of internal topics, unless a source topic is
+missing or does not fit. If StreamsGroupHeartbeat is not served: UNSUPPORTED_VERSION.
 
 Version 1 has the assignor (KIP-1357), and says that no description of the topology is stored (KIP-1331).
 

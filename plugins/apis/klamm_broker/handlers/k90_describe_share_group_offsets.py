@@ -2,8 +2,8 @@
 
 Describes the positions of share groups in partitions: the start offset, before which all records are done, and the
 number of later records. A request without topics returns all partitions that the group reads. A partition that the
-group has not read, or that does not exist: -1.
-Follows `GroupCoordinatorService.describeShareGroupOffsets`. With `share.version` 0: UNSUPPORTED_VERSION.
+group has not read, or that does not exist, has the offset -1. Follows
+`GroupCoordinatorService.describeShareGroupOffsets`. With `share.version` 0: UNSUPPORTED_VERSION.
 
 Authorization: DESCRIBE on each group and topic.
 """

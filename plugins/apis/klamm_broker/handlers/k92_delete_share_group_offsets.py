@@ -1,7 +1,7 @@
 """DeleteShareGroupOffsets, version 0 (KIP-932).
 
-Deletes a share group's positions in topics: it begins there again at the offset that its config names. Answered once
-the deletion is durable. Follows `GroupCoordinatorService.deleteShareGroupOffsets`.
+Deletes a share group's positions in topics. The group begins there again at the offset that its config names. Answered
+once the deletion is durable. Follows `GroupCoordinatorService.deleteShareGroupOffsets`.
 
 - An empty group id: INVALID_GROUP_ID.
 - A group with members: NON_EMPTY_GROUP; a group that does not exist or is of another type: GROUP_ID_NOT_FOUND.

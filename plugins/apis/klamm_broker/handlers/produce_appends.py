@@ -64,7 +64,7 @@ def append_all(
     *,
     on_processor: bool,
 ) -> ProduceResponse | Pending:
-    """Append each batch of a request that has `count` of them; return the handler's result.
+    """Append each of the `count` batches of a request. Return the handler's result.
 
     On a processor's thread, raises NotInlineError before any append if the first batch unpacks to too many bytes.
     """
@@ -104,7 +104,7 @@ def append_all(
                 assert topic is not None
                 assert partition is not None
                 if on_processor and not (results or work.responses):
-                    # The first batch: so far, the request has changed nothing except this count.
+                    # This is the first batch, so the request has changed only this count so far.
                     topic.traffic.produce_requests -= 1
                     context.leave_processor()
                 result = work.defer(results, partition, records)
@@ -119,7 +119,7 @@ def append_all(
 
 def count_partitions(topics: Sequence[TopicProduceData]) -> int:
     if len(topics) == 1:
-        # Of most requests; without a generator.
+        # Most requests have one topic with one partition. They need no generator.
         return len(topics[0].partition_data)
     return sum(len(topic.partition_data) for topic in topics)
 
@@ -194,7 +194,7 @@ class _Work:
         except UnpacksToMoreError:
             raise
         except Exception as unexpected:
-            # Not raised further: the appends to other partitions must be answered, and must complete waiting fetches.
+            # Not raised, because the appends to other partitions must be answered and must complete waiting fetches.
             traffic.failed_produce_requests += 1
             _log.exception("append to %r failed", partition)
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from unexpected
@@ -211,13 +211,15 @@ class _Work:
     def defer(
         self, results: list[PartitionProduceResponse], partition: Partition, records: Any
     ) -> PartitionProduceResponse:
-        """Leave a batch to `finish`; return the placeholder of its result until then."""
-        # Copied: the bytes of the request are not kept until the response is sent.
+        """Leave a batch to `finish`. Return a placeholder for its result."""
+        # Copied, because the request's bytes are not kept until the response is sent.
         self.deferred.append((results, len(results), partition, bytearray(records)))
         return PartitionProduceResponse(partition.index)
 
     def led_elsewhere(self, partition: Partition) -> PartitionProduceResponse:
-        """Return the refusal of a partition that another node leads, or none; it names the leader (KIP-951)."""
+        """Return the error for a partition that another node leads, with that node's name (KIP-951); None if this node
+        leads.
+        """
         leader_id, epoch, _replicas = partition.leadership
         refused = PartitionProduceResponse(partition.index, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         if self._context.api_version >= _FIRST_VERSION_WITH_LEADERS:
@@ -264,9 +266,7 @@ class _Work:
 
 
 def _check_batch(records: Any, version: int, transactional_id: str | None) -> None:
-    """Refuse a batch that no log accepts before it counts as an append; for batches with attributes. Raises
-    KafkaError.
-    """
+    """Check a batch before it counts as an append. Raises KafkaError for one that no log accepts."""
     if records is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, "there are no records")
     if records[_MAGIC_POSITION] != MAGIC:
@@ -276,7 +276,7 @@ def _check_batch(records: Any, version: int, transactional_id: str | None) -> No
     if attributes & TRANSACTIONAL and transactional_id is None:
         raise denial(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if version < _FIRST_VERSION_WITH_ZSTD and attributes & CODEC_MASK == Codec.ZSTD and _begins_with_a_batch(records):
-        # As in Kafka, the error of a truncated batch comes first, and that of a second batch later.
+        # As in Kafka, the error for a truncated batch comes first, and the error for a second batch later.
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd is served from Produce version 7 on")
 
 

@@ -22,7 +22,7 @@ class Unflushed(NamedTuple):
 def answer_when_flushed(
     flusher: LogFlusher, context: RequestContext, response: ProduceResponse, unflushed: Sequence[Unflushed]
 ) -> None:
-    """Respond once all batches are durable; batches that cannot be made durable get an error."""
+    """Send the response once all batches are durable. Batches that cannot be made durable get an error."""
     done = call_after(len(unflushed), lambda: context.respond(response))
 
     def waiter(answer: PartitionProduceResponse) -> Callable[[KafkaError | None], None]:

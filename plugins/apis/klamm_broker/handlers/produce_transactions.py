@@ -1,7 +1,8 @@
 """Produce of transactional batches: each batch joins the open transaction of its producer (KIP-98, KIP-890).
 
 Follows `ReplicaManager.handleProduceAppend` and `AddPartitionsToTxnManager`. A batch is appended while its transaction
-is locked, so that none follows the marker that ends it; Kafka verifies before the first batch of a transaction.
+is locked, so that no batch follows the marker that ends the transaction. Kafka verifies a producer only before its
+first batch in a transaction.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ _CLIENT_VERSION: Final = 2
 
 
 def is_transactional(records: Any) -> bool:
-    """Return True if a batch is part of a transaction; False for data that no log would accept as one batch."""
+    """Return True if the records are one batch that is part of a transaction; False also for records that no log
+    accepts.
+    """
     return records is not None and holds_one_batch(records) and records[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL != 0
 
 
 def producer_of(records: Any) -> ProducerIdAndEpoch:
-    """Return the producer of a batch that `is_transactional`."""
+    """Return the producer of a batch for which `is_transactional` returned True."""
     return ProducerIdAndEpoch(*_PRODUCER.unpack_from(records, _PRODUCER_OFFSET))
 
 
@@ -71,7 +74,7 @@ class TransactionalAppends:
         self._coordinator.add_partitions(self._transactional_id, producer, partitions, _CLIENT_VERSION, added)
 
     def check_start(self, partition: Partition, records: Any) -> None:
-        """Refuse the first batch of a producer in a partition if earlier batches are missing (v12, KIP-890).
+        """Check that a producer's first batch in a partition has sequence 0 (v12, KIP-890).
 
         Raises KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER.
         """
@@ -104,14 +107,14 @@ class TransactionalAppends:
             raise self._translated(error) from error
 
     def _translated(self, error: KafkaError) -> KafkaError:
-        """Return the error that a producer of this version understands."""
+        """Return the error in a form that a producer of this version understands."""
         code = error.error_code
         if code == ErrorCode.PRODUCER_FENCED:
             return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, "a newer producer has taken over")
         if code == ErrorCode.TRANSACTION_ABORTABLE and self._version < _FIRST_VERSION_WITH_ABORTABLE:
             return KafkaError(ErrorCode.INVALID_TXN_STATE, "the partition was not added to the transaction")
         if code == ErrorCode.CONCURRENT_TRANSACTIONS and not self.adds:
-            # As in Kafka: older clients retry after this error without asking for metadata.
+            # As in Kafka, because older clients retry after this error without a Metadata request.
             return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "the transaction is ending")
         if code == ErrorCode.NOT_COORDINATOR:
             return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "the partition cannot be added to the transaction")

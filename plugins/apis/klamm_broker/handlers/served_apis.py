@@ -1,7 +1,7 @@
 """The APIs that the broker serves: one module per API, named after its key, whose docstring describes the behaviour.
 
-The table contains all that ApiVersions and the server must know about an API. So the server starts without importing
-all handlers and their messages, of which most clients use a few.
+The table contains all facts about an API that ApiVersions and the server need. So the server starts without importing
+all handlers and their messages; most clients use only a few.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from klamm_broker.services import BrokerServices
 
 
 class ServedApi(NamedTuple):
-    """One API, and the place of its handler: `module.function`, called as `function(services, request, context)`."""
+    """One API, and its handler: `module.function`, which is called as `function(services, request, context)`."""
 
     api_key: ApiKey
     function: str
@@ -27,7 +27,7 @@ class ServedApi(NamedTuple):
     inline_max_bytes: int = 0
 
     def bind(self, services: BrokerServices) -> ApiHandler:
-        """Return the handler; its module is imported when it is first needed."""
+        """Return the handler. Its module is imported at the first call."""
 
         @cache
         def load() -> tuple[Any, Callable[..., Any]]:
@@ -148,10 +148,10 @@ APIS: Final = (
 
 
 def handlers(services: BrokerServices) -> Iterator[ApiHandler]:
-    """Return the handlers of all APIs; ApiVersions follows from them."""
+    """Return the handlers of all APIs. The response to ApiVersions follows from them."""
     for api in APIS:
         handler = api.bind(services)
         if api.api_key is ApiKey.METADATA:
-            # Every client sends this one first; none should wait for the import.
+            # Every client sends this request first, and should not wait for an import.
             handler.load()
         yield handler

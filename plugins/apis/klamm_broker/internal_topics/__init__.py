@@ -1,7 +1,8 @@
-"""Kafka's internal topics, `__consumer_offsets` and the like: records of what the store has.
+"""Kafka's internal topics, e.g. `__consumer_offsets`: records that show the content of the store.
 
-The store is the truth, and no thread of this server reads the topics. `RecordSource` says how rows become records,
-`StoreChanges` which rows have changed, `Reconciliation` what a topic lacks, and `InternalTopics` writes.
+The store is authoritative; this server reads the topics only to compare them with it. `RecordSource` turns rows into
+records, `StoreChanges` finds changed rows, `Reconciliation` finds the records that a topic lacks, and `InternalTopics`
+writes.
 """
 
 from klamm_broker.internal_topics.internal_topics import InternalTopics

@@ -68,7 +68,7 @@ def _metadata(member: dict[str, Any]) -> member_metadata.ConsumerGroupMemberMeta
 
 
 def _current_assignment(member: dict[str, Any]) -> current_assignment.ConsumerGroupCurrentMemberAssignmentValue:
-    # Rows of earlier builds have no value here.
+    # Rows of earlier builds have no value for this field.
     epochs = {bytes.fromhex(topic): dict(each) for topic, each in member.get("assignment_epochs", {}).items()}
 
     def partitions(name: str) -> list[current_assignment.TopicPartitions]:

@@ -1,8 +1,8 @@
-"""`InternalTopics`: copies data of the store to internal topics, outside of requests.
+"""`InternalTopics`: copies data from the store to internal topics, outside requests.
 
 A commit of the store schedules the work, which takes at most a tenth of a processor. So a topic lags by about a tenth
-of a second, and gets the last state of data that changed several times meanwhile. Data that could not be written, or
-that a crash left unwritten, is found by comparing topic and store.
+of a second. Data that changed several times meanwhile is written once, in its last state. A comparison of topic and
+store finds data that could not be written or that a crash left unwritten.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WRITTEN: Final = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
 class InternalTopics:
     """All internal topics that are written. Any thread may call any method.
 
-    Life: `open()` → `start()` → `close()`, when nothing more is submitted to the store.
+    Life cycle: `open()` → `start()` → `close()`, which is called when no more writes are submitted to the store.
     """
 
     def __init__(
@@ -51,23 +51,23 @@ class InternalTopics:
         self._clock = clock
         self._logs = logs
         self._open_later = open_later
-        # Grows under the lock of the work.
+        # Grows only under `_work_lock`.
         self._projections: dict[str, TopicProjection] = {}
         # Held while topics are written.
         self._work_lock = threading.Lock()
-        # Protects the flag that work is scheduled.
+        # Protects the flag for scheduled work.
         self._lock = threading.Lock()
         self._scheduler: Scheduler | None = None
         self._is_scheduled = False
         self._paused_until_ns = 0
-        # The last work failed: further failures are not logged.
+        # True if the last work failed: further failures are not logged.
         self._fails = False
 
     def open(self) -> None:
         """Follow the store for the existing topics. Raises StoreError."""
         agreeing = {name for (name,) in self._store.read("SELECT name FROM internal_topics")}
         if agreeing:
-            # Before anything else changes: a later change may or may not be in the topic when the power fails.
+            # Done before any other change, because a power failure may or may not lose a later change of the topic.
             self._store.write_and_wait([("DELETE FROM internal_topics", ())])
         for projection in self._needed():
             topic = self._topics.get(projection.name)
@@ -84,7 +84,7 @@ class InternalTopics:
         self._store.on_commit = self._store_changed
 
     def partitions_added(self, partitions: Sequence[Partition]) -> None:
-        """Open the logs of a topic that is new or has grown; of an internal topic, only logs that have records."""
+        """Open the logs of new partitions. Of an internal topic, open only logs that have records."""
         if not partitions[0].topic.is_internal:
             self._open_later(partitions)
             return
@@ -92,19 +92,19 @@ class InternalTopics:
         self._schedule(0)
 
     def catch_up(self) -> None:
-        """Write everything that was submitted to the store before. Raises KafkaError."""
+        """Write all data that was submitted to the store before this call. Raises KafkaError."""
         self._store.write_and_wait([])
         with self._work_lock:
             for projection in self._needed():
                 projection.work(lambda: True)
 
     def close(self) -> None:
-        """Write what is due, and note in the store which topics agree with it."""
+        """Write all data that is due, and note in the store which topics agree with it."""
         self._scheduler = None
         try:
             self._store.write_and_wait([])
             with self._work_lock:
-                # A comparison would delay the stop for too long: the next start makes it.
+                # A comparison would delay the stop for too long, so the next start makes it.
                 following = [each for each in self._projections.values() if each.agrees]
                 for projection in following:
                     projection.work(lambda: True)
@@ -150,7 +150,7 @@ class InternalTopics:
             self._schedule(_RETRY_MS if self._fails else 0)
 
     def _work_until(self, deadline_ns: int) -> bool:
-        """Write what is due. Returns True if there may be more: time was up, or a write failed."""
+        """Write data that is due, until the deadline. Return True if there may be more, or if a write failed."""
         has_more = failed = False
         with self._work_lock:
             for projection in self._needed():

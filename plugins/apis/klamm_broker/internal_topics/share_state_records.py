@@ -1,5 +1,5 @@
-"""The state of share partitions as records of `__share_group_state`: each record is a snapshot; updates are not
-used.
+"""The state of share partitions as records of `__share_group_state`. Each record is a snapshot; there are no
+updates.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _of_partition: Final = itemgetter(0, 1, 2)
 
 
 def _owner(row: Row) -> str:
-    """Return Kafka's key of a share partition's coordinator."""
+    """Return the key by which Kafka chooses a share partition's coordinator."""
     group_id, topic_id, partition = row[:3]
     return f"{group_id}:{base64.urlsafe_b64encode(topic_id).decode().rstrip('=')}:{partition}"
 

@@ -1,6 +1,6 @@
-"""The sources of the records of each internal topic; those of classic groups and committed offsets are defined here.
+"""The sources of the records of each internal topic. Those of classic groups and committed offsets are defined here.
 
-This module is imported when an internal topic exists, because it imports many modules of messages.
+This module is imported only if an internal topic exists, because it imports many modules of messages.
 """
 
 from __future__ import annotations

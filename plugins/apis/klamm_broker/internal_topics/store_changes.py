@@ -1,7 +1,7 @@
 """`StoreChanges`: the rows of the store that have changed since the last call.
 
-Triggers of the connection note the keys of changed rows in temporary tables, which are in memory and end with the
-connection. So code that writes to the store need not know about this class, and a row that changes often is noted once.
+Triggers of the connection write the keys of changed rows to temporary tables, which are in memory and end with the
+connection. So code that writes to the store does not use this class, and a row that changes often is noted once.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from klamm_broker.internal_topics.record_source import RecordSource, Row
 from klamm_broker.storage.store import Store
 
 _AT_ONCE: Final = 500
-"""Number of objects whose rows are read while commits wait."""
+"""Maximum number of objects whose rows are read while commits wait."""
 _EVENTS: Final = (("INSERT", "new"), ("UPDATE", "new"), ("DELETE", "old"))
 
 
 class StoreChanges:
-    """Changes of the things that one topic shows. One thread at a time."""
+    """The changes of the objects that one topic shows. One thread at a time may call it."""
 
     def __init__(self, store: Store, sources: Sequence[RecordSource]) -> None:
         self._store = store
@@ -42,13 +42,15 @@ class StoreChanges:
         self._store.exclusively(lambda connection: connection.executescript(f"BEGIN; {drops} {script} COMMIT;"))
 
     def take(self) -> Iterator[tuple[RecordSource, list[Row]]]:
-        """Yield some of the changed objects in their present state; they count as written. Raises StoreError."""
+        """Yield the rows of some changed objects in their present state. These objects then count as written. Raises
+        StoreError.
+        """
         for source in self._sources:
             while rows := self._store.exclusively(_Taking(source)):
                 yield source, rows
 
     def owners(self, source: RecordSource) -> Iterable[Row]:
-        """Return all owners, whose hashes determine partitions. Raises StoreError."""
+        """Return all owners. The hash of an owner determines the partition. Raises StoreError."""
         return self._store.read(source.owners())
 
     def rows_of(self, source: RecordSource, owner: Row) -> list[Row]:
@@ -57,7 +59,7 @@ class StoreChanges:
 
 
 class _Taking:
-    """Reads some of the changes, and deletes the notes of them."""
+    """A function for the store: it reads some of the changes, and deletes their keys from the temporary table."""
 
     def __init__(self, source: RecordSource) -> None:
         columns = ", ".join(source.keys)

@@ -1,4 +1,4 @@
-"""`TopicLog`: the partitions of an internal topic, for its only writer."""
+"""`TopicLog`: the partitions of an internal topic as its only writer uses them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _BATCH_BYTES: Final = 256 * 1024
 _READ_BYTES: Final = 1_048_576
 _NO_EPOCH: Final = -1
 _LONG: Final = 1000
-"""Number of superfluous records from which a partition is shortened."""
+"""Number of superfluous records at which a partition is shortened."""
 _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 
 class TopicLog:
-    """The records of one topic. One thread at a time."""
+    """The records of one topic. One thread at a time may call it."""
 
     def __init__(self, topic: Topic, clock: Clock) -> None:
         self.topic = topic
@@ -54,7 +54,7 @@ class TopicLog:
         return partition_for(owner, len(self.partitions))
 
     def append(self, records: Iterable[CoordinatorRecord]) -> None:
-        """Append records to their partitions, in order. Raises KafkaError; records appended before the error stay."""
+        """Append records to their partitions, in order. Raises KafkaError; records before the failed one stay."""
         by_partition: dict[int, list[tuple[bytes, bytes | None]]] = {}
         for owner, key, value in records:
             by_partition.setdefault(self.partition_for(owner), []).append((key, value))
@@ -62,7 +62,7 @@ class TopicLog:
             self.append_to(index, wanted)
 
     def append_to(self, index: int, records: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Append pairs of key and value to one partition. Raises KafkaError; records appended before the error stay."""
+        """Append pairs of key and value to one partition. Raises KafkaError; records before the failed one stay."""
         partition = self.partitions[index]
         now_ms = self._clock.wall_ms()
         try:
@@ -90,7 +90,7 @@ class TopicLog:
         traffic.messages_in += len(batch)
 
     def last_values(self, index: int, found: dict[bytes, bytes | None]) -> Iterator[None]:
-        """Fill `found` with the last value of each key of a partition, and yield between two reads.
+        """Fill `found` with the last value of each key of a partition. Yield after each read of the log.
 
         Raises KafkaError.
         """

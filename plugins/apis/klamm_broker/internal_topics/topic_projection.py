@@ -16,9 +16,10 @@ _Owned = tuple["RecordSource", "Row"]
 
 
 class TopicProjection:
-    """Writes missing records: at first by a comparison of the whole topic, then whenever the store changes.
+    """The writer of one topic's missing records. It first compares the whole topic, and then follows the store's
+    changes.
 
-    One thread at a time. If `work` raises KafkaError, `compare_again` is due.
+    One thread at a time may call it. If `work` raises KafkaError, the caller calls `compare_again`.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class TopicProjection:
             self._comparison = self._compare(self._log)
 
     def work(self, has_time: Callable[[], bool]) -> bool:
-        """Write what is due while there is time. Returns True if there may be more. Raises KafkaError."""
+        """Write data that is due while `has_time` returns True. Return True if there may be more. Raises KafkaError."""
         topic = self._topics.get(self.name)
         if topic is None:
             if self._log is not None:
@@ -87,7 +88,9 @@ class TopicProjection:
         return False
 
     def _shorten(self, log: TopicLog) -> None:
-        """Rewrite a partition that has become long and delete the earlier records: the topic is not compacted."""
+        """Append the present state to a long partition again and delete the earlier records, because no one else
+        compacts it.
+        """
         for index in log.long_partitions():
             start_offset = log.partitions[index].log.end_offset
             for source in self._sources:

@@ -26,7 +26,7 @@ from klamm_broker.transactions.state import TransactionState
 
 _VERSION: Final = 1
 _STATUS: Final = {state.value: number for number, state in enumerate(TransactionState)}
-"""Kafka numbers the states in this order."""
+"""The states in the order of Kafka's numbers."""
 _EMPTY: Final = TransactionState.EMPTY.value
 
 

@@ -17,12 +17,13 @@ A data directory has one directory per partition, and common checkpoints:
         00000000000000000042.txnindex     aborted transactions, if there are any
         00000000000000000042.snapshot     the producers' state at offset 42
 
-Suffixes mark work in progress: `.deleted` and `-delete` will be removed, `.cleaned` and `.swap` belong to compaction.
-Data that cannot be used is kept as `.set-aside`, whole directories as `-stray`.
+Suffixes mark work in progress: files with `.deleted` and directories with `-delete` will be removed; `.cleaned` and
+`.swap` belong to compaction. Data that cannot be used is kept with the suffix `.set-aside`, a whole directory with
+`-stray`.
 
-Threads: `LogFlusher` has one, for syncs that others wait for. A log has one lock, for changes; readers take none, and
-see the state that `PartitionLog` publishes after each write. `LogManager` has a lock for its table of logs. Periodic
-work runs on the caller's thread.
+Threads: `LogFlusher` has a thread for syncs that others wait for. Periodic work runs on the caller's thread. Each log
+has a lock for changes. Readers take no lock, and see the state that `PartitionLog` publishes after each write.
+`LogManager` has a lock for its table of logs.
 """
 
 from klamm_broker.log.config import LogConfig

@@ -1,4 +1,4 @@
-"""Walking over the batches of a segment's file."""
+"""Iteration over the batches of a segment's file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PlacedBatch(NamedTuple):
 
 
 def read_headers(file: LogFile, start: int, end: int) -> Iterator[PlacedHeader]:
-    """Yield the batches that start in a part of a file that is known to be sound."""
+    """Yield the headers of the batches that start in a part of a file. The part must be known to be sound."""
     position = start
     chunk, chunk_start = b"", start
     while position + HEADER_BYTES <= end:
@@ -52,8 +52,8 @@ def read_headers(file: LogFile, start: int, end: int) -> Iterator[PlacedHeader]:
 
 
 def read_batches(file: LogFile, start: int, end: int) -> Iterator[PlacedBatch]:
-    """Yield the valid batches in a part of a file, up to the first that is truncated, has a wrong CRC or a lower
-    offset.
+    """Yield the valid batches in a part of a file. End at the first batch that is truncated or has a wrong CRC or a
+    lower offset than its predecessor.
     """
     position = start
     chunk, chunk_start = memoryview(b""), start

@@ -21,7 +21,7 @@ RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 CLEANER_OFFSETS: Final = "cleaner-offset-checkpoint"
 CHECKPOINT_TOPIC_IDS: Final = "checkpoint-topic-ids"
-"""A file that only klamm has: the topic id for each partition of the other checkpoints."""
+"""klamm's own file, with the topic id of each partition in the other checkpoints."""
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
@@ -33,7 +33,7 @@ TopicPartition = tuple[str, int]
 
 
 class CorruptCheckpointError(Exception):
-    """A checkpoint that is not of its format."""
+    """Raised for a checkpoint file with an invalid format."""
 
 
 def _write(operations: FileOperations, path: Path, lines: Iterable[str], *, sync: bool) -> None:
@@ -50,7 +50,7 @@ def _read(path: Path) -> list[list[str]]:
     except UnicodeDecodeError as error:
         raise CorruptCheckpointError(f"{path}: {error}") from None
     if not lines:
-        # Kafka creates such files empty, and fills them later.
+        # Kafka creates such files empty and fills them later.
         return []
     if len(lines) < 2 or lines[0] != _VERSION or lines[1] != str(len(lines) - 2):
         raise CorruptCheckpointError(f"{path} is not a checkpoint of version {_VERSION}")
@@ -91,7 +91,7 @@ def _id_text(topic_id: bytes) -> str:
 
 
 def _id_bytes(text: str) -> bytes:
-    """Raises ValueError."""
+    """Return the 16 bytes of a topic id. Raises ValueError."""
     topic_id = base64.urlsafe_b64decode(text + "==")
     if len(topic_id) != _ID_BYTES:
         raise ValueError(f"{text} is not a topic id")
@@ -106,7 +106,8 @@ class EpochEntry(NamedTuple):
 
 
 class LeaderEpochs:
-    """The leader epochs of a log, ascending. The lock of the log guards them; readers use `entries` without it.
+    """The leader epochs of a log in ascending order. The log's lock guards them; readers use `entries` without the
+    lock.
 
     Follows Kafka's `LeaderEpochFileCache`.
     """
@@ -131,15 +132,15 @@ class LeaderEpochs:
             raise CorruptCheckpointError(f"{self._path}: {error}") from None
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Records from `start_offset` on are of a new epoch. Raises OSError."""
+        """Note that records from `start_offset` on belong to a new epoch. Raises OSError."""
         if epoch > self.latest:
             self._replace((*self.entries, EpochEntry(epoch, start_offset)))
 
     def end_offset(self, epoch: int, log_end_offset: int) -> EpochEntry | None:
         """Return the largest epoch that is not above the given one, and the offset after its records.
 
-        For an epoch before all known ones, return it with the start offset of the first known one; None for an epoch
-        after the last one.
+        For an epoch before all known epochs, return that epoch with the start offset of the first known one. For an
+        epoch after the last one, return None.
         """
         entries = self.entries
         if not 0 <= epoch <= self.latest:
@@ -157,7 +158,7 @@ class LeaderEpochs:
             self._replace(kept)
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Drop epochs that end before the start of the log; an epoch that contains the start begins there afterwards.
+        """Drop epochs that end before the start of the log. Afterwards the epoch that contains the start begins there.
         Raises OSError.
         """
         if len(self.entries) == 0 or self.entries[0].start_offset >= start_offset:

@@ -1,8 +1,9 @@
 """Compaction of a log's segments. Follows Kafka's `LogCleaner` and `Cleaner`.
 
-A pass reads the dirty part of a log, from the end of the last pass to the first segment that must not be touched, and
-then rewrites the segments before that. A new file has the suffix `.cleaned` until it is complete and synced, then
-`.swap` until the files that it replaces are renamed; `klamm_broker.log.recovery` handles the files that a crash leaves.
+A pass reads the dirty part of a log, which lies between the end of the last pass and the first segment that must not be
+touched. Then it rewrites all segments before that one. A new file has the suffix `.cleaned` until it is complete and
+synced, then `.swap` until the files that it replaces are renamed; `klamm_broker.log.recovery` handles the files that a
+crash leaves.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _base_offset: Final = attrgetter("base_offset")
 
 
 class DirtyRange(NamedTuple):
-    """The part of a log that a pass would compact, and its ratio to the log."""
+    """The part of a log that a pass would compact, and the ratio of its size to that of the log."""
 
     first_dirty_offset: int
     first_uncleanable_offset: int
@@ -40,7 +41,7 @@ class DirtyRange(NamedTuple):
     is_overdue: bool
 
     def is_due(self, config: LogConfig) -> bool:
-        """Return True if there is enough to compact, or if a record has waited for too long."""
+        """Return True if the dirty part is large enough, or if a record has waited too long for compaction."""
         if not self.dirty_bytes:
             return False
         ratio = self.dirty_bytes / (self.clean_bytes + self.dirty_bytes)
@@ -65,7 +66,7 @@ def dirty_range(target: PartitionLog, checkpointed_offset: int, now_ms: int) -> 
             clean_bytes += segment.size_bytes
             continue
         if next_base > first_uncleanable:
-            # It holds the last stable offset, and would be dirty again after the pass.
+            # This segment holds the last stable offset, and would be dirty again after the pass.
             break
         if config.min_compaction_lag_ms and segment.max_timestamp()[0] > now_ms - config.min_compaction_lag_ms:
             first_uncleanable = segment.base_offset
@@ -76,11 +77,11 @@ def dirty_range(target: PartitionLog, checkpointed_offset: int, now_ms: int) -> 
 
 
 class CleaningStoppedError(Exception):
-    """Compaction was stopped; the log is unchanged and sound."""
+    """Raised if compaction was stopped. The log is unchanged and sound."""
 
 
 class Cleaner:
-    """Compacts one log after the other. Used by one thread at a time.
+    """The compaction of one log after the other. One thread at a time may call it.
 
     `should_stop` is called between batches.
     """
@@ -96,14 +97,14 @@ class Cleaner:
         self._should_stop = should_stop
 
     def clean(self, target: PartitionLog, dirty: DirtyRange, now_ms: int) -> int:
-        """Compact a log; return the offset up to which it is clean afterwards.
+        """Compact a log. Return the offset up to which it is now clean.
 
-        Raises OSError, KafkaError for a segment that cannot be read or written, CleaningStoppedError; the log is as
-        sound as before.
+        Raises OSError, CleaningStoppedError, and KafkaError for a segment that cannot be read or written. After an
+        error the log is as sound as before.
         """
         offsets = self._build_map(target, dirty)
         end_offset = offsets.latest_offset + 1
-        # Copied once: retention may drop segments meanwhile.
+        # Copied once, because retention may drop segments meanwhile.
         all_segments = target.segments
         segments = tuple(segment for segment in all_segments[:-1] if segment.base_offset < end_offset)
         cleaned_index: list[AbortedTransaction] = []
@@ -147,7 +148,7 @@ class Cleaner:
         batches: BatchFilter,
         cleaned_index: list[AbortedTransaction],
     ) -> None:
-        """Rewrite a group of segments as one segment, which replaces them."""
+        """Write a group of segments as one new segment, and replace them by it."""
         cleaned = LogSegment(
             target.directory,
             group[0].base_offset,
@@ -157,7 +158,7 @@ class Cleaner:
         )
         interval_bytes = target.config.index_interval_bytes
         try:
-            # This pass must not append to files that a failed pass has left.
+            # This pass must not append to files that a failed pass has left behind.
             self._context.operations.remove(cleaned.file.path)
             cleaned.file.create()
             for segment in group:
@@ -186,7 +187,9 @@ class Cleaner:
             self._remove_files(cleaned)
 
     def _batches(self, segment: LogSegment, start: int) -> Iterator[PlacedBatch]:
-        """From a position to the end. Raises CleaningStoppedError, and KafkaError(CORRUPT_MESSAGE) at a bad batch."""
+        """Yield the batches from a position on. Raises CleaningStoppedError, and KafkaError(CORRUPT_MESSAGE) at a bad
+        batch.
+        """
         position = start
         for batch in read_batches(segment.file, start, segment.size_bytes):
             if self._should_stop():
@@ -225,8 +228,8 @@ def group_segments(
 
 
 def _aborted_transactions(target: PartitionLog, start_offset: int) -> list[AbortedTransaction]:
-    """Return the transactions that end at or after an offset, in all segments: a marker may lie beyond the compacted
-    range.
+    """Return the aborted transactions of all segments that end at or after an offset. Their markers may lie after the
+    compacted range.
     """
     return [
         aborted

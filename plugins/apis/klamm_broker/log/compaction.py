@@ -1,9 +1,9 @@
-"""Rules that select the records to keep; they do not access files. They follow Kafka's `Cleaner` and
+"""The rules that select the records that compaction keeps, without access to files. They follow Kafka's `Cleaner` and
 `MemoryRecords.filterTo`.
 
 A record stays if it is the last of its key. A tombstone (no value) and the marker of a transaction without remaining
-records stay for `delete.retention.ms` after the first pass that finds them: this pass writes the time into the header
-of the batch, as the delete horizon (KIP-534). Records of aborted transactions are removed at once.
+records stay for `delete.retention.ms` after the first pass that finds them. That pass writes the end of this time into
+the header of the batch, as the delete horizon (KIP-534). Records of aborted transactions are removed at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from klamm_broker.log.producer_state import ProducerStateEntry
 
 
 class OffsetMap:
-    """The last offset of each key, limited by memory. `latest_offset` is the last one that was added."""
+    """The last offset of each key, within a limit of memory. `latest_offset` is the offset that was added last."""
 
     __slots__ = ("_bytes_left", "_offsets", "latest_offset")
 
@@ -52,7 +52,7 @@ class OffsetMap:
 
 
 class TransactionFilter:
-    """Finds batches of aborted transactions, and markers whose transactions have no batches left.
+    """A filter that finds batches of aborted transactions, and markers whose transactions have no batches left.
 
     It must see every batch, in order. Follows Kafka's `CleanedTransactionMetadata`.
     """
@@ -66,7 +66,7 @@ class TransactionFilter:
     ) -> None:
         self._aborted = deque(sorted(aborted, key=lambda each: each.first_offset))
         self._on_aborted = on_aborted
-        # By producer: its aborted transaction, and whether a batch of that has been seen.
+        # By producer: its aborted transaction, and True if a batch of the transaction has been seen.
         self._ongoing: dict[int, tuple[AbortedTransaction, bool]] = {}
         self._committed: set[int] = set()
 
@@ -104,9 +104,10 @@ class TransactionFilter:
 
 
 class BatchFilter:
-    """Selects the records of each batch to keep. It must see every batch, in order.
+    """A filter that selects the records to keep in each batch. It must see every batch, in order.
 
-    `end_offset` is the end of the pass: the batch before it is kept, even if empty, so that the log's end offset stays.
+    `end_offset` is the end of the pass. The batch before it is kept, even if it is empty, so that the log's end offset
+    stays the same.
     """
 
     __slots__ = ("_delete_retention_ms", "_end_offset", "_map", "_now_ms", "_producers", "_transactions")
@@ -132,7 +133,7 @@ class BatchFilter:
         self._delete_retention_ms = delete_retention_ms
 
     def keep(self, header: RecordBatchHeader, batch: memoryview) -> bytes | bytearray | memoryview | None:
-        """Return the bytes that replace a batch: the batch itself, one with fewer records, or None."""
+        """Return the bytes that replace a batch: the batch itself, a batch with fewer records, or None."""
         discardable = self._transactions.is_discardable(header, batch)
         horizon_ms = header.delete_horizon_ms
         drop_all = discardable
@@ -161,8 +162,8 @@ class BatchFilter:
         return value is not None or horizon_ms is None or self._now_ms < horizon_ms
 
     def _must_stay(self, header: RecordBatchHeader) -> bool:
-        """Return True if the batch is the last one of the pass, or the last one of a producer, which continues its
-        sequence numbers.
+        """Return True for the last batch of the pass, and for the last batch of a producer, from which its sequence
+        numbers continue.
         """
         if header.last_offset + 1 == self._end_offset:
             return True

@@ -1,4 +1,4 @@
-"""The schedule of compaction, logs that are due and the end of each log's last pass, and the thread that follows it."""
+"""The schedule of compaction (the logs that are due, and the end of each log's last pass), and the thread for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger("klamm.broker.log")
 
 
 class LogCompaction:
-    """Compacts the logs of a `LogManager`. `logs` returns the open logs, at any time and without waiting."""
+    """The compaction of a `LogManager`'s logs. `logs` returns the open logs, and never waits."""
 
     def __init__(
         self,
@@ -36,21 +36,23 @@ class LogCompaction:
         self._context = context
         self._checkpoints = checkpoints
         self._logs = logs
-        # The manager's lock: no log is opened or dropped while it is held.
+        # The manager's lock. No log is opened or dropped while it is held.
         self._lock = lock
         self._stopping = threading.Event()
-        # Of the logs that were compacted.
+        # The end offset of the last pass, for logs that were compacted.
         self._cleaned_offsets: dict[TopicPartition, int] = {}
         # Logs with a damaged batch, which are not compacted.
         self._uncleanable: set[PartitionLog] = set()
 
     def opened(self, key: TopicPartition, cleaned_offset: int) -> None:
-        """A log was opened that was compacted up to an offset. The caller holds the manager's lock."""
+        """Note that a log was opened, and that it was compacted up to an offset. The caller holds the manager's
+        lock.
+        """
         if cleaned_offset:
             self._cleaned_offsets[key] = cleaned_offset
 
     def dropped(self, key: TopicPartition, log: PartitionLog | None) -> None:
-        """Forget a partition that was deleted, with its log if that was open. The caller holds the manager's lock."""
+        """Forget a deleted partition, and its log if the log was open. The caller holds the manager's lock."""
         self._cleaned_offsets.pop(key, None)
         if log is not None:
             self._uncleanable.discard(log)
@@ -60,7 +62,7 @@ class LogCompaction:
         return next(self._cleanable(now_ms), None) is not None
 
     def clean(self, now_ms: int) -> None:
-        """Compact the logs that are due. May take a long time, until `stop`; one thread at a time."""
+        """Compact the logs that are due. This may take long, and `stop` ends it. One thread at a time may call it."""
         from klamm_broker.log.cleaner import Cleaner, CleaningStoppedError
 
         cleaner = Cleaner(self._context, should_stop=self._stopping.is_set)
@@ -76,7 +78,7 @@ class LogCompaction:
                 self._uncleanable.add(each)
 
     def stop(self) -> None:
-        """Make a running `clean` return soon, and later calls return at once."""
+        """Make a running `clean` return soon. Later calls of it return at once."""
         self._stopping.set()
 
     def _note_cleaned(self, cleaned: PartitionLog, offset: int) -> None:
@@ -92,7 +94,7 @@ class LogCompaction:
         for key, each in self._logs().items():
             if not each.config.compact or not each.is_writable or each in self._uncleanable:
                 continue
-            # Imported once there is a log to compact; most brokers start without one.
+            # Imported once there is a log to compact, because most brokers start without one.
             from klamm_broker.log.cleaner import dirty_range
 
             try:
@@ -105,7 +107,7 @@ class LogCompaction:
 
 
 class BackgroundCompaction:
-    """One run at a time. From any thread."""
+    """The thread that runs compaction, one run at a time. Any thread may call it."""
 
     def __init__(self, schedule: LogCompaction, threads: Threads = SYSTEM_THREADS) -> None:
         self._schedule = schedule
@@ -120,7 +122,7 @@ class BackgroundCompaction:
             try:
                 self._run = self._start(partial(self._clean, now_ms), "klamm-log-cleaner")
             except RuntimeError:
-                # The system cannot start a thread; the next run tries again.
+                # The system cannot start a thread. The next run tries again.
                 self._running.release()
                 raise
 
@@ -133,7 +135,7 @@ class BackgroundCompaction:
             self._running.release()
 
     def stop(self) -> None:
-        """End a run soon, and wait for that."""
+        """End a run soon, and wait until it has ended."""
         self._schedule.stop()
         if self._run is not None:
             self._run.join()

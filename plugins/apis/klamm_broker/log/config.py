@@ -15,15 +15,15 @@ _CODECS: Final = {"uncompressed": Codec.NONE} | {codec.name.lower(): codec for c
 
 
 class LogConfig:
-    """The configs of a topic, parsed from texts by Kafka's names; missing ones have Kafka's defaults. Immutable.
+    """The configs of a topic, parsed from texts by Kafka's names. Missing configs have Kafka's defaults. Immutable.
 
     Attributes are the configs' names with underscores, and some derived ones: `codec` is the broker's own compression
-    (None: it keeps the producer's) at `codec_level`; `compact` and `delete` show if the cleanup policy contains these
-    words; `log_append_time` is set if timestamps are the broker's; `roll_ms` is `segment.ms`, in a compacted topic at
-    most `max.compaction.lag.ms`; `has_earliest_timestamp` is set if records may be too old; `prepares_all` is set if
-    each batch must be read before it is stored. Source: Kafka's `LogConfig`.
+    at `codec_level` (None: the producer's is kept); `compact` and `delete` are True if the cleanup policy contains
+    these words; `log_append_time` is True if timestamps are the broker's; `roll_ms` is `segment.ms`, in a compacted
+    topic at most `max.compaction.lag.ms`; `has_earliest_timestamp` is True if records can be too old; `prepares_all` is
+    True if each batch must be read before it is stored. Source: Kafka's `LogConfig`.
 
-    Raises KafkaError(INVALID_CONFIG) for unknown names, bad values, and values that do not fit together.
+    Raises KafkaError(INVALID_CONFIG) for unknown names, bad values, and values that contradict each other.
     """
 
     __slots__ = (

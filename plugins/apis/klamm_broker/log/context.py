@@ -22,23 +22,23 @@ SET_ASIDE_SUFFIX: Final = ".set-aside"
 
 
 class DelayedDeletions:
-    """Renamed files and directories, which are deleted after `file.delete.delay.ms`."""
+    """Renamed files and directories that are deleted after `file.delete.delay.ms`."""
 
     __slots__ = ("_due", "_lock", "_remove")
 
     def __init__(self, remove: Callable[[Path], None]) -> None:
         self._remove = remove
         self._due: list[tuple[int, Path]] = []
-        # Protects the files that are due for deletion.
+        # Protects the list of files.
         self._lock = threading.Lock()
 
     def add(self, paths: Iterable[Path], due_ms: int) -> None:
-        """Remove these, some time after `due_ms`."""
+        """Add files to be removed after the time `due_ms`."""
         with self._lock:
             self._due.extend((due_ms, path) for path in paths)
 
     def run_due(self, now_ms: int) -> None:
-        """Remove what is due. A file that cannot be removed is logged and left for the next start."""
+        """Remove the files that are due. A failure is logged, and the file is left for the next start."""
         with self._lock:
             due = [path for due_ms, path in self._due if due_ms <= now_ms]
             self._due = [entry for entry in self._due if entry[0] > now_ms]
@@ -47,9 +47,9 @@ class DelayedDeletions:
 
 
 class NewDirectories:
-    """New directories of partitions: many become durable with one sync of their common parent.
+    """The new directories of partitions. One sync of their common parent makes many of them durable.
 
-    Each gets a number. A caller that needs a durable directory passes the number.
+    Each directory gets a number. A caller that needs a durable directory passes its number to `sync`.
     """
 
     __slots__ = ("_data_dir", "_lock", "_made", "_operations", "_synced")
@@ -63,7 +63,7 @@ class NewDirectories:
         self._lock = threading.Lock()
 
     def made(self) -> int:
-        """Number a directory that has been created. The caller holds the manager's lock."""
+        """Return the number of a directory that has just been created. The caller holds the manager's lock."""
         self._made += 1
         return self._made
 
@@ -84,12 +84,13 @@ def random_below(limit: int, random_bytes: Callable[[int], bytes] = os.urandom) 
 
 
 class LogContext:
-    """Common parts that every log of a data directory gets.
+    """The objects that all logs of a data directory share.
 
     `random_below(n)` returns an integer from 0 to n - 1. `start_offset_moved` is called when a client has moved a log's
-    start, which must survive a crash. `flush_later` gets a log and an offset below which it has rolled its segments.
-    `validates_records`: the records of produced batches are checked, not only their headers. `batch_limits` apply to
-    those batches. `producers` limits the number of producers that all logs remember.
+    start, because the new start must survive a crash. `flush_later` is called with a log and an offset when the log has
+    rolled a segment; records below the offset are to be synced. If `validates_records` is True, the records of produced
+    batches are checked, not only the headers. `batch_limits` apply to those batches. `producers` limits the number of
+    producers that all logs remember.
     """
 
     __slots__ = (
@@ -106,7 +107,7 @@ class LogContext:
         "validates_records",
     )
 
-    # 10 parameters: all that every log of a directory needs.
+    # 10 parameters: all parts that every log of a directory needs.
     def __init__(
         self,
         clock: Clock,
@@ -134,14 +135,14 @@ class LogContext:
         self.producers = producers or ProducerLimit()
 
     def remove(self, path: Path) -> None:
-        """Remove a file or a directory if it exists; a failure is logged."""
+        """Remove a file or a directory, if it exists. A failure is logged."""
         try:
             self.operations.remove(path)
         except OSError as error:
             log.warning("%s cannot be removed: %s", path, error)
 
     def set_aside(self, path: Path) -> Path:
-        """Rename a file or directory that must not be used to its path with `.set-aside`. Raises OSError."""
+        """Add the suffix `.set-aside` to the name of a file or directory that must not be used. Raises OSError."""
         target = path.with_name(path.name + SET_ASIDE_SUFFIX)
         number = 0
         while target.exists():

@@ -1,4 +1,4 @@
-"""The lock of a data directory, which on Linux Kafka's brokers respect too."""
+"""The lock of a data directory. On Linux, Kafka's brokers respect it too."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ class DataDirectoryLockedError(Exception):
 
 
 class DirectoryLock:
-    """Keeps other brokers out of a directory from `take` until `release`.
+    """A lock that keeps other brokers out of a directory from `take` until `release`.
 
-    The lock belongs to the open file. So it separates brokers within one process as well as brokers of several
-    processes, including Kafka's, whose locks belong to a process. A process's lock would end when any descriptor of the
-    file is closed.
+    The lock belongs to the open file, so it also separates brokers within one process. It respects Kafka's locks, which
+    belong to a process. A lock of that kind would end as soon as any descriptor of the file is closed.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""System calls that the log makes."""
+"""`FileOperations`: the system calls that the log makes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FILE_MODE: Final = 0o644
 
 
 class FileOperations:
-    """System calls that change or read files. Tests replace them by calls that fail."""
+    """The system calls that change or read files. Tests replace them by calls that fail."""
 
     __slots__ = ()
 
@@ -27,11 +27,11 @@ class FileOperations:
     unlink = staticmethod(os.unlink)
 
     def open(self, path: str | Path, flags: int) -> int:
-        """Return a descriptor of the file, which is created if `flags` contain O_CREAT."""
+        """Return a descriptor of the file. Create the file if `flags` contain O_CREAT."""
         return PLATFORM.open(path, flags, _FILE_MODE)
 
     def write_all(self, descriptor: int, data: bytes | bytearray | memoryview, position: int) -> None:
-        """Write it all, or raise OSError, with any part of it written."""
+        """Write all data. Raises OSError; then any part of the data may be in the file."""
         written = self.pwrite(descriptor, data, position)
         if written < len(data):
             view = memoryview(data)
@@ -39,7 +39,7 @@ class FileOperations:
                 written += self.pwrite(descriptor, view[written:], position + written)
 
     def replace_content(self, path: Path, content: bytes, *, sync: bool) -> None:
-        """Replace the file's content atomically: after a crash it has either the old or the new content."""
+        """Replace the file's content atomically: after a crash the file has either the old or the new content."""
         temporary = path.with_name(path.name + ".tmp")
         descriptor = self.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0))
         try:
@@ -78,12 +78,12 @@ class FileOperations:
 
 
 def _no_sync(fd: Any) -> None:
-    """Without effect."""
+    """Do nothing."""
 
 
 class UnsyncedFileOperations(FileOperations):
-    """System calls without syncs, for a data directory that is removed with the server: nothing in it must survive a
-    power failure.
+    """The system calls without syncs, for a data directory that is removed with the server and need not survive a power
+    failure.
     """
 
     __slots__ = ()

@@ -1,7 +1,7 @@
 """File descriptors that close when the last reader is done.
 
-Thousands of partitions must not need thousands of descriptors: a `LogFile` opens its file at first use, and `OpenFiles`
-closes the least recently used ones.
+Thousands of partitions must not need thousands of descriptors. So a `LogFile` opens its file at the first use, and
+`OpenFiles` closes the files that were not used for the longest time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEFAULT_MAX_OPEN_FILES: Final = 1024
 
 
 class FileHandle:
-    """An open descriptor with a count of its users; the last one closes it."""
+    """An open descriptor with a count of its users. The last user closes it."""
 
     __slots__ = ("_lock", "_operations", "_users", "fd")
 
@@ -29,11 +29,11 @@ class FileHandle:
         self.fd = fd
         self._operations = operations
         self._users = 1
-        # Protects the count of users: the last one closes the descriptor.
+        # Protects the count of users. The last user closes the descriptor.
         self._lock = threading.Lock()
 
     def try_acquire(self) -> bool:
-        """Return one more user; False if it was closed meanwhile."""
+        """Count one more user. Return False if the descriptor was closed meanwhile."""
         with self._lock:
             if not self._users:
                 return False
@@ -65,15 +65,15 @@ class FileRegion:
         return self._handle.fd
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        """Return bytes at `position` of the file; fewer only at its end."""
+        """Return `size_bytes` bytes at a position of the file; fewer only at its end."""
         return _pread(self.fileno(), size_bytes, position)
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """Fill the buffer from `position` of the file; return the number of bytes read."""
+        """Fill the buffer from `position` of the file. Return the number of bytes read."""
         return _preadv(self.fileno(), [buffer], position)
 
     def read_bytes(self) -> bytes:
-        """Return all of the region."""
+        """Return all bytes of the region."""
         return self.read(self.position, self.size_bytes)
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class FileRegion:
 
 
 class OpenFiles:
-    """The open files, at most `max_open`; beyond that, files that were not used since the last check are closed."""
+    """The open files. If there are more than `max_open`, files that were not used since the last check are closed."""
 
     __slots__ = ("_files", "_lock", "_max_open")
 
@@ -117,14 +117,13 @@ class OpenFiles:
             unused.release()
 
     def discard(self, file: LogFile) -> None:
-        """A file was closed by its owner."""
+        """Forget a file that its owner has closed."""
         with self._lock:
             self._files.pop(file, None)
 
 
 class StoredPath:
-    """A path in three parts, each of which is stored once for all paths that share it: many thousand logs have several
-    files each.
+    """A path in three parts. Paths share equal parts, because many thousand logs have several files each.
 
     The parts are the directory, the digits at the start of the name, and the rest of the name.
     """
@@ -136,7 +135,7 @@ class StoredPath:
 
     @property
     def path(self) -> Path:
-        """Return the path of the file, if the segment has it."""
+        """Return the path of the file, if the segment has such a file."""
         return Path(self._directory, self._digits + self._ending)
 
     @path.setter
@@ -149,12 +148,12 @@ class StoredPath:
 
 
 def stored_directory(directory: Path) -> str:
-    """Return a directory in the form that `StoredPath` stores: a `Path` uses three times the memory."""
+    """Return a directory as `StoredPath` stores it. A `Path` would use three times the memory."""
     return sys.intern(str(directory))
 
 
 class LogFile(StoredPath):
-    """A file that is opened when it is used; readers and the writer share the descriptor."""
+    """A file that is opened at its first use. Readers and the writer share the descriptor."""
 
     __slots__ = ("_handle", "_lock", "_open_files", "closed", "operations", "used")
 
@@ -164,13 +163,13 @@ class LogFile(StoredPath):
         self.used = False
         self._open_files = open_files
         self.closed = False
-        """Set by the owner. A later user opens the path, which may be another file by then."""
+        """True once the owner has closed the file. A later user opens the path, which may be another file by then."""
         self._handle: FileHandle | None = None
         # Protects the handle, the path and `closed`.
         self._lock = threading.Lock()
 
     def acquire(self) -> FileHandle:
-        """Return the handle, which counts the caller as a user. Raises OSError."""
+        """Return the handle, and count the caller as its user. Raises OSError."""
         self.used = True
         handle = self._handle
         if handle is not None and handle.try_acquire():
@@ -181,7 +180,7 @@ class LogFile(StoredPath):
                 return handle
             handle = FileHandle(self.operations, self.operations.open(self.path, os.O_RDWR))
             if self.closed:
-                # Only this late reader uses it, and closes it.
+                # Only this late reader uses the handle, and closes it.
                 return handle
             handle.try_acquire()
             self._handle = handle
@@ -193,7 +192,7 @@ class LogFile(StoredPath):
         self.operations.close(self.operations.open(self.path, os.O_RDWR | os.O_CREAT))
 
     def modified_ms(self) -> int:
-        """Return the time of its last write, in milliseconds since the epoch. Raises OSError."""
+        """Return the time of the file's last write, in milliseconds since the epoch. Raises OSError."""
         return self.path.stat().st_mtime_ns // 1_000_000
 
     def region(self, position: int, size_bytes: int) -> FileRegion:
@@ -208,11 +207,11 @@ class LogFile(StoredPath):
             handle.release()
 
     def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
-        """Write all of it. Raises OSError, with any part of it written."""
+        """Write all data at a position. Raises OSError; then any part of the data may be in the file."""
         with self._lock:
             handle = self._handle
             if handle is not None:
-                # The handle cannot be released meanwhile, so it needs no further user.
+                # The handle cannot be released meanwhile, so this call need not count as a user.
                 self.used = True
                 self.operations.write_all(handle.fd, data, position)
                 return
@@ -238,20 +237,20 @@ class LogFile(StoredPath):
             handle.release()
 
     def move(self, path: Path) -> None:
-        """Rename the file; readers that have it open can still read it."""
+        """Rename the file. Readers that have it open can still read it."""
         with self._lock:
             self.operations.rename(self.path, path)
             self.path = path
 
     def release(self) -> None:
-        """Close the descriptor once its users have released it; the next use opens the file again."""
+        """Close the descriptor once its users have released it. The next use opens the file again."""
         with self._lock:
             handle, self._handle = self._handle, None
         if handle is not None:
             handle.release()
 
     def close(self) -> None:
-        """Close the file like `release`, on behalf of the owner: from now on each use opens its own descriptor."""
+        """Close the file like `release`. The owner calls this; from now on each use opens a descriptor of its own."""
         with self._lock:
             self.closed = True
         self._open_files.discard(self)

@@ -1,7 +1,7 @@
 """`LogFlusher`: syncs logs on its own thread, so that no append waits for the disk.
 
-A sync is requested at each roll, as by Kafka's `UnifiedLog.roll`, and by producers to topics with `flush.messages`,
-whose answers wait for it. Requests for one log that arrive during a sync share the next one.
+Each roll of a log requests a sync, as in Kafka's `UnifiedLog.roll`. So does each produced batch for a topic with
+`flush.messages`, whose answer waits for the sync. Requests for one log that arrive during a sync share the next sync.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from klamm.runtime import SYSTEM_THREADS, Joinable, Threads
 log = logging.getLogger("klamm.broker.log")
 
 Flushed: TypeAlias = "Callable[[KafkaError | None], None]"
-"""Called once, on the thread that syncs, with the error if the records could not be made durable."""
+"""A callback that the syncing thread calls once, with None, or with the error if the records are not durable."""
 
 
 class Flushable(Protocol):
@@ -34,8 +34,8 @@ class Flushable(Protocol):
 
 
 class LogFlusher:
-    """A queue of logs and the thread that syncs them; without `start`, `run_pending` does it. Any thread may add a
-    log. `times` has the microseconds of each sync.
+    """A queue of logs and the thread that syncs them. A test may call `run_pending` instead of `start`. Any thread may
+    add a log. `times` collects the microseconds of each sync.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class LogFlusher:
         self._thread: Joinable | None = None
 
     def request(self, target: Flushable, offset: int, on_flushed: Flushed | None = None) -> None:
-        """Sync the records of a log below an offset, soon. Without `on_flushed` a failure is only logged."""
+        """Queue a sync of a log's records below an offset. Without `on_flushed` a failure is only logged."""
         with self._changed:
             wanted_offset, waiting = self._wanted.get(target, (0, []))
             if on_flushed is not None:
@@ -70,7 +70,7 @@ class LogFlusher:
         self.run_pending()
 
     def run_pending(self) -> None:
-        """Sync all that is wanted now."""
+        """Sync all logs that are queued now."""
         while self._step():
             pass
 
@@ -103,7 +103,7 @@ class LogFlusher:
             if not waiting:
                 log.error("%s: %s", target.directory, error)
         except Exception as unexpected:
-            # Without an answer these requests would wait for ever, and so would all later ones.
+            # Without this answer, these requests and all later ones would wait for ever.
             log.exception("%s: the sync failed unexpectedly", target.directory)
             error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(unexpected))
         self.times.add((time.monotonic_ns() - started_ns) // 1000)

@@ -1,6 +1,6 @@
 """The indexes of a segment, in the file formats of Kafka's `OffsetIndex`, `TimeIndex` and `TransactionIndex`.
 
-Entries are buffered in memory and appended to the file when the segment is flushed, rolled or closed. After a crash
+Entries are buffered in memory, and appended to the file when the segment is flushed, rolled or closed. If a crash comes
 before that, recovery rebuilds the index from the segment. An index that is not in use occupies no memory.
 """
 
@@ -25,9 +25,9 @@ _unpack_timestamp: Final = Struct(">q").unpack_from
 
 
 class Index(StoredPath):
-    """A sorted file of entries of the same size. Guards itself: readers search while the log appends.
+    """A sorted file of entries of the same size. It is thread-safe: readers search while the log appends.
 
-    The indexes of a segment share a lock. It is not held during a sync.
+    The indexes of a segment share a lock, which is not held during a sync.
     """
 
     __slots__ = ("_data", "_file_bytes", "_lock", "_operations")
@@ -36,9 +36,9 @@ class Index(StoredPath):
     def __init__(self, path: Path, operations: FileOperations, lock: threading.Lock, *, is_new: bool) -> None:
         super().__init__(path)
         self._operations = operations
-        # Most new indexes stay empty for a long time, so the first entry creates the buffer.
+        # The first entry creates the buffer, because most new indexes stay empty for a long time.
         self._data: bytes | bytearray | None = b"" if is_new else None
-        # Number of bytes in the file that equal those in memory; None: unknown.
+        # Number of bytes in the file that equal those in memory; None if it is unknown.
         self._file_bytes: int | None = None
         # Protects the entries in memory and in the file.
         self._lock = lock
@@ -54,7 +54,7 @@ class Index(StoredPath):
         return data
 
     def _buffer(self) -> bytearray:
-        """Return the entries, to be changed."""
+        """Return the buffer of entries for a change."""
         data = self._data
         if type(data) is not bytearray:
             data = self._data = bytearray(self._loaded())
@@ -84,7 +84,7 @@ class Index(StoredPath):
     def _search(self, field: int, target: int, step: int) -> tuple[Any, ...] | None:
         """Return the last entry whose field is not greater than the target (step -1), or the entry after it (step 0).
 
-        None if there is no such entry. All fields ascend.
+        Return None if there is no such entry. The values of each field ascend.
         """
         size = self._entry.size
         unpack = self._entry.unpack_from
@@ -101,7 +101,7 @@ class Index(StoredPath):
             return unpack(data, position) if 0 <= position < len(data) else None
 
     def _truncate(self, keep: Callable[[tuple[Any, ...]], bool]) -> None:
-        """Drop entries from the first one on that is not to be kept."""
+        """Drop the first entry that `keep` refuses, and all entries after it."""
         with self._lock:
             data = self._buffer()
             kept_bytes = 0
@@ -120,11 +120,11 @@ class Index(StoredPath):
             self._file_bytes = None
 
     def flush(self, *, sync: bool = False) -> None:
-        """Write missing entries to the file. Raises OSError, and then the next call tries again."""
+        """Write missing entries to the file. Raises OSError; then the next call tries again."""
         with self._lock:
             descriptor = self._open_written(sync=sync)
         if descriptor is not None:
-            # Without the lock: appends and searches do not wait for the disk.
+            # The lock is not held here, so that appends and searches do not wait for the disk.
             try:
                 if sync:
                     self._operations.fsync(descriptor)
@@ -132,7 +132,7 @@ class Index(StoredPath):
                 self._operations.close(descriptor)
 
     def _open_written(self, *, sync: bool) -> int | None:
-        """Return the descriptor of the file, after writing all entries; None if there is nothing to do. Raises
+        """Write all entries, and return the descriptor of the file for a sync; None if no sync is needed. Raises
         OSError.
         """
         data = self._data
@@ -154,10 +154,10 @@ class Index(StoredPath):
         return descriptor
 
     def _keep_equal_part(self, descriptor: int, data: bytes | bytearray) -> int:
-        """Cut the file where it differs from the entries in memory; return its size then.
+        """Cut the file where it differs from the entries in memory. Return its new size.
 
-        Recovery may rebuild an index that was synced long ago, and not check it again after a power failure: the equal
-        part must stay.
+        Recovery may rebuild an index that was synced long ago, and does not check it again after a power failure. So
+        the equal part must stay in the file.
         """
         found = self.path.read_bytes()
         equal_bytes = len(found) if data.startswith(found) else _equal_bytes(found, data)
@@ -166,14 +166,14 @@ class Index(StoredPath):
         return equal_bytes
 
     def _open_existing(self) -> int | None:
-        """Open an index that is on the disk and not in memory."""
+        """Open an index that is only on the disk."""
         try:
             return self._operations.open(self.path, os.O_RDWR)
         except FileNotFoundError:
             return None
 
     def release(self) -> None:
-        """Free the memory if the file has all entries."""
+        """Free the memory, if the file has all entries."""
         with self._lock:
             if self._data is not None and len(self._data) == self._file_bytes:
                 self._data = None
@@ -187,7 +187,9 @@ class Index(StoredPath):
 
 
 class OffsetIndex(Index):
-    """Relative offset of a batch's last record to the batch's position, for one batch in some KiB."""
+    """The index that maps the relative offset of a batch's last record to the batch's position; one entry in some
+    KiB.
+    """
 
     __slots__ = ()
     _entry = _OFFSET_ENTRY
@@ -196,7 +198,7 @@ class OffsetIndex(Index):
         self._append(_pack_offset_entry(relative_offset, position))
 
     def lookup(self, relative_offset: int) -> int:
-        """Return a position from which a scan finds the batch that contains the offset, or the next one."""
+        """Return a position from which a scan finds the batch with the offset, or the next batch."""
         found = self._search(0, relative_offset, -1)
         return found[1] if found is not None else 0
 
@@ -206,7 +208,7 @@ class OffsetIndex(Index):
         return found[0] if found is not None else None
 
     def last_position(self) -> int:
-        """Return the position of the last entry, or 0."""
+        """Return the position in the last entry, or 0."""
         last = self._last()
         return last[1] if last is not None else 0
 
@@ -216,7 +218,7 @@ class OffsetIndex(Index):
 
 
 class TimeIndex(Index):
-    """Maps the largest timestamp so far to the relative offset of the batch that has it."""
+    """The index that maps the largest timestamp so far to the relative offset of the batch that has it."""
 
     __slots__ = ()
     _entry = _TIME_ENTRY
@@ -229,7 +231,7 @@ class TimeIndex(Index):
                 data += _pack_time_entry(timestamp_ms, relative_offset)
 
     def lookup(self, timestamp_ms: int) -> int:
-        """Return a relative offset before which no record has this timestamp or a larger one."""
+        """Return a relative offset before which all records have smaller timestamps."""
         found = self._search(0, timestamp_ms, -1)
         return found[1] if found is not None else 0
 
@@ -244,7 +246,7 @@ class TimeIndex(Index):
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction that was aborted; `last_offset` is its marker's."""
+    """A transaction that was aborted. `last_offset` is the offset of its marker."""
 
     producer_id: int
     first_offset: int
@@ -267,7 +269,7 @@ class TransactionIndex(Index):
             super().flush(sync=sync)
 
     def aborted(self) -> Iterator[AbortedTransaction]:
-        """Return all of them, in the order of their markers."""
+        """Return all aborted transactions, in the order of their markers."""
         return (AbortedTransaction(*entry[1:]) for entry in self.entries())
 
     def truncate_to(self, offset: int) -> None:
@@ -276,7 +278,7 @@ class TransactionIndex(Index):
 
 
 def _equal_bytes(found: bytes, wanted: bytes | bytearray) -> int:
-    """Return the number of equal bytes at the beginning of both."""
+    """Return how many bytes are equal at the beginning of both."""
     for position, (one, other) in enumerate(zip(found, wanted, strict=False)):
         if one != other:
             return position

@@ -51,10 +51,10 @@ _QUICKLY_CHECKED_BYTES: Final = 65_536
 
 
 class LogManager:
-    """Opens, finds and deletes logs, and runs their periodic work when called.
+    """The logs of a data directory. It opens, finds and deletes logs; callers run their periodic work.
 
-    Threads: any may call any method. One lock guards the table of logs; of all work on files, it is only held to
-    create, open and rename them.
+    Any thread may call any method. One lock guards the table of logs. It is held while files are created, opened and
+    renamed, but not for other work on files.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class LogManager:
         self._clock = clock
         self.flusher = LogFlusher()
         self.record_checker = SerialWorker("klamm-record-checker", threads)
-        """Appends batches whose check takes too long for the threads that serve clients."""
+        """The thread that appends batches whose check would delay the threads that serve clients."""
         self.producers = ProducerTotal(max_producers, lambda: self._table().values(), threads)
         self._context = LogContext(
             clock,
@@ -94,13 +94,13 @@ class LogManager:
         self._checkpoints = OffsetCheckpoints(data_dir, self._context.operations)
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self.is_clean = False
-        """True if the last shutdown had synced all logs."""
-        # Names of existing directories of partitions that are not open.
+        """True if the last shutdown synced all logs."""
+        # Names of existing directories whose logs are not open.
         self._unopened: set[str] = set()
         self.compaction = LogCompaction(self._context, self._checkpoints, self._table, self._lock)
 
     def open(self) -> None:
-        """Lock the data directory, which is created if it does not exist. Raises DataDirectoryLockedError, OSError."""
+        """Create the data directory if it does not exist, and lock it. Raises DataDirectoryLockedError, OSError."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._directory_lock.take()
         try:
@@ -123,7 +123,7 @@ class LogManager:
         """Remove the marker of a clean shutdown, durably. Raises OSError."""
         operations = self._context.operations
         operations.remove(self.data_dir / CLEAN_SHUTDOWN)
-        # Also if the file is missing: an earlier start may have removed it and failed to sync.
+        # Synced even if the file is missing, because an earlier start may have removed it and failed to sync.
         operations.sync_directory(self.data_dir)
 
     # Logs
@@ -133,12 +133,14 @@ class LogManager:
         return self._logs.get((topic, partition))
 
     def logs(self) -> list[PartitionLog]:
-        """Return all that are open."""
+        """Return all open logs."""
         with self._lock:
             return list(self._logs.values())
 
     def opens_slowly(self, topic: str, partition: int, topic_id: bytes) -> bool:
-        """Return True if opening the log would delay a request for too long: after a crash, with much to check."""
+        """Return True if opening the log would delay a request too long, because there is much to check after a
+        crash.
+        """
         key = (topic, partition)
         name = f"{topic}-{partition}"
         if self.is_clean or name not in self._unopened:
@@ -153,11 +155,11 @@ class LogManager:
                 self.set_aside(topic, partition)
 
     def get_or_create(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> PartitionLog:
-        """Return the log of a partition, which is opened or created if necessary; the topic id has 16 bytes. Raises
+        """Return the log of a partition. Open or create the log if necessary. The topic id has 16 bytes. Raises
         OSError.
 
-        A directory of another topic with that name is set aside, with the suffix `-stray`. A new directory is durable
-        once records in it are.
+        A directory with this name that belongs to another topic is set aside with the suffix `-stray`. A new directory
+        becomes durable with its first durable records.
         """
         key = (topic, partition)
         with self._lock:
@@ -166,7 +168,7 @@ class LogManager:
                 return found
             directory = self.data_dir / f"{topic}-{partition}"
             new_directory = self._make_directory(directory, key, topic_id)
-            # If it cannot be opened, the directory still exists.
+            # If the log cannot be opened, its directory still exists.
             self._unopened.add(directory.name)
             opened = PartitionLog(
                 directory,
@@ -189,8 +191,8 @@ class LogManager:
             return opened
 
     def _make_directory(self, directory: Path, key: TopicPartition, topic_id: bytes) -> int:
-        """Create the directory if it does not exist, and give it the topic's id. Return its number if it is new, else
-        0.
+        """Create the directory if it does not exist, and write the topic's id to it. Return the number of a new
+        directory, else 0.
         """
         operations = self._context.operations
         if directory.is_dir():
@@ -205,7 +207,7 @@ class LogManager:
                 write_partition_metadata(operations, directory, topic_id)
                 return 0
             self._set_aside(directory, key)
-        # Before the directory is created, so that no checkpoint of an older topic applies to it.
+        # Done before the directory is created, so that no checkpoint of an older topic applies to it.
         self._checkpoints.forget([key])
         operations.mkdir(directory)
         self._unopened.add(directory.name)
@@ -213,7 +215,7 @@ class LogManager:
         return self._context.new_directories.made()
 
     def set_aside(self, topic: str, partition: int) -> None:
-        """Keep a directory that belongs to no topic, with the suffix `-stray`. Raises OSError."""
+        """Rename a directory that belongs to no topic, with the suffix `-stray`. Raises OSError."""
         with self._lock:
             self._set_aside(self.data_dir / f"{topic}-{partition}", (topic, partition))
 
@@ -227,7 +229,7 @@ class LogManager:
         self._forget(key, aside)
 
     def _forget(self, key: TopicPartition, directory: Path) -> PartitionLog | None:
-        """Forget the log of a renamed directory; return it if it was open."""
+        """Forget the log of a renamed directory. Return the log if it was open."""
         dropped = self._logs.pop(key, None)
         self.compaction.dropped(key, dropped)
         if dropped is not None:
@@ -240,10 +242,10 @@ class LogManager:
             raise failure
 
     def delete_all(self, keys: Collection[TopicPartition]) -> dict[str, OSError]:
-        """Delete partitions, open or not, if they exist; their files are deleted after `file.delete.delay.ms`.
+        """Delete existing partitions, open or not. Their files are deleted after `file.delete.delay.ms`.
 
-        Durable on return, with their entries in the checkpoints. A failure does not stop the other deletions: the
-        errors are returned by topic. A partition whose deletion failed accepts no more records.
+        The deletion, also of the entries in the checkpoints, is durable on return. A failure does not stop the other
+        deletions; the errors are returned by topic. A partition whose deletion failed accepts no more records.
         """
         failures: dict[str, OSError] = {}
         for key in keys:
@@ -287,7 +289,7 @@ class LogManager:
     # Periodic work
 
     def flush_due(self, now_ms: int) -> None:
-        """Sync the logs whose settings require it by now."""
+        """Sync the logs whose settings require a sync by now."""
         self._for_each(lambda each: each.flush_due(now_ms))
 
     def delete_old_segments(self, now_ms: int) -> None:
@@ -295,7 +297,7 @@ class LogManager:
         self._for_each(lambda each: each.delete_old_segments(now_ms))
 
     def checkpoint(self, now_ms: int) -> None:
-        """Write the recovery points, remove dropped files that are due, free indexes that are not in use."""
+        """Write the recovery points, remove dropped files that are due, and free indexes that are not in use."""
         self._context.deletions.run_due(now_ms)
         self._for_each(PartitionLog.release_indexes)
         with _failures_logged(self.data_dir):
@@ -307,7 +309,7 @@ class LogManager:
             self._write_checkpoint(LOG_START_OFFSETS)
 
     def _for_each(self, work: Callable[[PartitionLog], object]) -> None:
-        """Run a function for every log; one that fails does not stop the others."""
+        """Run a function for every log. A failure does not stop the calls for the others."""
         for each in self.logs():
             try:
                 work(each)
@@ -319,21 +321,21 @@ class LogManager:
             table = self._table()
             if name == RECOVERY_POINTS:
                 return table, {key: each.recovery_point for key, each in table.items()}
-            # Also if the first segment starts there: the removal of earlier segments may not be on the disk yet.
+            # Written even if the first segment starts there, because the removal of earlier segments may not be durable
+            # yet.
             return table, {key: each.log_start_offset for key, each in table.items() if each.log_start_offset}
 
         self._checkpoints.replace(name, collect)
 
     def _table(self) -> dict[TopicPartition, PartitionLog]:
-        # Without the lock, whose holders may wait for a checkpoint; a dictionary is copied in one step.
+        # The lock is not taken, because its holders may wait for a checkpoint. A dictionary is copied in one step.
         return dict(self._logs)
 
     # End
 
     def close(self, threads: int = 1) -> None:
-        """Close all logs, in several threads, and write the marker of a clean shutdown if all were closed.
-
-        Never raises KafkaError.
+        """Close all logs, in several threads. Write the marker of a clean shutdown if all were closed. Never raises
+        KafkaError.
         """
         from concurrent.futures import ThreadPoolExecutor
 
@@ -341,9 +343,9 @@ class LogManager:
         self.producers.close()
         self.flusher.close()
         now_ms = self._clock.wall_ms()
-        # A directory that was not opened is still as the last process left it.
+        # A directory that was not opened is as the last process has left it.
         is_clean = self.is_clean or not self._unopened
-        # Each log waits for the disk several times, and a disk syncs several files at once faster than one by one.
+        # Each log waits for the disk several times. A disk syncs several files together faster than one by one.
         with ThreadPoolExecutor(threads, "klamm-log-closing") as pool:
             is_clean &= all(list(pool.map(partial(_close, now_ms=now_ms), self.logs())))
         with contextlib.suppress(OSError):
@@ -359,7 +361,7 @@ class LogManager:
 
 
 def _close(each: PartitionLog, now_ms: int) -> bool:
-    """Close the log; return True if all its records are on the disk."""
+    """Close the log. Return True if all its records are on the disk."""
     try:
         each.close(now_ms)
     except KafkaError as error:
@@ -370,7 +372,7 @@ def _close(each: PartitionLog, now_ms: int) -> bool:
 
 
 def _unused_path(data_dir: Path, key: TopicPartition, random_below: Callable[[int], int], suffix: str) -> Path:
-    """Return Kafka's name for a directory to be deleted, shortened to the file system's limit."""
+    """Return an unused name for a renamed directory, in Kafka's form, shortened to the file system's limit."""
     topic, partition = key
     ending = f"-{partition}.{random_below(2**128):032x}{suffix}"
     return data_dir / (topic[: _MAX_NAME_BYTES - len(ending)] + ending)

@@ -1,8 +1,8 @@
 """`OffsetCheckpoints`: the offset checkpoints of a data directory, and the topics to which their entries belong.
 
 Kafka's files contain the topic's name but not its id, so an entry can survive its topic and apply to a new topic of
-that name. Two rules prevent that. An entry is removed before a directory of its name is created. And klamm's additional
-file `checkpoint-topic-ids` has the topic id of each entry: an entry with another id is ignored.
+that name. Two rules prevent that. First, an entry is removed before a directory with its name is created. Second,
+klamm's own file `checkpoint-topic-ids` has the topic id of each entry, and an entry with another id is ignored.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ log = logging.getLogger("klamm.broker.log")
 _FILES: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, CLEANER_OFFSETS)
 
 Collect = Callable[[], tuple[Iterable[TopicPartition], Mapping[TopicPartition, int]]]
-"""Returns the open partitions, and the offsets to be written."""
+"""A function that returns the open partitions, and the offsets to be written."""
 
 
 class OffsetCheckpoints:
     """Recovery points, log start offsets and cleaner offsets by partition.
 
-    Threads: any may call any method. One lock is held while files are written, so that an earlier write cannot restore
-    an entry that a deletion has removed.
+    Any thread may call any method. One lock is held while files are written, so that no earlier write restores an entry
+    that a deletion has removed.
     """
 
     def __init__(self, data_dir: Path, operations: FileOperations) -> None:
         self._data_dir = data_dir
         self._operations = operations
         self._lock = threading.Lock()
-        # Entries of the files, including those that a failed write may have written.
+        # The entries of the files, including those that a failed write may have written.
         self._entries: dict[str, dict[TopicPartition, int]] = {name: {} for name in _FILES}
-        # Topic ids in the file, and those of partitions opened since the file was written.
+        # The topic ids in the file, and those of partitions that were opened since the last write.
         self._topic_ids: dict[TopicPartition, bytes] = {}
         self._has_new_ids = False
 
     def load(self) -> None:
-        """Read the files; one that cannot be parsed counts as empty, and is logged. Raises OSError."""
+        """Read the files. A file that cannot be parsed is logged and counts as empty. Raises OSError."""
         for name in _FILES:
             try:
                 self._entries[name] = read_offsets(self._data_dir / name)
@@ -73,13 +73,13 @@ class OffsetCheckpoints:
         return offset
 
     def open(self, key: TopicPartition, topic_id: bytes) -> None:
-        """A partition's directory is open: its entries are of this topic from now on."""
+        """Note that a partition's directory is open. From now on the partition's entries belong to this topic."""
         if self._topic_ids.get(key) != topic_id:
             self._topic_ids[key] = topic_id
             self._has_new_ids = True
 
     def forget(self, keys: Iterable[TopicPartition]) -> None:
-        """Remove the entries of partitions, durably. Does nothing if there are none. Raises OSError."""
+        """Remove the entries of partitions, durably. Raises OSError."""
         gone = set(keys)
         with self._lock:
             for name, entries in self._entries.items():
@@ -102,11 +102,11 @@ class OffsetCheckpoints:
         self._entries[name] = entries
 
     def _write_topic_ids(self) -> None:
-        """Write the topic ids, before the entries: the entries of deleted topics were removed with the topics."""
+        """Write the topic ids before the entries. The entries of deleted topics were removed with the topics."""
         if self._has_new_ids:
             self._has_new_ids = False
             try:
-                # A copy: other threads open partitions meanwhile.
+                # Copied, because other threads open partitions meanwhile.
                 write_topic_ids(self._operations, self._data_dir / CHECKPOINT_TOPIC_IDS, self._topic_ids.copy())
             except BaseException:
                 self._has_new_ids = True

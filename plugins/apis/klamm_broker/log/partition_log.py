@@ -45,8 +45,8 @@ _T = TypeVar("_T")
 class AppendResult(NamedTuple):
     """The offsets of an appended batch. `log_append_time_ms` is -1 if records keep their own timestamps.
 
-    `duplicate`: an idempotent producer has sent the batch before, and these are its first offsets. `flush_due`: the
-    settings require a sync before the producer gets its response; the caller must make it.
+    If `duplicate` is True, an idempotent producer has sent the batch before, and these are the offsets of the first
+    append. If `flush_due` is True, the settings require a sync before the response, and the caller must make it.
     """
 
     base_offset: int
@@ -60,16 +60,16 @@ class AppendResult(NamedTuple):
 class PartitionLog(SegmentedLog):
     """The records of one partition, in segments on disk.
 
-    Threads: any may call any method. Changes take the log's lock, which is held for a write to the page cache, never
-    for a sync; reads take no lock. A failed write raises KafkaError(KAFKA_STORAGE_ERROR) and leaves the log unchanged:
-    the next append tries again. Appends are refused until the log is opened again only after a failed sync, when the
-    content of the disk is unknown, and after a compaction that failed between two renames.
+    Any thread may call any method. Changes take the log's lock, which is held for a write to the page cache, never for
+    a sync; reads take no lock. A failed write raises KafkaError(KAFKA_STORAGE_ERROR) and leaves the log unchanged; the
+    next append tries again. After a failed sync (the content of the disk is then unknown), and after a compaction that
+    failed between two renames, appends are refused until the log is opened again.
     """
 
     __slots__ = ()
 
     def update_config(self, config: LogConfig) -> None:
-        """Use other settings from now on."""
+        """Use these settings from now on."""
         self.config = config
 
     # Appending
@@ -83,9 +83,9 @@ class PartitionLog(SegmentedLog):
         defer_flush: bool = False,
         max_unpacked_bytes: int = MAX_UNCOMPRESSED_BYTES,
     ) -> AppendResult:
-        """Append one batch of a producer; a writable buffer is changed in place, and not kept.
+        """Append one batch of a producer. A writable buffer is changed in place, and not kept.
 
-        The batch is synced if `flush.messages` requires it; with `defer_flush` the caller must do that: see
+        The batch is synced if `flush.messages` requires this. With `defer_flush`, the caller must make the sync: see
         `AppendResult`.
 
         Raises UnpacksToMoreError for a batch that cannot be checked within `max_unpacked_bytes`; KafkaError: the errors
@@ -173,9 +173,7 @@ class PartitionLog(SegmentedLog):
         return AppendResult(offset, offset, NO_TIMESTAMP, self.log_start_offset)
 
     def _repeated(self, batch: BatchMetadata, now_ms: int, defer_flush: bool) -> AppendResult:
-        """Return the place of a batch that was sent again. Raises KafkaError if the first attempt may not be on the
-        disk.
-        """
+        """Return the result for a batch that was sent again. Raises KafkaError if the batch may not be on the disk."""
         if self._refusal is not None:
             raise KafkaError(self._refusal.error_code, self._refusal.message)
         flush_due = batch.last_offset - self.recovery_point >= self.config.flush_messages - 1
@@ -235,7 +233,9 @@ class PartitionLog(SegmentedLog):
     # Durability
 
     def flush_due(self, now_ms: int) -> None:
-        """Sync what the settings require by now: segments that were rolled, and all records after `flush.ms`."""
+        """Sync the records whose sync the settings require by now: rolled segments, and after `flush.ms` all
+        records.
+        """
         end_offset, active, _size_bytes, _stable_offset = self._tail
         if self.recovery_point >= end_offset:
             self._flushed_ms = now_ms
@@ -250,7 +250,7 @@ class PartitionLog(SegmentedLog):
         self._flushed_ms = now_ms
 
     def flush_to(self, offset: int) -> None:
-        """Sync the records below an offset. Raises KafkaError if they are not on the disk then."""
+        """Sync the records below an offset. Raises KafkaError if they are not durable afterwards."""
         self._sync(offset)
         refusal = self._refusal
         if refusal is not None and self.recovery_point < offset:
@@ -278,7 +278,7 @@ class PartitionLog(SegmentedLog):
             self.recovery_point = offset
 
     def is_in_new_directory(self, number: int) -> None:
-        """Make the first sync of records also sync the topic id, and the directory if its number is not 0."""
+        """Let the first sync of records also sync the topic id, and the directory if its number is not 0."""
         self._new_directory = number
 
     def _sync_new_directory(self) -> None:
@@ -288,7 +288,7 @@ class PartitionLog(SegmentedLog):
             self._new_directory = None
 
     def _one_flush(self) -> threading.Lock:
-        """Return the lock that is held for a flush."""
+        """Return the lock that is held during a flush."""
         lock = self._flush_lock
         if lock is None:
             with self._lock:
@@ -310,7 +310,8 @@ class PartitionLog(SegmentedLog):
 
     def _sync_failed(self, error: OSError) -> KafkaError:
         if error.errno in _NO_DESCRIPTOR:
-            # The file could not be opened to sync it, so the disk has lost nothing: a later sync includes its records.
+            # The file could not be opened for the sync, so the disk has lost no data. A later sync includes these
+            # records.
             log.error("%s cannot be synced now: %s", self.directory, error)
             return storage_error(error)
         return self._refuse(error)
@@ -323,16 +324,16 @@ class PartitionLog(SegmentedLog):
                 raise
 
     def release_indexes(self) -> None:
-        """Free the memory that look-ups in old segments took."""
+        """Free the memory of indexes that look-ups in old segments have loaded."""
         for segment in self._segments[:-1]:
             segment.release_indexes()
 
     def close(self, now_ms: int) -> None:
-        """Sync everything, keep the producers' state, close the files. Raises KafkaError."""
+        """Sync all records, store the producers' state, and close the files. Raises KafkaError."""
         with self._lock:
             if self._refusal is not None:
                 raise KafkaError(self._refusal.error_code, self._refusal.message)
-            # A log that never had a record has nothing to store. There may be many thousand such logs.
+            # A log that never had a record has no state to store. There may be many thousand such logs.
             if self.end_offset:
                 self._storage(self._seal)
         self.flush(now_ms)
@@ -345,7 +346,7 @@ class PartitionLog(SegmentedLog):
         self._snapshots.write(self._producers, self.end_offset)
 
     def abandon(self, directory: Path) -> None:
-        """Mark the log as deleted after its directory was renamed. Readers that have the log can still read it."""
+        """Mark the log as deleted after its directory was renamed. Threads that have the log can still read it."""
         with self._lock:
             self._refusal = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             self._directory = stored_directory(directory)
@@ -354,12 +355,12 @@ class PartitionLog(SegmentedLog):
         self.close_files()
 
     def release_files(self) -> None:
-        """Close the files that no reader uses; the next use opens them again."""
+        """Close the files that no reader uses. The next use opens them again."""
         for segment in self._segments:
             segment.file.release()
 
     def close_files(self) -> None:
-        """Close the files without further writes; readers that have them open can still read them."""
+        """Close the files without further writes. Readers that have them open can still read them."""
         for segment in self._segments:
             segment.close()
 

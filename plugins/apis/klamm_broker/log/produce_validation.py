@@ -1,7 +1,7 @@
 """Checks and changes of a produced batch that a topic's settings require, beyond its header: Kafka's `LogValidator`.
 
-Batches are decompressed only if the settings concern their records: a compacted topic needs keys, a lower bound on
-timestamps needs each timestamp, and the topic's own codec compresses the records again.
+Batches are decompressed only if the settings concern their records. A compacted topic needs keys, a lower bound of
+timestamps needs each timestamp, and records are compressed again with the topic's own codec.
 """
 
 from __future__ import annotations
@@ -29,11 +29,15 @@ _ERRORS_IN_MESSAGE: Final = 3
 _MAX_ERRORS: Final = 1000
 _UNBOUNDED_MS: Final = 2**66
 _CHEAP_BYTES: Final = 1024
-"""A batch of this size has too few records to delay other requests of the same thread."""
+"""Size of a small batch in bytes: its records are so few that reading them does not delay the thread's other
+requests.
+"""
 
 
 class RecordValidationError(KafkaError):
-    """Some records of a batch are not acceptable; `record_errors` are pairs of index in the batch and reason."""
+    """Raised if records of a batch are not acceptable. `record_errors` are pairs of the index in the batch and the
+    reason.
+    """
 
     def __init__(self, error_code: ErrorCode, message: str, record_errors: list[tuple[int, str | None]]) -> None:
         super().__init__(error_code, message)
@@ -43,10 +47,10 @@ class RecordValidationError(KafkaError):
 def prepare(
     batch: bytearray | memoryview, header: RecordBatchHeader, config: LogConfig, now_ms: int
 ) -> tuple[bytearray | memoryview, RecordBatchHeader]:
-    """Return the batch to store, and its header; the batch itself may be changed in place.
+    """Return the batch to store, and its header. The given batch may be changed in place.
 
     Unless the settings require a check of every batch, only batches with a timestamp in the future or before 1970 need
-    this.
+    this call.
 
     Raises KafkaError: INVALID_TIMESTAMP, INVALID_RECORD (no key in a compacted topic), MESSAGE_TOO_LARGE after a change
     of codec, and the errors of decompression.
@@ -57,7 +61,7 @@ def prepare(
         records = check.checked(decode_records(batch))
         if recompress:
             return _recompress(records, header, config, now_ms)
-        # The header may contain a timestamp that no record has.
+        # The header may contain a timestamp that none of the records has.
         max_timestamp_ms = max((record.timestamp_ms for record in records), default=NO_TIMESTAMP)
         if not config.log_append_time and max_timestamp_ms != header.max_timestamp_ms:
             return _with_timestamp(batch, header, header.attributes, max_timestamp_ms)
@@ -67,7 +71,7 @@ def prepare(
 
 
 def is_costly_to_prepare(header: RecordBatchHeader, config: LogConfig, now_ms: int) -> bool:
-    """Return True if `prepare` must read the records of a batch that is compressed, or not small."""
+    """Return True if `prepare` must read the records, and the batch is compressed or not small."""
     if not _needs_records(header, config, now_ms):
         return False
     return header.codec is not Codec.NONE or header.size_bytes > _CHEAP_BYTES or config.codec is not None
@@ -82,12 +86,14 @@ def _needs_records(header: RecordBatchHeader, config: LogConfig, now_ms: int) ->
 
 
 class _RecordCheck:
-    """Checks records one by one; they are not kept because a small batch may decompress to many."""
+    """The check of a batch's records, one by one. It keeps none, because a small batch may decompress to many
+    records.
+    """
 
     def __init__(self, config: LogConfig, now_ms: int, *, is_recompressed: bool) -> None:
         self._config = config
         self._now_ms = now_ms
-        # In a batch that is recompressed, the difference of any two timestamps must fit into 64 bits.
+        # If the batch is compressed again, the difference of any two timestamps must fit into 64 bits.
         lowest_ms, self._highest_ms = (0, INT64_MAX - 1) if is_recompressed else (-_UNBOUNDED_MS, INT64_MAX)
         self._earliest_ms, self._latest_ms = lowest_ms, _UNBOUNDED_MS
         if not config.log_append_time:
@@ -95,7 +101,7 @@ class _RecordCheck:
             self._latest_ms = min(self._highest_ms, now_ms + config.message_timestamp_after_max_ms)
 
     def checked(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Yields the records; raises RecordValidationError after the last if any is not acceptable."""
+        """Yield the records. Raises RecordValidationError after the last one if any record is not acceptable."""
         errors: list[tuple[int, str | None]] = []
         code = ErrorCode.INVALID_RECORD
         for index, record in enumerate(records):
@@ -110,7 +116,7 @@ class _RecordCheck:
                     )
                 )
             elif record.timestamp_ms > self._highest_ms:
-                # No client reads this field: all records have the timestamp of the batch.
+                # Clients do not read this field, because all records have the timestamp of the batch.
                 record = record._replace(timestamp_ms=self._now_ms)  # noqa: PLW2901
             if len(errors) == _MAX_ERRORS:
                 break

@@ -25,7 +25,7 @@ from klamm.wire.records import (
 )
 
 BATCHES_KEPT: Final = 5
-"""Number of batches that a producer may have in flight, and therefore repeat."""
+"""Number of batches that a producer may have in flight, and may therefore send again."""
 
 NO_OFFSET: Final = -1
 _SEQUENCES: Final = 2**31
@@ -38,11 +38,11 @@ _MAX_PLAUSIBLE_ID: Final = 2**62
 UNLIMITED: Final = 2**62
 _STEPS: Final = 16
 _NO_TRANSACTIONS: Final[dict[int, int]] = {}
-"""Shared by all logs without open transactions; it stays empty."""
+"""The open transactions of a log that has none. All such logs share it, and it stays empty."""
 
 
 class BatchMetadata(NamedTuple):
-    """The data of a batch by which a duplicate is recognized."""
+    """The data of a batch that identify a duplicate."""
 
     last_sequence: int
     last_offset: int
@@ -59,10 +59,10 @@ class BatchMetadata(NamedTuple):
 
 
 class ProducerStateEntry:
-    """One producer; epochs, timestamp and the start offset of its open transaction are -1 if it has none.
+    """One producer. Its epochs, its timestamp and the start offset of its open transaction are -1 if there are none.
 
-    `last_offset` is the offset of its last batch or marker, -1 if it has written nothing since the log was opened. It
-    measures age because producers choose timestamps freely.
+    `last_offset` is the offset of the last batch or marker; -1 if the producer has written no batch since the log was
+    opened. It measures the producer's age, because producers choose their timestamps freely.
     """
 
     __slots__ = (
@@ -130,7 +130,7 @@ class CompletedTransaction(NamedTuple):
 
 
 class CorruptSnapshotError(Exception):
-    """A producer snapshot that cannot be read."""
+    """Raised for a producer snapshot that cannot be read."""
 
 
 class ProducerLimit:
@@ -144,7 +144,7 @@ class ProducerLimit:
         self.evicted = 0
 
     def added(self, count: int = 1) -> None:
-        """Count producers that are new to a log, whose lock the caller may hold."""
+        """Count producers that are new to a log. The caller may hold the log's lock."""
 
     def count_evicted(self, count: int) -> None:
         """Count producers that a log has forgotten to make room."""
@@ -155,14 +155,14 @@ _NO_LIMIT: Final = ProducerLimit()
 
 
 class ProducerStateManager:
-    """The producers of one log. Check before a batch is written, update after."""
+    """The producers of one log. The log calls `check_…` before it writes a batch, and `add_…` afterwards."""
 
     __slots__ = ("_ongoing", "_total", "entries")
 
     def __init__(self, total: ProducerLimit = _NO_LIMIT) -> None:
         self._total = total
         self.entries: dict[int, ProducerStateEntry] = {}
-        # First offset of each open transaction to its producer's id, ascending.
+        # The producer id of each open transaction, by first offset, in ascending order.
         self._ongoing = _NO_TRANSACTIONS
 
     @property
@@ -171,7 +171,7 @@ class ProducerStateManager:
         return next(iter(self._ongoing)) if self._ongoing else None
 
     def check_batch(self, header: RecordBatchHeader) -> BatchMetadata | None:
-        """Check that a producer may append this batch; for a duplicate, return its stored data.
+        """Check that a producer may append this batch. If the batch is a duplicate, return its stored data.
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE for a batch outside
         the producer's open transaction.
@@ -245,8 +245,8 @@ class ProducerStateManager:
     def add_marker(
         self, header: RecordBatchHeader, marker: EndTransactionMarker, offset: int, timestamp_ms: int
     ) -> CompletedTransaction | None:
-        """Update the state after a marker was appended at this offset; return the transaction that it ends if this has
-        a batch in the log.
+        """Update the state after a marker was appended at this offset. Return the transaction that it ends, if the
+        transaction has a batch in the log.
         """
         entry = self._entry(header.producer_id)
         first_offset = entry.current_transaction_first_offset
@@ -276,7 +276,7 @@ class ProducerStateManager:
 
     def _make_room(self) -> None:
         total, count = self._total, len(self.entries)
-        # At certain steps only: there may be none to evict.
+        # Checked only at certain steps, because there may be no producer to evict.
         if count > total.limit - total.step and not count % total.step:
             total.count_evicted(self.evict(self.longest_idle(2 * total.step)()))
         total.added()
@@ -287,9 +287,10 @@ class ProducerStateManager:
         return len(self.entries) - len(self._ongoing)
 
     def longest_idle(self, count: int) -> Callable[[], list[tuple[int, int]]]:
-        """Return a function that finds the producers without an open transaction whose last write is oldest.
+        """Return a function that finds the `count` producers without an open transaction whose last writes are the
+        oldest.
 
-        It needs no lock, and returns their last offsets and ids.
+        The function needs no lock, and returns the producers' last offsets and ids.
         """
         entries = list(self.entries.values())
         return lambda: heapq.nsmallest(
@@ -297,7 +298,7 @@ class ProducerStateManager:
         )
 
     def evict(self, producers: Iterable[tuple[int, int]]) -> int:
-        """Forget those of these producers that have written nothing since; return their number."""
+        """Forget these producers, except any that have written since. Return the number of forgotten producers."""
         evicted = 0
         for last_offset, producer_id in producers:
             entry = self.entries.get(producer_id)
@@ -316,16 +317,16 @@ class ProducerStateManager:
 
     @property
     def highest_id(self) -> int:
-        """Return the highest id, -1 if there is none. Ids that were never allocated are ignored."""
+        """Return the highest producer id; -1 if there is none. Ids that were never allocated are ignored."""
         return max((each for each in self.entries if each < _MAX_PLAUSIBLE_ID), default=-1)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget all producers."""
         self.entries = {}
         self._ongoing = _NO_TRANSACTIONS
 
     def snapshot(self) -> bytes:
-        """Return all that survives a restart: of each producer, its last batch."""
+        """Return the state that survives a restart: the last batch of each producer."""
         out = bytearray(_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, len(self.entries)))
         for entry in self.entries.values():
             last = entry.batches[-1] if entry.batches else BatchMetadata(NO_SEQUENCE, NO_OFFSET, 0, NO_TIMESTAMP)
@@ -343,7 +344,7 @@ class ProducerStateManager:
         return bytes(out)
 
     def load(self, snapshot: bytes) -> None:
-        """Replace the state by a snapshot. Raises CorruptSnapshotError without having changed anything."""
+        """Replace the state by a snapshot. If it raises CorruptSnapshotError, the state is unchanged."""
         self._replace(_read_snapshot(snapshot))
 
     def _replace(self, entries: Iterable[ProducerStateEntry]) -> None:

@@ -1,8 +1,9 @@
 """`ProducerTotal`: limits the number of producers that all logs of a data directory remember.
 
-Kafka forgets a producer `producer.id.expiration.ms` after its last batch, and does not limit their number. Here the
-producers that have been idle longest are forgotten earlier if there are too many: from the logs that have most of them,
-down to the same number. So a client that invents producers for one log takes nothing away from the others.
+Kafka forgets a producer `producer.id.expiration.ms` after its last batch, and does not limit the number of producers.
+Here, if there are too many, the producers that were idle longest are forgotten earlier. The logs with the most
+producers lose them, until these logs all have the same number. So a client that invents producers for one log does not
+displace producers of other logs.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ _T = TypeVar("_T")
 
 
 class LogWithProducers(Protocol):
-    """The methods of a log that the total uses."""
+    """The methods of a log that `ProducerTotal` uses."""
 
     def with_producers(self, work: Callable[[ProducerStateManager], _T]) -> _T: ...
 
 
 class ProducerTotal(ProducerLimit):
-    """Counts the new producers of all logs, and checks the logs after each sixteenth of the limit.
+    """The count of all logs' producers. It checks the logs whenever new producers amount to a sixteenth of the limit.
 
-    A separate thread does that, because it takes a second for a million producers. A log that reaches the limit alone,
-    which happens during its recovery, forgets some at once.
+    A separate thread makes the check, because it takes a second for a million producers. A log that reaches the limit
+    alone, which can happen during its recovery, forgets some producers at once.
     """
 
     __slots__ = ("_is_due", "_lock", "_logs", "_new", "_worker")
@@ -83,7 +84,7 @@ class ProducerTotal(ProducerLimit):
             each.with_producers(lambda one: one.remove_expired(now_ms, expiration_ms))
 
     def evict(self) -> None:
-        """Make logs forget producers if the next check may come too late."""
+        """Make logs forget producers, if the number could exceed the limit before the next check."""
         with self._lock:
             self._new = 0
             self._is_due = False
@@ -92,7 +93,7 @@ class ProducerTotal(ProducerLimit):
         if used <= self.limit - 2 * self.step:
             return
         counts = [each.with_producers(lambda one: one.idle_count) for each in logs]
-        # Producers in transactions are never forgotten. They must not displace all the others.
+        # Producers with open transactions are never forgotten. They must not displace all others.
         floor = self.limit // (2 * len(logs))
         kept = max(floor, _level(counts, used - self.limit + 3 * self.step))
         evicted = 0
@@ -118,7 +119,7 @@ def _count(producers: ProducerStateManager) -> int:
 
 def _evict(of: LogWithProducers, count: int) -> int:
     find = of.with_producers(lambda one: one.longest_idle(count))
-    # Without a lock: the log is written meanwhile.
+    # This takes no lock, so that the log can be written meanwhile.
     found = find()
     return of.with_producers(lambda one: one.evict(found))
 

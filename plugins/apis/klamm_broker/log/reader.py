@@ -16,7 +16,7 @@ from klamm_broker.log.timestamps import TimestampedOffset, first_record_since
 _T = TypeVar("_T")
 
 Tail: TypeAlias = tuple[int, LogSegment, int, int]
-"""A consistent view: end offset, active segment, its size in bytes, last stable offset."""
+"""A consistent view of a log: end offset, active segment, size of that segment in bytes, last stable offset."""
 
 _base_offset: Final = attrgetter("base_offset")
 
@@ -24,8 +24,8 @@ _base_offset: Final = attrgetter("base_offset")
 class LogRead(NamedTuple):
     """The result of a read. `records` start with the batch that contains the offset; they may end within a batch.
 
-    A `FileRegion` must be closed. `aborted_transactions` are pairs of producer id and first offset; None unless only
-    committed records were read.
+    If `records` is a `FileRegion`, the caller must close it. `aborted_transactions` are pairs of producer id and first
+    offset; None unless only committed records were read.
     """
 
     high_watermark: int
@@ -36,11 +36,11 @@ class LogRead(NamedTuple):
 
 
 class LogReader:
-    """Reads a log to which others append, and that they roll and shorten meanwhile.
+    """The reading half of a log. Other threads append to the log, roll it and shorten it meanwhile.
 
     The writer publishes `_tail` and `_segments` as whole tuples, after the bytes are in the file. Files that a reader
-    has open stay readable after they are dropped; if a file was removed before the reader opened it, the segment is
-    looked up again.
+    has open stay readable after they are dropped; if a file was removed before the reader opened it, the reader looks
+    up the segment again.
     """
 
     __slots__ = ("_segments", "_tail", "leader_epochs", "log_start_offset")
@@ -60,7 +60,7 @@ class LogReader:
 
     @property
     def high_watermark(self) -> int:
-        """Return the offset below which all replicas have the records: the end, because there is one replica."""
+        """The offset below which all replicas have the records. It is the end offset, because there is one replica."""
         return self._tail[0]
 
     @property
@@ -70,22 +70,22 @@ class LogReader:
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of all segments, without their indexes."""
+        """The size of all segments in bytes, without their indexes."""
         return sum(segment.size_bytes for segment in self._segments)
 
     @property
     def segments(self) -> tuple[LogSegment, ...]:
-        """In order of their offsets; the last one is active."""
+        """The segments in order of their offsets. The last one is the active segment."""
         return self._segments
 
     def read(
         self, fetch_offset: int, max_bytes: int, *, min_one_message: bool = False, committed_only: bool = False
     ) -> LogRead:
-        """Return records from an offset on, from one segment, at most `max_bytes`.
+        """Return at most `max_bytes` of records, from an offset on, out of one segment.
 
-        `min_one_message`: return at least the whole first batch, even if it is too large. Otherwise nothing is returned
-        if the first batch does not fit. `committed_only`: return nothing after the last stable offset. Follows
-        `UnifiedLog.read`, and `ReplicaManager.readFromLog` for batches that do not fit.
+        If `min_one_message` is True, return at least the whole first batch, even if it is too large; else return no
+        records if the first batch is too large. If `committed_only` is True, return no records after the last stable
+        offset. Follows `UnifiedLog.read`, and `ReplicaManager.readFromLog` for batches that do not fit.
 
         Raises KafkaError: OFFSET_OUT_OF_RANGE before the start or after the end, KAFKA_STORAGE_ERROR.
         """
@@ -95,7 +95,7 @@ class LogReader:
             return self._look_again(lambda: self._read(fetch_offset, max_bytes, min_one_message, committed_only))
 
     def _look_again(self, look: Callable[[], _T]) -> _T:
-        """Repeat `look` while retention or compaction removes a file that it needs. Raises KafkaError."""
+        """Call `look` again whenever retention or compaction has removed a file that it needs. Raises KafkaError."""
         while True:
             segments = self._segments
             try:
@@ -145,18 +145,19 @@ class LogReader:
     def _require_current(self, segment: LogSegment) -> None:
         """Raise FileNotFoundError if the segment was removed or replaced during a look-up.
 
-        Its files may have been deleted and their names given to files of a later segment.
+        The segment's files may have been deleted, and files of a later segment may have their names.
         """
         if segment.file.closed and segment not in self._segments:
             raise FileNotFoundError(f"{segment.file.path} was removed meanwhile")
 
     def _find(self, offset: int, active: LogSegment, active_size: int) -> tuple[LogSegment, int | None, int]:
-        """Return the segment with the batch that holds an offset, or the next one; its position; the end of the
-        segment.
+        """Return the segment of the batch with an offset (or of the next batch), the batch's position, and the
+        segment's end.
         """
         for segment in self._segments_from(offset):
             if segment is not active and segment.base_offset >= active.base_offset:
-                # The active segment was removed or replaced meanwhile: this one may end after the end that we know.
+                # The active segment was removed or replaced meanwhile, so this segment may be longer than the known
+                # end.
                 break
             end = active_size if segment is active else segment.size_bytes
             position = segment.position_of(offset, end)
@@ -171,7 +172,7 @@ class LogReader:
         return segments[max(0, bisect_right(segments, offset, key=_base_offset) - 1) :]
 
     def _end_below(self, segment: LogSegment, limit_offset: int, end: int) -> int:
-        """Return the end position of the batches below an offset in a segment that ends at `end`."""
+        """Return the position at which the batches below an offset end, in a segment that ends at `end`."""
         if limit_offset <= segment.base_offset:
             return 0
         position = segment.position_of(limit_offset, end)
@@ -207,8 +208,8 @@ class LogReader:
     def max_timestamp(self) -> TimestampedOffset | None:
         """Return the first record that has the largest timestamp; None if there is no record. Raises KafkaError.
 
-        As in `UnifiedLog.fetchOffsetByTimestamp` it may lie before the log's start while its segment exists, and is the
-        first record if none has a timestamp.
+        As in `UnifiedLog.fetchOffsetByTimestamp`, the record may lie before the log's start while its segment exists.
+        If no record has a timestamp, it is the first record.
         """
         return self._look_again(self._max_timestamp)
 
@@ -220,10 +221,10 @@ class LogReader:
         return found
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEntry | None:
-        """Return the largest epoch not above this one and the end offset of its records; None if this epoch is not
-        known yet.
+        """Return the largest epoch that is not above this one, and the end offset of that epoch's records; None if this
+        epoch is later than all known ones.
 
-        For an epoch whose records are all gone, return it with the log's start offset. Follows
+        For an epoch whose records are all deleted, return the epoch with the log's start offset. Follows
         `UnifiedLog.endOffsetForEpoch`.
         """
         return self.leader_epochs.end_offset(leader_epoch, self.end_offset)

@@ -1,4 +1,4 @@
-"""Checks that consumers can read the records within a produced batch.
+"""`check_records`: checks that consumers can read the records within a produced batch.
 
 A batch with a correct CRC may still have a wrong number of records, wrong lengths, or a wrong codec. Like in Kafka's
 `LogValidator`, the framing of all records is checked: lengths, offset deltas, the count, and the uncompressed size of
@@ -19,7 +19,7 @@ from klamm_broker.log.record_walk import invalid, varint, walk
 from klamm_broker.log.thread_scratch import OF_THIS_THREAD
 
 INLINE_UNPACKED_BYTES: Final = 256 * 1024
-"""Largest uncompressed size of a batch that a processor's thread checks itself."""
+"""Largest uncompressed size in bytes of a batch that a processor's thread checks itself."""
 
 _LARGE_BYTES: Final = 16 * 1024 * 1024
 # Only one large batch is decompressed at a time, so that memory stays bounded.
@@ -27,7 +27,7 @@ _one_large_at_a_time: Final = threading.Lock()
 
 
 class UnpacksToMoreError(Exception):
-    """A batch cannot be checked within the bytes that were allowed; it may be sound, or not."""
+    """Raised if a batch cannot be checked within the allowed bytes. The batch may be sound or not."""
 
 
 def check_records(
@@ -39,12 +39,12 @@ def check_records(
 ) -> None:
     """Check the records of one batch.
 
-    Its decompressed size may be at most `max_bytes` in this call, and never above `limits`. As in Kafka,
-    `max_record_bytes` is the limit of a record in a compressed batch, without the bytes of its length.
+    The decompressed size may be at most `max_bytes` in this call, and must not exceed `limits`. As in Kafka,
+    `max_record_bytes` is the limit of a record in a compressed batch, without the bytes of the record's length.
 
     Raises KafkaError: INVALID_RECORD for records that contradict the header or themselves, CORRUPT_MESSAGE for bytes
-    that the codec cannot decompress, or that exceed the limits. Raises UnpacksToMoreError if `max_bytes` is lower than
-    the limits and is exceeded. Very large batches are decompressed one at a time.
+    that the codec cannot decompress, or that exceed the limits. Raises UnpacksToMoreError if the size exceeds
+    `max_bytes`, and `max_bytes` is lower than the limits. Very large batches are decompressed one at a time.
     """
     codec = header.codec
     body = memoryview(batch)[HEADER_BYTES : header.batch_length + LOG_OVERHEAD_BYTES]
@@ -57,7 +57,7 @@ def check_records(
     try:
         unpacked = decompress(codec, body, min(max_bytes, allowed_bytes, _LARGE_BYTES), OF_THIS_THREAD.scratch)
     except KafkaError:
-        # The library does not tell whether the data are garbage or too large.
+        # The library's error is the same for invalid and for too large data.
         if allowed_bytes <= min(max_bytes, _LARGE_BYTES):
             raise
         if max_bytes <= _LARGE_BYTES:
@@ -86,7 +86,7 @@ def _check_sizes(body: bytes, max_record_bytes: int) -> None:
 
 
 def _check_framing(body: ReadBuffer, count: int) -> None:
-    # Bytes are not copied.
+    # For `bytes` this makes no copy.
     data = bytes(body)
     try:
         end = walk(data, count)

@@ -1,7 +1,7 @@
-"""The walk over the framing of the records of a batch: lengths, offset deltas and the count.
+"""`walk`: checks the framing of the records of a batch: lengths, offset deltas and the count.
 
-Field by field, an interpreter needs up to a microsecond per record. mypyc translates this file, unchanged, to a C
-module that needs a hundredth of that: `KLAMM_COMPILE=1 pip install .` builds klamm that way if there is a C compiler.
+An interpreter needs up to a microsecond per record. mypyc translates this file, unchanged, to a C module that needs a
+hundredth of that time. `KLAMM_COMPILE=1 pip install .` builds klamm with this module, if there is a C compiler.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 from klamm import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    # Integers of 64 bits, which mypyc translates to C integers.
+    # 64-bit integers, which mypyc translates to C integers.
     from mypy_extensions import i64
 
-# The length of a key or value that is null: -1, in zigzag.
+# The length of a null key or value: -1 in zigzag encoding.
 _NULL: Final = 1
 _LONGEST_VARINT_BYTES: Final = 5
 _LONGEST_VARLONG_BYTES: Final = 10
@@ -25,7 +25,7 @@ def walk(body: bytes, count: i64) -> i64:
 
     Raises KafkaError(INVALID_RECORD); IndexError if the records are cut short.
     """
-    # `varint` is written out where a number takes two bytes: a call costs as much as the rest of a record.
+    # The code of `varint` is repeated here for short numbers, because a call costs as much as the rest of a record.
     position: i64 = 0
     for index in range(count):
         raw: i64 = body[position]

@@ -1,4 +1,4 @@
-"""Opens the directory of a log: completes unfinished work, and after a crash checks and cuts the tail.
+"""`load_log`: opens the directory of a log, completes unfinished work, and after a crash checks and cuts the tail.
 
 Follows Kafka's `LogLoader`. The states that compaction can leave behind:
 
@@ -51,7 +51,7 @@ _FILE: Final = re.compile(
 
 
 class LoadedLog(NamedTuple):
-    """The recovered log: at least one segment; the last is the active one."""
+    """The recovered log. It has at least one segment; the last segment is the active one."""
 
     segments: list[LogSegment]
     log_start_offset: int
@@ -70,7 +70,7 @@ def load_log(
     recovery_point: int,
     is_clean: bool,
 ) -> LoadedLog:
-    """Open all segments of a directory. `is_clean`: the log was closed cleanly, so its files are complete.
+    """Open all segments of a directory. If `is_clean` is True, the log was closed cleanly and its files are complete.
 
     The offsets come from the checkpoints. Raises OSError.
     """
@@ -108,8 +108,8 @@ def load_log(
 
 
 def bytes_from(directory: Path, offset: int) -> int:
-    """Return the size of the segments from the one that contains an offset: the amount to check after a crash. Raises
-    OSError.
+    """Return the number of bytes to check after a crash: the size of the segment that contains an offset and of all
+    later segments. Raises OSError.
     """
     sizes: dict[int, int] = {}
     with os.scandir(directory) as entries:
@@ -173,7 +173,7 @@ def _first_doubtful_offset(
 
 
 class _Recovery:
-    """Checks the part of a log that a crash may have damaged."""
+    """The check of the part of a log that a crash may have damaged."""
 
     def __init__(
         self,
@@ -190,9 +190,10 @@ class _Recovery:
         self._snapshots = snapshots
 
     def run(self, start_offset: int, log_start_offset: int) -> None:
-        """Check all batches from the segment that contains an offset, cut at the first bad one, and rebuild the rest.
+        """Check all batches from the segment that contains an offset on. Cut the log at the first bad batch, and
+        rebuild the indexes.
 
-        Leaves the producers' state as of the end of the log. Segments after a bad batch are set aside.
+        Afterwards the producers' state is that at the end of the log. Segments after a bad batch are set aside.
         """
         segments = self._segments
         first = max(0, bisect_right(segments, start_offset, key=lambda segment: segment.base_offset) - 1)
@@ -204,13 +205,13 @@ class _Recovery:
             if self._check(segment):
                 _set_aside(segments[index + 1 :], self._context)
                 del segments[index + 1 :]
-                # A clean shutdown syncs records, and the next start does not look for cut segments.
+                # A clean shutdown syncs only records, and the next start does not look for cut segments.
                 segment.sync()
                 self._context.operations.sync_directory(segment.file.path.parent)
                 return
 
     def _check(self, segment: LogSegment) -> int:
-        """Rebuild the indexes from the sound batches and cut the rest; the number of bytes that were cut."""
+        """Rebuild the indexes from the sound batches, and cut the rest. Return the number of bytes that were cut."""
         size_bytes = segment.size_bytes
         interval_bytes = self._config.index_interval_bytes
         segment.start_over()
@@ -228,8 +229,8 @@ class _Recovery:
         return cut_bytes
 
     def _cut(self, segment: LogSegment, size_bytes: int) -> None:
-        """Cut a segment after its last sound batch. If the rest looks like more than one torn write, a copy of it is
-        kept.
+        """Cut a segment after its last sound batch. Keep a copy of the rest, if it looks like more than one torn
+        write.
         """
         cut_bytes = size_bytes - segment.size_bytes
         log.warning("%s: %d bytes are cut off its end", segment.file.path, cut_bytes)
@@ -242,7 +243,7 @@ class _Recovery:
 
 
 def _is_torn_write(file: LogFile, start: int, end: int) -> bool:
-    """Return True if a part of a file is the beginning of one batch, or only zeros, which a crash may leave."""
+    """Return True if a part of a file is the beginning of one batch, or only zeros. A crash can leave both behind."""
     data = file.read(start, min(HEADER_BYTES, end - start))
     if len(data) < HEADER_BYTES:
         return True
@@ -259,7 +260,7 @@ def _is_torn_write(file: LogFile, start: int, end: int) -> bool:
 
 
 def _copy(file: LogFile, start: int, end: int, target: Path, context: LogContext) -> None:
-    """Copy a part of a file, durably, to a name with the suffix `.set-aside`. Raises OSError."""
+    """Copy a part of a file, durably, to a file with the suffix `.set-aside`. Raises OSError."""
     operations = context.operations
     temporary = target.with_name(target.name + TEMPORARY_SUFFIX)
     descriptor = operations.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -325,7 +326,7 @@ def _finish_unfinished(
 def _remove_replaced(
     directory: Path, context: LogContext, offset: int, size_bytes: int, plain: dict[tuple[int, str], int]
 ) -> None:
-    """Remove the segments that a compacted one was about to replace."""
+    """Remove the segments that a compacted segment was about to replace."""
     swap = LogSegment(
         directory,
         offset,

@@ -9,9 +9,9 @@ from klamm_broker.log.segment import LogSegment
 
 
 def count_deletable(segments: Sequence[LogSegment], log_start_offset: int, config: LogConfig, now_ms: int) -> int:
-    """Return the number of segments to delete, from the first on. It may be all of them.
+    """Return the number of segments to delete, beginning with the first. It may be the number of all segments.
 
-    With any cleanup policy, segments wholly before the log's start are deleted. Raises OSError.
+    Segments that lie wholly before the log's start are deleted under any cleanup policy. Raises OSError.
     """
     count = _before_start(segments, log_start_offset)
     if not config.delete:
@@ -52,5 +52,5 @@ def _too_old(segments: Sequence[LogSegment], config: LogConfig, now_ms: int) -> 
 
 
 def _with_data(segments: Sequence[LogSegment]) -> Sequence[LogSegment]:
-    """Return all segments except an active one that has no data yet."""
+    """Return all segments, except the active one if it has no data yet."""
     return segments if segments[-1].size_bytes else segments[:-1]

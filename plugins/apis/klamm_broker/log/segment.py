@@ -31,7 +31,7 @@ _RECENT_BATCHES: Final = 4096
 
 
 def offset_file_name(offset: int, suffix: str) -> str:
-    """Kafka's name of a file that starts at an offset: 20 digits and a suffix."""
+    """Return Kafka's name of a file that starts at an offset: 20 digits and a suffix."""
     return f"{offset:020d}{suffix}"
 
 
@@ -43,10 +43,10 @@ def aborted_transaction(completed: CompletedTransaction) -> AbortedTransaction:
 
 
 class LogSegment:
-    """Batches from `base_offset` on; the last segment of a log, its active one, grows.
+    """A file with the batches from `base_offset` on, and its indexes. The last segment of a log is active and grows.
 
-    One thread at a time appends, truncates and moves, under the lock of the log. Any thread reads, up to the size that
-    was published: bytes after it may be half-written.
+    One thread at a time appends, truncates and moves the segment, under the lock of the log. Any thread may read, up to
+    the published size. Bytes after it may be half-written.
     """
 
     __slots__ = (
@@ -87,13 +87,13 @@ class LogSegment:
         self.offset_index = OffsetIndex(path(INDEX_SUFFIX), operations, lock, is_new=is_new)
         self.time_index = TimeIndex(path(TIME_INDEX_SUFFIX), operations, lock, is_new=is_new)
         self.transaction_index = TransactionIndex(path(TRANSACTION_INDEX_SUFFIX), operations, lock, is_new=is_new)
-        # Of the offset index, the fullest of them.
+        # Size in bytes of the offset index, which is the largest index.
         self.index_bytes = 0
         self.roll_jitter_ms = 0
         self.created_ms: int | None = None
-        # Largest timestamp of the first batch, from which the segment's age is measured; None: not known yet.
+        # Largest timestamp of the first batch, from which the segment's age is measured; None if it is not known yet.
         self.first_timestamp_ms: int | None = None
-        # Largest timestamp so far and the last offset of the batch that has it; None: to be read from the index.
+        # Largest timestamp so far, and the last offset of its batch; None if they have to be read from the index.
         self._max_timestamp: tuple[int, int] | None = (NO_TIMESTAMP, base_offset) if is_new else None
         self._bytes_since_index_entry = 0
         # Base offsets and positions of the latest batches, without gaps. Readers search them while they grow, so
@@ -112,10 +112,10 @@ class LogSegment:
         max_timestamp_ms: int,
         index_interval_bytes: int,
     ) -> None:
-        """Write a batch at the end. Raises OSError, and then the segment is unchanged."""
+        """Write a batch at the end. If it raises OSError, the segment is unchanged."""
         position = self.size_bytes
         if self._max_timestamp is None:
-            # The index may have to be read. If that fails, no bytes are in the file yet that would have to be cut off.
+            # Done first, because the index may have to be read. If that fails, no bytes have to be cut off the file.
             self.max_timestamp()
         try:
             if self._torn:
@@ -163,7 +163,7 @@ class LogSegment:
         try:
             self.cut_torn_tail()
         except OSError:
-            # The disk refuses even this; the next append tries again before it writes.
+            # The disk refuses even this. The next append tries again before it writes.
             return
 
     def cut_torn_tail(self) -> None:
@@ -173,7 +173,9 @@ class LogSegment:
             self._torn = False
 
     def seal(self) -> None:
-        """The segment is full: complete the time index, write the indexes to disk, free the buffers of appending."""
+        """Complete a full segment: finish the time index, write the indexes to disk, and free the buffers for
+        appends.
+        """
         self.cut_torn_tail()
         self._complete_time_index()
         self.flush_indexes()
@@ -196,13 +198,13 @@ class LogSegment:
         self.flush_indexes(sync=True)
 
     def release_indexes(self) -> None:
-        """Free the memory of the indexes; the next look-up reads them again."""
+        """Free the memory of the indexes. The next look-up reads them again."""
         self.offset_index.release()
         self.time_index.release()
         self.transaction_index.release()
 
     def truncate_to(self, offset: int) -> None:
-        """Drop batches from the one on that holds the offset. Raises OSError."""
+        """Drop the batch that holds the offset, and all batches after it. Raises OSError."""
         position = self.position_of(offset, self.size_bytes)
         if position is None:
             position = self.size_bytes
@@ -221,7 +223,7 @@ class LogSegment:
         self.resume()
 
     def start_over(self) -> None:
-        """Clear the indexes and the size, to rebuild them from the file with `account`."""
+        """Clear the indexes and the size, so that `account` can rebuild them from the file."""
         self.offset_index.reset()
         self.time_index.reset()
         self.transaction_index.reset()
@@ -234,7 +236,7 @@ class LogSegment:
     # Reading
 
     def position_of(self, offset: int, end: int) -> int | None:
-        """Return the position of the batch that contains an offset, or of the next batch; None if there is none below
+        """Return the position of the batch that contains an offset, or of the next batch; None if both are not below
         `end`.
 
         In the active segment the offset must be below the end of the log.
@@ -250,7 +252,7 @@ class LogSegment:
         return None
 
     def headers(self, start: int = 0, end: int | None = None) -> Iterator[PlacedHeader]:
-        """Return the batches from a position on."""
+        """Return the headers of the batches from a position on."""
         return read_headers(self.file, start, self.size_bytes if end is None else end)
 
     def header_at(self, position: int) -> RecordBatchHeader:
@@ -274,7 +276,7 @@ class LogSegment:
         return None if relative_offset is None else self.base_offset + relative_offset
 
     def first_timestamp(self) -> int:
-        """Largest timestamp of the first batch, or -1."""
+        """The largest timestamp of the first batch, or -1."""
         if self.first_timestamp_ms is None:
             if not self.size_bytes:
                 return NO_TIMESTAMP
@@ -282,7 +284,7 @@ class LogSegment:
         return self.first_timestamp_ms
 
     def max_timestamp(self) -> tuple[int, int]:
-        """Return the largest timestamp, or -1, and the last offset of the batch that has it."""
+        """Return the largest timestamp (or -1), and the last offset of the batch that has it."""
         found = self._max_timestamp
         if found is None:
             last = self.time_index.last()
@@ -296,7 +298,7 @@ class LogSegment:
     # Files
 
     def move(self, directory: Path, suffix: str = "") -> None:
-        """Rename all files: into a directory, with or without a suffix such as `.deleted`."""
+        """Rename all files into a directory, with or without a suffix such as `.deleted`."""
         for part, kind in zip(self._parts(), SEGMENT_SUFFIXES, strict=True):
             part.move(directory / (offset_file_name(self.base_offset, kind) + suffix))
 
@@ -313,5 +315,5 @@ class LogSegment:
         return [part.path for part in self._parts()]
 
     def close(self) -> None:
-        """Close the file; readers that have it open can still read it."""
+        """Close the file. Readers that have it open can still read it."""
         self.file.close()

@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 
 class SegmentedLog(LogReader):
-    """The segments of a log: opening, rolling, dropping, replacing and cutting them. All changes are made under its
+    """The segments of a log, which opens, rolls, drops, replaces and cuts them. All changes are made under the log's
     lock.
     """
 
@@ -60,7 +60,7 @@ class SegmentedLog(LogReader):
         recovery_point: int = 0,
         is_clean: bool = False,
     ) -> None:
-        """Open the log of a directory that exists, and recover it unless it `is_clean`. Raises OSError."""
+        """Open the log of an existing directory. Recover the log, unless `is_clean` is True. Raises OSError."""
         loaded = load_log(
             directory,
             context,
@@ -85,11 +85,12 @@ class SegmentedLog(LogReader):
             leader_epochs,
         )
         self.topic = topic
-        # Of 16 bytes; the manager sets it.
+        # It has 16 bytes. The manager sets it.
         self.topic_id = b""
         self.partition = partition
         self._directory = stored_directory(directory)
-        # Number in `NewDirectories` of a directory that may not be durable, 0 if it has none; None: it is durable.
+        # The directory's number in `NewDirectories`, or 0, while the directory may not be durable; None once it is
+        # durable.
         self._new_directory: int | None = None
         self.recovery_point = loaded.recovery_point
         self._context = context
@@ -99,12 +100,13 @@ class SegmentedLog(LogReader):
         self._disk_refuses = False
         # The checkpoint of log start offsets has this offset or a later one.
         self._durable_start = loaded.log_start_offset
-        # Segments from whose end failed writes were cut, until the cut is durable. Guarded by `_lock`.
+        # Segments with a failed write cut off their end, until the cut is durable. Guarded by `_lock`.
         self._cut: tuple[LogSegment, ...] = ()
         self._flushed_ms = context.clock.wall_ms()
-        # Protects the segments, the offsets and the refusal: one thread changes the log at a time.
+        # Protects the segments, the offsets and the refusal. One thread changes the log at a time.
         self._lock = threading.Lock()
-        # Held during a flush, while appends continue. None before the first: most logs have none until they are closed.
+        # Held during a flush, while appends continue. None before the first flush: most logs have none until they are
+        # closed.
         self._flush_lock: threading.Lock | None = None
         self.config = config
         self._publish(end_offset)
@@ -116,7 +118,7 @@ class SegmentedLog(LogReader):
 
     @property
     def is_writable(self) -> bool:
-        """Return True if the log accepts records: it is neither closed nor deleted nor failed."""
+        """Return True if the log accepts records, because it is not closed, deleted or failed."""
         return self._refusal is None
 
     def flush_to(self, offset: int) -> None:
@@ -162,7 +164,8 @@ class SegmentedLog(LogReader):
         end_offset, active, _size_bytes, stable_offset = self._tail
         active.seal()
         if active in self._cut:
-            # Recovery checks only from the segment of the recovery point on, which is the new segment from now on.
+            # Recovery checks only the segment of the recovery point and later ones; from now on that is the new
+            # segment.
             active.sync()
             self._cut = tuple(segment for segment in self._cut if segment is not active)
         self._snapshots.write(self._producers, end_offset)
@@ -181,7 +184,7 @@ class SegmentedLog(LogReader):
         return segment
 
     def delete_old_segments(self, now_ms: int) -> int:
-        """Drop segments that are too old, too many, or before the log's start; return their number. Raises
+        """Drop segments that are too old, too many, or before the log's start. Return their number. Raises
         KafkaError.
         """
         with self._lock:
@@ -199,13 +202,13 @@ class SegmentedLog(LogReader):
         old, self._segments = self._segments[:count], self._segments[count:]
         self.log_start_offset = max(self.log_start_offset, self._segments[0].base_offset)
         self._publish(self.end_offset)
-        # First of all: on a full disk no later step may succeed.
+        # Done first, because the later steps may fail on a full disk.
         self._drop(old)
         self.leader_epochs.truncate_from_start(self.log_start_offset)
         return count
 
     def _roll_to_delete(self, now_ms: int, count: int) -> int:
-        """Roll, so that all segments with records can be dropped; return the number of segments to drop."""
+        """Roll the log, so that all segments with records can be dropped. Return the number of segments to drop."""
         try:
             self._roll(now_ms)
         except OSError as error:
@@ -216,7 +219,7 @@ class SegmentedLog(LogReader):
         return count
 
     def _drop(self, segments: tuple[LogSegment, ...], *, keep_snapshot_of: int | None = None) -> None:
-        """Rename the files of segments that readers do not find any more; they are deleted after a delay."""
+        """Rename the files of segments that readers can no longer find. The files are deleted after a delay."""
         due_ms = self._context.clock.wall_ms() + self.config.file_delete_delay_ms
         for segment in segments:
             segment.move(self.directory, DELETED_SUFFIX)
@@ -227,10 +230,10 @@ class SegmentedLog(LogReader):
                 self._snapshots.remove(segment.base_offset)
 
     def replace_segments(self, old: tuple[LogSegment, ...], replacement: LogSegment) -> bool:
-        """Replace adjacent segments by a compacted segment, whose files have the suffix `.swap`.
+        """Replace adjacent segments by a compacted segment. Its files have the suffix `.swap`.
 
-        Returns False if one of them was deleted meanwhile. If renaming fails midway the log accepts no more records,
-        and the next start completes the renaming.
+        Returns False if one of the segments was deleted meanwhile. If renaming fails midway, the log accepts no more
+        records, and the next start completes the renaming.
         """
         with self._lock:
             segments = self._segments
@@ -252,7 +255,7 @@ class SegmentedLog(LogReader):
         return self._refusal
 
     def delete_records(self, offset: int) -> None:
-        """Move the log's start forward to an offset; it stays moved after a crash. Follows KIP-107.
+        """Move the log's start forward to an offset. The new start survives a crash. Follows KIP-107.
 
         Raises KafkaError: OFFSET_OUT_OF_RANGE above the high watermark, KAFKA_STORAGE_ERROR.
         """
@@ -269,7 +272,7 @@ class SegmentedLog(LogReader):
         self._durable_start = max(self._durable_start, offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the records from an offset on, with the whole batch that holds it. Raises KafkaError."""
+        """Drop the records from an offset on, with the whole batch that holds the offset. Raises KafkaError."""
         with self._lock:
             if offset < self.end_offset:
                 self._storage(lambda: self._truncate_to(max(offset, 0)))
@@ -284,7 +287,7 @@ class SegmentedLog(LogReader):
         end_offset = offset
         if position is not None and offset > self.log_start_offset:
             end_offset = max(self.log_start_offset, min(offset, active.header_at(position).base_offset))
-        # Readers first: none may find a segment that is about to be removed.
+        # The segments are published first, so that no reader finds a segment that is about to be removed.
         self._segments = kept
         self._tail = (end_offset, active, active.size_bytes if position is None else position, end_offset)
         self.log_start_offset = min(self.log_start_offset, end_offset)
@@ -307,5 +310,5 @@ class SegmentedLog(LogReader):
 
 def storage_error(error: OSError) -> KafkaError:
     """Return the error that a client gets for a failed system call."""
-    # Without the path, which clients need not know.
+    # The error has no path, because clients need not know it.
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.strerror or "The disk fails.")

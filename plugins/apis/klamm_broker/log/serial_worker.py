@@ -1,4 +1,4 @@
-"""`SerialWorker`: a thread that runs one function after the other, for work that would delay the submitting thread."""
+"""`SerialWorker`: a thread that runs one function after the other, for work that would delay the caller's thread."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ log = logging.getLogger("klamm.broker.log")
 
 
 class SerialWorker:
-    """Any thread may submit work. The thread starts with the first work; `close` ends it once all work is done."""
+    """A thread for work that any thread may submit. It starts with the first work; `close` ends it after all work is
+    done.
+    """
 
     def __init__(self, name: str, threads: Threads = SYSTEM_THREADS) -> None:
         self._name = name
         self._start_loop = threads.start_loop
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        # Protects the thread: it is started by the first work, and ended once.
+        # Protects the thread, which the first work starts and which ends once.
         self._lock = threading.Lock()
         self._thread: Joinable | None = None
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Run a function later; its exceptions are logged."""
+        """Queue a function. Its exceptions are logged."""
         with self._lock:
             self._work.put(work)
             if self._thread is None:
@@ -59,5 +61,5 @@ class SerialWorker:
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
             self._do(work)
-            # This thread may wait for long, and work may hold a large request.
+            # This thread may wait a long time for the next work, and work may hold a large request.
             del work

@@ -1,5 +1,5 @@
-"""Producer snapshots on disk: one `.snapshot` at the start of each segment and one at the end of the log from its last
-close.
+"""Producer snapshots on disk: a `.snapshot` file for the start of each segment, and one for the end of the log at its
+last close.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ log = logging.getLogger("klamm.broker.log")
 
 
 class ProducerSnapshots:
-    """The snapshots of one log, by the offset at which they were taken. Guarded by the log's lock."""
+    """The snapshots of one log, by the offset at which they were taken. The log's lock guards them."""
 
     __slots__ = ("_directory", "_operations", "offsets")
 
     def __init__(self, directory: Path, operations: FileOperations, offsets: set[int]) -> None:
         self._directory = stored_directory(directory)
         self._operations = operations
-        # Not a set: most logs have one snapshot or none.
+        # A tuple takes less memory than a set, and most logs have one snapshot or none.
         self.offsets = tuple(offsets)
 
     def write(self, producers: ProducerStateManager, offset: int) -> None:
-        """Store the state as of an offset. Raises OSError."""
+        """Store the producers' state at an offset. Raises OSError."""
         if offset not in self.offsets:
             self._operations.replace_content(self._path(offset), producers.snapshot(), sync=False)
             self.offsets = (*self.offsets, offset)
@@ -51,7 +51,7 @@ class ProducerSnapshots:
         return log_start_offset
 
     def remove(self, offset: int) -> None:
-        """Remove the snapshot of an offset if it exists."""
+        """Remove the snapshot at an offset, if it exists."""
         if offset in self.offsets:
             self.offsets = tuple(each for each in self.offsets if each != offset)
             self._operations.remove(self._path(offset))
@@ -62,7 +62,7 @@ class ProducerSnapshots:
             self.remove(candidate)
 
     def keep_only(self, offsets: set[int]) -> None:
-        """Remove the snapshots of other offsets, except the last one."""
+        """Remove the snapshots at all other offsets, except the last snapshot."""
         for candidate in sorted(self.offsets)[:-1]:
             if candidate not in offsets:
                 self.remove(candidate)

@@ -1,6 +1,6 @@
-"""The memory that each thread unpacks batches into.
+"""The memory into which each thread unpacks batches.
 
-A module of its own, as a compiled class cannot be a `threading.local`.
+It has a module of its own, because a compiled class cannot be a `threading.local`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records by their timestamps."""
+"""Search for records by timestamp."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from klamm_broker.log.segment import LogSegment
 
 
 class TimestampedOffset(NamedTuple):
-    """A record's timestamp and offset, and the leader epoch of its batch (-1: none)."""
+    """A record's timestamp and offset, and the leader epoch of its batch (-1 if there is none)."""
 
     timestamp_ms: int
     offset: int
@@ -17,7 +17,7 @@ class TimestampedOffset(NamedTuple):
 
 
 def first_record_since(segment: LogSegment, timestamp_ms: int, start_offset: int) -> TimestampedOffset | None:
-    """Return the first record of a segment, from `start_offset` on, whose timestamp is `timestamp_ms` or larger."""
+    """Return the first record of a segment, from `start_offset` on, with a timestamp of at least `timestamp_ms`."""
     end = segment.size_bytes
     first_possible = max(segment.base_offset + segment.time_index.lookup(timestamp_ms), start_offset)
     start = segment.position_of(first_possible, end)
