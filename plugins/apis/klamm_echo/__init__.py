@@ -1,4 +1,4 @@
-"""The handler set `echo`: Metadata of a broker without topics. ApiVersions comes with every set."""
+"""The handler set `echo`: Metadata of a broker without topics. Every handler set also has ApiVersions."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from klamm.wire.messages.metadata import (
 
 
 class Echo(ApiSet):
-    """Answers Metadata like a broker without topics.
+    """The handlers of a broker without topics.
 
     Metadata: all versions. Topics that the request names are answered with UNKNOWN_TOPIC_OR_PARTITION.
     """

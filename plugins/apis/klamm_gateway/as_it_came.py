@@ -1,4 +1,4 @@
-"""Checks if a decoded Produce request may be sent in its original frame.
+"""`frame_as_it_came`: checks if a decoded Produce request may be sent in its original frame.
 
 An authorizer has checked the message, and a node must read the same message. A frame whose size equals the size of the
 encoded message contains nothing else: no tagged field that klamm does not know, no bytes after the body.
@@ -19,7 +19,7 @@ _UUID_BYTES: Final = 16
 
 
 def frame_as_it_came(message: Any, context: RequestContext) -> Buffer | None:
-    """Return the frame of a Produce request without its size; None if the message must be encoded."""
+    """Return the frame of a Produce request, without the size in front; None if the message must be encoded again."""
     frame = request_frame(context)
     version = context.api_version
     if frame is None or len(frame) != _header_bytes(context.client_id, version) + body_bytes(message, version):
@@ -56,7 +56,7 @@ def _utf8_bytes(text: str) -> int:
 
 
 def _compact_bytes(length: int) -> int:
-    """Return the size of bytes or a string with its length, -1 for null."""
+    """Return the encoded size of bytes or a string, with the length in front; a `length` of -1 means null."""
     return _varint_bytes(length + 1) + max(length, 0)
 
 

@@ -1,11 +1,11 @@
-"""`login = "client"`: SASL requests are passed on to the node, which decides.
+"""The setting `login = "client"`: SASL requests are passed on to the node, which accepts or refuses the login.
 
-The node gets the client's own bytes, so any mechanism works that does not name the server: PLAIN, SCRAM, OAUTHBEARER.
-GSSAPI is refused because the client's ticket is for the gateway's host. SaslHandshake is served from version 1 on: with
-version 0, tokens without a header follow, which cannot be distinguished from requests. After PLAIN and SCRAM, klamm
-uses the node's default principal, `User:NAME`, for quotas and the audit; after OAUTHBEARER, and with a delegation
-token, the client stays anonymous here. A login that the node refuses is recorded as a failed authentication, and a
-login that it accepts as an authentication if the client's name is known.
+The node gets the client's own bytes. So the mechanisms work that do not name the server: PLAIN, SCRAM and OAUTHBEARER.
+GSSAPI is refused, because the client's ticket is for the gateway's host. SaslHandshake is served from version 1 on:
+after version 0, the client sends tokens without a header, which cannot be distinguished from requests. After PLAIN and
+SCRAM, klamm uses the node's default principal, `User:NAME`, for quotas and the audit. After OAUTHBEARER, and with a
+delegation token, the client stays anonymous for klamm. A login that the node refuses is recorded as a failed
+authentication. A login that the node accepts is recorded as an authentication, if the client's name is known.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandsha
 HANDSHAKE_VERSIONS: Final = range(1, 2)
 _STATE: Final = "gateway-login"
 _SCRAM_FIRST: Final = re.compile(r"n,(?:a=[^,]*)?,(?:m=[^,]*,)?n=([^,]*),r=[^,]*(.*)", re.DOTALL)
-"""RFC 5802: the name comes before the nonce, extensions after it. These may have names like those of fields."""
+"""In RFC 5802, the name comes before the nonce. Extensions after the nonce may have the same names as fields."""
 _NAMES_THE_SERVER: Final = frozenset({"GSSAPI"})
 
 
 class Forwards(Protocol):
-    """The gateway."""
+    """The methods of the gateway that a login uses."""
 
     def forward(self, message: Any, context: RequestContext, change: Callable[[Any], Any]) -> Any: ...
 
 
 @dataclass(slots=True)
 class ClientLogin:
-    """A login in progress. `user` is the client's claim, empty if its mechanism does not send a user name."""
+    """A login in progress. `user` is the name that the client claims; empty if its mechanism does not send one."""
 
     mechanism: str
     user: str = ""
     messages: int = 0
 
     def take(self, auth_bytes: bytes) -> None:
-        """The client's next message."""
+        """Read the client's next message."""
         self.messages += 1
         if self.messages == 1:
             self.user = _claimed(self.mechanism, auth_bytes)
 
     @property
     def is_last(self) -> bool:
-        """Return True if the node's success proves the name."""
+        """Return True if the node's next success proves the user name."""
         return bool(self.user) and self.messages == (1 if self.mechanism == "PLAIN" else 2)
 
 
@@ -66,7 +66,7 @@ def _claimed(mechanism: str, auth_bytes: bytes) -> str:
     if found is None:
         return ""
     name, rest = found.groups()
-    # Like Kafka: if two are equal, the last one counts.
+    # As in Kafka, the last one of two equal fields counts.
     extensions = dict(part.split("=", 1) for part in rest.split(",") if "=" in part)
     if extensions.get("tokenauth", "").lower() == "true":
         return ""
@@ -75,7 +75,7 @@ def _claimed(mechanism: str, auth_bytes: bytes) -> str:
 
 @handles(sasl_handshake, versions=HANDSHAKE_VERSIONS, blocking=False)
 def pass_handshake(gateway: Forwards, request: SaslHandshakeRequest, context: RequestContext) -> Any:
-    """Return the node's answer, without the mechanisms that cannot be passed on."""
+    """Forward SaslHandshake. Return the node's answer without the mechanisms that cannot be passed on."""
     if request.mechanism in _NAMES_THE_SERVER:
         return SaslHandshakeResponse(ErrorCode.UNSUPPORTED_SASL_MECHANISM)
 
@@ -90,7 +90,7 @@ def pass_handshake(gateway: Forwards, request: SaslHandshakeRequest, context: Re
 
 @handles(sasl_authenticate, versions=range(0, 3), blocking=False)
 def pass_authenticate(gateway: Forwards, request: SaslAuthenticateRequest, context: RequestContext) -> Any:
-    """Return the node's answer."""
+    """Forward SaslAuthenticate. Return the node's answer."""
     login: ClientLogin | None = context.connection.state.get(_STATE)
     if login is not None:
         login.take(request.auth_bytes)
@@ -114,7 +114,7 @@ def _note_refusal(connection: ConnectionContext, login: ClientLogin | None, resp
     again = connection.principal is not ANONYMOUS
 
     def note(link: ConnectionLink) -> None:
-        # Here, because the next failure may be known before this one is recorded.
+        # Counted here, because the next failure may be known before this one is recorded.
         connection.attempted_principal = claimed
         link.login_failed(reason, again=again)
 
@@ -123,7 +123,7 @@ def _note_refusal(connection: ConnectionContext, login: ClientLogin | None, resp
 
 def _note_success(connection: ConnectionContext, login: ClientLogin) -> None:
     again = connection.principal is not ANONYMOUS
-    # At once: requests after the login belong to this client.
+    # Done at once, because requests after the login belong to this client.
     connection.principal = KafkaPrincipal(login.user)
     connection.sasl_mechanism = login.mechanism
     _on_loop(connection, lambda link: link.login_succeeded(again=again))

@@ -31,7 +31,7 @@ _OPERATIONS: Final = frozenset(map(int, AclOperation)) - {AclOperation.UNKNOWN, 
 
 
 class ClusterAclLearner:
-    """`learn_once` sends the request; the thread calls it twice in `max_age_s`."""
+    """The learner of a cluster's ACLs. `learn_once` sends the request; the thread calls it twice in `max_age_s`."""
 
     def __init__(
         self,
@@ -46,12 +46,12 @@ class ClusterAclLearner:
         self._scheduler = scheduler
         self._max_age_s = max_age_s
         self._now = now
-        # Protects the timer: new rules may arrive while old ones expire.
+        # Protects the timer, because new rules may arrive while old ones expire.
         self._lock = threading.Lock()
         self._expiry: Timer | None = None
         self._ending = threading.Event()
         self.tried = threading.Event()
-        """Set once the cluster was asked for the first time."""
+        """Set after the first request."""
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -61,7 +61,7 @@ class ClusterAclLearner:
             self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread; an attempt to connect ends at its timeout."""
+        """Stop the thread. An attempt to connect goes on until its timeout."""
         self._ending.set()
         with self._lock:
             self._cancel()
@@ -77,7 +77,7 @@ class ClusterAclLearner:
             self._ending.wait(self._max_age_s / 2)
 
     def learn_once(self) -> None:
-        """Ask the cluster. If no node answers, known rules stay valid until they expire.
+        """Request the ACLs. If no node answers, known rules stay valid until they expire.
 
         Raises ValueError for values that klamm does not know.
         """
@@ -135,6 +135,7 @@ def _bindings(response: DescribeAclsResponse) -> list[AclBinding]:
         )
         for resource in response.resources
         for acl in resource.acls
-        # No request needs types and operations that klamm does not know. Kafka interprets a network as a host name.
+        # Rules with unknown types and operations are left out, because no request needs them. Kafka interprets a
+        # network as a host name.
         if resource.resource_type in _RESOURCE_TYPES and acl.operation in _OPERATIONS and "/" not in acl.host
     ]

@@ -1,4 +1,4 @@
-"""Findings of `klamm doctor` on a gateway: the nodes that answer, their addresses for clients, and remedies."""
+"""The findings of `klamm doctor` about a gateway: the nodes that answer, their addresses for clients, and remedies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _REMEDIES: Final = {
 
 
 class Answer(NamedTuple):
-    """A node's answer: its brokers, and the number of its APIs; or the reason why it has not answered."""
+    """A node's answer: its brokers and the number of its APIs, or the reason why there is no answer."""
 
     brokers: Sequence[MetadataResponseBroker] = ()
     api_count: int = 0
@@ -44,7 +44,7 @@ class Answer(NamedTuple):
 def examine(
     settings: GatewaySettings, listeners: Sequence[ListenerContext], random_bytes: Callable[[int], bytes]
 ) -> Iterator[Finding]:
-    """Return the findings. Waits for all nodes at once, for each at most `socket_connection_setup_timeout_ms`."""
+    """Yield the findings. All nodes are asked at once, each for at most `socket_connection_setup_timeout_ms`."""
     try:
         security = load_security(settings, random_bytes)
     except (OSError, ValueError) as error:
@@ -100,13 +100,13 @@ def _finding(subject: str, answer: Answer, settings: GatewaySettings) -> Finding
 def _ask(
     settings: GatewaySettings, security: Security, addresses: Sequence[tuple[str, int]]
 ) -> Iterator[tuple[tuple[str, int], Answer]]:
-    """Return each address with its answer, in order; all are asked at the same time."""
+    """Return each address with its answer, in order. All addresses are asked at the same time."""
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         yield from zip(addresses, threads.map(lambda one: _asked(settings, security, *one), addresses), strict=True)
 
 
 def _words(error: OSError | UnicodeError) -> str:
-    """Return the system's text of an error, without its number."""
+    """Return the system's text for an error, without the error's number."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 

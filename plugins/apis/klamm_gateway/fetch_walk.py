@@ -1,4 +1,6 @@
-"""`FetchWalk`: looks at a Fetch response while its bytes pass, in pieces of any size; records are not looked at."""
+"""`FetchWalk`: reads the fields of a Fetch response while its bytes pass in pieces of any size. It skips the
+records.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from klamm.wire.messages.fetch import (
 from klamm.wire.primitives import DECODE_ERRORS, WireError
 
 VERSIONS: Final = range(4, 16)
-"""From 16 on the end of a response names nodes (KIP-951)."""
+"""The last version whose response names no nodes. From version 16 on, the end of a response names some (KIP-951)."""
 MAX_FIELD_BYTES: Final = 16 * 1024 * 1024
 """Maximum size of a response without records and unknown tagged fields."""
 
@@ -44,11 +46,14 @@ _TAGGED: Final[dict[int, tuple[str, Any, Struct]]] = {
 """Tagged fields of a partition, by tag."""
 
 _Steps: TypeAlias = "Generator[int, bytes, Any]"
-"""Yields the number of bytes it needs, and is sent these; 0 if `unread_bytes` may be skipped before that."""
+"""A generator that yields the number of bytes it needs, and is sent them. It yields 0 if `unread_bytes` may be skipped
+first.
+"""
 
 
 class FetchWalk:
-    """Fills `message` while bytes arrive; its records are `StreamedRecords`. `unread_bytes` may be skipped.
+    """A parser that fills `message` while bytes arrive. The message's records are `StreamedRecords`. The caller may
+    skip `unread_bytes`.
 
     Every length is checked against the rest of the body's `size_bytes`. Methods raise WireError.
     """
@@ -66,7 +71,7 @@ class FetchWalk:
         self._go_on(None)
 
     def feed(self, data: Buffer) -> None:
-        """Look at the next bytes of the body."""
+        """Read the next bytes of the body."""
         view = memoryview(data)
         position, size_bytes = 0, len(view)
         while position < size_bytes:
@@ -107,7 +112,7 @@ class FetchWalk:
         if self._may_read_bytes < 0:
             raise WireError(f"more than {MAX_FIELD_BYTES} bytes of fields")
 
-    # ---- the steps
+    # ---- parts of a response
 
     def _walk(self) -> _Steps:
         message = self.message
@@ -157,7 +162,7 @@ class FetchWalk:
         if self._flexible:
             yield from self._tagged_fields(partition)
 
-    # ---- what they are made of
+    # ---- fields
 
     def _pass(self, count: int) -> _Steps:
         self.unread_bytes = count

@@ -36,7 +36,7 @@ _BETWEEN_BROKERS: Final = frozenset(
 _ANSWERED_HERE: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 _NOT_OFFERED: Final = frozenset(
     {
-        # The cluster would create them for the gateway's own account.
+        # The cluster would create tokens for the gateway's own account.
         ApiKey.CREATE_DELEGATION_TOKEN,
         ApiKey.RENEW_DELEGATION_TOKEN,
         ApiKey.EXPIRE_DELEGATION_TOKEN,
@@ -44,22 +44,22 @@ _NOT_OFFERED: Final = frozenset(
     }
 )
 _LATEST: Final = {
-    # From 16 on the end of a response names nodes (KIP-951), after records that are sent before it arrives.
+    # From version 16 on, the end of a response names nodes (KIP-951). It comes after records that are already sent.
     ApiKey.FETCH: 15,
 }
 
 
 _NAMES_NODES: Final = frozenset({*REWRITES, ApiKey.FETCH})
 _UNKNOWN_VERSIONS: Final = 10
-"""Number of versions beyond the known ones that are forwarded, if unknown versions are."""
+"""Number of versions above the known ones that are forwarded, if unknown versions are forwarded."""
 _MAX_KEY: Final = 127
 
 
 def forwarded_apis(*, unknown: bool = False) -> Iterator[tuple[ApiSpec, range]]:
     """Return every forwarded API with its versions.
 
-    With `unknown` also APIs and versions that klamm does not know, but never newer versions of APIs whose responses
-    name nodes, because these would lead clients past the gateway.
+    With `unknown`, also return APIs and versions that klamm does not know, but no newer versions of APIs whose
+    responses name nodes, because these would lead clients past the gateway.
     """
     for spec in SPECS:
         if spec.api_key in _BETWEEN_BROKERS or spec.api_key in _ANSWERED_HERE or spec.api_key in _NOT_OFFERED:

@@ -1,4 +1,4 @@
-"""`ForwardedRequest`: a request that waits for a node's response, and handles it."""
+"""`ForwardedRequest`: a request that waits for a node's response, and handles the response."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from klamm_gateway.fetch_walk import FetchWalk
 
 _CARRY_RECORDS: Final = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
 _DECODED_AT_ONCE_BYTES: Final = 16 * 1024
-"""Maximum size of a response that is decoded on a network thread, where other clients wait; larger ones are decoded on
-a thread of the gateway. Bytes of records are not decoded, so they do not count.
+"""Maximum size of a response that is decoded on a network thread, where other clients wait. Larger responses are
+decoded on a thread of the gateway. Bytes of records are not decoded, so they do not count.
 """
 _DECODED_AT_ONCE_ELEMENTS: Final = 250
-"""Maximum number of elements, the same as for the network thread's own answers. A response of 16 KiB may have
-thousands, which take milliseconds.
+"""Maximum number of elements in such a response, the same as in the network thread's own answers. A response of 16 KiB
+may have thousands of elements, which take milliseconds.
 """
 _CHANGED_AT_ONCE_BYTES: Final = 4 * 1024
-"""Maximum size of a request. A change may add to the response the parts of the request that were refused here, which
-are not in the node's bytes.
+"""Maximum size of the request for a response that is decoded on a network thread. A change may add the refused parts of
+the request to the response, and the size of the node's response does not show them.
 """
 _ANY_NUMBER: Final = 1 << 62
 
 Change: TypeAlias = "Callable[[Any], Any]"
 UNCHANGED: Final = object()
-"""Returned by a `Change` that leaves the response unchanged: its bytes are forwarded."""
+"""The result of a `Change` that leaves the response unchanged. The response's bytes are then forwarded."""
 
 
 @cache
@@ -45,9 +45,8 @@ def _response_class(api_key: int) -> Any:
 
 
 class ForwardedRequest:
-    """A request with its `changes`, which get the response as a message and return the client's response, or UNCHANGED.
-
-    They run on a thread of `workers` if the response is large.
+    """A request with its `changes`. A change gets the response as a message, and returns the response for the client,
+    or UNCHANGED. Changes run on a thread of `workers` if the response is large.
     """
 
     __slots__ = ("_changes", "_context", "_message", "_workers", "api_key", "api_version", "correlation_id", "streams")
@@ -89,7 +88,7 @@ class ForwardedRequest:
 
     def _decode_large(self, body: bytes) -> None:
         with large_response(self._context):
-            # No variable refers to the message, so that it can be freed.
+            # No variable refers to the message here, so that it can be freed.
             decoded = [self._decode(body, _ANY_NUMBER)]
             if not self._context.response_wanted:
                 free_in_pieces(decoded)
@@ -112,7 +111,7 @@ class ForwardedRequest:
                 if changed is not UNCHANGED:
                     message, as_it_came = changed, False
         except Exception as error:
-            # The error concerns only this request: it is answered and logged like an exception of a handler.
+            # The error concerns only this request, and is answered and logged like an exception of a handler.
             context.respond(error)
             return decoded
         if as_it_came:
@@ -127,7 +126,7 @@ class ForwardedRequest:
         """Return the walk that shows observers a streamed response."""
         if not self._context.response_wanted:
             return None
-        # Imported here: it is not needed without observers.
+        # Imported here, because it is needed only with observers.
         from klamm_gateway.fetch_walk import FetchWalk
 
         walk = FetchWalk(self.api_version, size_bytes)
@@ -135,13 +134,15 @@ class ForwardedRequest:
         return walk
 
     def began(self, body: bytes, stream: ResponseStream) -> None:
-        """The node starts to answer."""
+        """Start to send the node's response, whose rest arrives in a stream."""
         if self._context.listener.throttles:
             self._context.may_send_records(len(body) + stream.size_bytes)
         self._context.respond(OpaqueResponse(body, stream, self._message))
 
     def lose(self, reason: str, *, sent: bool) -> None:
-        """Close the client's connection, because there will be no response. `sent`: a node may have the request."""
+        """Close the client's connection, because there will be no response. `sent` is True if a node may have the
+        request.
+        """
         if not sent:
             note_upstream_node(self._context, None)
         self._context.close_connection(reason)

@@ -50,7 +50,9 @@ _MARGIN_S: Final = 1.0
 
 
 class Gateway(ApiSet):
-    """Forwards requests to the nodes of a Kafka cluster. `cluster` is its knowledge of them."""
+    """The handler set `gateway`. It forwards requests to the nodes of a Kafka cluster. `cluster` has the known
+    nodes.
+    """
 
     pipelined = True
 
@@ -74,7 +76,7 @@ class Gateway(ApiSet):
     def open(self, server: ServerContext) -> None:
         """Read certificates and password, and ask the cluster for its nodes. Raises OSError for a file.
 
-        Nodes that do not answer do not prevent the start: they are asked again.
+        The start succeeds even if no node answers. Nodes that do not answer are asked again later.
         """
         settings = self.settings
         self._random_bytes = server.random_bytes
@@ -104,8 +106,8 @@ class Gateway(ApiSet):
             log.warning("no node of %s has answered yet", ", ".join(settings.bootstrap))
 
     def listener_opened(self, listener: ListenerContext) -> None:
-        """Note the addresses that its clients get for the nodes. Raises ValueError for a listener that cannot be
-        served.
+        """Note the addresses that the listener's clients get for the nodes. Raises ValueError for a listener that
+        cannot be served.
         """
         if self.settings.nodes == "sni" and not listener.security_protocol.endswith("SSL"):
             raise ValueError('nodes = "sni" needs TLS: clients name the node in their TLS handshake')
@@ -127,7 +129,7 @@ class Gateway(ApiSet):
     def _learn_acls(self) -> None:
         if self._acl_learner is not None:
             return
-        # Imported here: other gateways need none of it.
+        # Imported here, because other gateways do not need it.
         from klamm_gateway.cluster_acl_learner import ClusterAclLearner
 
         settings = self.settings
@@ -168,19 +170,19 @@ class Gateway(ApiSet):
         )
 
     def examine(self, listeners: Sequence[ListenerContext]) -> Iterator[Finding]:
-        """Try every node, and report the addresses at which clients find it."""
-        # Imported here: a server does not need it.
+        """Try every node. Yield findings about the nodes and their addresses for clients."""
+        # Imported here, because a running server does not need it.
         from klamm_gateway.doctor import examine
 
         return examine(self.settings, listeners, os.urandom)
 
     def describe(self) -> str:
-        """Return the nodes that are known."""
+        """Return a text with the known nodes."""
         nodes = self.cluster.layout.nodes.values()
         return f"gateway to {', '.join(map(str, nodes))}" if nodes else "gateway, no node has answered yet"
 
     def reload(self) -> None:
-        """Read certificates and password again, for new connections."""
+        """Read certificates and the password again. They apply to new connections."""
         self._parts.security = load_security(self.settings, self._random_bytes)
 
     def close(self) -> None:
@@ -199,7 +201,7 @@ class Gateway(ApiSet):
     # ---- requests
 
     def handlers_of(self, listener: ListenerContext) -> Iterator[ApiHandler]:
-        """Return every API that clients use; ApiVersions offers those that the nodes support too.
+        """Return every API that clients use. ApiVersions offers those that the nodes support too.
 
         APIs and versions that klamm does not know are forwarded if no part of the listener has to decode them.
         """
@@ -215,11 +217,11 @@ class Gateway(ApiSet):
         yield from self.handlers(unknown=unknown)
 
     def topic_names(self) -> Callable[[bytes], str | None]:
-        """Return the names of topics that the cluster has named to this gateway."""
+        """Return a function that returns the name of a topic id, if a response of the cluster has named the topic."""
         return self.cluster.topic_name
 
     def handlers(self, *, unknown: bool = False) -> Iterator[ApiHandler]:
-        """Return every API that clients use, in the versions that klamm knows; with `unknown` in others too."""
+        """Return every API that clients use, in the versions that klamm knows; with `unknown` in other versions too."""
         yield from bind_handlers((versions_of_cluster,), self.cluster)
         if self.settings.login == "client":
             yield from bind_handlers(LOGIN_HANDLERS, self)
@@ -244,7 +246,7 @@ class Gateway(ApiSet):
         changes: list[Change] = []
         unchanged = True
         if context.listener.authorizer is not None:
-            # Imported here: listeners without an authorizer do not need it.
+            # Imported here, because only listeners with an authorizer need it.
             from klamm_gateway.authorization.rules import authorize
 
             verdict = authorize(message, context, self.cluster)
@@ -258,18 +260,20 @@ class Gateway(ApiSet):
         if context.api_key == ApiKey.PRODUCE and wants_no_response(message, context.api_version):
             return self._send_unanswered(context, frame)
         if rewrite is not None and context.api_version >= first_version:
-            # First: the gateway may learn more than the client may see.
+            # Done first, because the gateway needs nodes and topics that the client may not see.
             changes.insert(0, partial(_rewritten, rewrite, self._addresses[context.listener.name]))
         self._send(context, frame, ForwardedRequest(context, self._workers, tuple(changes)))
         return context.later()
 
     def forward(self, message: Any, context: RequestContext, change: Change) -> Any:
-        """Forward a request whose response is passed to `change`, whatever the rules for its API."""
+        """Forward a request without applying its API's rule. `change` gets the response."""
         self._send(context, _frame_of(message, context), ForwardedRequest(context, self._workers, (change,)))
         return context.later()
 
     def _send_unanswered(self, context: RequestContext, frame: list[Buffer]) -> Any:
-        """Completes when the node has accepted the bytes: until then, the client's further requests wait."""
+        """Forward a request without a response. It is complete when the node has accepted the bytes; until then the
+        client's next requests wait.
+        """
         link = context.connection.link
         assert link is not None
         if link.on_loop:
@@ -294,7 +298,8 @@ class Gateway(ApiSet):
         link = connection.link
         assert link is not None
         if not link.on_loop:
-            # A large request that was decoded, or that an observer announces: its handler runs on another thread.
+            # The handler of a large request that is decoded runs on another thread. So does one that an observer must
+            # see first.
             note_upstream_node(context, None)
             link.call_soon(lambda: self._send(context, frame, request))
             return
@@ -305,7 +310,9 @@ class Gateway(ApiSet):
 
 
 def _frame_of(message: Any, context: RequestContext, *, unchanged: bool = False) -> list[Buffer]:
-    """Return the request as sent to the node, without its size; `unchanged` if it is the decoded message."""
+    """Return the bytes of the request for the node, without the size in front. `unchanged` is True for the decoded
+    message.
+    """
     if type(message) is OpaqueRequest:
         return [message.frame]
     version = context.api_version
@@ -318,7 +325,7 @@ def _frame_of(message: Any, context: RequestContext, *, unchanged: bool = False)
         # The records are not copied: they are views of the client's frame.
         return [header, *message.encode_chunks(version)]
     body = message.encode(version)
-    # Old versions of some requests have no body; empty pieces are not sent.
+    # Old versions of some requests have no body. Empty pieces are not sent.
     return [header, body] if body else [header]
 
 

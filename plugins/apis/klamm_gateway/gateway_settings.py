@@ -46,7 +46,7 @@ class GatewaySettings:
     """`[gateway]`."""
 
     bootstrap: tuple[str, ...] = setting(
-        doc="HOST:PORT of some nodes of the cluster; the others are learned from them.",
+        doc="HOST:PORT of some nodes of the cluster, from which the gateway gets the others.",
         kafka="bootstrap.servers",
         check=_check_bootstrap,
     )
@@ -65,7 +65,7 @@ class GatewaySettings:
     )
     node_hosts: str = setting(
         "broker-{node}.{host}",
-        doc="With `sni`: the host name of node `{node}`; `{host}` is that of the listener's `advertise`.",
+        doc="With `sni`: the host name of node `{node}`; `{host}` is the host of the listener's `advertise`.",
         check=check_pattern,
     )
     unknown_apis: str = setting(

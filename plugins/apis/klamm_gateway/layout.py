@@ -1,4 +1,4 @@
-"""`Layout`: the nodes of the cluster when they were last learned; `Cluster` holds the current layout."""
+"""`Layout`: the cluster's nodes at the time of the last answer. `Cluster` has the current layout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REFUSED: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node, and the addresses of its host name."""
+    """One node, and the addresses to which its host name resolves."""
 
     node_id: int
     host: str
@@ -30,8 +30,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`versions` are those that all nodes support, None while none has answered; `described` is one node's description
-    of the cluster.
+    """The nodes of a cluster. `versions` are the versions that all nodes support, None before the first answer;
+    `described` is one node's description of the cluster.
 
     `cluster_id` is empty if the cluster has no id.
     """
@@ -43,12 +43,12 @@ class Layout:
 
 
 class Cluster:
-    """The current layout, and the names of topic ids. Any thread reads; `learn` replaces the layout as a whole.
+    """The current layout, and the names of topic ids. Any thread may read. `learn` replaces the layout as a whole.
 
-    `node_of` returns the node that a connection is for, like `NodePlaces`. `refresh` requests a new layout. `renamed`
-    reports an id that gets another name. `clients_log_in` is set if SASL requests are forwarded; `passing_unknown` are
-    the listeners that forward APIs and versions that klamm does not know. `offers` are prepared answers to ApiVersions
-    for this layout, by listener and by whether they have features from level 0 on.
+    `node_of` returns the node that a connection is for, as in `NodePlaces`. `refresh` requests a new layout. `renamed`
+    is called for an id that gets another name. `clients_log_in` is True if SASL requests are forwarded.
+    `passing_unknown` are the listeners that forward unknown APIs and versions. `offers` has prepared answers to
+    ApiVersions for this layout. Their key is the listener, and True if they list features that begin with level 0.
     """
 
     def __init__(self) -> None:
@@ -67,11 +67,11 @@ class Cluster:
     def learn(self, layout: Layout) -> None:
         """Replace the layout."""
         self.layout = layout
-        # Not cleared: another thread may be about to add an answer for the previous layout.
+        # Replaced and not cleared, because another thread may be about to add an answer for the previous layout.
         self.offers = {}
 
     def any_node(self) -> Node | None:
-        """Return a node, taking turns. None while no node is known."""
+        """Return a node; the nodes take turns. None if no node is known."""
         nodes = tuple(self.layout.nodes.values())
         if not nodes:
             return None
@@ -80,21 +80,21 @@ class Cluster:
             return nodes[self._turn % len(nodes)]
 
     def is_meant(self, cluster_id: str, node_id: int, connection: ConnectionContext) -> bool:
-        """Return True if the connection leads to this node, and the cluster id, as far as known, is that of this
+        """Return True if the connection leads to this node, and the cluster id, if it is known, is that of this
         cluster.
         """
         return cluster_id == (self.layout.cluster_id or cluster_id) and node_id == self.node_of(connection)
 
     def note_node(self, node_id: int, host: str, port: int) -> None:
-        """Note a node that a response names. If it is new, or has another address, request a new layout."""
+        """Note a node that a response names. If the node is new or has another address, request a new layout."""
         known = self.layout.nodes.get(node_id)
         if known is None or (known.host, known.port) != (host, port):
             self.refresh()
 
     def note_topic(self, topic_id: bytes, name: str) -> None:
-        """Note the name of a topic id from a response. If there are very many, the oldest are forgotten.
+        """Note the name of a topic id from a response. If there are too many ids, the oldest are forgotten.
 
-        An id keeps its name as long as its topic exists: an id that gets another name has no name from then on.
+        An id keeps its name as long as its topic exists. So an id that gets another name has no name from then on.
         """
         if self._names.get(topic_id) == name:
             return
@@ -107,12 +107,12 @@ class Cluster:
                 del self._names[next(iter(self._names))]
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """Return the name of a topic id from a response; None for an id that got two names."""
+        """Return the name of a topic id from earlier responses; None if it is unknown, or has had two names."""
         return self._names.get(topic_id) or None
 
 
 def with_versions_of(layout: Layout, response: ApiVersionsResponse) -> Layout:
-    """Return the layout with a further node's versions: those that all nodes support."""
+    """Return the layout with the versions that a further node supports too."""
     offered = {each.api_key: range(each.min_version, each.max_version + 1) for each in response.api_keys}
     if layout.versions is None:
         return replace(layout, versions=offered, described=response)
@@ -126,7 +126,7 @@ def with_versions_of(layout: Layout, response: ApiVersionsResponse) -> Layout:
 
 
 def _any(connection: ConnectionContext) -> int | None:  # noqa: ARG001
-    """Return None: a connection is for any node."""
+    """Return None, which means that a connection is for any node."""
     return None
 
 

@@ -1,4 +1,4 @@
-"""`LayoutLearner`: a thread that asks the nodes for the layout of the cluster and for their API versions."""
+"""`LayoutLearner`: a thread that requests the layout of the cluster and the API versions of its nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _OLD_AFTER_NS: Final = 5_000_000_000
 
 
 class LayoutLearner:
-    """`learn_once` asks; the thread calls it at the start, every `max_age_s` seconds, and soon after `refresh`.
+    """The learner of the layout. The thread calls `learn_once` at the start, every `max_age_s` seconds, and after
+    `refresh`.
 
     Every reachable node is asked for its versions.
     """
@@ -47,7 +48,7 @@ class LayoutLearner:
         self._wanted = threading.Event()
         self._ending = threading.Event()
         self.tried = threading.Event()
-        """Set once the nodes were asked for the first time."""
+        """Set after the first round of requests."""
         self._thread = threading.Thread(target=self._run, name="klamm-gateway-learner", daemon=True)
 
     def start(self) -> None:
@@ -56,7 +57,7 @@ class LayoutLearner:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread; an attempt to connect ends at its timeout."""
+        """Stop the thread. An attempt to connect goes on until its timeout."""
         self._ending.set()
         self._wanted.set()
 
@@ -74,19 +75,21 @@ class LayoutLearner:
                 self._wanted.wait(self._max_age_s if self._answered else 2 * _AT_MOST_EVERY_S)
 
     def is_unanswered(self) -> bool:
-        """Return True if no node has answered the last question; ask again if that was a while ago."""
+        """Return True if no node has answered the last request. If that was a while ago, make the request again
+        first.
+        """
         if self._clock.monotonic_ns() - self._asked_ns > _OLD_AFTER_NS:
             self._wanted.set()
         return not self._answered
 
     def learn_once(self) -> bool:
-        """Ask the known nodes, and then those of `bootstrap`, until one answers. Returns False if none does."""
+        """Ask the known nodes, and then those of `bootstrap`, until one answers. Return False if none answers."""
         found: Layout | None = self._questions.ask_any(self._layout_of, self._ending)
         if found is None:
             return False
         before = self._cluster.layout
         if before.versions is not None:
-            # Clients need not wait until each node has been asked for its versions.
+            # Clients need not wait until all nodes have returned their versions.
             self._cluster.learn(replace(found, versions=before.versions, described=before.described))
         self._cluster.learn(self._complete(found, before))
         return True
@@ -104,7 +107,7 @@ class LayoutLearner:
         return Layout(nodes, cluster_id=response.cluster_id or "")
 
     def _complete(self, layout: Layout, before: Layout) -> Layout:
-        """Return the layout with the versions that all nodes support; nodes that do not answer are ignored."""
+        """Return the layout with the versions that all nodes support. Nodes that do not answer are ignored."""
         for node in layout.nodes.values():
             response = self._questions.ask((node.host, node.port), _versions_of)
             if response is not None:

@@ -1,7 +1,8 @@
 """Requests that the gateway answers itself: ApiVersions, and SASL requests that come too late.
 
-ApiVersions offers the APIs that every node of the cluster and klamm support. Its features are the cluster's, because
-clients choose their protocol by them. Until a node has answered, the error is BROKER_NOT_AVAILABLE: clients try again.
+ApiVersions offers the APIs that klamm and every node of the cluster support. The features are those of the cluster,
+because clients choose their protocol by them. Until a node has answered, the error is BROKER_NOT_AVAILABLE, and clients
+try again.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _OWN: Final = (api_versions, sasl_handshake, sasl_authenticate)
 
 @handles(api_versions, versions=api_versions.VERSIONS, blocking=False)
 def versions_of_cluster(cluster: Cluster, request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-    """Return the versions that the cluster and klamm know."""
+    """Return the APIs and versions that both the cluster and klamm know."""
     if error := error_of_request(request, context, cluster.is_meant):
         return ApiVersionsResponse(error_code=error)
     offers = cluster.offers
@@ -69,7 +70,7 @@ def _offered(cluster: Cluster, layout: Layout, listener: str) -> list[ApiVersion
 def late_handshake(
     _cluster: Cluster, _request: SaslHandshakeRequest, _context: RequestContext
 ) -> SaslHandshakeResponse:
-    """Return ILLEGAL_SASL_STATE: the client is authenticated, or its listener has no SASL."""
+    """Return ILLEGAL_SASL_STATE, because the client is authenticated or its listener has no SASL."""
     return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)
 
 

@@ -12,11 +12,11 @@ _PREFIX: Final = "klamm:type=Gateway,name="
 
 
 class GatewayMetrics:
-    """Counters of one gateway, which several threads change. `gateway` is its name, and a label of each metric."""
+    """The counters of one gateway. Several threads change them. `gateway` is its name, and a label of each metric."""
 
     def __init__(self) -> None:
         self.gateway = "gateway"
-        # Protects all numbers: connections are opened and closed on several loops.
+        # Protects all numbers, because connections are opened and closed on several loops.
         self._lock = threading.Lock()
         self._failures: dict[str, int] = {}
         self._connections = 0
@@ -34,7 +34,7 @@ class GatewayMetrics:
             self._connections -= 1
 
     def failed(self, reason: str) -> None:
-        """Count a connection to a node that failed; `reason` is one of a few words, because it becomes a label."""
+        """Count a failed connection to a node. `reason` becomes a label, so it must be one of a few words."""
         with self._lock:
             self._failures[reason] = self._failures.get(reason, 0) + 1
 

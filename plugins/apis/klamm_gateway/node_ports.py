@@ -1,4 +1,4 @@
-"""Addresses of the cluster's nodes for clients: each node has its own port, or its own host name."""
+"""The addresses of the cluster's nodes for clients: each node has its own port, or its own host name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAX_PORTS: Final = 1000
 
 
 def parse_ports(text: str) -> range:
-    """Return the ports of `FIRST-LAST`, or of `PORT`. Raises ValueError."""
+    """Return the ports that the text `FIRST-LAST` or `PORT` names. Raises ValueError."""
     first, dash, last = text.partition("-")
     if not first.isdecimal() or not (last.isdecimal() or not dash):
         raise ValueError(f'must be FIRST-LAST, e.g. 9093-9192, not "{text}"')
@@ -29,7 +29,7 @@ class NodePlaces(Protocol):
 
     def address_of(self, node_id: int, advertised: Address) -> Address | None:
         """Return the address of a node for clients of a listener with this advertised address; None if they cannot
-        reach it.
+        reach the node.
         """
 
     def node_of(self, connection: ConnectionContext) -> int | None:
@@ -38,7 +38,7 @@ class NodePlaces(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NodePorts:
-    """Node `first_node_id` is at the first port, and so on."""
+    """A port for each node. Node `first_node_id` has the first port, the next node id the next port."""
 
     ports: range
     first_node_id: int
@@ -63,7 +63,7 @@ class NodePorts:
 
 
 def check_pattern(pattern: str) -> str | None:
-    """Return the problem with a pattern for `NodeHosts`."""
+    """Return what is wrong with a pattern for `NodeHosts`; None if it is valid."""
     rest = pattern.replace("{node}", "", 1).replace("{host}", "")
     if pattern.count("{node}") != 1 or "{" in rest or "}" in rest:
         return f'must have {{node}} once, and may have {{host}}, e.g. "broker-{{node}}.{{host}}", not "{pattern}"'
@@ -72,7 +72,9 @@ def check_pattern(pattern: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class NodeHosts:
-    """A host name for each node, of a pattern with `{node}`; `{host}` is the listener's. The port is the listener's."""
+    """A host name for each node, from a pattern with `{node}`; `{host}` is the listener's host. The port is the
+    listener's.
+    """
 
     pattern: str
     _by_host: dict[str, re.Pattern[str]] = field(default_factory=dict)

@@ -1,4 +1,6 @@
-"""Rewrites responses that name nodes: clients get the gateway's addresses instead, and the gateway learns from them."""
+"""The rewriting of responses that name nodes: clients get the gateway's addresses instead, and the gateway notes the
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from klamm_gateway.node_ports import NodePlaces
 
 @dataclass(frozen=True, slots=True)
 class NodeAddresses:
-    """Addresses of the nodes for the clients of one listener. `unreachable` reports a node that has no port."""
+    """The addresses of the nodes for clients of one listener. `unreachable` is called for a node that has no port."""
 
     advertised: Address
     places: NodePlaces
@@ -22,7 +24,7 @@ class NodeAddresses:
     unreachable: Callable[[int], None]
 
     def address_of(self, node_id: int, host: str, port: int) -> Address | None:
-        """Return the client's address of a node in a response; None if the node has no port here."""
+        """Return the address for clients of a node in a response; None if the node has no port here."""
         self.cluster.note_node(node_id, host, port)
         address = self.places.address_of(node_id, self.advertised)
         if address is None:
@@ -31,11 +33,11 @@ class NodeAddresses:
 
 
 Rewrite: TypeAlias = "Callable[[Any, NodeAddresses], bool]"
-"""Changes a response; returns False if it names no node, and stays unchanged."""
+"""A function that changes a response. It returns False if the response names no node and stays unchanged."""
 
 
 def _move(nodes: list[Any], id_field: str, addresses: NodeAddresses) -> list[Any]:
-    """Return the nodes that clients can reach, at their addresses here."""
+    """Return the nodes that clients can reach, with their addresses for these clients."""
     moved = []
     for node in nodes:
         address = addresses.address_of(getattr(node, id_field), node.host, node.port)
@@ -46,7 +48,7 @@ def _move(nodes: list[Any], id_field: str, addresses: NodeAddresses) -> list[Any
 
 
 def rewrite_metadata(response: Any, addresses: NodeAddresses) -> bool:
-    """Metadata: rewrite its brokers. Topic ids are noted for requests that name topics by id only."""
+    """Rewrite the brokers of Metadata. Note the topic ids, for requests that name topics only by id."""
     response.brokers = _move(response.brokers, "node_id", addresses)
     for topic in response.topics:
         if topic.name and any(topic.topic_id):
@@ -55,13 +57,13 @@ def rewrite_metadata(response: Any, addresses: NodeAddresses) -> bool:
 
 
 def rewrite_describe_cluster(response: Any, addresses: NodeAddresses) -> bool:
-    """DescribeCluster: its brokers."""
+    """Rewrite the brokers of DescribeCluster."""
     response.brokers = _move(response.brokers, "broker_id", addresses)
     return True
 
 
 def rewrite_find_coordinator(response: Any, addresses: NodeAddresses) -> bool:
-    """FindCoordinator: rewrite one coordinator, or several. An unreachable coordinator is reported as not available."""
+    """Rewrite the coordinators of FindCoordinator. An unreachable coordinator becomes COORDINATOR_NOT_AVAILABLE."""
     for found in (response, *response.coordinators):
         if found.error_code or not found.host:
             continue
@@ -75,7 +77,7 @@ def rewrite_find_coordinator(response: Any, addresses: NodeAddresses) -> bool:
 
 
 def rewrite_node_endpoints(response: Any, addresses: NodeAddresses) -> bool:
-    """Produce, ShareFetch and ShareAcknowledge: the new leaders of partitions (KIP-951)."""
+    """Rewrite the new leaders of partitions in Produce, ShareFetch and ShareAcknowledge (KIP-951)."""
     if not response.node_endpoints:
         return False
     response.node_endpoints = _move(response.node_endpoints, "node_id", addresses)

@@ -25,7 +25,9 @@ log = logging.getLogger("klamm.gateway")
 
 @dataclass(slots=True)
 class SessionParts:
-    """Objects that the sessions of one gateway share. `security` is replaced as a whole when files are read again."""
+    """The objects that the sessions of one gateway share. `security` is replaced as a whole when files are read
+    again.
+    """
 
     cluster: Cluster
     places: NodePlaces
@@ -37,10 +39,11 @@ class SessionParts:
 
 
 class ClientSession:
-    """The connection of a client to a node. Used on the loop of the client's connection, whose port names the node.
+    """A client's connection to a node. It is used on the loop of the client's connection; that connection's port names
+    the node.
 
-    The connection to the node is opened by the first request, and again after the node has closed an idle one. If it
-    fails, the client's connection is closed with all waiting requests; none is sent again.
+    The first request opens the connection to the node. If the node closes it while it is idle, the next request opens
+    another. If it fails, the client's connection is closed with all waiting requests, and no request is sent again.
     """
 
     def __init__(self, parts: SessionParts, connection: ConnectionContext, link: ConnectionLink) -> None:
@@ -77,7 +80,7 @@ class ClientSession:
         note_upstream_node(context, self._node.node_id)
         upstream.send(frame, request)
         if is_new:
-            # The request is registered first: connecting may fail at once.
+            # The request is registered first, because connecting may fail at once.
             upstream.connect(self._node.addresses)
 
     @property
@@ -86,7 +89,7 @@ class ClientSession:
         return self._upstream is not None and self._upstream.protocol.has_unsent
 
     def when_sent(self, callback: Callable[[], None]) -> None:
-        """Call back once the node has accepted all forwarded bytes; not if the client's connection ends before that."""
+        """Call back once the node has accepted all forwarded bytes, unless the client's connection ends before that."""
         if self._upstream is None:
             callback()
         else:
@@ -137,7 +140,7 @@ class ClientSession:
         if self._upstream is upstream and self._setup is not None:
             upstream.fail(UpstreamError("timeout", "connecting and logging in took too long"))
             if self._upstream is upstream:
-                # The next address is tried.
+                # After this failure the next address is tried.
                 self._start_setup(upstream)
 
     def _ended(self) -> None:
@@ -156,7 +159,7 @@ class ClientSession:
             if self._parts.security.passes_login:
                 # The client has logged in on that connection.
                 self._link.close(f"node {self._node} closed the connection on which the client had logged in")
-            # Otherwise the next request opens another connection.
+            # In all other cases the next request opens another connection.
             return
         self._report(error)
         reason = f"node {self._node}: {error.reason}: {error}"
@@ -164,7 +167,7 @@ class ClientSession:
             protocol.stream.abort(reason)
         waiting = [*protocol.exchanges]
         _lose(waiting, reason, sent=protocol.was_ready)
-        # The request that met the error may already have been removed from the waiting ones.
+        # The request that caused the error may already have been removed from the waiting requests.
         if error.reason == INTERNAL_ERROR or (not waiting and protocol.has_unsent):
             self._link.close(reason)
 
@@ -191,7 +194,9 @@ class ClientSession:
 
 
 def _lose(waiting: list[Exchange], reason: str, *, sent: bool) -> None:
-    """Close the client's connection because no responses will come; `sent` if the node may have the requests."""
+    """Close the client's connection, because no responses will come. `sent` is True if the node may have the
+    requests.
+    """
     for request in waiting:
         assert isinstance(request, ForwardedRequest)
         request.lose(reason, sent=sent)

@@ -9,7 +9,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_authorizers() -> Iterator[Provider]:
-    """Kafka's ACLs, kept by the broker or written in the configuration."""
+    """Yield the authorizers: Kafka's ACLs, kept by the broker or written in the configuration."""
     yield Provider(
         "acl",
         "klamm_authorizers.acl:AclAuthorizer",

@@ -37,7 +37,7 @@ _COLUMNS: Final = (
 
 
 class AclAuthorizer(IndexAuthorizer):
-    """Each listener has its own settings; all share the rules."""
+    """The authorizer `acl` of one listener. Each listener has its own settings; all listeners share the rules."""
 
     def __init__(self, settings: AclSettings) -> None:
         super().__init__(settings)
@@ -45,14 +45,16 @@ class AclAuthorizer(IndexAuthorizer):
         self._table: Table
 
     def open(self, listener: ListenerContext) -> None:
-        """Load the rules and watch their table, or the rules of the cluster. Raises KafkaError."""
+        """Load the rules from their table or from the gateway's cluster, and follow their changes. Raises
+        KafkaError.
+        """
         super().open(listener)
         if self._is_clusters:
             ClusterAcls.of(listener.services.shared, listener.api_set).watch(self._take)
             return
         self._table = listener.services.shared.table(TABLE)
         self._table.watch(self._on_changes)
-        # Another thread may change the table meanwhile and notify an index that is being replaced.
+        # Another thread may change the table meanwhile, and notify an index that is being replaced.
         while self._rebuild() is not self._table.rows:
             pass
 
@@ -135,7 +137,9 @@ def _matches_pattern(wanted: AclBindingFilter, binding: AclBinding) -> bool:
 
 
 def _problem(binding: AclBinding) -> KafkaError | None:
-    """Return the error for a binding that `AclApis` and `AclControlManager.validateNewAcl` refuse."""
+    """Return the error for a binding that Kafka's `AclApis` or `AclControlManager.validateNewAcl` refuses; else
+    None.
+    """
     try:
         _check(binding)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The base class of `acl` and `static`: super users, the index, the log and the counters."""
+"""`IndexAuthorizer`: the base class of `acl` and `static`, with super users, the index, the log and the counters."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _LINE: Final = "listener=%s principal=%s %s operation=%s host=%s resource=%s:%s 
 _NOT_KNOWN: Final = Verdict(False, "not_known")
 _SUPER_USER: Final = Verdict(True, "super_user")
 _SOME_RESOURCE: Final = "hardcode"
-"""Kafka authorizes this name to find out if resources without rules are allowed."""
+"""The name that Kafka authorizes to find out if resources without rules are allowed."""
 
 
 class _Terms(NamedTuple):
-    """Settings and rules, replaced as a whole, so that no decision mixes old and new ones."""
+    """Settings and rules. They are replaced as a whole, so that no decision mixes old and new ones."""
 
     super_users: frozenset[str]
     default: bool
@@ -33,10 +33,11 @@ class _Terms(NamedTuple):
 
 
 class IndexAuthorizer(Authorizer):
-    """Decides by `index`. Logs denials at INFO and permissions at DEBUG, like Kafka's `kafka.authorizer.logger`.
+    """An authorizer that decides by `index`. It logs denials at INFO and permissions at DEBUG, like Kafka's
+    `kafka.authorizer.logger`.
 
-    Clients can cause any number of denials. Therefore five lines a minute are written for each principal, host,
-    operation and type of resource, then their number. DEBUG has all of them.
+    Clients can cause any number of denials. Therefore it writes at most five lines a minute for each principal, host,
+    operation and resource type, and then the number of further denials. DEBUG has all of them.
     """
 
     settings: AclSettings | StaticSettings
@@ -48,7 +49,7 @@ class IndexAuthorizer(Authorizer):
         self._terms = _Terms(frozenset(), False, AclIndex(()))
         self._use(settings)
         self.is_known = True
-        """True if the rules are known; without them only super users are allowed anything."""
+        """True if the rules are known. Until then, only super users are allowed anything."""
         self._allowed = Counter()
         self._denied = Counter()
         self._denials: RateLimitedLog | None = None
@@ -64,7 +65,7 @@ class IndexAuthorizer(Authorizer):
             self._terms = self._terms._replace(rules=index)
 
     def _use(self, settings: AclSettings | StaticSettings, index: AclIndex | None = None) -> None:
-        """Decide by other settings, and by other rules if there are any."""
+        """Decide by these settings from now on, and by `index` if it is given."""
         with self._lock:
             self._terms = _Terms(
                 frozenset(settings.super_users),
@@ -122,7 +123,7 @@ class IndexAuthorizer(Authorizer):
         log_if_denied: bool = True,
     ) -> Verdict:
         principal = str(context.principal)
-        # Rules are replaced before they become known, so they are read after it.
+        # Rules are replaced before `is_known` is set, so they are read after it.
         is_known, terms = self.is_known, self._terms
         if principal in terms.super_users:
             self._allowed.add()

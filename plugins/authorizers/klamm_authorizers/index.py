@@ -1,4 +1,4 @@
-"""`AclIndex`: rules in dictionaries. Kafka's `StandardAuthorizerData` walks over sorted rules instead."""
+"""`AclIndex`: the rules in dictionaries. Kafka's `StandardAuthorizerData` walks over sorted rules instead."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _IMPLIED_BY: Final[dict[AclOperation, frozenset[AclOperation]]] = {
         {AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS, AclOperation.ALL}
     ),
 }
-"""For each operation, the operations whose permission implies it. A denial implies nothing."""
+"""For each operation, the operations whose permission implies it. A denial does not imply others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,9 @@ class Host:
 
 @lru_cache(maxsize=4096)
 def host_of(text: str) -> Host:
-    """Return the same `Host` for each notation of an address: in full, short, with a zone, or IPv4 wrapped in IPv6."""
+    """Return the `Host` of an address. It is the same for each notation: full, short, with a zone, or IPv4 wrapped in
+    IPv6.
+    """
     try:
         address = ip_address_of(text)
     except ValueError:
@@ -54,9 +56,9 @@ def host_of(text: str) -> Host:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A binding with its parsed host; `network` is None for an exact address and for every host.
+    """A binding with its parsed host. `network` is None for a single address and for all hosts.
 
-    `verdict` is the decision if the rule matches.
+    `verdict` is the decision for a request that the rule matches.
     """
 
     binding: AclBinding
@@ -81,9 +83,10 @@ _BY_DEFAULT: Final = (Verdict(False, "no_acl_found"), Verdict(True, "no_acl_foun
 
 
 class AclIndex:
-    """Rules by resource type, name or prefix, and principal; `decided_by` makes the text about the deciding rule.
+    """The rules by resource type, name or prefix, and principal. `decided_by` returns the text about the deciding rule.
 
-    Any thread may read while one changes the rules: those of one pattern and principal are replaced as a whole.
+    Any thread may read while one thread changes the rules, because the rules of one pattern and principal are replaced
+    as a whole.
     """
 
     def __init__(self, bindings: Iterable[AclBinding], decided_by: str = "acl") -> None:
@@ -200,7 +203,7 @@ class AclIndex:
     def decide_for_any(self, principal: str, host: str, operation: AclOperation, resource_type: ResourceType) -> bool:
         """Return True if the operation is allowed on at least one resource of the type.
 
-        `Authorizer.authorizeByResourceType` (KIP-679).
+        Follows `Authorizer.authorizeByResourceType` (KIP-679).
         """
         client = host_of(host)
         allow_literals, deny_literals = set[str](), set[str]()

@@ -1,4 +1,4 @@
-"""Parses and checks rules in text form."""
+"""Parsing and checks of rules in text form."""
 
 from __future__ import annotations
 

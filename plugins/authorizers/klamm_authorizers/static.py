@@ -9,7 +9,9 @@ from klamm_authorizers.rules import parse_rule
 
 
 class StaticAuthorizer(IndexAuthorizer):
-    """Decides like `acl`, by rules that only the configuration changes. The ACL APIs are refused."""
+    """The authorizer `static`. It decides like `acl`, but only the configuration changes its rules. The ACL APIs are
+    refused.
+    """
 
     def __init__(self, settings: StaticSettings) -> None:
         super().__init__(settings)

@@ -1,4 +1,4 @@
-"""The extension `console`: a page that shows a running server, and acts as the user who is logged in."""
+"""The extension `console`: a page that shows a running server, and acts with the rights of the logged-in user."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def klamm_extensions() -> Iterator[Provider]:
         "console",
         "klamm_console.extension:Console",
         settings="klamm_console.console_settings:ConsoleSettings",
-        summary="a page that shows a running server; who logs in acts with the own rights",
+        summary="a page that shows a running server; users act with their own rights",
     )

@@ -1,4 +1,6 @@
-"""`rights`: who may do what, and why not. It asks a listener's authorizer, as requests do."""
+"""`rights`: the operations that a principal may perform, with the reasons. It asks a listener's authorizer, as requests
+do.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ OPERATIONS: Final = {
 """The operations that Kafka has for each type of resource."""
 _REASONS: Final = {
     ("super_user", True): "a super user may do everything",
-    ("no_acl_found", True): "no rule is about this resource, and then everything is allowed",
+    ("no_acl_found", True): "no rule is about this resource, so everything is allowed",
     ("no_acl_found", False): "no rule allows it",
     ("not_known", False): "the authorizer does not know its rules yet",
     ("", True): "the authorizer gives no reason",
@@ -34,7 +36,7 @@ _RULES: Final = {"acl": "this ACL", "static_rule": "this rule of the file"}
 
 
 class _NoClient:
-    """The `Responder` of a question that no client has asked."""
+    """The `Responder` of a check that is not for a client's request."""
 
     def respond(self, context: RequestContext, response: Any) -> None:
         """Drop the answer."""
@@ -46,9 +48,10 @@ class _NoClient:
 def rights(
     listener: ListenerContext, principal: str, host: str, resource_type: str, name: str, operation: str
 ) -> dict[str, Any]:
-    """Return whether a principal may do an operation, or each one if it is empty, from a host, and what decides it.
+    """Return for an operation (or for each operation, if it is empty) whether a principal at a host may perform it, and
+    the deciding rule.
 
-    Raises ValueError for an argument that is none.
+    Raises ValueError for an unknown resource type or operation.
     """
     if resource_type not in OPERATIONS:
         raise ValueError(f"resource must be one of {', '.join(OPERATIONS)}")
@@ -80,10 +83,10 @@ def _decided(
 ) -> dict[str, Any]:
     authorizer: Any = context.listener.authorizer
     if authorizer is None:
-        return _row(Verdict(True), "the listener has no authorizer, so that everything is allowed")
+        return _row(Verdict(True), "the listener has no authorizer, so everything is allowed")
     try:
         _prepare(authorizer, context, resource_type, name)
-        # Not logged: no client has been refused.
+        # Not logged, because no client's request is refused.
         verdict: Verdict = authorizer.decide(context, operation, resource_type, name, log_if_denied=False)
     except Exception as error:
         context.listener.failures.log(log, authorizer, "authorize", error)
@@ -93,11 +96,11 @@ def _decided(
 
 
 def _prepare(authorizer: Any, context: RequestContext, resource_type: ResourceType, name: str) -> None:
-    """Wait as a request does for an authorizer that decides later."""
+    """Wait for an authorizer that decides later, as a request does."""
     try:
         release = authorizer.prepare(context, [(resource_type, name)])
     except Exception as error:
-        # As for a request: `decide` is asked in any case.
+        # As for a request, `decide` is called in any case.
         context.listener.failures.log(log, authorizer, "prepare", error)
         return
     if release is not None:

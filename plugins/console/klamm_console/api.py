@@ -1,4 +1,4 @@
-"""`Api`: the console's JSON API. What Kafka's protocol has is asked as the user who is logged in, over a listener."""
+"""`Api`: the console's JSON API. It sends requests of Kafka's protocol over a listener, as the logged-in user."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ from klamm_console.sessions import FailedLogins, Session, Sessions, TooManySessi
 from klamm_console.test_kit import TestKit, shared_part
 
 _ABOUT_NS: Final = 10 * 1_000_000_000
-"""So long the rights of a user on the cluster are remembered: an overloaded server can be looked at."""
+"""Time for which the console remembers a user's rights on the cluster, so that it can show an overloaded server."""
 _LIVE: Final = frozenset({"server", "connections", "test_kit"})
-"""What the page asks for by itself."""
+"""The requests that the page repeats without a user's action."""
 _MOST_OFFSET: Final = (1 << 63) - 1
 _MOST_PARTITION: Final = (1 << 31) - 1
 _NAME: Final = 4096
 
 
 class ConsoleError(Exception):
-    """A request that cannot be answered: HTTP's status, and Kafka's name of the error if it is one of Kafka's."""
+    """Raised for a request that cannot be answered. It has HTTP's status, and Kafka's name of the error if it is one of
+    Kafka's.
+    """
 
     def __init__(self, status: int, message: str, name: str = "") -> None:
         super().__init__(message)
@@ -37,7 +39,7 @@ class ConsoleError(Exception):
 
 
 def _text(question: Question, name: str) -> str:
-    """Return a text of the body. Raises ConsoleError."""
+    """Return a text field of the body. Raises ConsoleError."""
     value = question.body.get(name)
     if not isinstance(value, str) or len(value) > _NAME or not _is_unicode(value):
         raise ConsoleError(400, f"{name} must be a text")
@@ -45,10 +47,10 @@ def _text(question: Question, name: str) -> str:
 
 
 def _number(question: Question, name: str, default: int, most: int = _MOST_OFFSET) -> int:
-    """Return a number of the query, -1 to `most`. Raises ConsoleError."""
+    """Return a number from the query, which may be -1 to `most`. Raises ConsoleError."""
     text = question.query.get(name, "") or str(default)
     try:
-        # More digits than an offset or a time has.
+        # An offset or a time has fewer digits.
         found = int(text) if len(text) < 20 else most + 1
     except ValueError:
         found = most + 1
@@ -81,7 +83,7 @@ class Api:
 
     def _open(self) -> Iterator[Route]:
         yield Route("GET", "openapi.json", "This description.", lambda _: Answer(self.document()), is_open=True)
-        yield Route("GET", "session", "Who is logged in, and how users log in.", self._session, is_open=True)
+        yield Route("GET", "session", "The logged-in user, and the ways to log in.", self._session, is_open=True)
         yield Route(
             "POST",
             "login",
@@ -91,7 +93,7 @@ class Api:
                 Argument("token", "The token, if the listener has no authenticator.", required=False),
                 Argument("user", "The user's name.", required=False),
                 Argument("password", "The user's password.", required=False),
-                Argument("mechanism", "One of the mechanisms that `session` has.", required=False),
+                Argument("mechanism", "One of the mechanisms that `session` returns.", required=False),
             ),
             is_open=True,
         )
@@ -116,9 +118,11 @@ class Api:
             self._records,
             _NAMED,
             Argument("partition", "Its number, 0 by default.", "integer", required=False),
-            Argument("offset", "The first offset; without it and a time the last records.", "integer", required=False),
-            Argument("timestamp_ms", "The first time.", "integer", required=False),
-            Argument("limit", "The most records, 50 by default.", "integer", required=False),
+            Argument(
+                "offset", "The first offset; without an offset and a time, the last records.", "integer", required=False
+            ),
+            Argument("timestamp_ms", "The time of the first record.", "integer", required=False),
+            Argument("limit", "The maximum number of records, 50 by default.", "integer", required=False),
         )
         yield view("groups", "The groups of all kinds.", lambda session, _: cluster.groups(session.admin), rows=True)
         yield view(
@@ -135,14 +139,16 @@ class Api:
         yield view("audit", "The latest events of the audit since the start.", self._audit, rows=True)
         yield view(
             "access",
-            "What a principal may do, and why not: what a listener's authorizer decides.",
+            "The operations that a principal may perform, and the reasons, by a listener's authorizer.",
             self._access,
             Argument("principal", "E.g. `User:alice`; a name alone is a user."),
             Argument("resource", f"One of {', '.join(access.OPERATIONS)}."),
             Argument("name", "The resource's name; the cluster needs none.", required=False),
-            Argument("operation", "E.g. `READ`; without it each that the resource has.", required=False),
+            Argument("operation", "E.g. `READ`. Without it, each operation of the resource.", required=False),
             Argument("host", "The client's address, 127.0.0.1 by default.", required=False),
-            Argument("listener", "The listener that is asked; by default that of the login.", required=False),
+            Argument(
+                "listener", "The listener whose authorizer decides; by default that of the login.", required=False
+            ),
         )
 
     def _actions(self) -> Iterator[Route]:
@@ -154,7 +160,7 @@ class Api:
             "close_connection",
             "Close a connection.",
             self._close_connection,
-            Argument("id", "Its id, as `connections` has it."),
+            Argument("id", "Its id, which `connections` returns."),
         )
         yield action(
             "create_topic",
@@ -213,7 +219,7 @@ class Api:
             try:
                 return call(session, question)
             except LoginError:
-                # The account has lost its password since.
+                # The account's password has changed since the login.
                 self._sessions.end(session)
                 raise
 
@@ -239,7 +245,7 @@ class Api:
             raise ConsoleError(429, "too many logins have failed; try again in a few seconds")
         if needs_token and not has_token:
             self._failures.note(user)
-            raise ConsoleError(401, "the token is wrong: the server's start message has it")
+            raise ConsoleError(401, "the token is wrong; the server's start message shows the right one")
         account = None
         if not needs_token:
             account = self._entry.account(self._mechanism(question), user, _text(question, "password"))
@@ -267,7 +273,7 @@ class Api:
         with _errors():
             offered = self._entry.mechanisms()
         if not offered:
-            raise ConsoleError(501, "the listener has no mechanism that the console has: PLAIN or SCRAM")
+            raise ConsoleError(501, "the listener has none of the console's mechanisms, PLAIN and SCRAM")
         wanted = question.body.get("mechanism") or offered[0]
         if wanted not in offered:
             raise ConsoleError(400, f"mechanism must be one of {', '.join(offered)}")
@@ -276,13 +282,13 @@ class Api:
     # ---- the server itself
 
     def _about(self, session: Session, right: str) -> dict[str, Any]:
-        """Return what DescribeCluster says. Raises ConsoleError if the user has not the right."""
+        """Return the answer to DescribeCluster. Raises ConsoleError if the user does not have the right."""
         now_ns = self._services.clock.monotonic_ns()
         if session.about is None or now_ns - session.about_ns > _ABOUT_NS:
             session.about, session.about_ns = cluster.about(session.admin), now_ns
         if not self._entry.knows_rights:
             message = (
-                "the listener of the console does not say who may see the server: it has no authorizer, or tenants"
+                "the console's listener cannot decide who may see the server: it has no authorizer, or it has tenants"
             )
             raise ConsoleError(403, message, "CLUSTER_AUTHORIZATION_FAILED")
         if not session.about[right]:
@@ -375,7 +381,7 @@ class Api:
 
 
 def _named(question: Question) -> str:
-    """Return the name in the query; that of a group may be empty. Raises ConsoleError."""
+    """Return the name in the query. Only a group's name may be empty. Raises ConsoleError."""
     name = question.query.get("name")
     if name is None or not _is_unicode(name):
         raise ConsoleError(400, "the query needs a name")
@@ -383,7 +389,7 @@ def _named(question: Question) -> str:
 
 
 def _is_unicode(text: str) -> bool:
-    """Return False for a text that has half of a surrogate pair, which no request can carry."""
+    """Return False for a text with half of a surrogate pair, which cannot be encoded in a request."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -393,7 +399,7 @@ def _is_unicode(text: str) -> bool:
 
 @contextlib.contextmanager
 def _errors() -> Iterator[None]:
-    """Turn what connections and calls raise into ConsoleError."""
+    """Turn exceptions of connections and calls into ConsoleError."""
     try:
         yield
     except LoginError as error:

@@ -1,7 +1,7 @@
 """`decoded`: a value in Avro's binary encoding, as JSON values.
 
-Data and schemas are those of any producer, and the server decodes them itself. Therefore each value takes a step, of
-which there is a limited number, and the depth is limited: an array of nulls has no bytes and any length.
+Data and schemas come from any producer, and the server decodes them itself. Therefore the number of steps is limited:
+each value takes one, because an array of nulls may have any length and no bytes. The depth is limited too.
 """
 
 from __future__ import annotations
@@ -16,35 +16,37 @@ _NAME: Final = 1_000
 
 
 class Steps:
-    """The steps that are left, for all values of a page."""
+    """The number of steps that are left for all values of a page."""
 
     def __init__(self, left: int) -> None:
         self._left = left
 
     def take(self) -> None:
-        """Take one. Raises ValueError if there is none."""
+        """Take one step. Raises ValueError if none is left."""
         if self._left <= 0:
             raise ValueError("the values of this page have too many parts")
         self._left -= 1
 
 
 def names_of(schema: Any) -> dict[str, Any]:
-    """Return the named types of a schema by their full names. Raises ValueError for what is no schema."""
+    """Return the named types of a schema by their full names. Raises ValueError for an invalid schema."""
     names: dict[str, Any] = {}
     try:
         _collect(schema, "", names)
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError("the schema is not one of Avro") from error
+        raise ValueError("the schema is not a valid Avro schema") from error
     return names
 
 
 def decoded(schema: Any, names: Mapping[str, Any], data: bytes, steps: Steps) -> Any:
-    """Return the value that the data has by a schema and its `names_of`. Raises ValueError."""
+    """Return the value of data that was written with a schema. `names` is the result of `names_of`. Raises
+    ValueError.
+    """
     reader = _Reader(data, names, steps)
     try:
         value = reader.value(schema, "", 0)
     except (AttributeError, IndexError, KeyError, TypeError, StructError) as error:
-        raise ValueError("the data is not of its schema") from error
+        raise ValueError("the data does not match its schema") from error
     if reader.at != len(data):
         raise ValueError("the data is longer than its schema says")
     return value
@@ -138,7 +140,7 @@ class _Reader:
         while count := self._long():
             self._steps.take()
             if count < 0:
-                # Its size in bytes follows.
+                # The size of the block in bytes follows.
                 self._long()
             for _ in range(abs(count)):
                 items.append(item())  # noqa: PERF401

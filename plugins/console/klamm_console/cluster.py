@@ -1,6 +1,6 @@
-"""Answers about topics, groups, transactions, quotas and ACLs: requests of Kafka's protocol, and their answers as JSON.
+"""Functions that request topics, groups, transactions, quotas and ACLs over Kafka's protocol and return them as JSON.
 
-Each function raises KafkaError if the user may not see what it asks for, OSError if the listener does not answer.
+Each function raises KafkaError if the user may not see the result, and OSError if the listener does not answer.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _ACLS_VERSION: Final = 3
 _TOPIC_RESOURCE: Final = 2
 _ANY: Final = 1
 SHOWN_PARTITIONS: Final = 50
-"""Partitions whose offsets are asked for."""
+"""Maximum number of partitions whose offsets are requested."""
 SHOWN_ROWS: Final = 5_000
-"""The most rows of a list."""
+"""Maximum number of rows in a list."""
 _SOURCES: Final = {
     1: "topic",
     2: "broker",
@@ -116,7 +116,7 @@ def groups(admin: Admin) -> list[dict[str, Any]]:
     """Return the groups of all kinds that the user may describe."""
     found = {}
     for node in about(admin)["nodes"]:
-        # Each coordinator lists its own.
+        # Each coordinator lists only its own groups.
         answer = admin.call_node((node["host"], node["port"]), ListGroupsRequest(), _GROUPS_VERSION)
         _check(answer.error_code, None)
         for each in answer.groups:
@@ -169,10 +169,7 @@ def group(admin: Admin, name: str) -> dict[str, Any]:
 def _offsets(
     admin: Admin, metadata: Any, wanted: Sequence[tuple[str, int]], timestamp_ms: int
 ) -> dict[tuple[str, int], int]:
-    """Return offsets of partitions, with a request to each leader.
-
-    Those are missing that the user may not see, that are gone, or whose leader does not answer.
-    """
+    """Return offsets of partitions, with a request to each leader."""
     nodes = {each.node_id: (each.host, each.port) for each in metadata.brokers}
     leaders: dict[tuple[str, int], dict[str, list[ListOffsetsPartition]]] = {}
     for topic in metadata.topics:

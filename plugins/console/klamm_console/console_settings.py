@@ -18,7 +18,7 @@ def _check_bind(text: str) -> str | None:
         is_loopback = False
     if is_loopback:
         return None
-    return f'must be a loopback address and a port, e.g. 127.0.0.1:8080, not "{text}"; for others put a proxy before it'
+    return f'must be a loopback address and a port, e.g. 127.0.0.1:8080, not "{text}"; put a proxy in front for others'
 
 
 def _check_url(text: str) -> str | None:
@@ -34,29 +34,29 @@ class ConsoleSettings:
     bind: str = setting("127.0.0.1:8080", doc="Address to listen on: a loopback address and a port.", check=_check_bind)
     listener: str | None = setting(
         None,
-        doc="Listener that users log in to, by SASL PLAIN or SCRAM. Unset is the first one with SASL, else the first."
+        doc="Listener that users log in to, by SASL PLAIN or SCRAM. If unset, it is the first one with SASL, else the first."
         " If it has no authenticator, the console asks for its token.",
     )
     token: str | None = setting(
         None,
-        doc="Token that opens the console if its listener has no authenticator; unset is a random one, which the start"
-        " message and the ready file name.",
+        doc="Token that opens the console if its listener has no authenticator. If unset, it is a random token, which the"
+        " start message and the ready file show.",
     )
     ca_file: Path | None = setting(
-        None, doc="Certificates that the console trusts if its listener has TLS; unset are those of the system."
+        None, doc="Certificates that the console trusts if its listener has TLS; if unset, those of the system."
     )
     server_name: str | None = setting(
-        None, doc="Host name in the certificate of that listener; unset is the host that it advertises."
+        None, doc="Host name in the listener's certificate; if unset, the host that the listener advertises."
     )
     schema_registry: str | None = setting(
         None,
-        doc="URL of the Schema Registry by whose schemas records are decoded; unset is the extension `schema_registry`"
+        doc="URL of the Schema Registry whose schemas decode records; if unset, the extension `schema_registry`"
         " if the server has it.",
         check=_check_url,
     )
     hosts: tuple[str, ...] = setting(
         (),
-        doc="Further host names by which browsers reach the page, e.g. of a proxy; loopback names need not be listed.",
+        doc="Further host names under which browsers reach the page, e.g. a proxy's; loopback names need no entry.",
     )
     session_minutes: int = setting(
         30, doc="Minutes without a request after which a user is logged out.", minimum=1, maximum=24 * 60

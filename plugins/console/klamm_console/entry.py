@@ -1,4 +1,4 @@
-"""`Entry`: logs users in to a listener, over the network, as any Kafka client does."""
+"""`Entry`: logs users in to a listener over the network, like any Kafka client."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _ASK_S: Final = 5.0
 
 
 class LoginError(Exception):
-    """The listener refuses a login; the message is for the user."""
+    """Raised if the listener refuses a login. The message is for the user."""
 
 
 class NoListenerError(Exception):
-    """No listener can be used; the message says which setting names one."""
+    """Raised if no listener can be used. The message names the setting."""
 
 
 class Entry:
-    """Opens connections to one listener. Any thread may call it."""
+    """The connections to one listener. Any thread may call it."""
 
     def __init__(self, services: ServerServices, settings: ConsoleSettings) -> None:
-        """Raises OSError if the file of trusted certificates is not there."""
+        """Read the trusted certificates. Raises OSError if their file is missing."""
         self._services = services
         self._settings = settings
-        # One thread asks the listener for its mechanisms.
+        # One thread at a time requests the listener's mechanisms.
         self._asking = threading.Lock()
         self._mechanisms: list[str] = []
         if settings.ca_file is not None:
@@ -54,7 +54,7 @@ class Entry:
                     return each
             names = ", ".join(sorted({each.configured_as for each in listeners}))
             raise NoListenerError(f'[console] listener: there is no listener "{wanted}", only {names}')
-        # A client certificate, which a listener with SSL alone may ask for, the console has not.
+        # A listener with SSL alone may request a client certificate, which the console does not have.
         usable = [each for each in listeners if each.security_protocol != "SSL"]
         if not usable:
             raise NoListenerError("[console] listener: name the listener that users log in to")
@@ -62,29 +62,29 @@ class Entry:
 
     @property
     def needs_token(self) -> bool:
-        """Return True if the listener does not ask who a client is."""
+        """Return True if the listener does not authenticate clients, so that the console asks for its token."""
         return not self.listener.security_protocol.startswith("SASL_")
 
     @property
     def knows_rights(self) -> bool:
         """Return True if the listener decides who may see and change the server.
 
-        Without an authorizer every user of a listener may do everything there, and with a filter that renames topics
-        its users are tenants, whose rights are about their own part: it says nothing about the server. Who has the
-        token of any other listener is trusted.
+        A listener without an authorizer allows every user everything. A listener with a filter that renames topics has
+        tenants, whose rights concern only their own part. So neither decides about the server. If the console uses a
+        token, a user with the token is trusted.
         """
         listener = self.listener
         return not listener.renames_topics and (self.needs_token or listener.authorizer is not None)
 
     def mechanisms(self) -> list[str]:
-        """Return those of the listener's SASL mechanisms that the console has, the strongest first."""
+        """Return the SASL mechanisms that both the listener and the console have, the strongest first."""
         if self._mechanisms or self.needs_token:
             return self._mechanisms
         if not self._asking.acquire(timeout=_ASK_S):
             raise TimeoutError("the listener has not yet answered another question")
         try:
             if not self._mechanisms:
-                # Asked once: the listener takes it for a login that is not finished.
+                # Requested only once, because the listener counts the request as an unfinished login.
                 with self._open(self._own_address(), _ASK_S) as client:
                     offered = client.call(SaslHandshakeRequest(MECHANISMS[0]), _HANDSHAKE_VERSION).mechanisms
                 self._mechanisms = [each for each in MECHANISMS if each in offered]
@@ -93,8 +93,8 @@ class Entry:
         return self._mechanisms
 
     def admin(self, account: SaslAccount | None) -> Admin:
-        """Return an `Admin` that acts as this account. It connects with its first call, which raises LoginError if the
-        listener refuses the account.
+        """Return an `Admin` that acts as this account. Its first call connects, and raises LoginError if the listener
+        refuses the account.
         """
 
         def connect() -> RawClient:
@@ -105,12 +105,12 @@ class Entry:
         return ClusterAdmin(connect, lambda address: self._logged_in(address, account), self._services.clock)
 
     def _has_other_nodes(self) -> bool:
-        """Return True if leaders and coordinators may have another address than the listener."""
+        """Return True if leaders and coordinators may have addresses other than the listener's."""
         listeners = self._services.listeners.values()
         return self.listener.api_set == "gateway" or any(each.node for each in listeners)
 
     def account(self, mechanism: str, user: str, password: str) -> SaslAccount:
-        """Return the account of a login form."""
+        """Return the account for the entries of a login form."""
         return SaslAccount(mechanism, user, password, self._services.random_bytes)
 
     def _own_address(self) -> tuple[str, int]:

@@ -1,4 +1,4 @@
-"""`Console`: the extension and its address."""
+"""`Console`: the extension, which serves the page at an address of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from klamm_console.sessions import Sessions
 
 
 class Console(ServerExtension):
-    """Serves from when all listeners are ready until the server stops."""
+    """The extension `console`. It serves from the time when all listeners are ready until the server stops."""
 
     def open(self, server: ServerServices) -> None:
         """Bind the address. Raises OSError."""
@@ -31,7 +31,7 @@ class Console(ServerExtension):
         self._http = ConsoleServer(parse_host_port(settings.bind), self.api, settings.hosts)
 
     def ready(self) -> None:
-        """Answer from now on. Raises NoListenerError."""
+        """Start to answer requests. Raises NoListenerError."""
         self._entry.listener  # noqa: B018
         self._http.start()
 
@@ -43,7 +43,7 @@ class Console(ServerExtension):
         self._sessions.end_all()
 
     def _registry(self) -> str:
-        """Return the address of the Schema Registry: that of the settings, else of this server, else an empty text."""
+        """Return the URL of the Schema Registry in the settings, else that of this server's, else an empty text."""
         if self.settings.schema_registry:
             return str(self.settings.schema_registry)
 
@@ -57,11 +57,11 @@ class Console(ServerExtension):
 
     @property
     def url(self) -> str:
-        """The address of the page, which has the token if the console needs one."""
+        """The address of the page. It contains the token if the console needs one."""
         return f"{self._http.url}/#token={quote(self._token, safe='')}" if self._entry.needs_token else self._http.url
 
     def describe(self) -> str:
-        # A token of the file is no secret of this start.
+        # A token from the configuration is not shown, because it is valid beyond this start.
         return self.url if self._is_random else self._http.url
 
     def ready_file_entries(self) -> Mapping[str, object]:

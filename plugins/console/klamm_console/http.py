@@ -1,8 +1,9 @@
 """`ConsoleServer`: the page and its JSON API over HTTP/1.1.
 
-A browser sends the cookie to every port of the host, and for pages of others. So each request needs the header
-`X-Klamm-Csrf` with a secret too, which the page gets from the login and keeps for itself. No other page may frame it,
-and a name that a foreign page points to this address is refused.
+A browser sends the cookie to every port of the host, also on behalf of other pages. So each request also needs the
+header `X-Klamm-Csrf` with a secret, which only the page gets, from the login. No other page may frame this page. A
+request under a host name that is not the console's is refused, because another page may point its own name to this
+address.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from klamm_console.routes import Answer, Question
 log = logging.getLogger("klamm.console")
 
 COOKIE: Final = "klamm_console"
-"""The name begins so; the port follows, because a host has one set of cookies."""
+"""The beginning of the cookie's name. The port follows, because all ports of a host share one set of cookies."""
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _MAX_BODY_BYTES: Final = 64 * 1024
 _JSON: Final = "application/json"
@@ -43,7 +44,7 @@ _HEADERS: Final = {
 
 
 class ConsoleServer(HttpServer):
-    """Its constructor binds and may raise OSError."""
+    """The HTTP server of the console. The constructor binds the address, and raises OSError if it cannot."""
 
     def __init__(self, address: tuple[str, int], api: Api, hosts: Iterable[str]) -> None:
         self.api = api
@@ -61,7 +62,7 @@ class _Handler(HttpHandler):
     def do_GET(self) -> None:
         page = self.server.pages.get(self.path.partition("?")[0])
         if page is not None:
-            # A body that nothing reads would be taken for the next request.
+            # The connection is closed, because an unread body would be taken for the next request.
             self.close_connection = self.close_connection or "Content-Length" in self.headers
             self.close_connection = self.close_connection or "Transfer-Encoding" in self.headers
             self.answer(200, page[0], page[1], _HEADERS)
@@ -80,7 +81,7 @@ class _Handler(HttpHandler):
         except ConsoleError as error:
             answer = Answer({"error": str(error), "name": error.name}, error.status)
         except (BrokenPipeError, TimeoutError):
-            # Of the client's own connection.
+            # The client's own connection has failed.
             raise
         except Exception:
             log.exception("%s %s failed", self.command, self.path[:200])
@@ -93,13 +94,13 @@ class _Handler(HttpHandler):
     def _question(self) -> Question:
         body = self._body()
         if self.headers.get("Host", "").lower().rpartition(":")[0] not in self.server.hosts:
-            raise ConsoleError(421, "the page is not reached by this name: [console] hosts has further ones")
+            raise ConsoleError(421, "this host name is not the console's: [console] hosts can list it")
         try:
             parts = urlsplit(self.path)
             words = tuple(unquote(word) for word in parts.path.split("/") if word)
             query = dict(parse_qsl(parts.query, keep_blank_values=True))
         except ValueError as error:
-            raise ConsoleError(400, "the path is not one") from error
+            raise ConsoleError(400, "the path is invalid") from error
         method = "GET" if self.command == "HEAD" else self.command
         return Question(method, words, query, body, self._cookie(), self.headers.get("X-Klamm-Csrf", ""))
 
@@ -114,7 +115,7 @@ class _Handler(HttpHandler):
         content = self.rfile.read(length)
         if self.command != "POST":
             return {}
-        # Another page can send a form or text without asking the browser first, but not JSON.
+        # A browser sends another page's form or text without a check, but not its JSON.
         if self.headers.get_content_type() != _JSON:
             raise ConsoleError(415, "a body must be application/json")
         try:
@@ -126,7 +127,7 @@ class _Handler(HttpHandler):
         return found
 
     def _cookie(self) -> str:
-        # Other programs of this host set cookies that the standard library refuses, with all others.
+        # Other programs on this host set cookies that the standard library cannot parse, and it would then refuse all.
         for pair in self.headers.get("Cookie", "").split(";"):
             name, _, value = pair.strip().partition("=")
             if name == self.server.cookie:

@@ -1,4 +1,4 @@
-"""`records_of`: records of one partition, as a page shows them."""
+"""`records_of`: records of one partition in the form that the page shows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from klamm.testing import Admin, ConsumedRecord
 from klamm_console.schemas import HEAD_BYTES, Page
 
 _SHOWN_BYTES: Final = 16 * 1024
-"""Of a key, a value or a header; the rest is cut off."""
+"""Maximum number of bytes of a key, a value or a header. The rest is cut off."""
 _SHOWN_HEADERS: Final = 100
 _MAX_RECORDS: Final = 500
 
@@ -17,9 +17,9 @@ _MAX_RECORDS: Final = 500
 def records_of(
     admin: Admin, topic: str, partition: int, page: Page, *, offset: int, timestamp_ms: int, limit: int
 ) -> dict[str, Any]:
-    """Return records of committed transactions from an offset or a time on: what one fetch brings, at most `limit`.
+    """Return the committed records that one fetch returns from an offset or a time on, at most `limit`.
 
-    With neither (−1) they are the last ones. Raises KafkaError.
+    If neither is given (−1), return the last records. Raises KafkaError.
     """
     limit = max(1, min(limit, _MAX_RECORDS))
     start = admin.offset(topic, partition, -2)
@@ -55,9 +55,9 @@ def _shown(record: ConsumedRecord, page: Page) -> dict[str, Any]:
 
 
 def _decoded(data: bytes | None, page: Page) -> dict[str, Any] | None:
-    """Return bytes as `_content` does, decoded if a serializer of a Schema Registry has written them.
+    """Return bytes like `_content`, but decode them if a serializer of a Schema Registry has written them.
 
-    `schema_id` is the id of the schema then; `note` is the reason if they cannot be decoded.
+    In this case, `schema_id` is the id of the schema, and `note` is the reason if the bytes cannot be decoded.
     """
     shown = _content(data)
     if data is None or shown is None or data[:1] != b"\0" or len(data) < HEAD_BYTES:
@@ -75,7 +75,7 @@ def _decoded(data: bytes | None, page: Page) -> dict[str, Any] | None:
 
 
 def _content(data: bytes | None) -> dict[str, Any] | None:
-    """Return the text of bytes as `text`, or as `hex` if they are not UTF-8; and their size."""
+    """Return the size of bytes, and their content as `text`, or as `hex` if they are not UTF-8."""
     if data is None:
         return None
     shown: dict[str, Any] = {"bytes": len(data), "cut": len(data) > _SHOWN_BYTES}

@@ -1,4 +1,4 @@
-"""`Route`: a request of the console's JSON API, and `document_of`: all of them as an OpenAPI 3.1 document."""
+"""`Route`: a request of the console's JSON API. `document_of` describes all requests in an OpenAPI 3.1 document."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from klamm import __version__
 _JSON: Final = "application/json"
 _ERRORS: Final = {
     "400": "an argument is wrong, or is missing",
-    "401": "the login is refused, or there is none",
-    "403": "the user has not the right; `name` is Kafka's error",
+    "401": "the login is refused, or the user is not logged in",
+    "403": "the user does not have the right; `name` is Kafka's error",
     "404": "the API has no such request",
     "409": "the server refuses; `name` is Kafka's error, if it is one",
     "413": "the body is too large",
     "415": "the body is not JSON",
-    "421": "the page is not reached by this host name",
+    "421": "the host name is not one of the console's",
     "429": "too many logins have failed",
     "500": "the request failed; the server's log has the reason",
-    "501": "the console has none of the listener's mechanisms",
+    "501": "the console supports none of the listener's mechanisms",
     "502": "the listener does not answer",
     "503": "too many users are logged in",
 }
 _ERROR: Final = {
     "type": "object",
     "properties": {
-        "error": {"type": "string", "description": "What is wrong, for a person."},
-        "name": {"type": "string", "description": "Kafka's name of the error; empty if it is none of Kafka's."},
+        "error": {"type": "string", "description": "The error in words."},
+        "name": {"type": "string", "description": "Kafka's name of the error; empty if Kafka has no such error."},
     },
     "required": ["error", "name"],
 }
@@ -36,7 +36,7 @@ _ERROR: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request: its method, the words of its path, and the secrets that it shows."""
+    """A request: its method, the parts of its path, its arguments, and the client's secrets."""
 
     method: str
     words: tuple[str, ...]
@@ -48,7 +48,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """JSON, HTTP's status, and a new cookie: an empty one ends the session."""
+    """A response: its JSON content, HTTP's status, and a new cookie. An empty cookie ends the session."""
 
     content: Any
     status: int = 200
@@ -61,7 +61,7 @@ ArgumentKind: TypeAlias = Literal["string", "integer", "number", "boolean"]
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A value of the query, or of the body of an action."""
+    """An argument in the query of a GET request, or in the body of a POST request."""
 
     name: str
     doc: str
@@ -71,7 +71,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A request below `/api/`: GET asks, POST acts. `is_open` ones need no login."""
+    """A kind of request below `/api/`. GET reads, and POST acts. If `is_open` is True, it needs no login."""
 
     method: Literal["GET", "POST"]
     name: str
@@ -83,14 +83,14 @@ class Route:
 
 
 def document_of(routes: Iterable[Route]) -> dict[str, Any]:
-    """Return the description of some routes."""
+    """Return the OpenAPI document of these routes."""
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "The API of klamm's console",
             "version": __version__,
-            "description": "What the page asks. `login` sets the cookie, and returns the value of the header"
-            " `X-Klamm-Csrf` that all other requests need beside it.",
+            "description": "The API that the page uses. `login` sets the cookie, and returns the value of the header"
+            " `X-Klamm-Csrf`, which all other requests need too.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "security": [{"session": [], "page": []}],
@@ -101,7 +101,7 @@ def document_of(routes: Iterable[Route]) -> dict[str, Any]:
                     "type": "apiKey",
                     "in": "cookie",
                     "name": "klamm_console_PORT",
-                    "description": "PORT is that of the console.",
+                    "description": "PORT is the console's port.",
                 },
                 "page": {"type": "apiKey", "in": "header", "name": "X-Klamm-Csrf"},
             },
@@ -131,7 +131,7 @@ def _described(route: Route) -> dict[str, Any]:
             for each in route.arguments
         ]
     found["responses"] = {
-        "200": {"description": "it is done", "content": _content({"type": route.answer})},
+        "200": {"description": "the request has succeeded", "content": _content({"type": route.answer})},
         **{status: {"$ref": f"#/components/responses/{status}"} for status in _ERRORS},
     }
     return found

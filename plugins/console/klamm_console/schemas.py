@@ -1,4 +1,4 @@
-"""`Schemas`: values as a schema of the registry says."""
+"""`Schemas`: gets schemas from a Schema Registry, and decodes values with them."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _MAX_SCHEMA_BYTES: Final = 128 << 10
 _MAX_AVRO_BYTES: Final = 1 << 20
 """Decoding takes several times the memory of a value, because it decodes the whole."""
 _ASKED: Final = 20
-"""The most schemas that one page asks for."""
+"""Maximum number of schemas that are requested for one page."""
 _STEPS: Final = 100_000
 
 
 @functools.cache
 def _opener() -> urllib.request.OpenerDirector:
-    """Return what opens addresses without a proxy. Making it loads the system's certificates."""
+    """Return an opener of URLs that uses no proxy. Creating it loads the system's certificates."""
     return urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Schema:
-    """A schema that is ready to decode."""
+    """A parsed schema."""
 
     def __init__(self, kind: str, text: str) -> None:
         self.kind = kind
@@ -39,17 +39,17 @@ class Schema:
 
 
 class Schemas:
-    """Asks a registry. `url` returns an empty text if none is configured. Any thread may call it."""
+    """The schemas of a registry. `url` returns an empty text if none is configured. Any thread may call it."""
 
     def __init__(self, url: Callable[[], str]) -> None:
         self._url = url
 
     def page(self) -> Page:
-        """Return what decodes the values of one page."""
+        """Return a decoder for the values of one page."""
         return Page(self, self._url())
 
     def find(self, url: str, number: int) -> Schema:
-        """Return a schema. Raises OSError or ValueError."""
+        """Return the schema with this id. Raises OSError or ValueError."""
         asked = f"{url.rstrip('/')}/schemas/ids/{number}?format=resolved"
         try:
             with _opener().open(asked, timeout=_WITHIN_S) as answer:
@@ -62,11 +62,11 @@ class Schemas:
             content = json.loads(body)
             return Schema(str(content.get("schemaType", "AVRO")), content["schema"])
         except (AttributeError, KeyError, TypeError, RecursionError) as error:
-            raise ValueError(f"the registry's answer about the schema {number} is none") from error
+            raise ValueError(f"the registry's answer for the schema {number} is invalid") from error
 
 
 class Page:
-    """Decodes the values of one page, with a limited number of requests and steps."""
+    """The decoder of one page's values, with a limited number of requests and steps."""
 
     def __init__(self, schemas: Schemas, url: str) -> None:
         self._schemas = schemas
@@ -76,9 +76,9 @@ class Page:
         self._found: dict[int, Schema | str] = {}
 
     def decoded(self, number: int, data: bytes, most: int) -> tuple[str, str]:
-        """Return the format and the text, about `most` characters at the most, of a value without its head.
+        """Return the format and the text of a value without its head. The text has at most about `most` characters.
 
-        Raises ValueError: the reason why not.
+        Raises ValueError with the reason if the value cannot be decoded.
         """
         schema = self._schema(number)
         if isinstance(schema, str):
@@ -109,7 +109,7 @@ class Page:
         except urllib.request.HTTPError as error:
             return f"the registry answers {error.code} to the question for the schema {number}"
         except OSError:
-            # Do not wait again for each further schema.
+            # The page does not wait again for each further schema.
             self._failure = "the Schema Registry does not answer"
             return self._failure
         except ValueError as error:
@@ -117,7 +117,9 @@ class Page:
 
 
 def _text_of(value: Any, most: int) -> str:
-    """Return the beginning of a value as JSON: names of a schema can make the whole much longer than the data."""
+    """Return the beginning of a value as JSON. The names in a schema can make the whole text much longer than the
+    data.
+    """
     parts: list[str] = []
     try:
         for part in json.JSONEncoder(indent=1, ensure_ascii=False).iterencode(value):

@@ -1,4 +1,4 @@
-"""Answers about the server itself: its listeners, the stages of a request, and its connections."""
+"""Functions that describe the server itself: its listeners, the stages of a request, and its connections."""
 
 from __future__ import annotations
 
@@ -35,11 +35,13 @@ _GATEWAY: Final = "klamm:type=Gateway,name="
 _CERTIFICATES: Final = "klamm:type=SslTransport,name=CertificateExpiresInSeconds"
 _BY_NAME: Final = {metric: name for name, metric in _STAGES.items()}
 _LARGEST: Final = {"processor_turn_age_ms", "queue_oldest_ms"}
-"""Ages, of which the oldest is shown. All others are summed up."""
+"""The stages whose value is an age: the largest value is shown. The values of all other stages are added up."""
 
 
 def overview(services: ServerServices) -> dict[str, Any]:
-    """Return the listeners with their parts, and one number for each stage; counters are since the start."""
+    """Return the listeners with their parts, and one number for each stage. Counters begin at the start of the
+    server.
+    """
     stages: dict[str, float] = {}
     processors = 0
     for family in services.metrics.collect(lambda name: name in _BY_NAME):
@@ -76,7 +78,7 @@ def _values(family: Family) -> list[float]:
 
 
 def connections(services: ServerServices) -> dict[str, Any]:
-    """Return the open connections. Raises TimeoutError if another look takes too long."""
+    """Return the open connections. Raises TimeoutError if another call takes too long."""
     if services.connections is None:
         return {"connections": [], "unanswered": []}
     found = services.connections.look(_LOOK_WITHIN_S)
@@ -85,7 +87,7 @@ def connections(services: ServerServices) -> dict[str, Any]:
 
 
 def _certificates(services: ServerServices) -> list[dict[str, Any]]:
-    """Return the certificates, trust stores and revocation lists of all listeners, the next to end first."""
+    """Return the certificates, trust stores and revocation lists of all listeners. The first to expire comes first."""
     rows: list[dict[str, Any]] = [
         {**sample.labels, "seconds": value}
         for family in services.metrics.collect(lambda name: name == _CERTIFICATES)
@@ -104,7 +106,7 @@ def _gateways(services: ServerServices) -> list[dict[str, Any]]:
 
 
 def close(services: ServerServices, connection_id: str) -> str:
-    """Close a connection; return a problem, or an empty text."""
+    """Close a connection. Return the reason if this is not possible, else an empty text."""
     if services.connections is None:
         return "this server does not show its connections"
     return services.connections.close(connection_id)

@@ -1,4 +1,4 @@
-"""`Sessions`: the users who are logged in to the console."""
+"""`Sessions`: the logged-in users of the console."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_AGE_NS: Final = 12 * 3600 * 1_000_000_000
 _ID_BYTES: Final = 32
 _FAILED_PER_S: Final = 1.0
 _FAILED_AT_ONCE: Final = 20
-"""So many logins of one user may fail within a second; then one a second."""
+"""Number of logins of one user that may fail within a second; afterwards one a second."""
 _NAMES: Final = 1_000
 
 
@@ -27,10 +27,10 @@ class TooManySessionsError(Exception):
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """A user who is logged in, with a connection of the own.
+    """A logged-in user, with a connection to the listener.
 
-    `key` is the cookie. Only the page knows `csrf`: a browser sends the cookie to every port of the host. `about` has
-    the cluster and the user's rights on it as they were at `about_ns`.
+    `key` is the cookie, which a browser sends to every port of the host. `csrf` is a secret that only the page knows.
+    `about` has the cluster and the user's rights on it at the time `about_ns`.
     """
 
     key: str
@@ -44,7 +44,9 @@ class Session:
 
 
 class Sessions:
-    """Any thread may call it. A session ends when its user logs out, or has made no request for a time."""
+    """The open sessions. Any thread may call it. A session ends when its user logs out, or makes no request for some
+    time.
+    """
 
     def __init__(self, clock: Clock, random_bytes: Callable[[int], bytes], idle_minutes: int) -> None:
         self._clock = clock
@@ -55,7 +57,7 @@ class Sessions:
         self._open: dict[str, Session] = {}
 
     def add(self, user: str, admin: Admin) -> Session:
-        """Return a new session, for which the user's oldest one may end. Raises TooManySessionsError."""
+        """Return a new session. The user's oldest session may end to make room. Raises TooManySessionsError."""
         now_ns = self._clock.monotonic_ns()
         made = Session(self._secret(), self._secret(), user, admin, now_ns, now_ns)
         self._end_old()
@@ -72,7 +74,8 @@ class Sessions:
     def find(self, key: str, csrf: str, *, is_use: bool = True) -> Session | None:
         """Return the session of a cookie and the page's secret; None if it has ended.
 
-        What the page asks for by itself is no use: a user who has left is logged out.
+        `is_use` is False for requests that the page makes without a user's action, so that an absent user is logged
+        out.
         """
         self._end_old()
         with self._lock:
@@ -120,12 +123,12 @@ class Sessions:
 
 
 def is_same(shown: str, secret: str) -> bool:
-    """Compare a secret with what a client shows, in a time that does not depend on it."""
+    """Return True if a client's text equals a secret. The time does not depend on the secret."""
     return hmac.compare_digest(shown.encode("utf-8", "replace"), secret.encode())
 
 
 class FailedLogins:
-    """Limits how often a login may fail, for each user name. Any thread may call it."""
+    """The limit of failed logins, for each user name. Any thread may call it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -88,8 +88,8 @@ class TopicProjection:
         return False
 
     def _shorten(self, log: TopicLog) -> None:
-        """Append the present state to a long partition again and delete the earlier records, because no one else
-        compacts it.
+        """Append the present state of a long partition again and delete its earlier records: the topic is not
+        compacted.
         """
         for index in log.long_partitions():
             start_offset = log.partitions[index].log.end_offset

@@ -1,4 +1,4 @@
-"""The checks that rules consist of, and the possible verdicts on a request."""
+"""The checks of which rules consist, and the possible results for a request."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OPERATIONS: Final = {
     ResourceType.GROUP: "READ DELETE DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS",
     ResourceType.CLUSTER: "CREATE ALTER DESCRIBE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS IDEMPOTENT_WRITE",
 }
-"""The operations on a resource; Kafka's `AclEntry.supportedOperations`."""
+"""The operations on a resource of each type; Kafka's `AclEntry.supportedOperations`."""
 
 
 class Forwarded(NamedTuple):
@@ -52,41 +52,43 @@ class LocalAnswer(NamedTuple):
 
 Verdict: TypeAlias = "Forwarded | LocalAnswer"
 Rule: TypeAlias = "Callable[[Any, RequestContext, Cluster], Verdict]"
-"""Raises KafkaError to deny the request as a whole."""
+"""A rule of an API. It raises KafkaError to deny the whole request."""
 
 
 def denial(resource_type: ResourceType) -> KafkaError:
-    """Return the error of a denied resource."""
+    """Return the error for a denied resource."""
     code = _CODES[resource_type]
     return KafkaError(code, _TEXTS[code])
 
 
 def require(context: RequestContext, operation: AclOperation, resource_type: ResourceType, name: str) -> None:
-    """Raises KafkaError."""
+    """Raise KafkaError if the client may not perform the operation on the resource."""
     if not context.authorize(operation, resource_type, name):
         raise denial(resource_type)
 
 
 def require_cluster(context: RequestContext, operation: AclOperation) -> None:
-    """Raises KafkaError CLUSTER_AUTHORIZATION_FAILED."""
+    """Raise KafkaError(CLUSTER_AUTHORIZATION_FAILED) if the client may not perform the operation on the cluster."""
     require(context, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def may(context: RequestContext, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
-    """Return True if the client may perform the operation on a resource that it did not name, e.g. in a list. It is not
-    recorded.
+    """Return True if the client may perform the operation on a resource that it did not name, e.g. one in a list. The
+    decision is not logged.
     """
     return context.authorize(operation, resource_type, name, log_if_denied=False, log_if_allowed=False)
 
 
 def suffices(context: RequestContext, operation: AclOperation) -> bool:
-    """Return True if the client has the right on the cluster, which replaces others: its denial decides nothing."""
+    """Return True if the client has a right on the cluster that replaces rights on single resources. A denial is not
+    logged, because other rights may suffice.
+    """
     return context.authorize(operation, ResourceType.CLUSTER, CLUSTER_NAME, log_if_denied=False)
 
 
 def operations(context: RequestContext, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
-    """Return the bit field of the operations that the client may perform (KIP-430), instead of those of the gateway's
-    account.
+    """Return the bit field of the operations that the client may perform (KIP-430). It replaces the bit field for the
+    gateway's account.
     """
     names = _OPERATIONS[resource_type].split()
     return sum(1 << AclOperation[each] for each in names if may(context, AclOperation[each], resource_type, name))
@@ -105,7 +107,7 @@ def topic_of(element: Any, cluster: Cluster) -> str | None:
 
 
 def require_topics(context: RequestContext, cluster: Cluster, operation: AclOperation, elements: Any) -> None:
-    """Raises KafkaError if one of the topics is denied or not known."""
+    """Raise KafkaError if one of the topics is denied or unknown."""
     for element in elements or ():
         name = topic_of(element, cluster)
         if name is None:
@@ -114,17 +116,18 @@ def require_topics(context: RequestContext, cluster: Cluster, operation: AclOper
 
 
 def named(element: Any, _cluster: Cluster) -> str | None:
-    """Return the group, key or transactional id that an element is."""
+    """Return the name that an element itself is: a group, a key or a transactional id."""
     name: str = element
     return name
 
 
 @dataclass(frozen=True, slots=True)
 class EachOf:
-    """A rule for the elements of a list: denied ones are answered here, the others by the node, in one response.
+    """A rule for the elements of a list. The gateway answers for denied elements, the node for the others, in one
+    response.
 
-    `kind_of` returns an element's resource type if not all elements have the same. `shape_version` is the version whose
-    error responses name the elements, if that is not the request's. `first_operation` must also be allowed.
+    `kind_of` returns an element's resource type, if the types differ. `shape_version` is the version whose error
+    responses name the elements, if it is not the request's. If `first_operation` is given, it must be allowed too.
     """
 
     request_field: str
@@ -183,14 +186,16 @@ class EachOf:
 
 
 def with_field(message: Any, field: str, value: Any) -> Any:
-    """Return a copy of the message with another value in one field; observers keep the original message."""
+    """Return a copy of the message with another value in one field. Observers keep the original message."""
     changed = copy(message)
     setattr(changed, field, value)
     return changed
 
 
 def then(verdict: Verdict, change: Change) -> Verdict:
-    """Return the verdict with a change of the node's response that is made before the denied elements are added."""
+    """Return the verdict with a further change of the node's response. It is made before the denied elements are
+    added.
+    """
     if isinstance(verdict, LocalAnswer):
         return verdict
     before = verdict.change

@@ -1,4 +1,6 @@
-"""Metadata: the topics that the client may describe. Topics that it may not create are not created for it."""
+"""The rule of Metadata: the client gets only topics that it may describe, and creates only topics that it may
+create.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,10 @@ _FIRST_VERSION_WITHOUT_CREATION: Final = 4
 
 
 def authorize_metadata(message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
-    """Remove denied names from the request; of a request for all topics or for ids, filter the response.
+    """Remove denied names from the request. If it asks for all topics or for ids, filter the response instead.
 
-    Before version 4 a request for names creates them. In this case all topics are requested, which creates none.
+    Before version 4, a request for names creates topics. In this case the node gets a request for all topics, which
+    creates none.
     """
     wanted = message.topics
     only: dict[str, None] | None = None
@@ -63,7 +66,7 @@ def _visible(topic: Any, ids: frozenset[bytes], context: RequestContext) -> bool
     if not topic.name or may(context, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name):
         return True
     if topic.topic_id in ids:
-        # Requested by id: the client must not learn the name.
+        # The client has requested the topic by id, and must not get its name.
         topic.error_code, topic.name, topic.partitions = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), None, []
         topic.topic_authorized_operations = NOT_REQUESTED
         return True

@@ -1,4 +1,4 @@
-"""OffsetFetch: groups that the client may describe, and of these the topics that it may describe."""
+"""The rule of OffsetFetch: the client gets only groups and topics that it may describe."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ _DENIED: Final = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def authorize_offset_fetch(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
-    """Raises KafkaError for the group of an early version."""
+    """Answer for denied groups and topics. Raises KafkaError in early versions, which have a single group, if it is
+    denied.
+    """
     if context.api_version < _SEVERAL_GROUPS_FROM:
         require(context, AclOperation.DESCRIBE, ResourceType.GROUP, message.group_id)
         allowed, denied = _split(message.topics, context, cluster)
@@ -80,7 +82,7 @@ def _several_groups(message: Any, context: RequestContext, cluster: Cluster) -> 
 
 
 def _split(topics: Any, context: RequestContext, cluster: Cluster) -> tuple[Any, list[Any]]:
-    """Return allowed and denied topics; None means all topics, and the response is filtered."""
+    """Return the allowed and the denied topics. None means all topics; then the response is filtered."""
     if topics is None:
         return None, []
     allowed: list[Any] = []

@@ -106,7 +106,7 @@ def _fetch(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
     if message.replica_id >= 0 or (state is not None and state.replica_id >= 0):
         # A follower reads uncommitted records, and its leader counts it as a replica.
         require_cluster(context, _OP.CLUSTER_ACTION)
-    # Without a session at the node: each request names all its partitions, and each is checked each time.
+    # No session at the node: so each request names all its partitions, and all are checked each time.
     whole = with_field(with_field(message, "session_epoch", _NO_SESSION), "session_id", 0)
     rule = EachOf("topics", "responses", _OP.READ, shape_version=_FETCH_WITH_NAMES)
     return rule(with_field(whole, "forgotten_topics_data", []), context, cluster)
@@ -127,8 +127,8 @@ def _find_coordinator(message: Any, context: RequestContext, cluster: Cluster) -
 def _filtered(
     whole: AclOperation | None, field: str, id_field: str, kind: ResourceType
 ) -> Callable[[Any, RequestContext, Cluster], Verdict]:
-    """Return a rule for a list of everything: filter it to what the client may describe, unless it may do `whole` to
-    the cluster.
+    """Return a rule for a list of all resources: the client gets only those that it may describe, unless it may perform
+    `whole` on the cluster.
     """
 
     def rule(message: Any, context: RequestContext, _cluster: Cluster) -> Verdict:
@@ -147,7 +147,7 @@ def _filtered(
 
 
 def _unless_whole(whole: AclOperation, rule: Rule) -> Rule:
-    """Return a rule that applies only to clients that may not do `whole` to the cluster."""
+    """Return a rule that applies only to clients that may not perform `whole` on the cluster."""
 
     def either(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
         return Forwarded(message) if suffices(context, whole) else rule(message, context, cluster)
@@ -161,7 +161,7 @@ def _create_topics(message: Any, context: RequestContext, cluster: Cluster) -> V
     def change(response: Any) -> Any:
         for topic in response.topics:
             if not topic.error_code and not may(context, _OP.DESCRIBE_CONFIGS, _TOPIC, topic.name):
-                # As Kafka does: created, but not described.
+                # As in Kafka, the topic is created but not described.
                 topic.topic_config_error_code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 topic.num_partitions = topic.replication_factor = -1
                 topic.configs = None
@@ -193,7 +193,7 @@ def _add_partitions_to_txn(message: Any, context: RequestContext, _cluster: Clus
     denied = {topic.name for topic in topics if not context.authorize(_OP.WRITE, _TOPIC, topic.name)}
     if not denied:
         return Forwarded(message)
-    # All or none: if one is denied, the others are not attempted.
+    # The update is atomic: if one partition is denied, the others are not attempted.
     results = []
     for topic in topics:
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if topic.name in denied else ErrorCode.OPERATION_NOT_ATTEMPTED
@@ -260,7 +260,7 @@ def _group_heartbeat(message: Any, context: RequestContext, cluster: Cluster) ->
     require(context, _OP.READ, _GROUP, message.group_id)
     require_topics(context, cluster, _OP.DESCRIBE, message.subscribed_topic_names)
     if getattr(message, "subscribed_topic_regex", None):
-        # The node would match topics that the client may not describe.
+        # The node would also match topics that the client may not describe.
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "a regular expression is not authorized by the gateway")
     return Forwarded(message)
 
@@ -282,7 +282,7 @@ def _describe_topic_partitions(message: Any, context: RequestContext, cluster: C
         return then(EachOf("topics", "topics", _OP.DESCRIBE)(message, context, cluster), own_operations)
 
     def check_cursor(response: Any) -> Any:
-        # The cursor of the next page names a topic too, and the node needs its name.
+        # The cursor of the next page also names a topic, and the node needs this name.
         cursor = response.next_cursor
         if cursor is not None and not may(context, _OP.DESCRIBE, _TOPIC, cursor.topic_name):
             raise denial(_TOPIC)

@@ -1,4 +1,4 @@
-"""Rules for requests whose responses name topics that the request does not name: those of a group, or of a
+"""Rules for requests whose responses name topics that the request does not name: the topics of a group or a
 transaction.
 """
 
@@ -35,7 +35,9 @@ _TOPICS_DENIED: Final = "The group has described topic(s) that the client is not
 
 
 def described_groups(field: str, *, name_topics: bool) -> Rule:
-    """DESCRIBE on each group; with `name_topics` also on the topics of its assignments (KIP-848)."""
+    """Return a rule that requires DESCRIBE on each group; with `name_topics` also on the topics of its assignments
+    (KIP-848).
+    """
     return partial(_described_groups, field, name_topics)
 
 
@@ -72,10 +74,10 @@ def _deny(group: Any) -> None:
 
 
 def authorize_share_fetch(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
-    """READ on the group and on all topics, including those that the node's session has from earlier requests.
+    """Require READ on the group and on all topics, including those that the node's session has from earlier requests.
 
-    A client that knows a member's id may continue its session, and permissions may have been withdrawn since it was
-    opened.
+    A client that knows a member's id can continue the member's session, and permissions may have been withdrawn since
+    the session was opened.
     """
     require(context, _OP.READ, _GROUP, message.group_id)
     require_topics(context, cluster, _OP.READ, message.topics)
@@ -92,8 +94,8 @@ def authorize_share_fetch(message: Any, context: RequestContext, cluster: Cluste
 
 
 def authorize_share_offsets(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
-    """DESCRIBE on each group and named topic; a request for all topics of a group returns those that may be
-    described.
+    """Require DESCRIBE on each group and each named topic. A request for all topics of a group returns those that the
+    client may describe.
     """
     rule = EachOf("groups", "groups", _OP.DESCRIBE, _GROUP, lambda group, _: group.group_id)
     named_topics = {group.group_id: group.topics is not None for group in message.groups}
@@ -101,7 +103,7 @@ def authorize_share_offsets(message: Any, context: RequestContext, cluster: Clus
     def change(response: Any) -> Any:
         for group in response.groups:
             visible = []
-            # Decisions are recorded only for resources that the client has named.
+            # Only decisions about resources that the client has named are logged.
             are_named = named_topics.get(group.group_id, False)
             decides = context.authorize if are_named else partial(may, context)
             for topic in group.topics:
@@ -127,7 +129,7 @@ def _deny_offsets(topic: Any) -> None:
 
 
 def authorize_described_transactions(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
-    """DESCRIBE on each transactional id; only topics that may be described are returned."""
+    """Require DESCRIBE on each transactional id. Return only topics that the client may describe."""
     rule = EachOf("transactional_ids", "transaction_states", _OP.DESCRIBE, ResourceType.TRANSACTIONAL_ID, named)
 
     def change(response: Any) -> Any:

@@ -25,11 +25,11 @@ log = logging.getLogger("klamm.gateway")
 
 INTERNAL_ERROR: Final = "internal_error"
 _READ_BYTES: Final = 256 * 1024
-# Size of the first read of a response that may become a stream, whose rest need not be read.
+# Size of the first read of a response that may become a stream. The rest of a stream need not be read into memory.
 _FIRST_BYTES: Final = 16 * 1024
 _SPLICED_FROM_BYTES: Final = 16 * 1024
 _GATHER: Final = 32
-# Looked up for every request; plain numbers are faster than members of a flag.
+# Used for every request. Plain numbers are faster than members of a flag.
 _READ: Final = int(Interest.READ)
 _WRITE: Final = int(Interest.WRITE)
 _TLS_RECORD_BYTES: Final = 16 * 1024
@@ -39,8 +39,8 @@ _buffers = threading.local()
 
 
 class UpstreamConnection:
-    """All methods must be called on the loop's thread. `lost` is called once, unless `close` or `finish` is called
-    first.
+    """A connection to a node. All methods must be called on the loop's thread. `lost` is called once, unless `close` or
+    `finish` is called first.
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class UpstreamConnection:
         self._when_sent: list[Callable[[], None]] = []
 
     def connect(self, addresses: Sequence[SocketAddress]) -> None:
-        """Connect to the first address; the others follow if it fails. A failure is passed to `lost`, perhaps at
+        """Connect to the first address that accepts the connection. If all fail, `lost` gets the error, perhaps at
         once.
         """
         (family, where), self._others = addresses[0], addresses[1:]
         try:
             self._socket = socket.socket(family, socket.SOCK_STREAM)
         except OSError as error:
-            # No descriptor is left, or the system does not have the address family.
+            # The process has no descriptor left, or the system lacks the address family.
             self.fail(UpstreamError("connection_failed", error.strerror or str(error)))
             return
         self._descriptor = self._socket.fileno()
@@ -92,8 +92,8 @@ class UpstreamConnection:
             self._guarded(self._write)
 
     def when_sent(self, callback: Callable[[], None]) -> None:
-        """Call back once all bytes passed to `send` were sent, perhaps at once; not if the connection fails before
-        that.
+        """Call back once all bytes that were passed to `send` are sent, perhaps at once, unless the connection fails
+        before.
         """
         if self.protocol.has_unsent:
             self._when_sent.append(callback)
@@ -101,10 +101,10 @@ class UpstreamConnection:
             callback()
 
     def resume(self) -> None:
-        """Continue reading: the client accepts answers again."""
+        """Continue reading, because the client accepts answers again."""
         if self._paused and self.protocol.state is not UpstreamState.CLOSED:
             self._paused = False
-            # TLS may hold bytes for which the socket is not readable.
+            # TLS may hold bytes although the socket is not readable.
             self._guarded(self._read)
             self._update_interest()
 
@@ -126,7 +126,7 @@ class UpstreamConnection:
         self._give_back_descriptor()
 
     def _give_back_descriptor(self) -> None:
-        # After closing, its number may belong to another connection.
+        # After the close, the descriptor's number may belong to another connection.
         if self._interest >= 0:
             self._link.forget(self._descriptor)
             self._interest = -1
@@ -134,7 +134,7 @@ class UpstreamConnection:
             self._descriptor = -1
             self._socket.close()
 
-    # ---- on the loop
+    # ---- called by the loop
 
     def _ready(self, mask: int) -> None:
         state = self.protocol.state
@@ -158,12 +158,14 @@ class UpstreamConnection:
             reason = "tls_failed" if isinstance(error, ssl.SSLError) else "connection_lost"
             self.fail(UpstreamError(reason, str(error)))
         except Exception as error:
-            # Whatever the error was, the client must not wait for ever.
+            # After any error the client must not wait for ever.
             log.exception("node %s: its connection failed", self._host)
             self.fail(UpstreamError(INTERNAL_ERROR, repr(error)))
 
     def fail(self, error: UpstreamError) -> None:
-        """Close the connection and report the reason, unless it is closed already or no client waits for answers."""
+        """Close the connection and report the reason, unless the connection is closed or no client waits for
+        answers.
+        """
         if self.protocol.state is UpstreamState.CONNECTING and self._others:
             self._give_back_descriptor()
             self.connect(self._others)
@@ -215,7 +217,7 @@ class UpstreamConnection:
                     sent = self._send_parts(list(islice(outgoing, _GATHER)), (), 0)
             except _WOULD_BLOCK:
                 break
-            # Bodies may be empty: such a buffer counts as sent when those before it were sent.
+            # A body may be empty. Its buffer counts as sent once the buffers before it are sent.
             while outgoing and sent >= len(outgoing[0]):
                 sent -= len(outgoing.popleft())
             if sent:
@@ -247,7 +249,7 @@ class UpstreamConnection:
                     protocol.passed(count)
                     if count:
                         if protocol.stream is not None and not protocol.unread_bytes:
-                            # The next bytes must be read, and have probably arrived.
+                            # The next bytes are needed, and have probably arrived.
                             continue
                         return
                 else:
@@ -263,13 +265,14 @@ class UpstreamConnection:
                     protocol.receive(buffer[:count])
                 finally:
                     if streaming and not self._link.can_send:
-                        # The client has not accepted all of it: the buffer is in use.
+                        # The client has not accepted all bytes, so the buffer is still in use.
                         buffer = _read_buffer(fresh=True)
                 if protocol.outgoing:
                     self._write()
             if count == _FIRST_BYTES and protocol.stream is None and protocol.has_part:
                 continue
-            # The loop may have other connections to serve. TLS may hold bytes for which the socket is not readable.
+            # Continued in a later turn, because other connections may wait. TLS may hold bytes although the socket is
+            # not readable.
             if not (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()):
                 return
 
@@ -285,7 +288,7 @@ class UpstreamConnection:
 
 
 def _first_bytes(outgoing: deque[Buffer]) -> Buffer:
-    """Return the bytes for one TLS record: small buffers together."""
+    """Return the bytes for one TLS record, with small buffers joined."""
     if len(outgoing) == 1 or len(outgoing[0]) >= _TLS_RECORD_BYTES:
         return outgoing[0]
     return b"".join(islice(outgoing, 2))

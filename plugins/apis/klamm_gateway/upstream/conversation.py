@@ -1,4 +1,4 @@
-"""`Conversation`: a connection to a node for a thread that may wait: questions and answers, one at a time."""
+"""`Conversation`: a connection to a node for a thread that may wait. It sends one request at a time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Question:
 
 
 class Conversation:
-    """A connection that is logged in when it is created. It may take `timeout_s` seconds from its start to its last
+    """A connection that logs in when it is created. `timeout_s` limits the seconds from its creation to the last
     answer.
 
     Every method raises UpstreamError or OSError.
@@ -75,7 +75,7 @@ class Conversation:
             raise
 
     def call(self, request: Message, version: int, module: Any) -> Any:
-        """Send a request; its response."""
+        """Send a request and return its response."""
         self._correlation_id += 1
         question = _Question(request.API_KEY, version, self._correlation_id)
         header = encode_request_header(request.API_KEY, version, self._correlation_id, self._client_id)
@@ -116,4 +116,4 @@ class Conversation:
 
 
 def _nothing() -> None:
-    """Do nothing when the connection is ready: `Conversation` reads the state itself."""
+    """Do nothing when the connection becomes ready, because `Conversation` reads the state itself."""

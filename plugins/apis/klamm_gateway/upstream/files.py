@@ -1,4 +1,4 @@
-"""The files that the settings of a gateway name: checks that find errors before a start needs them."""
+"""The files that the settings of a gateway name, and checks that find errors in them before the start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from klamm.config import check_table, load_settings, read_tables
 
 
 def read_password(path: Path) -> str:
-    """Return the first line of a file. Raises OSError, and ValueError for an invalid password, without quoting it."""
+    """Return the first line of a file. Raises OSError, and ValueError for an invalid password; the error does not quote
+    it.
+    """
     try:
         password = path.read_bytes().partition(b"\n")[0].rstrip(b"\r").decode()
     except UnicodeDecodeError as error:
@@ -25,24 +27,24 @@ def read_password(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AccountSettings:
-    """A table of `accounts_file`."""
+    """The settings in a table of `accounts_file`."""
 
     username: str = setting(doc="The account at the nodes.")
     password: str = setting(doc="Its password.")
 
 
 def read_accounts(file: Path) -> dict[str, tuple[str, str]]:
-    """User name and password by principal. Raises ConfigError."""
+    """Return user name and password by principal. Raises ConfigError."""
     tables, _text = read_tables(file)
     for principal, table in tables.items():
         if not isinstance(table, dict) or check_table(AccountSettings, table):
-            # The error names the line too; it reads the file again.
+            # The error reads the file again to name the line.
             load_settings(file, (principal,), AccountSettings)
     return {principal: (table["username"], table["password"]) for principal, table in tables.items()}
 
 
 def problem_with(key: str, path: Path) -> str | None:
-    """Return the reason why the file of a key of `[gateway.upstream]` cannot be used; None if it can."""
+    """Return the reason why the file for a key of `[gateway.upstream]` cannot be used; None if it can be used."""
     try:
         _CHECKS[key](path)
     except ConfigError as error:
@@ -61,7 +63,7 @@ def _check_truststore(path: Path) -> None:
 
 
 def _check_keystore(path: Path) -> None:
-    # Without a callback, OpenSSL asks the terminal for the password of an encrypted key.
+    # Without a callback, OpenSSL would ask for the password of an encrypted key at the terminal.
     ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(path, password=lambda: "")
 
 

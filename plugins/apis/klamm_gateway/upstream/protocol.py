@@ -1,4 +1,4 @@
-"""`UpstreamProtocol`: one connection to a node, as bytes: login, requests in order, responses. No I/O."""
+"""`UpstreamProtocol`: the bytes of one connection to a node: login, requests in order, responses. It does no I/O."""
 
 from __future__ import annotations
 
@@ -24,21 +24,23 @@ _AUTHENTICATE_VERSION: Final = 1
 _LOGIN_ID: Final = -1
 _STREAM_RESPONSES_FROM_BYTES: Final = 96 * 1024
 _BEGINNING_BYTES: Final = 9
-"""Correlation id, no tagged fields, throttle time: the part of a stream that must arrive before it is forwarded."""
-# A system call for one buffer costs less than one for several.
+"""Size of the correlation id, empty tagged fields and the throttle time. A stream is forwarded once these have
+arrived.
+"""
+# A system call costs less with one buffer than with several.
 _JOIN_UP_TO_BYTES: Final = 32 * 1024
 MAX_WHOLE_BYTES: Final = 100 * 1024 * 1024
-"""Maximum size of a response that must be decoded, or that comes before the login is complete."""
+"""Maximum size of a response that must be decoded, and of any response before the login is complete."""
 
 
 class Walk(Protocol):
-    """Looks at the bytes of a response while they pass. Methods raise WireError."""
+    """A parser that reads the bytes of a response while they pass. Methods raise WireError."""
 
     unread_bytes: int
     """Number of bytes that may be skipped."""
 
     def feed(self, data: Buffer) -> None:
-        """The next bytes."""
+        """Read the next bytes."""
 
     def passed(self, count: int) -> None:
         """Note that this many of the `unread_bytes` were skipped."""
@@ -53,19 +55,20 @@ class Exchange(Protocol):
     streams: bool
 
     def completed(self, body: bytes) -> None:
-        """The whole response without its header."""
+        """Handle the whole response, without its header."""
 
     def walk(self, size_bytes: int) -> Walk | None:
-        """Return the walk over a body of that size that is about to be streamed, if there is one."""
+        """Return the parser for a body of this size that is about to be streamed, or None."""
 
     def began(self, body: bytes, stream: ResponseStream) -> None:
-        """Handle the beginning of a response whose rest arrives in a stream; only called if `streams`."""
+        """Handle the beginning of a response whose rest arrives in a stream. Only called if `streams` is True."""
 
 
 class UpstreamProtocol:
-    """`outgoing` are the bytes to send, in order; `ready` is called once requests may be sent.
+    """One connection to a node. `outgoing` has the bytes to send, in order. `ready` is called once requests may be
+    sent.
 
-    If a method raises UpstreamError, the connection is unusable; the caller closes it.
+    If a method raises UpstreamError, the connection is unusable, and the caller closes it.
     """
 
     def __init__(self, account: SaslAccount | None, client_id: str, ready: Callable[[], None]) -> None:
@@ -83,7 +86,7 @@ class UpstreamProtocol:
         self.stream: ResponseStream | None = None
         self._walk: Walk | None = None
         self.was_ready = False
-        """True if requests could be sent."""
+        """True once requests could be sent."""
 
     def transition_to(self, state: UpstreamState) -> None:
         """Change the state. Raises IllegalTransitionError for a transition that is not in the table."""
@@ -92,7 +95,7 @@ class UpstreamProtocol:
         self.state = state
 
     def secured(self) -> None:
-        """Log in: the connection is established, with TLS if configured."""
+        """Start the login, because the connection is established, with TLS if configured."""
         if self._account is None:
             self._begin()
             return
@@ -102,7 +105,9 @@ class UpstreamProtocol:
         self._put_login(sasl_handshake.API_KEY, _HANDSHAKE_VERSION, request.encode(_HANDSHAKE_VERSION))
 
     def send(self, frame: list[Buffer], exchange: Exchange | None) -> None:
-        """Send a request, now or once the login is complete. Without an exchange no response is expected."""
+        """Queue a request, which is sent now or once the login is complete. Without an exchange, no response is
+        expected.
+        """
         size_bytes = sum(map(len, frame))
         parts: list[Buffer] = [_SIZE.pack(size_bytes), *frame]
         if size_bytes <= _JOIN_UP_TO_BYTES:
@@ -116,12 +121,12 @@ class UpstreamProtocol:
 
     @property
     def has_unsent(self) -> bool:
-        """Return True if bytes of requests were not sent yet."""
+        """Return True if there are bytes of requests to be sent."""
         return bool(self.outgoing or self._waiting)
 
     @property
     def is_idle(self) -> bool:
-        """Return True if nothing is in progress."""
+        """Return True if no request and no response is in progress."""
         return not self.exchanges and not self.has_unsent and self.stream is None
 
     @property
@@ -131,11 +136,11 @@ class UpstreamProtocol:
 
     @property
     def has_part(self) -> bool:
-        """Return True if it keeps the beginning of a response until the rest arrives."""
+        """Return True if the connection keeps the beginning of a response until the rest arrives."""
         return bool(self._rest)
 
     def receive(self, data: memoryview) -> None:
-        """Handle bytes that the node has sent; a `ResponseStream` may keep a part of the buffer. Raises
+        """Handle bytes that the node has sent. A `ResponseStream` may keep a part of the buffer. Raises
         UpstreamError.
         """
         position = 0
@@ -176,7 +181,7 @@ class UpstreamProtocol:
             return 0
         if self._walk is None:
             return self.stream.remaining
-        # The last byte is never skipped: it ends the request, when all lengths must have been checked.
+        # The last byte is never skipped, because all lengths are checked when it ends the request.
         return min(self._walk.unread_bytes, self.stream.remaining - 1)
 
     def passed(self, count: int) -> None:
@@ -191,7 +196,7 @@ class UpstreamProtocol:
             self.stream = None
 
     def _take_frame(self, data: memoryview, position: int) -> int:
-        """Return the position after the handled bytes; the same position if more bytes are needed."""
+        """Return the position after the handled bytes. It is unchanged if more bytes are needed."""
         frame_bytes: int
         frame_bytes, correlation_id = _HEAD.unpack_from(data, position)
         _check_size(frame_bytes)
@@ -201,7 +206,7 @@ class UpstreamProtocol:
             if exchange is None:
                 self._continue_login(bytes(data[begin + 4 : end]))
             else:
-                # First: an exchange without an answer must stay, so that it is lost with the connection.
+                # Checked first: an exchange without an answer must stay, so that it is lost with the connection.
                 body = _body(exchange, data[begin:end])
                 self.exchanges.popleft()
                 exchange.completed(body)
@@ -226,7 +231,7 @@ class UpstreamProtocol:
         return len(data)
 
     def _expected(self, correlation_id: int) -> Exchange | None:
-        """Return the exchange of the next response, None for a response of the login."""
+        """Return the exchange of the next response; None for a response of the login."""
         if self.state is UpstreamState.LOGIN:
             expected, exchange = _LOGIN_ID, None
         elif self.exchanges:

@@ -1,4 +1,4 @@
-"""`Questions`: sends requests to the nodes of the cluster, on a thread that may wait."""
+"""`Questions`: requests of the gateway itself to the nodes of the cluster, on a thread that may wait."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from klamm_gateway.upstream.states import UpstreamError
 log = logging.getLogger("klamm.gateway")
 
 SOFTWARE: Final = "klamm-gateway"
-"""The gateway's name in requests to the nodes: its client id and its software (KIP-511)."""
+"""The gateway's name in requests to the nodes: the client id and the software name (KIP-511)."""
 T = TypeVar("T")
 Address = tuple[str, int]
 
 
 class Questions:
-    """Used by one thread. Failures are logged, and counted by their reason. `timeout_s` is the timeout of one
-    conversation.
+    """The sender of the gateway's own requests. One thread uses it. Failures are logged, and counted by their reason.
+    `timeout_s` is the timeout of one conversation.
     """
 
     def __init__(
@@ -42,12 +42,11 @@ class Questions:
         self._answered_last: tuple[Address, ...] = ()
 
     def ask_any(self, question: Callable[[Conversation], T], ending: threading.Event) -> T | None:
-        """Ask the node that answered last, then the other known ones, then those of `bootstrap`, until one answers.
-
-        Returns None if none does, or if `ending` is set.
+        """Ask the node that answered last, then the other known nodes, then those of `bootstrap`, until one answers.
+        Return None if no node answers, or if `ending` is set.
         """
         known = [(node.host, node.port) for node in self._cluster.layout.nodes.values()]
-        # A node that does not answer costs the whole timeout, each time: so it is not asked first.
+        # A node that does not answer costs the whole timeout each time, so it is not asked first.
         first = [each for each in self._answered_last if each in known]
         for address in dict.fromkeys((*first, *known, *self._bootstrap)):
             if ending.is_set():
@@ -59,7 +58,7 @@ class Questions:
         return None
 
     def ask(self, address: Address, question: Callable[[Conversation], T]) -> T | None:
-        """Ask one node. Returns None if it does not answer."""
+        """Ask one node. Return None if it does not answer."""
         where = f"{address[0]}:{address[1]}"
         try:
             with Conversation(*address, self._security(), SOFTWARE, self._timeout_s) as conversation:
@@ -73,6 +72,6 @@ class Questions:
         return None
 
     def failed(self, where: str, error: UpstreamError) -> None:
-        """Log and count it."""
+        """Log and count a failure."""
         self._count_failure(error.reason)
         self._failure_log.log(where, logging.WARNING, "node %s cannot be queried: %s: %s", where, error.reason, error)

@@ -1,4 +1,6 @@
-"""`Security`: the TLS settings and the account for connections to nodes; created once, read by every connection."""
+"""`Security`: the TLS settings and the accounts for connections to nodes. It is created once, and every connection
+reads it.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,13 @@ from klamm_gateway.upstream.states import UpstreamError
 
 MAX_KEPT: Final = 1_000
 Find: TypeAlias = "Callable[[str], tuple[str, str] | None]"
-"""User name and password of a principal, e.g. `User:alice`; None if it has no account."""
+"""A function that returns user name and password of a principal, e.g. `User:alice`; None if it has no account."""
 
 
 class Accounts:
-    """Keeps the latest accounts, because each keeps data computed from its password. Any thread."""
+    """The latest accounts of principals. They are kept, because each has data computed from its password. Any thread
+    may call it.
+    """
 
     def __init__(self, find: Find, mechanism: str, random_bytes: Callable[[int], bytes]) -> None:
         self._find = find
@@ -59,15 +63,16 @@ def load_accounts(settings: GatewaySettings, random_bytes: Callable[[int], bytes
 
 
 SocketAddress: TypeAlias = "tuple[int, tuple[Any, ...]]"
-"""Family and address in the form that `socket.connect` expects."""
+"""The address family, and the address in the form that `socket.connect` expects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """`context` is None without TLS; `account`, the gateway's own, is None without SASL.
+    """The security of connections to nodes. `context` is None without TLS. `account`, the gateway's own, is None
+    without SASL.
 
-    `accounts` are those of principals, None if clients have no accounts of their own. With `passes_login` clients log
-    in themselves.
+    `accounts` are the accounts of principals; None if clients have no accounts of their own. If `passes_login` is True,
+    clients log in themselves.
     """
 
     context: ssl.SSLContext | None
@@ -76,8 +81,8 @@ class Security:
     passes_login: bool = False
 
     def account_of(self, principal: KafkaPrincipal) -> SaslAccount | None:
-        """Return the account that logs in for a client; None means no account. Raises UpstreamError for a principal
-        without an account.
+        """Return the account that logs in for a client; None if no login is needed. Raises UpstreamError for a
+        principal without an account.
         """
         if self.passes_login:
             return None
@@ -105,7 +110,7 @@ def load_security(settings: GatewaySettings, random_bytes: Callable[[int], bytes
         password = read_password(settings.sasl_password_file)
         account = SaslAccount(settings.sasl_mechanism, settings.sasl_username, password, random_bytes)
     if settings.login == "principal":
-        # Imported here: most gateways have one account.
+        # Imported here, because most gateways have only one account.
 
         accounts = load_accounts(settings, random_bytes)
     return Security(context, account, accounts, settings.login == "client")

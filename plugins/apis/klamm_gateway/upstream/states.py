@@ -7,7 +7,7 @@ from typing import Final
 
 
 class IllegalTransitionError(Exception):
-    """Raised for a transition that is not in the table: a bug, which closes the connection."""
+    """Raised for a transition that is not in the table, which is a bug. It closes the connection."""
 
 
 class UpstreamState(enum.Enum):
@@ -40,7 +40,7 @@ TRANSITIONS: Final[dict[UpstreamState, frozenset[UpstreamState]]] = {
 
 
 class UpstreamError(Exception):
-    """A connection to a node cannot be used. `reason` is a metric label: few values, lower_snake_case."""
+    """Raised if a connection to a node cannot be used. `reason` is a metric label: few values, lower_snake_case."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
