@@ -34,12 +34,12 @@ class ConsoleSettings:
     bind: str = setting("127.0.0.1:8080", doc="Address to listen on: a loopback address and a port.", check=_check_bind)
     listener: str | None = setting(
         None,
-        doc="Listener that users log in to, by SASL PLAIN or SCRAM. If unset, it is the first one with SASL, else the first."
+        doc="Listener that users log in to, by SASL PLAIN or SCRAM. If unset: the first one with SASL, else the first."
         " If it has no authenticator, the console asks for its token.",
     )
     token: str | None = setting(
         None,
-        doc="Token that opens the console if its listener has no authenticator. If unset, it is a random token, which the"
+        doc="Token that opens the console if its listener has no authenticator. If unset, a random token, which the"
         " start message and the ready file show.",
     )
     ca_file: Path | None = setting(

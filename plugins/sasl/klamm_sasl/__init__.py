@@ -9,7 +9,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_authenticators() -> Iterator[Provider]:
-    """SASL over any transport."""
+    """Yield the authenticator `sasl`, which works over any transport."""
     yield Provider(
         "sasl",
         "klamm_sasl.factory:SaslAuthenticatorFactory",
@@ -49,7 +49,7 @@ def klamm_sasl_mechanisms() -> Iterator[Provider]:
 
 @hookimpl
 def klamm_credential_stores() -> Iterator[Provider]:
-    """Yield stores of users and their verifiers."""
+    """Yield the stores of users and their SCRAM verifiers."""
     yield Provider(
         "broker", "klamm_sasl.stores.broker:BrokerStore", summary="users that AlterUserScramCredentials has stored"
     )
@@ -69,5 +69,5 @@ def klamm_credential_stores() -> Iterator[Provider]:
 
 @hookimpl
 def klamm_commands() -> Iterator[Provider]:
-    """Users of a file."""
+    """Yield the command `klamm users`."""
     yield Provider("users", "klamm_sasl.users_command:main", summary="add, list and remove users of a file")

@@ -49,15 +49,17 @@ _NOT_A_CLIENT: Final = (
     "a client without SASL, of another protocol, or older than KIP-43"
 )
 _MAX_FRAME_BYTES: Final = 8 * 1024
-"""Largest frame before authentication, except tokens: their limit is `sasl.server.max.receive.size`."""
+"""Largest frame in bytes before authentication, except frames with tokens, which `sasl.server.max.receive.size`
+limits.
+"""
 _MAX_ELEMENTS: Final = 1000
-"""Most elements of arrays and tagged fields in one frame before authentication."""
+"""Maximum number of array elements and tagged fields in one frame before authentication."""
 _LASTING: Final = SaslProof(None, lambda: None)
-"""The proof of a session that ends only by its time."""
+"""The proof of a session that ends only because of its time limit."""
 
 
 class AuthenticationFailedError(Exception):
-    """Raised if a client failed to authenticate; the text goes to the log, `send` to the client."""
+    """Raised if a client failed to authenticate. The text is for the log; the frames `send` go to the client."""
 
     def __init__(self, reason: str, send: Sequence[Buffer] = ()) -> None:
         super().__init__(reason)
@@ -79,18 +81,19 @@ class _Request:
         return ApiKey(self.api_key).name if self.api_key in ApiKey._value2member_map_ else f"key {self.api_key}"
 
     def answer(self, response: Any) -> bytes:
-        """Return a frame."""
+        """Return the frame with a response to this request."""
         head = self.correlation_id.to_bytes(4, "big", signed=True)
         body: bytes = response.encode(self.version)
         return head + (b"\0" if response_header_size(self.api_key, self.version) == 5 else b"") + body
 
 
 class SaslServerAuthenticator(Authenticator):
-    """See `SaslState` for the states, and Kafka's class for the answers in each state.
+    """The authentication of one client. See `SaslState` for the states, and Kafka's class for the answers in each
+    state.
 
-    A second authentication of the same connection (KIP-368) uses the same object. `submit(check, password_of)` runs a
-    check on a thread of the authenticator, see `Checks.submit`. `cannot_reauthenticate` counts clients too old to do
-    so.
+    A re-authentication on the same connection (KIP-368) uses the same object. `submit(check, password_of)` runs a check
+    on a thread of the authenticator, see `Checks.submit`. `cannot_reauthenticate` counts clients that are too old to
+    re-authenticate.
     """
 
     def __init__(
@@ -145,7 +148,8 @@ class SaslServerAuthenticator(Authenticator):
     def reauthenticates(self, api_key: int) -> bool:
         if self._state is not _COMPLETE:
             return True
-        # If the session has no end, or more than once a second, Kafka leaves a handshake to its handler.
+        # As in Kafka, a handshake goes to its handler if the session has no end or the last handshake was less than a
+        # second ago.
         if api_key != _HANDSHAKE or self._expires_ns is None:
             return False
         now_ns = self._clock.monotonic_ns()
@@ -189,7 +193,7 @@ class SaslServerAuthenticator(Authenticator):
             self._sessions.remove(self)
 
     def _end_exchange(self) -> None:
-        # A check that waits for its thread keeps its data until then, e.g. a large token.
+        # A check that waits for its thread would keep its data until then, e.g. a large token.
         self._run = None
         server, self._server = self._server, None
         drop, self._drop = self._drop, None
@@ -199,9 +203,9 @@ class SaslServerAuthenticator(Authenticator):
             server.close()
 
     def revoke(self, reason: str) -> None:
-        """End the session, from any thread. Frames that have arrived are refused, and so is a re-authentication."""
+        """End the session. Any thread may call it. Frames that have arrived, and a re-authentication, are refused."""
         self._revoked = reason
-        # First, so that a frame that is refused finds the reason there.
+        # Done first, so that the refusal of a frame finds the reason there.
         self._transport.end_session(reason)
         with contextlib.suppress(IllegalSaslStateError):
             self._move(SaslState.REVOKED)
@@ -293,10 +297,10 @@ class SaslServerAuthenticator(Authenticator):
             self._drop = self._submit(lambda: self._work(resume), task.password_of)
 
     def _work(self, resume: Callable[[], None]) -> bool | None:
-        """Compute the outcome and leave it for `resume`; on a thread of the authenticator."""
+        """Compute the outcome and leave it for `resume`. A thread of the authenticator calls this."""
         run, self._run = self._run, None
         if run is None:
-            # The channel is closed.
+            # The channel was closed meanwhile.
             return None
         proved = None
         try:
@@ -316,7 +320,7 @@ class SaslServerAuthenticator(Authenticator):
         return proved
 
     def _evaluated(self, evaluate: Callable[[], Any]) -> Any:
-        """Call `evaluate`; turn its exceptions into the errors that Kafka returns."""
+        """Call `evaluate`, and turn its exceptions into the errors that Kafka returns."""
         try:
             return evaluate()
         except SaslAuthenticationError as error:
@@ -355,8 +359,8 @@ class SaslServerAuthenticator(Authenticator):
         return AuthenticationStep([self._request.answer(response)], complete=complete)
 
     def _start_session(self, result: SaslSuccess) -> int:
-        """Record the identity of the client and the end of its session, by one reading of the clocks; return the
-        lifetime in milliseconds.
+        """Record the identity of the client and the end of its session, with one reading of the clocks. Return the
+        session's lifetime in milliseconds.
         """
         self._principal = result.principal
         wall_ms, now_ns = self._clock.wall_ms(), self._clock.monotonic_ns()
@@ -369,7 +373,7 @@ class SaslServerAuthenticator(Authenticator):
         if self._sessions is None:
             return
         proof = result.proof or _LASTING
-        # `connections.max.reauth.ms` alone ends a session only with the next request, as in Kafka.
+        # As in Kafka, a session that only `connections.max.reauth.ms` limits ends with the next request.
         token_ends_ns = None if result.expires_ms is None else now_ns + (result.expires_ms - wall_ms) * 1_000_000
         changed = self._sessions.add(self, proof.key, proof.revoked_because, token_ends_ns)
         if changed is not None:
@@ -400,7 +404,7 @@ def _changed_principal(before: KafkaPrincipal, after: KafkaPrincipal) -> str:
 
 
 def _claimed_by(server: SaslServer | None) -> str:
-    """Return the principal that the client of a failed exchange claimed."""
+    """Return the principal that a client claimed in a failed exchange."""
     return f"User:{server.claimed}" if server is not None and server.claimed else ""
 
 

@@ -16,21 +16,21 @@ from klamm_sasl.paced_worker import PacedWorker
 log = logging.getLogger("klamm.sasl")
 
 Check = Callable[[], bool | None]
-"""Returns whether a client has proved its identity; None if the check does not decide that."""
+"""A function that returns True or False for a proved or refused identity; None if it does not decide this."""
 
 _UNPACED: Final = 100
 _COSTLY_NS: Final = 100_000
-"""Any check of a password takes longer. A shorter one found a remembered result."""
+"""Every real check of a password takes longer. A shorter check has found a remembered result."""
 _LINES_PER_MINUTE: Final = 10
 
 
 class CredentialChecks:
     """The threads of one listener's authenticator.
 
-    A check of a password takes processor time, and the system may run it on the core where a network thread was about
-    to run. So an address that sends passwords without a pause slows down all clients. The checks of addresses with too
-    many failures (`FailedLogins`) therefore run on a `PacedWorker`, which is busy for `paced_percent` of the time; with
-    100 all checks run alike.
+    A check of a password takes processor time, and the system may run it on the core of a network thread. So an address
+    that sends passwords without a pause slows down all clients. Therefore the checks of addresses with too many
+    failures (`FailedLogins`) run on a `PacedWorker`, which is busy for at most `paced_percent` of the time. With 100,
+    all checks are treated alike.
     """
 
     def __init__(self, listener: ListenerContext, threads: int, paced_percent: int) -> None:
@@ -66,8 +66,8 @@ class CredentialChecks:
     def submit(self, check: Check, address: str, password_of: str | None) -> Callable[[], object] | None:
         """Call a check once, on one of the threads.
 
-        `password_of` is the user whose password is checked, None for a check that is never paced. The returned function
-        drops a check that waits for the paced worker; other checks always run, and soon.
+        `password_of` is the user whose password is checked; None for a check that is never paced. The returned function
+        drops the check if it waits for the paced worker. Other checks always run, and soon.
         """
         if password_of is None or not self._paces:
             self._workers.submit(check, source_of(address))
@@ -77,12 +77,12 @@ class CredentialChecks:
         def run() -> None:
             started_ns = self._clock.monotonic_ns()
             proved = check()
-            # Many clients with the same outdated password cost one check, which counts once.
+            # Many clients with the same outdated password cost one check, so it counts once.
             if proved is not None and self._clock.monotonic_ns() - started_ns >= _COSTLY_NS:
                 (self._failed_logins.succeeded if proved else self._failed_logins.failed)(source)
 
         def run_or_wait() -> None:
-            # The address may have failed too often since the check was submitted.
+            # Since the submission of the check, its address may have failed too often.
             if self._failed_logins.exceeds(source):
                 self._wait(run, source, user)
             else:
@@ -99,7 +99,7 @@ class CredentialChecks:
         self._paced_worker.submit(run, source, user)
 
     def close(self) -> None:
-        """End the threads after their present work."""
+        """End the threads once their present work is done."""
         self._opened.close()
 
     def _log_exceeded(self, source: str) -> None:

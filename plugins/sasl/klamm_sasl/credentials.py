@@ -1,4 +1,4 @@
-"""Looks up users in several stores, and makes fake credentials for names that do not exist."""
+"""`Credentials`: looks up users in several stores, and makes fake credentials for names that do not exist."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ _SECRET: Final = "unknown_users_secret"  # noqa: S105
 _SALT_BYTES: Final = 24
 _BASE_36: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 DRAW_BITS: Final = 64
-"""`CredentialStore.any_credential` gets a number below 2 to this power."""
+"""`CredentialStore.any_credential` gets a number below 2**DRAW_BITS."""
 
 
 class Credentials:
-    """The stores of one listener as one store, which also makes credentials for names that no store knows.
+    """The stores of one listener as one store. It also makes credentials for names that no store knows.
 
-    The credential of an unknown name is derived from the name and a secret of the server. It is the same each time, has
-    the form of real ones, and no password matches it. So neither a response nor its time shows which names exist. Users
-    and delegation tokens are derived separately: a name gets different salts as a user and as a token, whether it
-    exists or not. The secret is in the shared table `sasl`, so a restart does not change the credentials of unknown
-    names.
+    The credential of an unknown name is derived from the name and a secret of the server. It is the same each time and
+    looks like a real one, but no password matches it. So neither a response nor its time shows which names exist. A
+    name gets different salts as a user and as a delegation token, whether it exists or not. The secret is in the shared
+    table `sasl`, so a restart does not change the credentials of unknown names.
     """
 
     def __init__(self, stores: Sequence[CredentialStore], services: ServerServices) -> None:
@@ -55,9 +54,8 @@ class Credentials:
         return None
 
     def ask_for_plain(self, user: str, password: str) -> bool | ScramCredential | None:
-        """Return the verdict of the first store that knows the user, or the credential to check the password against.
-
-        None if no store knows the user. May block.
+        """Return the verdict of the first store that knows the user, or the credential with which to check the
+        password. Return None if no store knows the user. May block.
         """
         for store in self._stores:
             found = store.verify_password(user, password)
@@ -69,9 +67,10 @@ class Credentials:
     def proof(
         self, user: str, credential: ScramCredential, mechanism: ScramMechanism | None = None
     ) -> SaslProof | None:
-        """Return the proof of a client that knows the user's password; None if the store takes long to answer.
+        """Return the proof of a client that knows the user's password; None if the store is slow, so that it cannot be
+        checked again.
 
-        Without a mechanism, the credential is the one that PLAIN checks.
+        Without a mechanism, the credential is that of PLAIN.
         """
         if self.blocking:
             return None
@@ -85,19 +84,21 @@ class Credentials:
         return SaslProof(user, revoked_because)
 
     def fake(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
-        """Return a fake credential for an unknown user. Also call it for existing users: it takes time."""
+        """Return a fake credential for an unknown user. Callers also call it for existing users, so that both take the
+        same time.
+        """
         return self._like(user, mechanism, self._any_credential(mechanism, self._draw(user, mechanism)))
 
     def fake_token(self, token_id: str, mechanism: ScramMechanism) -> ScramCredential:
         """Return a fake credential for an unknown delegation token, in the form of real ones.
 
-        Also call it for existing tokens: it takes time.
+        Callers also call it for existing tokens, so that both take the same time.
         """
         return self._like(token_id, mechanism, None, kind=b"token")
 
     def fake_for_plain(self, user: str) -> ScramCredential:
-        """Return a fake credential like `fake`. The mechanisms are as frequent as those of the credentials that PLAIN
-        checks.
+        """Return a fake credential for PLAIN, like `fake`. Mechanisms are as frequent among fake credentials as among
+        real ones.
         """
         models = self._plain_models()
         if not models:
@@ -107,7 +108,7 @@ class Credentials:
         return self._like(user, model.mechanism, model)
 
     def _plain_models(self) -> list[ScramCredential]:
-        """Return the credential that PLAIN checks, for each user; collected again after a store has changed."""
+        """Return the credential of each user that PLAIN checks. They are collected again after a store has changed."""
         now = [store.plain_credentials() for store in self._stores]
         seen, models = self._models
         if len(seen) != len(now) or any(one is not other for one, other in zip(seen, now, strict=True)):
@@ -119,7 +120,7 @@ class Credentials:
         return models
 
     def _draw(self, user: str, mechanism: ScramMechanism) -> int:
-        """Return a number below 2 ** DRAW_BITS, always the same for a name."""
+        """Return a number below 2**DRAW_BITS that is always the same for a name."""
         return int.from_bytes(self._derive(mechanism, user, b"user", b"draw")[: DRAW_BITS // 8], "big")
 
     def _like(
@@ -134,9 +135,9 @@ class Credentials:
             iterations = model.iterations
             salt = noise[: len(model.salt)]
             if is_text(model.salt):
-                # Kafka's tools make salts that are text.
+                # Kafka's tools make salts that consist of text.
                 salt = "".join(_BASE_36[byte % 36] for byte in salt).encode()
-        # No password matches the stored key, because it is not derived from one.
+        # No password matches the stored key, because the key is not derived from a password.
         return ScramCredential(mechanism, salt, derive(b"stored key"), derive(b"server key"), iterations)
 
     def _any_credential(self, mechanism: ScramMechanism, draw: int) -> ScramCredential | None:
@@ -156,8 +157,8 @@ def is_text(salt: bytes) -> bool:
 
 
 def form(credential: ScramCredential) -> tuple[str, int, int, bool]:
-    """Return the parts of a credential that a client sees, except the bytes of its salt; models are drawn in this
-    order.
+    """Return the parts of a credential that a client sees, except the bytes of the salt. Models for fakes are sorted by
+    it.
     """
     salt = credential.salt
     return credential.mechanism.mechanism_name, credential.iterations, len(salt), is_text(salt)

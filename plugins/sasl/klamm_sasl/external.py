@@ -7,14 +7,14 @@ from klamm.sasl import SaslAuthenticationError, SaslError, SaslMechanism, SaslSe
 
 
 class ExternalMechanism(SaslMechanism):
-    """EXTERNAL for one listener."""
+    """The mechanism EXTERNAL of one listener."""
 
     def server(self, connection: ConnectionContext, transport: TransportLayer) -> ExternalServer:
         return ExternalServer(transport.principal)
 
 
 class ExternalServer(SaslServer):
-    """One exchange: one message, which is empty or names the principal."""
+    """One exchange. It has a single message, which is empty or names the principal."""
 
     def __init__(self, principal: KafkaPrincipal) -> None:
         self._principal = principal

@@ -32,13 +32,13 @@ from klamm_sasl.stores.user_table import InlineStore
 
 @handles(sasl_handshake, versions=range(0, 2), blocking=False)
 def late_handshake(_request: SaslHandshakeRequest, _context: RequestContext) -> SaslHandshakeResponse:
-    """Refuse a handshake if re-authentication is off, or the last one was less than a second ago."""
+    """Refuse a handshake, because re-authentication is off or the last handshake was less than a second ago."""
     return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)
 
 
 @handles(sasl_authenticate, versions=range(0, 3), blocking=False)
 def late_authenticate(_request: SaslAuthenticateRequest, _context: RequestContext) -> SaslAuthenticateResponse:
-    """Refuse a token that no SaslHandshake preceded."""
+    """Refuse a SaslAuthenticate without a SaslHandshake before it."""
     message = "SaslAuthenticate request received after successful authentication"
     return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, message)
 
@@ -47,7 +47,7 @@ log = logging.getLogger("klamm.sasl")
 
 
 class SaslAuthenticatorFactory(AuthenticatorFactory):
-    """SASL for one listener: KIP-12, KIP-43, KIP-152 and KIP-368."""
+    """The authenticator `sasl` of one listener: KIP-12, KIP-43, KIP-152 and KIP-368."""
 
     security_protocol = "SASL_"
 
@@ -71,8 +71,8 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
         self._listener_name = ""
 
     def open(self, listener: ListenerContext) -> None:
-        """Open stores and mechanisms. Raises ValueError for settings of a mechanism that is not configured, and their
-        errors.
+        """Open stores and mechanisms. Raises their errors, and ValueError for settings of a mechanism that is not
+        configured.
         """
         unknown = sorted(self._max_reauth_ms.keys() - self._mechanisms.keys())
         if unknown:
@@ -104,7 +104,7 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
             self._opened = opened.pop_all()
 
     def reload(self) -> None:
-        """Make stores and mechanisms read their files again; raises the error of the last one that failed."""
+        """Make stores and mechanisms read their files again. If some fail, raises the last error."""
         failure: Exception | None = None
         for reload in (
             *(store.reload for store in self._stores),
@@ -119,7 +119,7 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
             raise failure
 
     def reconfigure_parts(self, settings: SaslSettings, parts: Mapping[str, tuple[Any, ...]]) -> bool:
-        """Give mechanisms their new settings, if nothing else has changed."""
+        """Give mechanisms their new settings, if no other setting has changed."""
         own = [one.settings for one in self._stores if not isinstance(one, InlineStore)]
         if settings != self.settings or list(parts.get("credential_stores", ())) != own:
             return False
@@ -136,7 +136,9 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
         self._opened.close()
 
     def handlers(self) -> Iterable[ApiHandler]:
-        """SaslHandshake and SaslAuthenticate: clients look for them in ApiVersions."""
+        """Return the handlers of SaslHandshake and SaslAuthenticate, because clients look for these APIs in
+        ApiVersions.
+        """
         return bind_handlers([late_handshake, late_authenticate])
 
     def authenticator(self, connection: ConnectionContext, transport: TransportLayer) -> SaslServerAuthenticator:

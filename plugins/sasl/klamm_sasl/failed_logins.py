@@ -1,4 +1,4 @@
-"""Addresses that have tried many wrong passwords lately."""
+"""`FailedLogins`: finds addresses that have lately tried many wrong passwords."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ _PACED_NS: Final = 30 * _S_NS
 
 
 class FailedLogins:
-    """Counts failed checks of passwords by source. Thread safe.
+    """A count of failed checks of passwords, by source. Thread-safe.
 
-    Each failure counts until 3 s per failure have passed. A source with `MAX_FAILURES` that still count exceeds the
-    limit until 30 s after its last failure. A successful check halves the time until none counts. This does not help to
-    guess passwords: only checks that ran count, and a right password is remembered and not checked again, so one
-    account halves the time once.
+    A source loses one failure every 3 s. When it reaches `MAX_FAILURES`, it exceeds the limit until 30 s after its last
+    failure. A successful check halves the time until no failure counts. This does not help to guess passwords: only
+    checks that ran count. A right password is remembered and not checked again, so one account halves the time only
+    once.
 
-    The `MAX_SOURCES` sources that failed last are kept. `exceeded` is called with a source that reaches the limit.
+    The `MAX_SOURCES` sources with the latest failures are kept. `exceeded` is called with a source that reaches the
+    limit.
     """
 
     def __init__(self, clock: Clock, exceeded: Callable[[str], object]) -> None:
@@ -32,7 +33,7 @@ class FailedLogins:
         self._exceeded = exceeded
         # Protects the counts of the sources.
         self._lock = threading.Lock()
-        # The monotonic time at which no failure counts any more; the source that failed last is the last one.
+        # For each source, the monotonic time from which no failure counts. The source that failed last comes last.
         self._clear_ns: OrderedDict[str, int] = OrderedDict()
 
     def __len__(self) -> int:

@@ -31,9 +31,9 @@ from klamm_sasl.sasl_settings import GssapiSettings
 
 _NO_LAYER: Final = 1
 _NAMED: Final = object()
-"""The key of all sessions whose principal comes from the rules."""
+"""The key that all sessions share, because a change of the rules can change the principal of each."""
 _OFFER: Final = bytes([_NO_LAYER, 0, 0, 0])
-"""The offer: no security layer after authentication, and therefore no maximum size of wrapped messages."""
+"""The server's offer: no security layer after authentication, and therefore no maximum size of wrapped messages."""
 
 
 class _State(enum.Enum):
@@ -46,7 +46,7 @@ class _State(enum.Enum):
 
 
 class GssapiMechanism(SaslMechanism):
-    """GSSAPI for one listener."""
+    """The mechanism GSSAPI of one listener."""
 
     settings: GssapiSettings
 
@@ -69,7 +69,7 @@ class GssapiMechanism(SaslMechanism):
         self.namer = _namer(settings)
 
     def reconfigure(self, settings: GssapiSettings) -> bool:
-        """Apply new `principal_to_local_rules`, if nothing else has changed."""
+        """Apply new `principal_to_local_rules`, if no other setting has changed."""
         if replace(settings, principal_to_local_rules=self.settings.principal_to_local_rules) != self.settings:
             return False
         self.settings = settings
@@ -113,7 +113,7 @@ def _default_realm() -> str:
 
 
 class GssapiServer(SaslServer):
-    """One exchange. The context is accepted on the authenticator's threads: that reads and writes files."""
+    """One exchange. The authenticator's threads accept the context, because this reads and writes files."""
 
     def __init__(self, credentials: Any, principal_of: Callable[[str], tuple[KafkaPrincipal, SaslProof]]) -> None:
         self._context: Any = gssapi.SecurityContext(creds=credentials, usage="accept")
@@ -143,7 +143,7 @@ class GssapiServer(SaslServer):
             return SaslChallenge(answer or b"")
         if self._context.mech != gssapi.MechType.kerberos:
             raise SaslError("the client used a GSS-API mechanism other than Kerberos 5")
-        # The client's ticket contains its name; before that, nothing readable does.
+        # The client's name is in its ticket. Before the ticket is read, the name is unknown.
         self.claimed = str(self._context.initiator_name)
         if answer:
             self._state = _State.OFFER

@@ -1,4 +1,4 @@
-"""JWK sets: selects the keys that can check signatures of tokens."""
+"""`parse_jwks`: selects the keys of a JWK set that can check signatures of tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class JwksError(Exception):
 
 
 def parse_jwks(data: bytes) -> dict[str, list[Key]]:
-    """Return keys for signatures by their id, those without an id under "". Raises JwksError.
+    """Return the keys for signatures by their id; keys without an id are under "". Raises JwksError.
 
     Keys of unknown types are left out.
     """
@@ -30,7 +30,7 @@ def parse_jwks(data: bytes) -> dict[str, list[Key]]:
         raise JwksError('is not a JWK set: it is not an object with a list "keys"')
     found: dict[str, list[Key]] = {}
     for entry in entries:
-        # With a secret (symmetric) key, everyone who can read the set could sign tokens.
+        # With a secret (symmetric) key, any reader of the set could sign tokens.
         if not isinstance(entry, dict) or entry.get("use", "sig") != "sig" or entry.get("kty") == "oct":
             continue
         try:

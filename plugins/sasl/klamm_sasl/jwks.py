@@ -1,4 +1,4 @@
-"""Keys with which tokens are signed: a JWK set from a file or a URL, fetched on a separate thread."""
+"""`JwksKeys`: the keys that sign tokens, from a JWK set in a file or at a URL. A separate thread fetches them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ _LOGGED_CHARACTERS: Final = 200
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects of an endpoint, but not to addresses where the keys would be less protected in transit."""
+    """A handler that follows an endpoint's redirects, but not to a URL where the keys would be less protected in
+    transit.
+    """
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
@@ -37,7 +39,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def fetcher(settings: OAuthBearerSettings) -> Callable[[], bytes]:
-    """Return a function that returns the JWK set that the settings name. It raises OSError or JwksError."""
+    """Return a function that fetches the JWK set of the settings. The function raises OSError or JwksError."""
     if settings.jwks_file is not None:
         return settings.jwks_file.read_bytes
     url = settings.jwks_endpoint_url
@@ -63,12 +65,12 @@ def fetcher(settings: OAuthBearerSettings) -> Callable[[], bytes]:
 
 
 class JwksKeys:
-    """The present keys, and the thread that fetches them. After Kafka's `RefreshingHttpsJwks`.
+    """The present keys, and the thread that fetches them. Follows Kafka's `RefreshingHttpsJwks`.
 
-    `keys` is a snapshot that never changes, `thumbprints` belong to them; `changed` is called after new keys have
-    arrived. A fetch that fails keeps the keys, is logged and counted in `failures`, and is repeated after a growing
-    pause. `submit` runs work after a fetch that begins later, unless the last one was less than
-    `jwks_missing_key_interval_ms` ago.
+    `keys` is a snapshot that is replaced as a whole; `thumbprints` are those of its keys. `changed` is called after new
+    keys have arrived. After a failed fetch, the keys stay; the failure is logged and counted in `failures`, and the
+    fetch is repeated after a growing pause. `submit` runs work after a new fetch, or at once if the last fetch was less
+    than `jwks_missing_key_interval_ms` ago.
     """
 
     def __init__(
@@ -96,11 +98,11 @@ class JwksKeys:
         self.changed: Callable[[], object] = lambda: None
 
     def start(self) -> None:
-        """Fetch on a thread from now on."""
+        """Start the thread that fetches the keys."""
         self._thread.start()
 
     def submit(self, work: Callable[[], object]) -> None:
-        """Call a function on the thread, with keys as fresh as possible."""
+        """Call a function on the thread, after a new fetch if one is allowed."""
         with self._changed:
             self._waiting.append(work)
             self._changed.notify()
@@ -130,7 +132,9 @@ class JwksKeys:
         self._due_ns = now_ns + self._refresh_ms * 1_000_000
 
     def turn(self) -> float:
-        """Do what is due; return the seconds until the next work, unless `submit` is called first."""
+        """Make the fetch and the calls that are due. Return the seconds until the next fetch; `submit` may end the
+        wait.
+        """
         with self._changed:
             works, self._waiting = self._waiting, []
         now_ns = self._clock.monotonic_ns()
@@ -147,7 +151,7 @@ class JwksKeys:
         return max(0.0, (self._due_ns - self._clock.monotonic_ns()) / 1e9)
 
     def close(self) -> None:
-        """End the thread; if it is fetching, it is not waited for."""
+        """End the thread. A fetch in progress is not waited for."""
         with self._changed:
             self._stopping = True
             self._changed.notify()

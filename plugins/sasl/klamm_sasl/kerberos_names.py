@@ -1,4 +1,4 @@
-"""Translates Kerberos principals to user names: `sasl.kerberos.principal.to.local.rules`.
+"""`KerberosShortNamer`: translates Kerberos principals to user names, by `sasl.kerberos.principal.to.local.rules`.
 
 Grammar and meaning of the rules are those of Kafka's `KerberosShortNamer`, `KerberosRule` and `KerberosName`.
 """
@@ -21,12 +21,12 @@ _PARAMETER: Final = re.compile(r"\$(\d*)")
 
 
 class NoMatchingRuleError(Exception):
-    """Raised if no rule gives the principal a name, or one gives it an invalid name."""
+    """Raised if no rule gives the principal a name, or if a rule gives it an invalid name."""
 
 
 @dataclass(frozen=True, slots=True)
 class KerberosRule:
-    """One rule; `count` is None for DEFAULT."""
+    """One rule. `count` is None for DEFAULT."""
 
     text: str
     count: int | None
@@ -56,7 +56,7 @@ class KerberosRule:
 
 
 def parse_rule(text: str) -> KerberosRule:
-    """Raises ValueError."""
+    """Return the rule that a text describes. Raises ValueError."""
     match = _RULE.fullmatch(text)
     if match is None:
         raise ValueError(f'"{text}" is not a rule such as "RULE:[1:$1@$0](.*@REALM)s/@.*//" or "DEFAULT"')
@@ -78,7 +78,7 @@ def parse_rule(text: str) -> KerberosRule:
 
 
 class KerberosShortNamer:
-    """Rules; the first one that applies determines the name."""
+    """A list of rules. The first rule that applies determines the name."""
 
     def __init__(self, rules: Sequence[str], default_realm: str) -> None:
         self._rules = [parse_rule(rule) for rule in rules]

@@ -27,12 +27,12 @@ _CLIENT_FIRST: Final = re.compile(
     r"n,(?:a=(?P<authzid>(?:[^\x00=,]|=2C|=3D)+))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7E \t\r\n]+\x01)*)\x01"
 )
 _SIGNED: Final = ("bearer token",)
-"""Identifies, for `recheck`, the sessions that were opened with a signed token."""
+"""The key by which `recheck` finds the sessions that were opened with a signed token."""
 _AUTH: Final = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_.A-Za-z0-9]+)", re.ASCII)
 
 
 class OAuthBearerMechanism(SaslMechanism):
-    """OAUTHBEARER for one listener."""
+    """The mechanism OAUTHBEARER of one listener."""
 
     settings: OAuthBearerSettings
 
@@ -40,7 +40,7 @@ class OAuthBearerMechanism(SaslMechanism):
         """Read or fetch the keys. Raises ValueError if no keys are configured, OSError or JwksError for a file that is
         not a JWK set.
 
-        An endpoint that does not answer yet is asked again later; until then all signed tokens are refused.
+        If an endpoint does not answer yet, the keys are fetched later. Until then all signed tokens are refused.
         """
         settings, services = self.settings, context.listener.services
         sources = [source for source in (settings.jwks_endpoint_url, settings.jwks_file) if source is not None]
@@ -83,7 +83,7 @@ class OAuthBearerMechanism(SaslMechanism):
         return OAuthBearerServer(self)
 
     def reload(self) -> None:
-        """Read keys again if they come from a file; raises OSError or JwksError."""
+        """Read the keys again if they come from a file. Raises OSError or JwksError."""
         if self.keys is not None and self.settings.jwks_file is not None:
             self.keys.refresh()
 
@@ -93,11 +93,13 @@ class OAuthBearerMechanism(SaslMechanism):
 
 
 class OAuthBearerServer(SaslServer):
-    r"""One exchange: a valid token ends it; after an invalid one the client gets the error and ends it with \x01."""
+    r"""One exchange. A valid token ends it. After an invalid token, the client gets the error and ends the exchange
+    with \x01.
+    """
 
     def __init__(self, mechanism: OAuthBearerMechanism) -> None:
         self._mechanism = mechanism
-        # Sent to the client instead of a success.
+        # The client gets this in place of a success.
         self._answer = ""
 
     def evaluate(self, token: bytes) -> SaslEvaluation:

@@ -1,4 +1,4 @@
-"""A thread that uses only a share of the time."""
+"""`PacedWorker`: a thread that uses only a share of the time."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ MAX_REST_NS: Final = 1_000_000_000
 class PacedWorker:
     """One thread that rests after each piece of work, so that it is busy for at most `percent` of the time.
 
-    A rest takes 1 s at most. Sources take turns, and so do the users within a source. So a client that shares an
-    address with a client that guesses passwords waits for one check of each other user there, multiplied by the number
+    A rest takes 1 s at most. Sources take turns, and so do the users of a source. So a client whose address is shared
+    by a client that guesses passwords waits for one check of each other user at that address, multiplied by the number
     of waiting sources.
 
-    The thread starts with the first work and never keeps the process alive. It rests in `stopping.wait`.
+    The thread starts with the first work, and does not keep the process alive. It rests in `stopping.wait`.
     """
 
     def __init__(self, name: str, percent: int, clock: Clock, stopping: threading.Event | None = None) -> None:
         self._percent = percent
         self._clock = clock
         self._stopping = stopping or threading.Event()
-        # Protects the work that waits, by source and user.
+        # Protects the waiting work, by source and user.
         self._lock = threading.Lock()
-        # Only sources and users with work, the next ones first.
+        # It has only sources and users with waiting work. The next ones come first.
         self._sources: dict[str, dict[str, dict[Work, None]]] = {}
         self._waiting = 0
         self._workers = Workers(name, 1)
 
     @property
     def waiting(self) -> int:
-        """Pieces of work that wait."""
+        """Number of waiting pieces of work."""
         return self._waiting
 
     def submit(self, work: Work, source: str, user: str) -> None:
-        """Call a function on the thread when its turn comes; its exceptions are logged."""
+        """Queue a function, which the thread calls when its turn comes. Its exceptions are logged."""
         with self._lock:
             self._sources.setdefault(source, {}).setdefault(user, {})[work] = None
             self._waiting += 1
@@ -48,7 +48,7 @@ class PacedWorker:
         self._workers.submit(self._do_next)
 
     def drop(self, work: Work, source: str, user: str) -> None:
-        """Remove work that still waits."""
+        """Remove work, if it still waits."""
         with self._lock:
             users = self._sources.get(source, {})
             works = users.get(user, {})
@@ -62,7 +62,7 @@ class PacedWorker:
                 del self._sources[source]
 
     def close(self, timeout_s: float = 1.0) -> None:
-        """End the thread after its present work, without a rest; work that waits is dropped."""
+        """End the thread after its present work, without a rest. Waiting work is dropped."""
         self._stopping.set()
         self._workers.close(timeout_s)
 
@@ -76,7 +76,7 @@ class PacedWorker:
             works = users.pop(user)
             work = next(iter(works))
             del works[work]
-            # Both are moved to the end.
+            # The source and the user move to the end.
             if works:
                 users[user] = works
             if users:
@@ -87,7 +87,7 @@ class PacedWorker:
     def _do_next(self) -> None:
         work = self._next()
         if work is None:
-            # The work was dropped.
+            # The work was dropped meanwhile.
             return
         started_ns = self._clock.monotonic_ns()
         try:
@@ -95,6 +95,6 @@ class PacedWorker:
         finally:
             busy_ns = self._clock.monotonic_ns() - started_ns
             rest_ns = min(MAX_REST_NS, busy_ns * (100 - self._percent) // self._percent)
-            # Free the objects of the work before the rest.
+            # Frees the objects of the work before the rest.
             del work
             self._stopping.wait(rest_ns / 1e9)

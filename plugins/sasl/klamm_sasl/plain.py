@@ -1,9 +1,9 @@
-"""The mechanism PLAIN: RFC 4616. Passwords are checked against SCRAM credentials, or by a store that can do so itself.
+"""The mechanism PLAIN: RFC 4616. Passwords are checked with SCRAM credentials, or by a store that checks passwords.
 
-A check against a credential takes PBKDF2's time, 0.6 ms for SCRAM-SHA-256 with 4096 iterations and 2.2 ms for
-SCRAM-SHA-512: it runs on the authenticator's threads. Right and wrong passwords are remembered as HMACs under a key of
-this process, together with the credential they were checked against. So a client that connects again, with a right or
-an outdated password, causes no PBKDF2 and does not wait for a thread.
+A check with a credential computes PBKDF2, which takes 0.6 ms for SCRAM-SHA-256 with 4096 iterations and 2.2 ms for
+SCRAM-SHA-512. So it runs on the authenticator's threads. Right and wrong passwords are remembered as HMACs under a key
+of this process, together with the credential of the check. So a client that connects again, with a right or an outdated
+password, causes no PBKDF2 and does not wait for a thread.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from klamm_sasl.credentials import Credentials
 log = logging.getLogger("klamm.sasl")
 
 REMEMBERED: Final = 10_000
-"""Number of right passwords that are remembered, and of wrong ones."""
+"""Maximum number of remembered right passwords, and of remembered wrong ones."""
 
 
 class Verdict(NamedTuple):
-    """The result of a password check, and the credential that was used; None if a store checked the password."""
+    """The result of a password check, and the credential that was used (None if a store checked the password)."""
 
     right: bool
     credential: ScramCredential | None
 
 
 class PlainMechanism(SaslMechanism):
-    """PLAIN for one listener."""
+    """The mechanism PLAIN of one listener."""
 
     def open(self, context: SaslContext) -> None:
         services = context.listener.services
         self.credentials = Credentials(context.stores, services)
-        # Otherwise a check mostly waits for a store, and the store must check remembered passwords again.
+        # If a store checks passwords, a check mostly waits for it, and the store must check remembered passwords again.
         self.knows_passwords = not (self.credentials.blocking or self.credentials.checks_passwords)
         self._key = services.random_bytes(32)
         self._right: OrderedDict[bytes, None] = OrderedDict()
@@ -61,7 +61,7 @@ class PlainMechanism(SaslMechanism):
     def recall(self, user: str, password: str) -> Verdict | None:
         """Return the verdict of an earlier check, if nothing has changed since; None if the password must be checked.
 
-        Takes the same time for users that do not exist.
+        It takes the same time for users that do not exist.
         """
         if not self.knows_passwords:
             return None
@@ -79,7 +79,7 @@ class PlainMechanism(SaslMechanism):
         return None
 
     def check(self, user: str, password: str) -> Verdict:
-        """Check the password; takes the same time for users that do not exist."""
+        """Check the password. This takes the same time for users that do not exist."""
         fake = self.credentials.fake_for_plain(user)
         answer = self.credentials.ask_for_plain(user, password)
         if answer is True:
@@ -89,7 +89,7 @@ class PlainMechanism(SaslMechanism):
         known = self._recall(mark)
         if known is None:
             known = credential.verifies(password) and credential is not fake
-            # Two memories, so that many wrong passwords do not evict the right ones.
+            # Right and wrong passwords are kept apart, so that many wrong passwords do not evict right ones.
             memory = self._right if known else self._wrong
             with self._lock:
                 memory[mark] = None
@@ -102,7 +102,7 @@ class PlainMechanism(SaslMechanism):
 
 
 class PlainServer(SaslServer):
-    """One exchange: one message."""
+    """One exchange, which has a single message."""
 
     def __init__(self, mechanism: PlainMechanism) -> None:
         self._mechanism = mechanism

@@ -37,7 +37,7 @@ def _check_function(text: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class SaslSettings:
-    """`[listeners.NAME.sasl]`. The tables of mechanisms and credential stores are below it."""
+    """The table `[listeners.NAME.sasl]`. The tables of mechanisms and credential stores are below it."""
 
     mechanisms: tuple[str, ...] = setting(
         doc="SASL mechanisms that clients may choose from.",
@@ -64,7 +64,7 @@ class SaslSettings:
     )
     mechanism_connections_max_reauth_ms: dict[str, int] = setting(
         {},
-        doc="connections_max_reauth_ms for single mechanisms.",
+        doc="Values of connections_max_reauth_ms for single mechanisms.",
         kafka="listener.name.{listener}.{mechanism}.connections.max.reauth.ms",
     )
     server_max_receive_size: int = setting(
@@ -81,7 +81,7 @@ class SaslSettings:
     )
     suspect_check_percent: int = setting(
         1,
-        doc="Share of one processor's time for checks of passwords from addresses that have tried many wrong "
+        doc="Percentage of one processor's time for checks of passwords from addresses that have tried many wrong "
         "ones; 100 treats them like all others.",
         minimum=1,
         maximum=100,
@@ -94,13 +94,13 @@ class SaslSettings:
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Times for mechanisms that are not in `mechanisms`."""
+        """Yield re-authentication times of mechanisms that are not in `mechanisms`."""
         for name in self.mechanism_connections_max_reauth_ms:
             if name not in self.mechanisms:
                 yield "mechanism_connections_max_reauth_ms", f'names "{name}", which is not among mechanisms'
 
     def warnings(self, listener: ListenerSecurity) -> Iterator[tuple[str, str]]:
-        """Warn about secrets in clear text, and a mechanism that no client can use."""
+        """Yield warnings about secrets in clear text, and about a mechanism that no client can use."""
         for name in ("PLAIN", "OAUTHBEARER"):
             if name in self.mechanisms and not listener.encrypted:
                 yield (
@@ -121,7 +121,7 @@ class FileStoreSettings:
     refresh_ms: int = setting(2000, doc="Time between two checks of the file for changes.", minimum=10)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Report a file that cannot be read, or has an invalid line."""
+        """Yield a problem if the file cannot be read or has an invalid line."""
         from klamm_sasl.stores.users_file import parse_users, text_of
 
         try:
@@ -134,7 +134,7 @@ class FileStoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class CallableStoreSettings:
-    """`[listeners.NAME.sasl.callable]`. At least one of them is to be set."""
+    """The table `[listeners.NAME.sasl.callable]`. At least one of the two functions must be set."""
 
     password: str | None = setting(
         None,
@@ -148,7 +148,7 @@ class CallableStoreSettings:
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Report a missing function, or one that cannot be imported."""
+        """Yield a problem if no function is set, or if one cannot be imported."""
         if self.password is None and self.verifier is None:
             yield "", "password or verifier must be set"
         for key, path in (("password", self.password), ("verifier", self.verifier)):
@@ -175,7 +175,7 @@ _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "E
 
 
 def check_url(url: str | None) -> str | None:
-    """Return the problem with a URL of keys; None if it is valid."""
+    """Return what is wrong with a URL of keys; None if it is valid."""
     if url is None or url.startswith(("https://", "file://")):
         return None
     if not url.startswith("http://"):
@@ -216,7 +216,7 @@ class OAuthBearerSettings:
     )
     jwks_endpoint_refresh_ms: int = setting(
         3_600_000,
-        doc="Interval between fetches of the keys. An unknown key causes one more.",
+        doc="Interval between fetches of the keys. An unknown key causes an additional fetch.",
         kafka="sasl.oauthbearer.jwks.endpoint.refresh.ms",
         minimum=1000,
     )
@@ -282,7 +282,7 @@ class OAuthBearerSettings:
     )
 
     def warnings(self, listener: ListenerSecurity) -> Iterator[tuple[str, str]]:
-        """Warn about tokens of another issuer or for another service, and tokens that prove nothing."""
+        """Yield warnings if tokens of any issuer or for any service, or unsigned tokens, are accepted."""
         if self.unsecured_development_tokens:
             yield "unsecured_development_tokens", "any client can be any user"
         if self.expected_issuer is None and self.allow_unverified_issuer:
@@ -291,8 +291,8 @@ class OAuthBearerSettings:
             yield "allow_unverified_audience", "tokens that were issued for other services are accepted"
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Report no source of keys or two, tokens for any service, and files that cannot be used. An endpoint is not
-        asked.
+        """Yield problems: no source of keys or two sources, a missing audience or issuer, unusable files. An endpoint
+        is not asked.
         """
         sources = (self.jwks_endpoint_url, self.jwks_file)
         if None not in sources:
@@ -367,7 +367,9 @@ class GssapiSettings:
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Report a keytab that cannot be read or is invalid. The start of the server checks whose keys it has."""
+        """Yield a problem if the keytab cannot be read or is invalid. The start of the server checks for which
+        principals it has keys.
+        """
         if self.keytab is not None:
             try:
                 with self.keytab.open("rb") as file:

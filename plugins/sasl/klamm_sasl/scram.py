@@ -62,7 +62,7 @@ class _State(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """The principal that the client claims, and its credential. `real` is False for a name that does not exist."""
+    """The principal that the client claims, and its credential. `real` is False if the name does not exist."""
 
     principal: KafkaPrincipal
     credential: ScramCredential
@@ -72,7 +72,7 @@ class _Claim:
 
 
 class ScramServerMechanism(SaslMechanism):
-    """SCRAM-SHA-256 or SCRAM-SHA-512 for one listener."""
+    """The mechanism SCRAM-SHA-256 or SCRAM-SHA-512 of one listener."""
 
     scram: ClassVar[ScramMechanism]
 
@@ -83,7 +83,7 @@ class ScramServerMechanism(SaslMechanism):
         self._sessions = context.sessions
         # Protects the timers of expiring tokens.
         self._lock = threading.Lock()
-        # Ids of tokens with sessions that have changed.
+        # Ids of changed tokens with open sessions.
         self._expiry_timers: dict[str, Timer] = {}
         self.tokens.watch(self._tokens_changed)
 
@@ -100,7 +100,7 @@ class ScramServerMechanism(SaslMechanism):
                 sessions.recheck([key])
                 token = self.tokens.tokens.get(token_id)
                 if token is not None:
-                    # The token may end earlier than when the sessions began.
+                    # A changed token may now end earlier than it did when its sessions began.
                     left_ms = max(0, token.expiry_timestamp_ms - clock.wall_ms())
                     recheck = functools.partial(sessions.recheck, [key])
                     self._expiry_timers[token_id] = self.services.scheduler.schedule(left_ms, recheck)
@@ -110,19 +110,19 @@ class ScramServerMechanism(SaslMechanism):
 
 
 class ScramSha256(ScramServerMechanism):
-    """SCRAM-SHA-256."""
+    """The mechanism SCRAM-SHA-256."""
 
     scram = ScramMechanism.SCRAM_SHA_256
 
 
 class ScramSha512(ScramServerMechanism):
-    """SCRAM-SHA-512."""
+    """The mechanism SCRAM-SHA-512."""
 
     scram = ScramMechanism.SCRAM_SHA_512
 
 
 class ScramServer(SaslServer):
-    """One exchange. For a user that does not exist it makes all steps and fails at the end, like with a wrong
+    """One exchange. For a user that does not exist, it makes all steps and fails at the end, as with a wrong
     password.
     """
 

@@ -50,11 +50,11 @@ TRANSITIONS: Final[dict[SaslState, frozenset[SaslState]]] = {
 
 
 class IllegalSaslStateError(Exception):
-    """Raised for a transition that is not in the table: a bug, which closes the channel."""
+    """Raised for a transition that is not in the table, which is a bug. It closes the channel."""
 
 
 def moved(now: SaslState, to: SaslState) -> SaslState:
-    """Returns `to`. Raises IllegalSaslStateError for a transition that is not in the table."""
+    """Return `to`. Raises IllegalSaslStateError for a transition that is not in the table."""
     if to not in TRANSITIONS[now]:
         raise IllegalSaslStateError(f"{now.name} to {to.name}")
     return to

@@ -1,4 +1,4 @@
-"""Bearer tokens: signed JWTs (RFC 7519), and unsigned ones for development. After Kafka's `BrokerJwtValidator`."""
+"""Bearer tokens: signed JWTs (RFC 7519), and unsigned tokens for development. Follows Kafka's `BrokerJwtValidator`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ INSUFFICIENT_SCOPE = "insufficient_scope"
 
 
 class TokenError(Exception):
-    """A token is refused; the text is for the log, `status` and `scope` for the client (RFC 7628, 3.2.2)."""
+    """Raised for a refused token. The text is for the log, `status` and `scope` are for the client (RFC 7628,
+    3.2.2).
+    """
 
     def __init__(self, reason: str, status: str = INVALID_TOKEN, scope: str | None = None) -> None:
         super().__init__(reason)
@@ -29,14 +31,14 @@ class TokenError(Exception):
 
 
 class UnknownKeyError(TokenError):
-    """Raised for a token that is signed with an unknown key, which may become known later."""
+    """Raised for a token that is signed with an unknown key. The key may become known later."""
 
 
 @dataclass(frozen=True, slots=True)
 class BearerToken:
-    """The proof of a token: a name, valid until a time in milliseconds since the epoch.
+    """The content of a valid token: a name, and the end of its validity in milliseconds since the epoch.
 
-    `key_thumbprint` identifies the key that signed it (RFC 7638); None for an unsigned token.
+    `key_thumbprint` identifies the key that signed the token (RFC 7638); None for an unsigned token.
     """
 
     name: str
@@ -46,7 +48,7 @@ class BearerToken:
 
 
 class TokenValidator:
-    """Checks tokens against the settings. `keys` returns the current keys by id; `wall_ms` the time."""
+    """The check of tokens by the settings. `keys` returns the current keys by id, and `wall_ms` the time."""
 
     def __init__(
         self, settings: OAuthBearerSettings, keys: Callable[[], Mapping[str, list[Key]]], wall_ms: Callable[[], int]
@@ -56,7 +58,7 @@ class TokenValidator:
         self._wall_ms = wall_ms
 
     def validate(self, token: str) -> BearerToken:
-        """Check a token. Raises UnknownKeyError if other keys may help, TokenError otherwise."""
+        """Return the content of a valid token. Raises UnknownKeyError if a newer key set may help, else TokenError."""
         header = _json_of(token.partition(".")[0])
         if header.get("alg") == "none":
             return self._checked(self._unsecured(token), None)
@@ -64,7 +66,9 @@ class TokenValidator:
         return self._checked(claims, key.thumbprint())
 
     def unproved_name(self, token: str) -> str:
-        """Return the name that a token claims without proof; empty if it claims none. For the record of a refusal."""
+        """Return the name that a token claims, without a check; empty if there is none. It is only for the record of a
+        refusal.
+        """
         try:
             name = _json_of(token.split(".")[1]).get(self._settings.sub_claim_name)
         except (TokenError, IndexError, ValueError):
@@ -96,7 +100,7 @@ class TokenValidator:
                 reasons.append(repr(error))
                 continue
             return _object(verified.payload), key
-        # The same id may mean another key after a change.
+        # After a change of the key set, the same id may mean another key.
         raise UnknownKeyError(f"has a signature that does not match: {', '.join(sorted(set(reasons)))}")
 
     def _checked(self, claims: Mapping[str, Any], key_thumbprint: str | None) -> BearerToken:

@@ -1,4 +1,6 @@
-"""`klamm users`: users of a file for the credential store `file`. Passwords never come from arguments."""
+"""The command `klamm users`: edits a file of users for the credential store `file`. It takes no passwords as
+arguments.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,11 @@ _MAX_ITERATIONS: Final = 10_000_000
 
 
 class UsersError(Exception):
-    """An error in the arguments or the file; the message is printed."""
+    """Raised for an error in the arguments or the file. The message is printed."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run it; the exit code."""
+    """Run the command. Return the exit code."""
     options = _parser().parse_args(arguments)
     try:
         run: Callable[[argparse.Namespace], None] = options.run
@@ -82,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add(options: argparse.Namespace) -> None:
     _check_user(options.user)
     if options.file.exists():
-        # Before the command asks for a password.
+        # Checked before the command asks for a password.
         _read(options.file)
     credentials = _credentials(options)
     replaced = {credential.mechanism for credential in credentials}
@@ -136,7 +138,7 @@ def _credentials(options: argparse.Namespace) -> list[ScramCredential]:
 
 
 def _password(file: Path | None) -> str:
-    """From a file, from the terminal (twice), or from the first line of standard input."""
+    """Return the password from a file, from the terminal (asked twice), or from the first line of standard input."""
     if file is not None:
         text = file.read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
     elif sys.stdin.isatty():
@@ -159,7 +161,9 @@ def _read(file: Path) -> list[tuple[str, ScramCredential]]:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    """Hold the lock of the file's folder, for one command at a time: each command replaces the file itself."""
+    """Hold a lock on the file's folder, so that one command runs at a time. The file itself is replaced, so it cannot
+    be locked.
+    """
     if PLATFORM.directory_flags:
         descriptor = PLATFORM.open(file.parent, os.O_RDONLY | PLATFORM.directory_flags, 0)
     else:
@@ -172,8 +176,8 @@ def _locked(file: Path) -> Iterator[None]:
 
 
 def _write(file: Path, entries: Sequence[tuple[str, ScramCredential]]) -> None:
-    """Replace the file as a whole; only its owner may read it unless more users could before."""
+    """Replace the file as a whole. Only its owner may read a new file; an existing file keeps its mode."""
     mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
     lines = "".join(f"{user}:{credential.to_text()}\n" for user, credential in entries)
-    # Synced: otherwise a power failure may restore the old file, with a user who was removed.
+    # Synced, because a power failure could otherwise restore the old file with a removed user.
     replace_file(file, f"# users of klamm: NAME:VERIFIER; see `klamm users --help`\n{lines}".encode(), mode)

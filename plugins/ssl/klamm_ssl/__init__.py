@@ -9,7 +9,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_transports() -> Iterator[Provider]:
-    """Yield bytes under TLS."""
+    """Yield the transport `ssl`: bytes under TLS."""
     yield Provider(
         "ssl",
         "klamm_ssl.transport:SslTransport",
@@ -20,5 +20,5 @@ def klamm_transports() -> Iterator[Provider]:
 
 @hookimpl
 def klamm_commands() -> Iterator[Provider]:
-    """Certificates for development."""
+    """Yield the command `klamm certs`, which makes certificates for development."""
     yield Provider("certs", "klamm_ssl.certs:run", summary="make a development CA with server and client certificates")

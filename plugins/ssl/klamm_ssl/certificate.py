@@ -1,4 +1,4 @@
-"""Reads certificates and revocation lists: the subject in Java's form, and the expiry."""
+"""Functions that read certificates and revocation lists: the subject in Java's form, and the expiry."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _KEYWORDS: Final = {
     "0.9.2342.19200300.100.1.1": "UID",
     "0.9.2342.19200300.100.1.25": "DC",
 }
-"""RFC 2253's table; Java writes every other attribute as a number."""
+"""The attribute names of RFC 2253. Java writes every other attribute as a number."""
 
-# UTF8String, PrintableString, TeletexString, IA5String, BMPString; Java reads them all as UTF-8.
+# UTF8String, PrintableString, TeletexString, IA5String, BMPString: Java reads all of these as UTF-8.
 _TEXT_TAGS: Final = frozenset({12, 19, 20, 22, 30})
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
 _SPACE: Final = " \r"
@@ -56,7 +56,7 @@ def _printed_name(certificate: x509.Certificate, part: str) -> str:
     try:
         rdns = getattr(certificate, part).rdns
         return ",".join("+".join(_printed(attribute) for attribute in rdn) for rdn in reversed(rdns))
-    # TypeError: of attributes that are bit strings.
+    # TypeError comes from attributes that are bit strings.
     except (ValueError, TypeError) as error:
         raise ValueError(f"the {part} of the certificate cannot be read: {error}") from error
 
@@ -92,10 +92,10 @@ def _printed(attribute: x509.NameAttribute[Any]) -> str:
 
 
 def _encoded_value(attribute: x509.NameAttribute[Any]) -> bytes:
-    """Return tag, length and content, as in a name that has only this attribute."""
+    """Return the tag, length and content of an attribute's value, encoded as in a name with only this attribute."""
     name = x509.Name([attribute]).public_bytes()
     position = 0
-    # A sequence of a set of a sequence of type and value.
+    # The name is a sequence of a set of a sequence of type and value.
     for _ in range(3):
         position, _ = _element(name, position)
     _, end_of_type = _element(name, position)

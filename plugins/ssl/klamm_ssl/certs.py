@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Write the files and explain how to use them; return the exit code."""
+    """Write the files and print how to use them. Return the exit code."""
     options = _parser().parse_args(list(arguments))
     hosts: list[str] = options.hosts or ["localhost", "127.0.0.1", "::1"]
     clients: list[str] = options.clients or ["client"]
@@ -106,7 +106,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.days < 1:
         print(f"klamm certs: --days must be at least 1, not {options.days}", file=sys.stderr)
         return _EXIT_USAGE
-    # X.509 limits the length of a common name; a server's is its first host.
+    # X.509 limits the length of a common name. A server's common name is its first host.
     wrong = [name for name in (hosts[0], *clients) if len(name) > 64]
     wrong += [name for name in hosts if not name]
     if wrong:
@@ -153,8 +153,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _bind(host: str, shown: str, port: int) -> str:
-    """Return the lines of a listener that clients find by a host's name, which need not resolve to an address of this
-    machine.
+    """Return the configuration lines of a listener that clients reach by a host's name. The name need not resolve to an
+    address of this machine.
     """
     if host in _LOOPBACK:
         return f'bind = "{shown}:{port}"'
@@ -183,5 +183,5 @@ def _authority(directory: Path, now: datetime) -> tuple[CertificateAuthority, li
 
 
 def _write(file: Path, identity: Identity) -> None:
-    # Java's PEM stores, OpenSSL and librdkafka all accept key and certificate in one file.
+    # Java's PEM stores, OpenSSL and librdkafka accept key and certificate in one file.
     replace_file(file, identity.key_pem() + identity.certificate_pem)

@@ -14,7 +14,7 @@ _AUTHORITIES = 1024
 
 
 class CertificateId(NamedTuple):
-    """The parts of a certificate that are compared; names and keys in DER."""
+    """The parts of a certificate that are compared. Names and keys are in DER."""
 
     subject: bytes
     public_key: bytes
@@ -41,30 +41,32 @@ def identify(der: bytes) -> CertificateId:
     )
 
 
-# Shared by all connections whose chains end with the same authorities.
+# The tuple is shared by all connections whose chains end with the same authorities.
 _identify_authority = functools.lru_cache(_AUTHORITIES)(identify)
 
 
 def chain_of(ders: Sequence[bytes]) -> Chain:
-    """Return the chain of certificates in DER, the client's first. Raises ValueError if one is not a certificate."""
+    """Return the identities of certificates in DER, the client's first. Raises ValueError if one is not a
+    certificate.
+    """
     return (identify(ders[0]), *map(_identify_authority, ders[1:]))
 
 
 class ClientTrust:
-    """The trust store and the revocation lists of one moment. Immutable; from any thread.
+    """The trust store and the revocation lists at one moment. It is immutable, so any thread may use it.
 
-    Less strict than a handshake: a session continues if a revocation list is missing or out of date.
+    It is less strict than a handshake: a session continues if a revocation list is missing or out of date.
     """
 
     def __init__(self, authorities: Sequence[bytes], revocation_lists: Sequence[bytes], *, leaf_only: bool) -> None:
-        """All in DER."""
+        """Both arguments are in DER."""
         self._anchors: dict[tuple[bytes, bytes], CertificateId] = {}
         self._knows_all_anchors = True
         for der in authorities:
             try:
                 anchor = identify(der)
             except (ValueError, x509.InvalidVersion):
-                # OpenSSL may accept it nevertheless.
+                # OpenSSL may accept this certificate nevertheless.
                 self._knows_all_anchors = False
             else:
                 self._anchors[anchor.subject, anchor.public_key] = anchor
@@ -75,10 +77,10 @@ class ClientTrust:
         self._leaf_only = leaf_only
 
     def rejection_reason(self, chain: Chain, *, is_whole: bool) -> str | None:
-        """Return the reason why a certificate has lost the trust, or None if it has not.
+        """Return the reason why a client's certificate is no longer trusted, or None if it is.
 
-        A chain is complete if it ends at a certificate that was trusted at the handshake; for a resumed session only
-        the client's own certificate is known.
+        A complete chain ends at a certificate that was trusted at the handshake. For a resumed session only the
+        client's own certificate is known.
         """
         for certificate in chain[:1] if self._leaf_only else chain:
             if self._is_revoked(certificate):
@@ -97,7 +99,7 @@ class ClientTrust:
     def _leads_to_anchor(self, chain: Chain) -> bool:
         if any((each.subject, each.public_key) in self._anchors for each in chain):
             return True
-        # The chain may have ended below an authority that is trusted now.
+        # The chain may end below an authority that is trusted now.
         last = chain[-1]
         return any(anchor.subject == last.issuer and _has_issued(anchor, last) for anchor in self._anchors.values())
 

@@ -1,7 +1,7 @@
-"""Builds `ssl.SSLContext`s from settings and the content of files.
+"""`SslFiles`: builds `ssl.SSLContext`s from settings and the content of files.
 
-All files are read first, and everything is built from that content, so a reload compares exactly the content in use.
-OpenSSL reads keys only from files; these are memory files if the system has them.
+All files are read first, and the contexts are built from their content. So a reload compares exactly the content that
+is in use. OpenSSL reads keys only from files; memory files are used if the system has them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SslFilesError(Exception):
     """Raised for certificates, keys or trust stores that cannot be used. The message names the file and the reason, and
     contains no secret.
 
-    `key` is the wrong setting, if the error concerns one.
+    `key` is the wrong setting, if the error concerns a single setting.
     """
 
     def __init__(self, message: str, key: str = "") -> None:
@@ -50,7 +50,7 @@ class SslFilesError(Exception):
 
 
 class ServerObject(ssl.SSLObject):
-    """A connection that remembers the server name (SNI), if this name is unknown, and if it was refused."""
+    """A connection that remembers the server name (SNI), and notes if this name is unknown or was refused."""
 
     server_name = ""
     name_unknown = False
@@ -59,7 +59,7 @@ class ServerObject(ssl.SSLObject):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The source of a certificate and its key: paths, or the PEM itself."""
+    """The source of a certificate and its key: paths, or the PEM text itself."""
 
     certificate: Path | str
     chain: Path | None
@@ -67,7 +67,7 @@ class Identity:
     is_keystore: bool
     password: _Password
     prefix: str = ""
-    """The prefix of its settings' names: `sni.HOST.` for a certificate by name."""
+    """The prefix of the names of the settings: `sni.HOST.` for a certificate by name."""
 
     @property
     def key(self) -> str:
@@ -85,7 +85,7 @@ class Identity:
 
     @property
     def label(self) -> str:
-        """Its name in error messages."""
+        """The name of the source in error messages."""
         return str(self.certificate) if isinstance(self.certificate, Path) else "certificate_pem"
 
 
@@ -97,7 +97,7 @@ class _Password:
 
 
 class SslContexts(NamedTuple):
-    """The default context, and the expiry times of its certificates (by server name), its trust store and its CRLs.
+    """The default context, and the expiry times of the certificates (by server name), the trust store and the CRLs.
 
     `trust` has the trusted certificates and the revocation lists, in PEM.
     """
@@ -110,8 +110,8 @@ class SslContexts(NamedTuple):
 class SslFiles:
     """The content of the files that the settings name, at one moment.
 
-    `digest` changes with any content, and with the settings that change while a server runs. Raises SslFilesError for a
-    file that cannot be read.
+    `digest` changes with the content of each file, and with the settings that can change while the server runs. Raises
+    SslFilesError for a file that cannot be read.
     """
 
     def __init__(self, settings: SslOptions, environment: Mapping[str, str]) -> None:
@@ -127,7 +127,7 @@ class SslFiles:
         self.digest = digest.digest()
 
     def _paths(self) -> dict[Path, str]:
-        """Return the files, with the settings that name them."""
+        """Return the paths of the files, with the settings that name them."""
         settings = self._settings
         named: list[tuple[Path | str | None, str]] = [
             (settings.trust_store, "trust_store"),
@@ -150,7 +150,7 @@ class SslFiles:
         default, own_names = self._context(self._default, trust, DEFAULT_NAME, expirations)
         contexts = {}
         for host, identity in self._by_host.items():
-            # With a final dot, as in DNS: no other label ends with one.
+            # The label has a final dot, as in DNS, because no other label ends with a dot.
             label = f"{host}." if host in _RESERVED else host
             contexts[host], _ = self._context(identity, trust, label, expirations)
         refuse = self._settings.unknown_server_name == "refuse"
@@ -160,8 +160,8 @@ class SslFiles:
     def _context(
         self, identity: Identity, trust: bytes, label: str, expirations: dict[str, datetime]
     ) -> tuple[ssl.SSLContext, frozenset[str]]:
-        """Return the context of a certificate, and the host names in it if `sni` needs them. The expiry is stored under
-        the label.
+        """Return the context of a certificate, and its host names if `sni` needs them. The expiry is stored in
+        `expirations` under the label.
         """
         settings = self._settings
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -182,7 +182,7 @@ class SslFiles:
                 ) from error
         context.verify_mode = _VERIFY[settings.client_auth]
         if trust:
-            # As in Java, each certificate of a trust store is an anchor, not only roots.
+            # As in Java, each certificate of a trust store is an anchor, also if it is not a root.
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             if settings.revocation_lists:
                 context.verify_flags |= _CRL_CHECK[settings.revocation_check]
@@ -232,7 +232,9 @@ class SslFiles:
         return b"\n".join(parts)
 
     def _load_identity(self, context: ssl.SSLContext, identity: Identity) -> tuple[bytes, datetime]:
-        """Returns the certificate and its chain, in PEM, and when they end."""
+        """Load a certificate and its key. Return the certificate with its chain in PEM, and the time at which they
+        expire.
+        """
         password = self._password(identity.password)
         pem = self._content(identity.certificate)
         private_key = None if identity.private_key is None else self._content(identity.private_key)
@@ -242,11 +244,11 @@ class SslFiles:
         elif identity.chain is not None:
             pem = b"\n".join([pem, self._content(identity.chain)])
 
-        # Checked before OpenSSL reads it: OpenSSL's error does not distinguish the certificate from the key.
+        # Checked first, because OpenSSL's error does not distinguish the certificate from the key.
         end = _expiration(pem, identity)
 
         def ask_for_password() -> str:
-            # Without this OpenSSL would ask on the terminal.
+            # Without this, OpenSSL would ask for the password at the terminal.
             if password is None:
                 raise SslFilesError(
                     f"the private key of {identity.label} is encrypted: set key_password_file or _env",
@@ -279,7 +281,7 @@ class SslFiles:
 
 
 def problems_of(settings: SslOptions, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Return keys and messages for files that cannot be used, and for settings that contradict each other."""
+    """Return a setting and a message for each unusable file, and for settings that contradict each other."""
     try:
         SslFiles(settings, environment).contexts()
     except SslFilesError as error:
@@ -313,14 +315,16 @@ def _read(path: Path, key: str) -> bytes:
 
 @contextlib.contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """Return a file name under which OpenSSL can read the content; not on a disk if the system has memory files."""
+    """Yield a file name under which OpenSSL can read the content. It is not on a disk if the system has memory
+    files.
+    """
     if sys.platform == "linux" and PLATFORM.has_memory_files:
         with os.fdopen(os.memfd_create("klamm-ssl", os.MFD_CLOEXEC), "wb") as file:
             file.write(content)
             file.flush()
             yield f"/proc/self/fd/{file.fileno()}"
     else:
-        # The directory is for this user only.
+        # Only this user can read the directory.
         with tempfile.TemporaryDirectory(prefix="klamm-ssl-") as directory:
             path = Path(directory) / "pem"
             path.write_bytes(content)
@@ -329,7 +333,7 @@ def _as_file(content: bytes) -> Iterator[str]:
 
 _CAUSES: Final = {
     "KEY_VALUES_MISMATCH": "the private key does not belong to the certificate",
-    # Keys of another type than the certificate's.
+    # OpenSSL's error for a key of another type than the certificate's.
     "NO_CERTIFICATE_ASSIGNED": "the private key does not belong to the certificate",
     "BAD_DECRYPT": "the password is wrong",
     "NO_START_LINE": "it contains no PEM",
@@ -338,11 +342,13 @@ _CAUSES: Final = {
 
 
 def _loading(what: str, key: str, without_reason: str, load: Callable[[], object]) -> None:
-    """Load something with OpenSSL. `without_reason` is the message if OpenSSL gives no other reason than PEM."""
+    """Call `load` and turn OpenSSL's errors into SslFilesError. `without_reason` is the message if OpenSSL gives no
+    reason.
+    """
     try:
         load()
     except ssl.SSLError as error:
-        # OpenSSL gives no reason if something is missing in a file.
+        # OpenSSL gives no reason if a part is missing in a file.
         reason = (error.reason or "PEM_LIB").replace(" ", "_")
         cause = without_reason if reason == "PEM_LIB" else _CAUSES.get(reason, reason)
         raise SslFilesError(f"{what}: {cause}", key) from error
@@ -386,7 +392,7 @@ def _objects_of(pem: str, kind: str) -> Iterator[bytes]:
 
 
 def _next_updates(pem: bytes, label: str) -> list[datetime]:
-    """Return the times of the next updates of revocation lists, for the lists that have one."""
+    """Return the times of the next updates of the revocation lists that have one."""
     try:
         updates = [read_next_update(der) for der in _objects_of(pem.decode("utf-8", "replace"), _REVOCATION_LIST)]
     except ValueError as error:
@@ -413,7 +419,7 @@ def _pem_of_keystore(content: bytes, password: str | None, identity: Identity) -
     if key is None or certificate is None:
         raise SslFilesError(f"{identity.label}: it contains no private key with a certificate", identity.key)
     parts = [key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())]
-    # TLS 1.2 needs the chain in order; PKCS#12 has no order.
+    # TLS 1.2 needs the chain in order, and PKCS#12 has no order.
     by_subject = {other.subject: other for other in others}
     while certificate is not None:
         parts.append(certificate.public_bytes(Encoding.PEM))
@@ -432,7 +438,7 @@ def _trusted_of_keystore(content: bytes, password: str | None, label: Path) -> b
 
 
 def _load_pkcs12(content: bytes, password: str | None, label: str, key: str) -> Any:
-    # Imported here: most servers have no such file.
+    # Imported here, because most servers have no such file.
     from cryptography.hazmat.primitives.serialization.pkcs12 import load_key_and_certificates
 
     try:
@@ -444,8 +450,8 @@ def _load_pkcs12(content: bytes, password: str | None, label: str, key: str) -> 
 def _choose_by_name(
     contexts: Mapping[str, ssl.SSLContext], own_names: Collection[str], refuse: bool
 ) -> Callable[..., int | None]:
-    """Install the choice by server name. `own_names` are the names of the default certificate, which do not count as
-    unknown.
+    """Install the choice of a context by server name. `own_names`, the names of the default certificate, do not count
+    as unknown.
     """
 
     def choose(tls: ServerObject, name: str | None, _: ssl.SSLContext) -> int | None:

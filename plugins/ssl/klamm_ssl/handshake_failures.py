@@ -1,4 +1,4 @@
-"""Reasons of failed TLS handshakes: a label for metrics, and a message for the log."""
+"""The reasons for failed TLS handshakes, each with a label for metrics and a message for the log."""
 
 from __future__ import annotations
 

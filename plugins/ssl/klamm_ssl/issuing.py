@@ -1,6 +1,6 @@
 """`CertificateAuthority`: creates keys, certificates and revocation lists, for development and tests.
 
-The server never uses it: a listener only uses the files in its settings.
+The server never uses this module: a listener only uses the files in its settings.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BACKDATED: Final = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A private key with its certificate; `chain` are the certificates between it and the root, without the root."""
+    """A private key with its certificate. `chain` has the certificates between it and the root, without the root."""
 
     key: EllipticCurvePrivateKey
     certificate: x509.Certificate
@@ -43,7 +43,7 @@ class Identity:
         return b"".join(one.public_bytes(Encoding.PEM) for one in (self.certificate, *self.chain))
 
     def key_pem(self, password: str | None = None) -> bytes:
-        """Return the key in PKCS#8, encrypted if there is a password."""
+        """Return the key in PKCS#8, encrypted if a password is given."""
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, _encryption(password))
 
     def pkcs12(self, password: str, authorities: Sequence[x509.Certificate] = ()) -> bytes:
@@ -58,7 +58,7 @@ def _encryption(password: str | None) -> KeySerializationEncryption:
 
 
 class CertificateAuthority:
-    """A root, or an authority that a root made with `intermediate`. Keys are on P-256."""
+    """A root, or an authority that a root has made with `intermediate`. Keys are on the curve P-256."""
 
     def __init__(self, identity: Identity, root: x509.Certificate) -> None:
         self.identity = identity
@@ -118,7 +118,7 @@ class CertificateAuthority:
     ) -> Identity:
         """Return a certificate for a server (with `hosts`: names or addresses) or a client (without).
 
-        With a negative number of `days` it has expired.
+        If `days` is negative, the certificate has already expired.
         """
         key = generate_private_key(SECP256R1())
         start = valid_from if valid_from is not None else now - _BACKDATED

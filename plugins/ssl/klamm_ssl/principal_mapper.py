@@ -14,7 +14,7 @@ _PARSER: Final = re.compile(_RULE)
 
 
 class InvalidRuleError(ValueError):
-    """A rule that does not match the grammar."""
+    """Raised for a rule that does not match the grammar."""
 
 
 class NoMatchingRuleError(Exception):
@@ -22,10 +22,10 @@ class NoMatchingRuleError(Exception):
 
 
 class SslPrincipalMapper:
-    """`DEFAULT` and `RULE:pattern/replacement/[LU]`, joined by commas; the first rule that applies is used.
+    """Rules `DEFAULT` and `RULE:pattern/replacement/[LU]`, joined by commas. The first rule that applies is used.
 
-    A pattern is a regular expression in Java's syntax that must match the whole name; in the replacement `$1` stands
-    for its first group, and a number beyond its groups for itself. `L` and `U` change the case. Raises
+    A pattern is a regular expression in Java's syntax that must match the whole name. In the replacement, `$1` stands
+    for the first group of the pattern; a number without a group stands for itself. `L` and `U` change the case. Raises
     InvalidRuleError.
     """
 

@@ -15,15 +15,15 @@ class SslSettings(SslOptions):
     """`[listeners.NAME.ssl]`."""
 
     def warnings(self, listener: ListenerSecurity) -> Iterator[tuple[str, str]]:
-        """Warn about a file with certificate and private key that other users can read."""
+        """Yield a warning about a file with certificate and private key that other users can read."""
         if self.certificate is not None and self.private_key is None and self.private_key_pem is None:
             exposed = check_private(self.certificate)
             if exposed is not None:
                 yield "certificate", exposed
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Report problems with the files, and settings that contradict each other."""
-        # Imported here: settings alone do not need OpenSSL.
+        """Yield problems with the files, and settings that contradict each other."""
+        # Imported here, because settings alone do not need OpenSSL.
         from klamm_ssl.contexts import problems_of
 
         return problems_of(self, os.environ)

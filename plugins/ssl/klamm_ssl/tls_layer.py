@@ -33,17 +33,19 @@ _RECORD_BYTES: Final = 16 * 1024
 _RECEIVE_BYTES: Final = 32 * 1024
 _TURN_BYTES: Final = 256 * 1024
 _CLOSING: Final = threading.Lock()
-"""Without it, `abort` might close another connection that reuses the descriptor of a socket that is being closed."""
+"""Held while a socket is closed or aborted. Without it, `abort` could close another connection with the same
+descriptor.
+"""
 _DER: Final = 2
 """`_ssl.ENCODING_DER`."""
 
 
 class SslTransportLayer(TransportLayer):
-    """One TLS connection: OpenSSL works on memory, and this class moves bytes between it and the socket.
+    """One TLS connection. OpenSSL works in memory, and this class moves bytes between OpenSSL and the socket.
 
-    Over a socket OpenSSL needs two system calls for each TLS record, however small, and librdkafka makes two TLS
-    records of every Kafka record. After a partial `write` the caller must call it again with the remaining bytes first,
-    because they are already encrypted.
+    On a socket, OpenSSL would need two system calls for each TLS record, however small, and librdkafka makes two TLS
+    records of every Kafka record. After a partial `write`, the caller's next `write` must begin with the remaining
+    bytes, because they are already encrypted.
     """
 
     __slots__ = (
@@ -76,7 +78,7 @@ class SslTransportLayer(TransportLayer):
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = cast(ServerObject, context.wrap_bio(self._incoming, self._outgoing, server_side=True))
-        # With a buffer it returns the number of bytes.
+        # With a buffer, `read` returns the number of bytes.
         self._read = cast(Callable[[int, memoryview], int], self._tls.read)
         self._on_unknown_name = on_unknown_name
         self._begin_session = begin_session
@@ -86,8 +88,8 @@ class SslTransportLayer(TransportLayer):
         self._details: Mapping[str, str] = {}
         self._established = False
         self._has_rest = False
-        # Encrypted bytes that the socket has not accepted, and the number of bytes of the last `write` that they
-        # represent.
+        # Encrypted bytes that the socket has not accepted, and the number of bytes of the last `write` that are in
+        # them.
         self._unsent: Buffer = b""
         self._encrypted_bytes = 0
 
@@ -102,7 +104,7 @@ class SslTransportLayer(TransportLayer):
             self._flush_alert()
             failure = handshake_error(error, tls.name_refused, tls.server_name)
             if isinstance(failure, HandshakeError):
-                # OpenSSL keeps the certificates that it has verified, even if it has refused them.
+                # OpenSSL keeps the certificates that it has checked, even refused ones.
                 failure.details = self._failure_details(next(iter(_verified_chain(tls)), b""))
             raise failure from error
         if not self._flush():
@@ -128,7 +130,7 @@ class SslTransportLayer(TransportLayer):
                     else:
                         self._incoming.write_eof()
         finally:
-            # Reported now: most clients close the connection when they see a certificate for another name.
+            # Reported now, because most clients close the connection when they see a certificate for another name.
             if tls.name_unknown:
                 tls.name_unknown = False
                 self._on_unknown_name(tls.server_name)
@@ -148,7 +150,7 @@ class SslTransportLayer(TransportLayer):
         return {**_tls_details(self._tls), **refused_certificate_details(certificate)}
 
     def _take_certificate(self, certificate: bytes) -> None:
-        """Check the client's certificate. Raises HandshakeError if it has no principal, or is not trusted now."""
+        """Check the client's certificate. Raises HandshakeError if it gives no principal or is no longer trusted."""
         try:
             name = self._mapper.name(subject_name(certificate))
         except NoMatchingRuleError as error:
@@ -194,7 +196,7 @@ class SslTransportLayer(TransportLayer):
                         if filled == size or not incoming.pending:
                             break
                 except ssl.SSLWantReadError:
-                    # OpenSSL has read everything; the last TLS record is incomplete.
+                    # OpenSSL has read all bytes, and the last TLS record is incomplete.
                     pass
         except BlockingIOError:
             pass
@@ -204,13 +206,13 @@ class SslTransportLayer(TransportLayer):
         if filled == size:
             self._has_rest = incoming.pending > 0 or self._tls.pending() > 0
         if self._outgoing.pending and not self._flush() and self._outgoing.pending > _RECORD_BYTES:
-            # OpenSSL answers each key update. Over a socket it would stop reading here.
+            # OpenSSL answers each key update. On a socket it would stop reading here.
             raise ConnectionResetError("the peer requests key updates but does not read the responses")
         return filled or WOULD_BLOCK
 
     def write(self, chunks: Sequence[Buffer], more: bool = False) -> int:
         if len(chunks) == 1 and not self._encrypted_bytes and not self._unsent and 0 < len(chunks[0]) <= _PIECE_BYTES:
-            # One small response, the usual case.
+            # The usual case is one small response.
             (piece,) = chunks
             self._tls.write(piece)
             if self._flush():
@@ -226,7 +228,7 @@ class SslTransportLayer(TransportLayer):
         for piece in pieces:
             done = min(self._encrypted_bytes, len(piece))
             if done:
-                # Sent with the rest of an earlier call.
+                # These bytes were sent with the rest of an earlier call.
                 self._encrypted_bytes -= done
                 sent += done
                 if done == len(piece):
@@ -240,7 +242,7 @@ class SslTransportLayer(TransportLayer):
         return sent
 
     def _flush(self) -> bool:
-        """Send the bytes that OpenSSL has written; return True if the socket accepted all of them."""
+        """Send the bytes that OpenSSL has written. Return True if the socket accepted all of them."""
         while data := self._unsent or self._outgoing.read():
             try:
                 count = self._socket.send(data)
@@ -277,7 +279,7 @@ class SslTransportLayer(TransportLayer):
         if self._established and not self._unsent:
             self._established = False
             with contextlib.suppress(OSError, ValueError):
-                # close_notify shows the peer that no data are missing. This side does not wait for the peer's
+                # close_notify shows the peer that it has received all data. This side does not wait for the peer's
                 # close_notify.
                 self._tls.unwrap()
             try:
@@ -301,7 +303,7 @@ def _tls_details(tls: ServerObject) -> dict[str, str]:
 
 def _verified_chain(tls: ssl.SSLObject) -> list[bytes]:
     """Return the peer's certificate and the authorities above it, in DER; empty if a session was resumed."""
-    # Public from Python 3.13 on.
+    # The method is public from Python 3.13 on.
     owner: Any = tls if hasattr(tls, "get_verified_chain") else tls._sslobj  # type: ignore[attr-defined]
     chain = owner.get_verified_chain() or ()
     return [one if isinstance(one, bytes) else one.public_bytes(_DER) for one in chain]
@@ -318,7 +320,7 @@ def _pieces_of_file(descriptor: int, position: int, count: int) -> Iterator[Buff
 
 
 def _pieces(chunks: Sequence[Buffer]) -> Iterator[Buffer]:
-    """Yield the same bytes in pieces of at most 64 KiB, one call each: small chunks are joined, large ones split."""
+    """Yield the bytes of `chunks` in pieces of at most 64 KiB. Small chunks are joined, and large ones are split."""
     joined: list[Buffer] = []
     size = 0
     for chunk in chunks:

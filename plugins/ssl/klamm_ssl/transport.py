@@ -53,8 +53,8 @@ _METRICS: Final = "klamm:type=SslTransport,name="
 class SslTransport(Transport):
     """The transport `ssl`.
 
-    The files are read every `reload_interval_ms` and at SIGHUP. New connections use the new content. Content that
-    cannot be used changes nothing; it is logged and counted once.
+    The files are read every `reload_interval_ms` and at SIGHUP. New connections use the new content. If the new content
+    cannot be used, the old content stays in use, and the failure is logged and counted once.
     """
 
     security_protocol = "SSL"
@@ -69,10 +69,10 @@ class SslTransport(Transport):
         self.settings: SslSettings = settings
         self._environment = os.environ if environment is None else environment
         self._mapper = SslPrincipalMapper(settings.principal_mapping_rules)
-        # One reload at a time.
+        # Held during a reload: one reload at a time.
         self._reload_lock = threading.Lock()
         self._seen = b""
-        # Digest and message of the last failure that was reported.
+        # The digest and the message of the last reported failure.
         self._reported_failure: tuple[bytes, str] | None = None
         self._contexts: SslContexts
         self._client_trust: ClientTrust
@@ -117,7 +117,9 @@ class SslTransport(Transport):
             self._timers.append(scheduler.every(self.settings.reload_interval_ms, self._reload_changed))
 
     def _watch_sessions(self) -> None:
-        """Start to end sessions with their certificates, when the first client with a certificate connects."""
+        """Create the registry that ends sessions with their certificates, unless it exists or the settings do not need
+        it.
+        """
         if self._sessions is None and self.settings.revoke_sessions and self.settings.client_auth != "none":
             self._sessions = SessionRegistry(self._listener, _end_session)
 
@@ -145,7 +147,8 @@ class SslTransport(Transport):
         ders: Sequence[bytes],
         is_whole: bool,
     ) -> Callable[[], object]:
-        """Start the session of a client whose certificate `checked_by` trusts; return a function that removes it.
+        """Start the session of a client whose certificate `checked_by` trusts. Return a function that removes the
+        session.
 
         Raises HandshakeError.
         """
@@ -181,7 +184,7 @@ class SslTransport(Transport):
         )
 
     def reconfigure(self, settings: SslSettings) -> bool:
-        """Apply new files and the settings in `_CHANGEABLE`, if nothing else has changed. Raises SslFilesError."""
+        """Apply new files and the settings in `_CHANGEABLE`, if no other setting has changed. Raises SslFilesError."""
         changeable = {name: getattr(self.settings, name) for name in (*_FILES, *_CHANGEABLE)}
         if replace(settings, **changeable) != self.settings:
             return False
@@ -199,7 +202,7 @@ class SslTransport(Transport):
         return True
 
     def reload(self) -> None:
-        """Load changed files. Raises SslFilesError if they cannot be used; then the old content stays in use.
+        """Load changed files. If they cannot be used, it raises SslFilesError, and the old content stays in use.
 
         The same failure is counted once.
         """
@@ -244,7 +247,7 @@ class SslTransport(Transport):
             )
 
     def warn_of_expiration(self) -> None:
-        """Log the certificates that have expired or soon will."""
+        """Log a warning for each certificate that has expired or will expire soon."""
         for labels, seconds in self._read_expirations():
             if seconds <= self.settings.expiry_warning_days * 86_400:
                 what = f"expires in {seconds / 86_400:.1f} days" if seconds > 0 else "has expired"

@@ -16,7 +16,7 @@ log = logging.getLogger("klamm.sasl")
 
 
 class BrokerStore(CredentialStore):
-    """Reads the shared table `scram_credentials`; changes take effect at once. A row is decoded once.
+    """The users in the shared table `scram_credentials`. Changes take effect at once. Each row is decoded once.
 
     An invalid row is logged and left out.
     """
@@ -25,7 +25,7 @@ class BrokerStore(CredentialStore):
 
     def open(self, listener: ListenerContext) -> None:
         self._table = listener.services.shared.table(SCRAM_CREDENTIALS)
-        # The rows, and the users decoded from them: the users are current while the table has these rows.
+        # The rows, and the users decoded from them. The users are up to date while the table has these rows.
         self._users: tuple[Mapping[str, Any], UserTable] = ({}, UserTable(()))
         self._now()
 

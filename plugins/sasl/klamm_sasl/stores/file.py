@@ -1,4 +1,4 @@
-"""The store `file`: users and SCRAM verifiers, one pair in each line, read again when the content changes."""
+"""The store `file`: a file with a user and a SCRAM verifier in each line. It is read again when its content changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ log = logging.getLogger("klamm.sasl")
 
 
 class FileStore(UserTableStore):
-    """Looks at the file every `refresh_ms` and at SIGHUP. A bad new content keeps the old, is logged and counted."""
+    """The users in a file, which is checked every `refresh_ms` and at SIGHUP. A bad new content is logged and counted,
+    and the old users stay.
+    """
 
     settings: FileStoreSettings
 
@@ -29,13 +31,13 @@ class FileStore(UserTableStore):
         super().__init__(settings)
         self._path: Path = settings.path
         self._digest = b""
-        # The error of the last read: a digest or the system's message, and the text for the log.
+        # The failure of the last read: a digest of the content or the system's message, and the text for the log.
         self._failure: tuple[bytes | str, str] | None = None
         self._table = UserTable(())
         self._changed: Callable[[Iterable[str] | None], object] | None = None
 
     def open(self, listener: ListenerContext) -> None:
-        """Raises ValueError or OSError if the file cannot be read or is wrong."""
+        """Read the file and start its checks. Raises ValueError or OSError if the file cannot be read or is wrong."""
         services = listener.services
         self._failures = services.metrics.counter(
             "klamm:type=sasl,name=credential-file-failures-total",
@@ -46,8 +48,8 @@ class FileStore(UserTableStore):
         self._timer = services.scheduler.every(self.settings.refresh_ms, self._look)
 
     def reload(self) -> None:
-        """Read the file again. Raises ValueError or OSError; then the old content stays. The same failure is not
-        counted twice.
+        """Read the file again. If it raises ValueError or OSError, the old content stays. The same failure is counted
+        once.
         """
         try:
             data = self._path.read_bytes()
@@ -70,7 +72,7 @@ class FileStore(UserTableStore):
         self._table, self._digest, self._failure = table, digest, None
         log.info("%s: %d users", self._path, len(table))
         if self._changed is not None:
-            # A user that is new may hide one of a later store.
+            # A new user may hide a user of a later store.
             self._changed(before.changed_users(table) | table.changed_users(before))
 
     def _failed(self, what: bytes | str, message: str) -> None:

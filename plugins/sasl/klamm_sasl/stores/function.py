@@ -1,4 +1,4 @@
-"""The store `callable`: the operator's own function that checks passwords or returns verifiers."""
+"""The store `callable`: a function of the operator that checks passwords or returns verifiers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from klamm_sasl.sasl_settings import CallableStoreSettings, load_function
 
 
 class CallableStore(CredentialStore):
-    """Both functions may block: they are called on the authenticator's threads. An exception refuses the client."""
+    """The store `callable`. Both functions may block, because the authenticator's threads call them. An exception
+    refuses the client.
+    """
 
     settings: CallableStoreSettings
     blocking = True
@@ -21,7 +23,7 @@ class CallableStore(CredentialStore):
         self._verifier: Callable[[str, str], str | None] | None = None
 
     def open(self, listener: ListenerContext) -> None:
-        """Import the functions. Raises ValueError if there is none, ImportError or AttributeError if one cannot be
+        """Import the functions. Raises ValueError if none is set, ImportError or AttributeError if one cannot be
         imported.
         """
         if self.settings.password is None and self.settings.verifier is None:
@@ -43,7 +45,7 @@ class CallableStore(CredentialStore):
         verdict: object = self._password(user, password)
         if verdict is None or isinstance(verdict, bool):
             return verdict
-        # Only True accepts the password, no other value that Python treats as true.
+        # Only True accepts the password. Other values that Python treats as true do not.
         raise TypeError(
             f"{self.settings.password} returned a {type(verdict).__name__}; it may return True, False or None"
         )

@@ -1,4 +1,4 @@
-"""Users with their credentials in memory, and the common part of the stores that have them."""
+"""`UserTable`: users with their credentials in memory. `UserTableStore`: the base of the stores that use it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from klamm_sasl.credentials import DRAW_BITS, form
 
 
 class UserTable:
-    """Users with their credentials; never changes. `plain` has for each user the credential that PLAIN checks."""
+    """Users with their credentials. It never changes. `plain` has for each user the credential that PLAIN checks."""
 
     def __init__(self, entries: Iterable[tuple[str, ScramCredential]]) -> None:
         self._credentials: dict[tuple[str, ScramMechanism], ScramCredential] = {}
@@ -25,7 +25,7 @@ class UserTable:
             self._by_mechanism.setdefault(credential.mechanism, []).append(credential)
 
     def changed_users(self, other: UserTable) -> set[str]:
-        """Return the users whose credentials `other` lacks, or has with other values."""
+        """Return the users whose credentials are missing in `other`, or differ there."""
         mine, others = self._credentials, other._credentials
         return {user for (user, mechanism), one in mine.items() if others.get((user, mechanism)) != one}
 
@@ -33,13 +33,13 @@ class UserTable:
         return len(self.plain)
 
     def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        """Return a user's credential; None if there is none."""
+        """Return a user's credential for a mechanism; None if there is none."""
         return self._credentials.get((user, mechanism))
 
     def draw(self, mechanism: ScramMechanism, number: int) -> ScramCredential | None:
         """Return the credential at position `number * count / 2**DRAW_BITS` among those of a mechanism, sorted by form.
 
-        A position that is a fraction of the count makes the form of a fake credential change rarely when users are
+        Because the position is a fraction of the count, the form of a fake credential rarely changes when users are
         added or removed.
         """
         credentials = self._by_mechanism.get(mechanism)
@@ -47,7 +47,7 @@ class UserTable:
 
 
 class UserTableStore(CredentialStore):
-    """Answers from `_table`, which a subclass may replace at any time."""
+    """The base of stores that answer from `_table`, which a subclass may replace at any time."""
 
     _table: UserTable
 
@@ -62,7 +62,7 @@ class UserTableStore(CredentialStore):
 
 
 class InlineStore(UserTableStore):
-    """`users = { alice = "SCRAM-SHA-256$…" }`; several verifiers of a user are separated by spaces."""
+    """The users in the setting `users = { alice = "SCRAM-SHA-256$…" }`. Spaces separate several verifiers of a user."""
 
     def __init__(self, users: Mapping[str, str]) -> None:
         super().__init__()
