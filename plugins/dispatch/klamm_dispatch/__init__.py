@@ -9,7 +9,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_processor_assigners() -> Iterator[Provider]:
-    """Yield Kafka's round robin, and an assigner that measures loads."""
+    """Yield the processor assigners: Kafka's round robin, and one that measures loads."""
     yield Provider(
         "round_robin",
         "klamm_dispatch.assigners:RoundRobin",
@@ -26,7 +26,7 @@ def klamm_processor_assigners() -> Iterator[Provider]:
 
 @hookimpl
 def klamm_request_schedulers() -> Iterator[Provider]:
-    """Kafka's queue, and two schedulers with lanes."""
+    """Yield the request schedulers: Kafka's queue, and two schedulers with lanes."""
     yield Provider("fifo", "klamm_dispatch.schedulers:Fifo", summary="requests in order of arrival", default=True)
     yield Provider(
         "priority",

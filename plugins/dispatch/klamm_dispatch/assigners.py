@@ -10,7 +10,7 @@ from klamm.dispatch import ProcessorAssigner, ProcessorLoad
 
 
 class RoundRobin(ProcessorAssigner):
-    """One processor after the other, as in Kafka's acceptor."""
+    """The assigner `round_robin`: one processor after the other, as in Kafka's acceptor."""
 
     def __init__(self, settings: Any = None) -> None:
         super().__init__(settings)

@@ -54,11 +54,11 @@ class FairSettings:
 
 
 class Fair(LaneScheduler):
-    """Deficit round robin (Shreedhar and Varghese) over clients, one lane each.
+    """The scheduler `fair`: deficit round robin (Shreedhar and Varghese) over clients, which have one lane each.
 
-    Each turn gives a client a quantum times its weight, and the client is served while it has credit. A request is
-    first charged the average cost of its client's requests. The difference to its real cost is charged after it was
-    handled. A client without requests does not save credit, but its debt stays until no client waits.
+    Each turn gives a client a credit of one quantum times its weight, and serves the client while it has credit. A
+    request is first charged the average cost of its client's requests. After its handling, the difference from its real
+    cost is charged. A client without requests does not save credit, but its debt stays until no client waits.
     """
 
     settings: FairSettings
@@ -102,7 +102,7 @@ class Fair(LaneScheduler):
         may_run = [lane for lane in self._round if lane.running < limit]
         if not may_run:
             return None
-        # As many turns at once as are needed until a client has credit.
+        # Gives all the turns at once that are needed until a client has credit.
         rounds = min(math.floor(-lane.credit / (self._quantum * lane.weight)) + 1 for lane in may_run)
         for lane in may_run:
             lane.credit += rounds * self._quantum * lane.weight

@@ -13,7 +13,7 @@ from klamm.dispatch import RequestScheduler
 
 
 class Lane:
-    """A queue of requests. `running` is the number of its requests that handlers are executing."""
+    """A queue of requests. `running` is the number of the lane's requests that handlers are executing."""
 
     __slots__ = ("capacity", "credit", "estimate", "name", "running", "waiting", "weight")
 
@@ -28,10 +28,10 @@ class Lane:
 
 
 class LaneScheduler(RequestScheduler):
-    """A bounded queue of lanes. `_next_lane`, which runs under the lock, chooses the next lane.
+    """A bounded queue that consists of lanes. `_next_lane` chooses the next lane, under the lock.
 
-    Handlers wait on a `SimpleQueue` of tokens, one per queued request; it is faster than a condition. If no lane may
-    run now, because the handlers that it may use are busy, the token is set aside until a handler is free.
+    Handlers wait on a `SimpleQueue` with a token for each queued request, which is faster than a condition. If no lane
+    may run now, because all handlers that it may use are busy, the token is set aside until a handler is free.
     """
 
     def __init__(self, settings: Any, capacity: int) -> None:
@@ -46,20 +46,20 @@ class LaneScheduler(RequestScheduler):
 
     @abstractmethod
     def _lane_of(self, request: RequestContext) -> Lane:
-        """Return the lane of a request; its first request creates it."""
+        """Return the lane of a request. The first request creates it."""
 
     @abstractmethod
     def _next_lane(self) -> Lane | None:
         """Return the next lane; None if no lane with requests may run now."""
 
     def _queued(self, lane: Lane) -> None:
-        """Called after a request was appended to the lane."""
+        """Note that a request was appended to the lane. Called under the lock."""
 
     def _started(self, lane: Lane, request: RequestContext) -> None:
-        """Called after a handler has taken the lane's first request."""
+        """Note that a handler has taken the lane's first request. Called under the lock."""
 
     def _finished(self, lane: Lane, request: RequestContext, busy_ns: int) -> None:
-        """Called after a handler has finished the request."""
+        """Note that a handler has finished the request. Called under the lock."""
 
     def offer(self, request: RequestContext) -> bool:
         with self._lock:
@@ -111,7 +111,7 @@ class LaneScheduler(RequestScheduler):
         return self._size
 
     def _handlers_less(self, reserved: int) -> int:
-        """Return the number of handlers without the reserved ones: at least one, and unlimited until the number is
-        known.
+        """Return the number of handlers without the reserved ones. It is at least one, and unlimited until the number
+        of handlers is known.
         """
         return max(1, self._handlers - reserved) if self._handlers else 1 << 31

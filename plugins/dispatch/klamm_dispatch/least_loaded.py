@@ -17,7 +17,9 @@ class LeastLoadedSettings:
     """The table `[listeners.NAME.least_loaded]`."""
 
     rebalance_interval_ms: int = setting(
-        1000, doc="Interval between measurements of the loads, after which connections may move; 0 is never.", minimum=0
+        1000,
+        doc="Interval between measurements of the loads, after which connections may move; 0 means never.",
+        minimum=0,
     )
     skew: float = setting(
         0.25,
@@ -41,13 +43,14 @@ class LeastLoadedSettings:
 
 
 class LeastLoaded(ProcessorAssigner):
-    """Assigns a new connection to the processor with the least sum of its shares of connections, bytes and busy time.
+    """The assigner `least_loaded`. A new connection goes to the processor with the least sum of its shares of
+    connections, bytes and busy time.
 
-    Connections migrate if the busiest processor is busier than `hot`, and by `skew` busier than the idlest. With the
-    goal `latency`, light connections go to the idlest, where no heavy request delays them, and heavy ones are balanced
-    among the others. With `throughput`, heavy ones are balanced among all processors, and light ones move only away
-    from a processor that one heavy connection keeps busy. Processors are then less busy, but on each of them a light
-    request may wait for a heavy one.
+    Connections migrate if the busiest processor is busier than `hot`, and busier than the idlest one by `skew`. With
+    the goal `latency`, light connections go to the idlest processor, where no heavy request delays them, and heavy
+    connections are balanced among the others. With the goal `throughput`, heavy connections are balanced among all
+    processors, and light connections only leave a processor that one heavy connection keeps busy. Processors are then
+    less busy, but on each of them a light request may wait for a heavy one.
     """
 
     settings: LeastLoadedSettings
@@ -70,7 +73,7 @@ class LeastLoaded(ProcessorAssigner):
         scores = [
             sum(column[i] / total for column, total in zip(columns, totals, strict=True)) for i in range(len(loads))
         ]
-        # Equal processors take turns.
+        # Processors with equal loads take turns.
         self._next += 1
         count = len(loads)
         return min(range(count), key=lambda index: (round(scores[index], 6), (index - self._next) % count))
@@ -94,7 +97,7 @@ class LeastLoaded(ProcessorAssigner):
         return moves
 
     def _balance(self, connections: Sequence[ConnectionLoad], gap: float, target: int) -> Sequence[Move]:
-        """Move the one heavy connection whose move makes two processors most equal."""
+        """Move one heavy connection: the one whose move makes the two processors most equal."""
         heavy = [one for one in connections if one.busy > _LIGHT]
         best = min(heavy, key=lambda one: abs(gap - 2 * one.busy), default=None)
         if best is None or abs(gap - 2 * best.busy) > gap - self.settings.skew / 2:
@@ -104,7 +107,7 @@ class LeastLoaded(ProcessorAssigner):
     def _move_light(
         self, connections: Sequence[ConnectionLoad], gap: float, target: int, *, only_for_one: bool = False
     ) -> Sequence[Move]:
-        """Move light connections away from heavy ones, but not so many that the target becomes the busier one."""
+        """Move light connections away from heavy ones, but only as many as leave the target less busy."""
         light = [one for one in connections if one.busy <= _LIGHT]
         heavies = len(connections) - len(light)
         if not heavies or (only_for_one and heavies > 1):

@@ -1,4 +1,4 @@
-"""The request scheduler `priority`: control requests ahead of data, and data never starved."""
+"""The request scheduler `priority`: control requests go ahead of data requests, but do not starve them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CONTROL_APIS: Final = (
     "OffsetCommit",
     "OffsetFetch",
 )
-"""Requests for metadata and group membership; all are short."""
+"""The APIs for metadata and group membership. Their requests are all short."""
 
 _API_KEYS: Final = {spec.name: spec.api_key for spec in SPECS}
 
@@ -58,7 +58,7 @@ class PrioritySettings:
     )
     data_share: float = setting(
         0.1,
-        doc="The least share of turns for waiting data requests; 0 lets them starve.",
+        doc="The minimum share of turns for waiting data requests; 0 lets them starve.",
         minimum=0.0,
         maximum=1.0,
     )
@@ -67,12 +67,12 @@ class PrioritySettings:
     )
     control_handlers: int = setting(
         1,
-        doc="Handlers reserved for control requests; one is left to data, so a single handler reserves none.",
+        doc="Handlers reserved for control requests. One always remains for data, so a single handler is not reserved.",
         minimum=0,
     )
 
     def warnings(self, io_threads: int) -> Iterator[tuple[str, str]]:
-        """Warn if there are fewer handlers than are to be reserved."""
+        """Yield a warning if there are too few handlers for the reserved ones."""
         reserved = max(0, io_threads - 1)
         if reserved < self.control_handlers:
             yield (
@@ -83,11 +83,11 @@ class PrioritySettings:
 
 
 class Priority(LaneScheduler):
-    """Two lanes, `control` and `data`. Control is first. Each time that data has to wait it earns `data_share` of a
-    turn, and takes a turn when it has earned a whole one.
+    """The scheduler `priority`, with the lanes `control` and `data`. Control comes first. Each time that data has to
+    wait, it earns `data_share` of a turn. When it has earned a whole turn, it takes one.
 
-    Handlers are not interrupted, so some are reserved for control: if all executed long data requests, the first place
-    in the queue would not help. Kafka only separates by threads (KIP-291).
+    Handlers are not interrupted, so some are reserved for control: if all of them executed long data requests, the
+    first place in the queue would not help. Kafka separates control from data only by threads (KIP-291).
     """
 
     settings: PrioritySettings
@@ -100,7 +100,7 @@ class Priority(LaneScheduler):
         self._data = Lane(DATA, max(1, int(capacity * settings.data_max_queued)))
 
     def resized(self, handlers: int) -> None:
-        """Warn if there are fewer handlers than are to be reserved."""
+        """Note the number of handlers. Log a warning if it is too low for the reserved ones."""
         super().resized(handlers)
         for _key, message in self.settings.warnings(handlers):
             log.warning("request scheduler priority: %s", message)
@@ -123,7 +123,7 @@ class Priority(LaneScheduler):
             return data if data_may_run else None
         if data_may_run:
             data.credit += self.settings.data_share
-            # A share such as 0.1 is not exact in binary.
+            # The bound is inexact, because a share such as 0.1 is not exact in binary.
             if data.credit > 1.0 - 1e-9:
                 return data
         return control

@@ -10,10 +10,10 @@ from klamm.dispatch import RequestScheduler
 
 
 class Fifo(RequestScheduler):
-    """First in, first out.
+    """The scheduler `fifo`: first in, first out.
 
-    `SimpleQueue` is more than twice as fast as `Queue`. The bound is checked before the put, so processors that offer
-    at the same instant may exceed it by one each.
+    `SimpleQueue` is more than twice as fast as `Queue`. The bound is checked before the put, so each processor that
+    offers a request at the same instant may exceed it by one.
     """
 
     def __init__(self, settings: Any, capacity: int) -> None:

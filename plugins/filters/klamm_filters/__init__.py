@@ -1,4 +1,4 @@
-"""Filters that come before any handler set, the `broker` as well as the `gateway`; docs/filters.md is their page."""
+"""Request filters for any handler set, e.g. `broker` and `gateway`. Their page is docs/filters.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of APIs in settings."""
+"""The names of APIs in settings of filters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from klamm.wire.api_keys import SPECS, ApiKey
 
 UNFILTERED: Final = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
-"""APIs that clients use before they are authenticated, which reach no filter if the listener authenticates."""
+"""APIs that clients use before authentication. If the listener authenticates, their requests reach no filter."""
 
 API_KEYS: Final = {spec.name: spec.api_key for spec in SPECS if spec.api_key not in UNFILTERED}
 """The APIs that a filter may name, by Kafka's names."""
@@ -22,7 +22,7 @@ def matching(patterns: Iterable[str]) -> frozenset[int]:
 
 
 def check_apis(patterns: Iterable[str]) -> str | None:
-    """Return the problem with names or patterns of APIs, or None: each must match an API."""
+    """Return the problem with names or patterns of APIs, if one matches no API, else None."""
     wrong = [one for one in patterns if not matching((one,))]
     if not wrong:
         return None

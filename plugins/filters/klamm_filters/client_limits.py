@@ -16,11 +16,13 @@ from klamm_filters.refusals import Refusals
 _UNKNOWN: Final = "unknown"
 _KEPT_VERDICTS: Final = 4096
 _KEPT_CHARACTERS: Final = 1_024
-"""Maximum length of a client's names together: verdicts for longer ones are not cached."""
+"""Maximum total length of a client's names. The results for longer names are not cached."""
 
 
 class ClientLimits(RequestFilter):
-    """Checks each request, because a client may change its name; the verdict for a client is computed once."""
+    """The filter `client_limits`. It checks each request, because a client may change its name. The result for a client
+    is computed once.
+    """
 
     settings: ClientLimitsSettings
 

@@ -1,8 +1,8 @@
 """The filter `deny_apis`.
 
-Denying CreateTopics denies the creation of topics by Metadata too. Metadata itself is answered, because clients cannot
-work without it. Before version 4 it cannot forbid the creation of topics: the filter asks for all topics instead, and
-the client gets those that it has named.
+If CreateTopics is denied, Metadata creates no topics either. Metadata itself is answered, because clients cannot work
+without it. Before version 4, a Metadata request cannot forbid the creation of topics. So the filter requests all topics
+instead, and the client gets those that it has named.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FIRST_VERSION_THAT_SAYS_CREATE: Final = 4
 
 
 class DenyApis(RequestFilter):
-    """Gets only requests of the denied APIs, so that all others cost nothing."""
+    """The filter `deny_apis`. Only requests of the denied APIs reach it, so that all others cost nothing."""
 
     settings: DenyApisSettings
 
@@ -68,7 +68,7 @@ class DenyApis(RequestFilter):
 
 
 def _keep(response: MetadataResponse, names: list[str]) -> None:
-    """Reduce a response for all topics to the named ones, and report the others as unknown."""
+    """Reduce a response for all topics to the named topics, and report missing topics as unknown."""
     found = {topic.name: topic for topic in response.topics}
     missing = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     response.topics = [found.get(name) or MetadataResponseTopic(missing, name) for name in names]

@@ -18,8 +18,8 @@ _NUMBERS: Final = re.compile(r"\d+(?:\.\d+)*")
 
 
 def parse_version(text: str) -> tuple[int, ...] | None:
-    """Return the numbers at the beginning of a version, without zeros at the end; None if it does not begin with a
-    number.
+    """Return the numbers at the beginning of a version, without zeros at the end; None if the version does not begin
+    with a number.
     """
     found = _NUMBERS.match(text)
     if found is None or len(found[0]) > 100:
@@ -73,7 +73,7 @@ class DenyApisSettings:
     error: str = setting("POLICY_VIOLATION", doc="The error that clients get.", check=_check_error)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Report a filter that denies nothing: it is a mistake."""
+        """Yield a problem if the filter denies no API, which must be a mistake."""
         if not self.deny and not self.allow:
             yield "", "name APIs in `deny` or in `allow`"
 

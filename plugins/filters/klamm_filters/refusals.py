@@ -1,4 +1,6 @@
-"""Counts and logs the requests that a filter refuses: five lines a minute for each client and API."""
+"""`Refusals`: counts and logs the requests that a filter refuses, with at most five lines a minute for each client and
+API.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ _DOC: Final = "Requests, or parts of requests, that a filter refused."
 
 
 class Refusals:
-    """Refusals of one filter of one listener. Any thread may call it."""
+    """The refusals of one filter of one listener. Any thread may call it."""
 
     def __init__(self, filter_name: str) -> None:
         self._filter_name = filter_name
@@ -30,10 +32,10 @@ class Refusals:
         self._log = RateLimitedLog(log, services.scheduler.schedule, burst=_LINES_PER_MINUTE)
 
     def note(self, context: RequestContext, reason: str) -> None:
-        """Count and log one."""
+        """Count and log a refusal."""
         self._counter.add()
         if self._log is not None:
-            # Not by the reason, which may contain the client's own words and numbers.
+            # The reason is no part of the key, because it may contain the client's own words and numbers.
             self._log.log(
                 (context.api_key, str(context.principal), context.connection.client_address.host),
                 logging.WARNING,

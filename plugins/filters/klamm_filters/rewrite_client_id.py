@@ -11,11 +11,13 @@ from klamm_filters.filter_settings import RewriteClientIdSettings
 from klamm_filters.refusals import Refusals
 
 _MAX_BYTES: Final = 32767
-"""Maximum length of a client id: a request header has its length as an INT16."""
+"""Maximum length of a client id, because its length in a request header is an INT16."""
 
 
 class RewriteClientId(RequestFilter):
-    """Sets the client id of each request before later filters, the handler set and quotas see it."""
+    """The filter `rewrite_client_id`. It sets the client id of each request before later filters, the handler set and
+    quotas read it.
+    """
 
     settings: RewriteClientIdSettings
 

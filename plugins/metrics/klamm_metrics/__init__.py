@@ -39,7 +39,7 @@ def klamm_request_observers() -> Iterator[Provider]:
 
 @hookimpl
 def klamm_commands() -> Iterator[Provider]:
-    """Yield commands that look at a server from outside."""
+    """Yield the commands that show a running server."""
     yield Provider("top", "klamm_metrics.top:main", summary="a live view of a running server")
     yield Provider(
         "connections", "klamm_metrics.connections:main", summary="what each connection of a running server does now"

@@ -21,7 +21,7 @@ _OTHER: Final = re.compile(r"[^a-z0-9]+")
 def prometheus_name(mbean: str, kind: str) -> str:
     """Return the Prometheus name of an MBean; for a counter, without the `_total` of its samples.
 
-    Raises ValueError if the text is no name of an MBean.
+    Raises ValueError if the text is not the name of an MBean.
     """
     match = _MBEAN.fullmatch(mbean)
     if match is None:
@@ -35,7 +35,7 @@ def prometheus_name(mbean: str, kind: str) -> str:
 
 
 def exposed_name(mbean: str, kind: str) -> str:
-    """Return the name in Prometheus queries; a histogram's samples have `_bucket`, `_sum` or `_count` after it."""
+    """Return the name in Prometheus queries. The samples of a histogram add `_bucket`, `_sum` or `_count`."""
     return prometheus_name(mbean, kind) + ("_total" if kind == "counter" else "")
 
 
@@ -49,9 +49,9 @@ log = logging.getLogger("klamm.prometheus")
 
 
 class RegistryCollector(Collector):
-    """Collects a `MetricsRegistry`: names that match a pattern of `include` and none of `exclude`.
+    """A collector of the metrics in a `MetricsRegistry` whose names match a pattern of `include` and none of `exclude`.
 
-    A family that Prometheus does not allow is left out and logged once; the others are exported.
+    A family that Prometheus does not allow is logged once and left out. The others are exported.
     """
 
     def __init__(
@@ -90,7 +90,8 @@ class RegistryCollector(Collector):
                 self._leave_out(family, error)
                 continue
             mbeans[name] = family.name
-            # Collecting all at once would hold the interpreter for too long, while processors wait: yield in between.
+            # Collecting all metrics at once would hold the interpreter too long while processors wait, so other threads
+            # get a turn in between.
             time.sleep(0)
             yield name, family
 

@@ -16,8 +16,8 @@ _JSON: Final = "application/json"
 
 
 class ConnectionPages:
-    """Without a token, connections can be looked at, as metrics can, and not be closed or moved. With one, each page
-    needs it.
+    """The pages about connections. If no token is configured, connections can be viewed, like metrics, but not closed
+    or moved. If one is configured, each page needs it.
     """
 
     def __init__(self, server: ServerServices, token_file: Path | None) -> None:
@@ -29,7 +29,7 @@ class ConnectionPages:
         self.actions = {"/connections/close": self._close, "/connections/move": self._move}
 
     def reload(self) -> None:
-        """Read the token. Raises OSError; then the old one stays."""
+        """Read the token. If it raises OSError, the old token stays."""
         file = self._token_file
         token = file.read_text(encoding="utf-8").strip().encode() if file is not None else None
         if token == b"":

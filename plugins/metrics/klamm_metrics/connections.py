@@ -1,4 +1,6 @@
-"""`klamm connections`: what each connection of a running server does now, and who uses its threads."""
+"""The command `klamm connections`: shows what each connection of a running server does now, and which use its
+threads.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ RATES: Final = {
     "received_bytes": "received_bytes_per_s",
     "sent_bytes": "sent_bytes_per_s",
 }
-"""Totals of a connection, and the names of what they grow by in a second; of times the share of one thread."""
+"""The totals of a connection, and the names of their growth per second. The growth of a time is a share of one
+thread.
+"""
 SORTS: Final = {
     "time": lambda row: row["processor_share"] + row["handler_share"],
     "requests": lambda row: row["requests_per_s"],
@@ -42,7 +46,7 @@ _FILTERS: Final = (
 
 
 def main(arguments: list[str]) -> int:
-    """Print the connections, or close or move one; return the exit code."""
+    """Print the connections, or close or move one. Return the exit code."""
     options = _options(arguments)
     try:
         server = find(options.server, options.token_file)
@@ -64,7 +68,7 @@ def main(arguments: list[str]) -> int:
     if options.json:
         print(json.dumps({**seen, "connections": rows}, indent=1))
     else:
-        # A pipe has no width: one line for each connection.
+        # A pipe has no width, so each connection gets one line.
         console = Console() if sys.stdout.isatty() else Console(width=_PIPE_COLUMNS)
         console.print(table(rows))
         for one in seen["unanswered"]:
@@ -109,7 +113,7 @@ def _filter(text: str) -> tuple[str, str]:
 
 
 def observe(server: RunningServer, interval_s: float, sleep: Callable[[float], None] = time.sleep) -> Row:
-    """Return what the server says after an interval, with rates over it. Raises UnreachableError."""
+    """Return the connections after an interval, with rates over this interval. Raises UnreachableError."""
     started_s = time.monotonic()
     before = server.connections()
     sleep(interval_s)
@@ -118,11 +122,11 @@ def observe(server: RunningServer, interval_s: float, sleep: Callable[[float], N
 
 
 def with_rates(now: Row, before: Row, seconds: float) -> Row:
-    """Return the second of two looks, with the growth of each connection's totals per second."""
+    """Return the second of two samples, with the growth of each connection's totals per second."""
     old = {_key(row): row for row in before["connections"]}
     connections = []
     for row in now["connections"]:
-        # One that is not new was missed by the first look, because its processor did not answer: no rates.
+        # An older connection is missing in the first sample, because its processor did not answer. So it has no rates.
         earlier = old.get(_key(row), {} if row["age_ms"] <= 1000 * seconds else row)
         rates = {}
         for total, rate in RATES.items():
@@ -137,7 +141,7 @@ def _key(row: Row) -> tuple[Any, ...]:
 
 
 def select(rows: Iterable[Row], filters: Sequence[tuple[str, str]], sort: str, limit: int) -> list[Row]:
-    """Return the rows that all filters let through, the largest first, at most so many."""
+    """Return the rows that match all filters, the largest first, at most `limit`."""
     wanted = [row for row in rows if all(text in str(row[name]) for name, text in filters)]
     return sorted(wanted, key=SORTS[sort], reverse=True)[:limit]
 
@@ -168,7 +172,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def unanswered_line(one: Row) -> str:
-    """Return a line about a processor, or a whole worker, that did not describe its connections in time."""
+    """Return a line about a processor or a whole worker that did not describe its connections in time."""
     worker = f"worker {one['worker']}" if "worker" in one else ""
     if "processor" not in one:
         return f"{worker} does not answer"

@@ -1,4 +1,4 @@
-"""`klamm explain`: the stage that limits a running server now, the numbers it rests on, and where to look."""
+"""The command `klamm explain`: names the stage that limits a running server now, with its numbers and remedies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NEEDED: Final = "klamm_processor_busyseconds_total"
 
 
 def main(arguments: list[str]) -> int:
-    """Print what limits the server, the worst first; return the exit code."""
+    """Print the stages that limit the server, the worst first. Return the exit code."""
     parser = argparse.ArgumentParser(
         prog="klamm explain",
         description="Name the stage that limits a running server now, and who or what to look at.",
@@ -59,7 +59,7 @@ def _lines(finding: Finding) -> str:
 def observe(
     server: RunningServer, interval_s: float, sleep: Callable[[float], None] = time.sleep
 ) -> tuple[Difference, Row]:
-    """Return two samples of a server, an interval apart. Raises UnreachableError."""
+    """Take two samples of a server, an interval apart. Raises UnreachableError."""
     before, earlier = fetch(server), server.connections()
     sleep(interval_s)
     now, later = fetch(server), server.connections()

@@ -22,7 +22,7 @@ _STUCK_AFTER_MS: Final = 10_000
 
 
 class ServerState(enum.Enum):
-    """The state of the server, which /ready and /started report."""
+    """The state of the server that /ready and /started report."""
 
     STARTING = enum.auto()
     READY = enum.auto()
@@ -30,8 +30,8 @@ class ServerState(enum.Enum):
 
 
 class PrometheusExporter(ServerExtension):
-    """Answers from before the listeners open until after they are closed, so that a slow start or stop can be
-    observed.
+    """The extension `prometheus`. It answers from before the listeners open until after they are closed, so that a slow
+    start or stop can be observed.
     """
 
     def __init__(self, settings: PrometheusSettings) -> None:
@@ -39,13 +39,15 @@ class PrometheusExporter(ServerExtension):
         self._state = ServerState.STARTING
         self._services: ServerServices
         self._registry: CollectorRegistry
-        # One page is rendered at a time.
+        # Held while a page is rendered, one at a time.
         self._rendering = threading.Lock()
         self._http: PageServer
         self._connections: ConnectionPages
 
     def open(self, server: ServerServices) -> None:
-        """Bind and answer. Raises OSError if the address cannot be bound or the token cannot be read."""
+        """Bind the address and start to answer. Raises OSError if the address cannot be bound or the token cannot be
+        read.
+        """
         settings: PrometheusSettings = self.settings
         self._services = server
         registry = CollectorRegistry()
@@ -69,7 +71,7 @@ class PrometheusExporter(ServerExtension):
         self._connections.reload()
 
     def _metrics(self, request: Request) -> Page:
-        # The whole text exists before any of it is sent: a slow reader holds no lock.
+        # The whole text exists before any part of it is sent, so that a slow reader holds no lock.
         with self._rendering:
             return render(self._registry, request.accept)
 
@@ -90,7 +92,7 @@ class PrometheusExporter(ServerExtension):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Return the address it listens on, with the real port if 0 was configured."""
+        """The address on which the exporter listens, with the real port if 0 was configured."""
         return self._http.address
 
     def obstacles(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""`klamm metrics dashboard` and `klamm metrics alerts`: print files that come with klamm to standard output."""
+"""The commands `klamm metrics dashboard` and `klamm metrics alerts`: print files that come with klamm."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def read(what: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Print one; the exit code."""
+    """Print a file. Return the exit code."""
     parser = argparse.ArgumentParser(prog="klamm metrics", description=__doc__)
     parser.add_argument("what", choices=FILES, help="a dashboard for Grafana, or alert rules for Prometheus")
     sys.stdout.write(read(parser.parse_args(arguments).what))

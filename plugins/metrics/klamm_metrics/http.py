@@ -1,8 +1,8 @@
 """A small HTTP server for a few pages. Clients that send or read slowly do not block other clients.
 
 At most `CONNECTIONS` connections are open, each with a thread and one deadline for request and answer. When a further
-one arrives, the oldest connection of the address with the most connections is closed. So a client that opens many
-connections loses its own, and a client that sends its request at once is answered.
+connection arrives, the oldest connection of the address with the most connections is closed. So a client that opens
+many connections loses its own, and a client that sends its request at once gets its answer.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Page:
 
 
 class Request(NamedTuple):
-    """The part of an HTTP request that pages use. `token` is that of the header `Authorization: Bearer TOKEN`."""
+    """The part of an HTTP request that pages use. `token` comes from the header `Authorization: Bearer TOKEN`."""
 
     accept: str
     token: str
@@ -50,15 +50,15 @@ class Request(NamedTuple):
 
 
 PageSource = Callable[[Request], Page]
-"""Creates a page. Raises BadRequestError for a query that is wrong."""
+"""A function that creates a page. It raises BadRequestError for a wrong query."""
 
 
 class BadRequestError(Exception):
-    """A query that is wrong; the message says why."""
+    """Raised for a wrong query. The message has the reason."""
 
 
 def render(registry: CollectorRegistry, accept: str) -> Page:
-    """Return all metrics in the format that the header `Accept` asks for."""
+    """Return all metrics in the format that the header `Accept` requests."""
     encode, content_type = choose_encoder(accept)
     return Page(200, encode(registry), content_type)
 
@@ -70,7 +70,9 @@ class _Connection(NamedTuple):
 
 
 class PageServer(HttpServer):
-    """Binds when it is created, which may raise OSError; answers from `start` to `close`."""
+    """The HTTP server. Its constructor binds the address, and raises OSError if it cannot. It answers from `start` to
+    `close`.
+    """
 
     def __init__(
         self,
@@ -79,18 +81,20 @@ class PageServer(HttpServer):
         clock: Clock,
         actions: Mapping[str, PageSource] | None = None,
     ) -> None:
-        """`pages` are read with GET, `actions` are done with POST; both have their arguments in the query."""
+        """`pages` answer GET, `actions` answer POST. Both have their arguments in the query."""
         self.pages = pages
         self.actions = actions or {}
         self._clock = clock
         self._lock = threading.Lock()
-        # The oldest first. A connection that was closed to make room is not in it; its thread ends soon.
+        # The open connections, the oldest first. One that was closed to make room is not in it; its thread ends soon.
         self._open: dict[socket.socket, _Connection] = {}
         self._thread_places = threading.BoundedSemaphore(2 * CONNECTIONS)
         super().__init__(address, _Handler, "klamm-prometheus")
 
     def service_actions(self) -> None:
-        """Close connections whose deadline has passed; the loop calls this after each connection and every 0.1 s."""
+        """Close connections whose deadline has passed. The server's loop calls this after each connection and every 0.1
+        s.
+        """
         now_ns = self._clock.monotonic_ns()
         with self._lock:
             for connection in list(self._open.values()):
@@ -123,7 +127,7 @@ class PageServer(HttpServer):
     def _abort(self, connection: _Connection) -> None:
         del self._open[connection.sock]
         try:
-            # Wakes the thread that reads or writes it.
+            # Wakes the thread that reads or writes the connection.
             connection.sock.shutdown(socket.SHUT_RDWR)
         except OSError:
             log.debug("peer=%s: closed already", connection.host)
@@ -141,7 +145,7 @@ class PageServer(HttpServer):
 
 
 class _Handler(HttpHandler):
-    """One connection: one request, one answer."""
+    """The handler of one connection, which has one request and one answer."""
 
     server: PageServer
     timeout = DEADLINE_S
@@ -155,7 +159,7 @@ class _Handler(HttpHandler):
         self.handle_one_request()
 
     def _read_head(self) -> bytes | None:
-        """Return the request without its body, or None if it does not arrive or is too large."""
+        """Return the request without its body; None if it does not arrive or is too large."""
         head = b""
         while b"\r\n\r\n" not in head and b"\n\n" not in head:
             data = self.connection.recv(_MAX_HEAD_BYTES + 1 - len(head))

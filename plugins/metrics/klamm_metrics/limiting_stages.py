@@ -1,7 +1,8 @@
-"""Rules that find what limits a server, over two samples of its metrics and connections, without sockets and clocks.
+"""The rules that find the stages that limit a server, in two samples of its metrics and connections. They use no
+sockets and clocks.
 
-Each rule looks at one stage, in the order of a request. It returns what it finds with a `weight` from 0 to 1: about the
-share of time, of a queue or of connections that the stage takes. Findings are ordered by weight.
+Each rule checks one stage; the stages are in the order in which a request passes them. A finding has a `weight` from 0
+to 1: roughly the share of time, of a queue or of connections that the stage takes. Findings are ordered by weight.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _ONE_CLIENT: Final = 0.5
 _DEPLETED: Final = 0.1
 _WAITING_HANDSHAKES: Final = 5
 _SLOW_READER_MS: Final = 1000
-# Of busy threads: the other processes of the machine take some of it.
+# A share of the busy threads, because other processes of the machine use processors too.
 _COMPUTES: Final = 0.3
 _SECOND_THREAD: Final = 1.5
-# A handler or filter that takes so long is slow itself; many quick requests are those of a client.
+# A handler or filter with this mean time is slow itself. Many quick requests are a matter of the client.
 _LONG_MS: Final = 5.0
 _OF_THE_LOG: Final = ("Produce", "Fetch")
 _NS: Final = 1e9
@@ -34,7 +35,7 @@ _NS: Final = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A stage that limits; `text` has the numbers, `look_at` the settings and clients."""
+    """A stage that limits the server. `text` has the numbers, and `look_at` the settings and clients to check."""
 
     stage: str
     weight: float
@@ -44,14 +45,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Two samples of the metrics, and the second look at the connections, with rates."""
+    """Two samples of the metrics, and the second sample of the connections, with rates."""
 
     seen: Difference
     connections: list[Row]
     unanswered: list[Row]
 
     def shares(self, counter: str, *labels: str) -> dict[tuple[str, ...], float]:
-        """Return the share of time that each thread spent, from a counter of seconds; of workers, their mean."""
+        """Return the share of time that each thread spent, from a counter of seconds. With workers, it is their
+        mean.
+        """
         return {key: min(1.0, rate / self.seen.workers) for key, rate in self.seen.rates(counter, *labels).items()}
 
     def processors(self, counter: str = "klamm_processor_busyseconds_total") -> dict[tuple[str, ...], float]:
@@ -75,7 +78,9 @@ class Samples:
         )
 
     def slowest_api(self) -> tuple[str, float, float]:
-        """Return the API whose handlers and filters took the most time, that time as a share, and its mean in ms."""
+        """Return the API whose handlers and filters took the most time, with this time as a share, and the mean in
+        ms.
+        """
         group = "kafka_network_requestmetrics_localtimems"
         totals = {api: rate / 1000 for (api,), rate in self.seen.rates(f"{group}_sum", "request").items()}
         api = max(totals, key=lambda one: totals[one], default="")
@@ -86,19 +91,19 @@ Rule: TypeAlias = Callable[[Samples], "Iterable[Finding]"]
 
 
 def findings(seen: Difference, looked: Row) -> list[Finding]:
-    """Return what limits the server, the worst first; empty if nothing does."""
+    """Return the findings, the worst first; an empty list if nothing limits the server."""
     samples = Samples(seen, looked["connections"], looked["unanswered"])
     found = [finding for rule in RULES for finding in rule(samples)]
     return sorted(found, key=lambda one: -one.weight)
 
 
 def client_of(row: Row) -> str:
-    """Return the words that name the client of a connection."""
+    """Return a text that names the client of a connection."""
     return f"client {row['client_id'] or '(no id)'} of {row['principal']} at {row['client_address'].rpartition(':')[0]}"
 
 
 def most(rows: Iterable[Row], value: str) -> list[tuple[str, float]]:
-    """Return the clients and their sums of a value, the largest first."""
+    """Return the clients with their sums of a value, the largest sum first."""
     sums: Counter[str] = Counter()
     for row in rows:
         sums[client_of(row)] += row[value]
@@ -107,7 +112,7 @@ def most(rows: Iterable[Row], value: str) -> list[tuple[str, float]]:
 
 def accept_blocked(samples: Samples) -> Iterable[Finding]:
     """Find acceptors that wait."""
-    # A connection that waits is counted once, perhaps long ago.
+    # A waiting connection is counted once, perhaps long ago.
     reasons = [labels for labels, count in samples.seen.now.rows("klamm_acceptor_connectionspaused_total") if count]
     for (listener,), share in samples.shares("klamm_acceptor_blockedseconds_total", "listener").items():
         if share < _BLOCKED:
@@ -122,7 +127,7 @@ def accept_blocked(samples: Samples) -> Iterable[Finding]:
 
 
 def backlog(samples: Samples) -> Iterable[Finding]:
-    """Find queues of new connections that the system has, and that are full."""
+    """Find full queues of new connections in the system."""
     limits = samples.seen.now
     sizes = {labels.get("listener", ""): size for labels, size in limits.rows("klamm_acceptor_acceptqueuesize")}
     mosts = {labels.get("listener", ""): size for labels, size in limits.rows("klamm_acceptor_acceptqueuelimit")}
@@ -137,12 +142,12 @@ def backlog(samples: Samples) -> Iterable[Finding]:
                 f"backlog of [listeners.{listener}] and net.core.somaxconn",
                 "the stage below that keeps accepting",
             )
-            # Above what keeps the thread that accepts: the connections are what clients notice.
+            # The weight is above that of the cause, because clients notice the waiting connections.
             yield Finding("accept", min(1.0, 0.95 * share), text, look_at)
 
 
 def handshakes(samples: Samples) -> Iterable[Finding]:
-    """Find processors, or threads of handshakes, that are kept by new connections."""
+    """Find processors, or threads for handshakes, that new connections keep busy."""
     setting_up = [row for row in samples.connections if row["waits_for"] == "set-up"]
     who = Counter(row["client_address"].rpartition(":")[0] for row in setting_up).most_common(1)
     look_at = (
@@ -164,7 +169,7 @@ def handshakes(samples: Samples) -> Iterable[Finding]:
 
 
 def processors(samples: Samples) -> Iterable[Finding]:
-    """Find processors that are busy all the time, or kept by one turn."""
+    """Find processors that are busy all the time, or that one turn keeps busy."""
     for row in samples.unanswered:
         yield Finding("processor", 1.0, unanswered_line(row), ("a handler, filter or other part computes there",))
     setup = samples.processors("klamm_processor_setupseconds_total")
@@ -182,7 +187,7 @@ def processors(samples: Samples) -> Iterable[Finding]:
 
 
 def request_queue(samples: Samples) -> Iterable[Finding]:
-    """Find a request queue that is full."""
+    """Find a full request queue."""
     now = samples.seen.now
     size = now.value("kafka_network_requestchannel_requestqueuesize") or 0.0
     held = now.value("klamm_processor_waitingrequests") or 0.0
@@ -212,7 +217,7 @@ def handlers(samples: Samples) -> Iterable[Finding]:
 
 
 def interpreter(samples: Samples) -> Iterable[Finding]:
-    """Find threads that wait for the interpreter, because another one computes."""
+    """Find threads that wait for the interpreter, because another thread computes."""
     busy, computing = samples.busy_threads(), samples.computing()
     per_worker = computing / samples.seen.workers
     if per_worker >= _HOT and busy >= _SECOND_THREAD * computing:
@@ -226,14 +231,14 @@ def interpreter(samples: Samples) -> Iterable[Finding]:
 
 
 def parts(samples: Samples) -> Iterable[Finding]:
-    """Find an API whose handlers and filters compute, or wait, for most of the time."""
+    """Find an API whose handlers and filters compute or wait for most of the time."""
     api, share, mean_ms = samples.slowest_api()
     busy, computing = samples.busy_threads(), samples.computing()
     if busy < _HOT or share < _FULL * busy or mean_ms < _LONG_MS:
         return
     text = f"handlers and filters of {api} take {mean_ms:,.1f} ms a request, {share:.1f} threads in all"
     computes = computing >= _COMPUTES * busy
-    # 0 if the metrics of the process are not exported.
+    # It is 0 if the metrics of the process are not exported.
     if computing and not computes and api in _OF_THE_LOG:
         yield Finding("disk", 0.95, f"{text}; they wait and do not compute", ("the disk of data_dir",))
         return
@@ -243,7 +248,7 @@ def parts(samples: Samples) -> Iterable[Finding]:
 
 
 def disk(samples: Samples) -> Iterable[Finding]:
-    """Find syncs that requests wait for."""
+    """Find syncs of the disk for which requests wait."""
     sync = "kafka_log_logflushstats_logflushrateandtimems"
     share = min(1.0, samples.seen.rate(f"{sync}_sum") / 1000)
     if share >= _FULL:
@@ -253,7 +258,7 @@ def disk(samples: Samples) -> Iterable[Finding]:
 
 
 def pool(samples: Samples) -> Iterable[Finding]:
-    """Find a memory pool that is used up."""
+    """Find a depleted memory pool."""
     depleted_ns = samples.seen.rate("kafka_server_socket_server_metrics_memorypooldepletedtime_total")
     depleted = depleted_ns / _NS / samples.seen.workers
     if depleted >= _DEPLETED:

@@ -1,4 +1,4 @@
-"""`RunningServer`: the extension `prometheus` of a server, as commands ask it."""
+"""`RunningServer`: requests of commands to the extension `prometheus` of a running server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TIMEOUT_S: Final = 5.0
 
 
 class UnreachableError(Exception):
-    """Raised if a server cannot be asked, or refuses; the message contains the reason."""
+    """Raised if a server cannot be reached, or refuses a request. The message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class RunningServer:
 
     @property
     def metrics_url(self) -> str:
-        """Return the address of its metrics."""
+        """Return the URL of the server's metrics."""
         return self.base if self.base.count("/") > 2 else f"{self.base}/metrics"
 
     def read(self, url: str) -> str:
@@ -41,7 +41,7 @@ class RunningServer:
         return self._ask(urllib.request.Request(url))
 
     def connections(self) -> dict[str, Any]:
-        """Return what the server says of its connections. Raises UnreachableError."""
+        """Return the server's description of its connections. Raises UnreachableError."""
         request = self._request("/connections")
         try:
             content: dict[str, Any] = json.loads(self._ask(request))
@@ -50,7 +50,7 @@ class RunningServer:
         return content
 
     def act(self, action: str, **arguments: str) -> None:
-        """Do `close` or `move`. Raises UnreachableError."""
+        """Request the action `close` or `move`. Raises UnreachableError."""
         self._ask(self._request(f"/connections/{action}?{urlencode(arguments)}", "POST"))
 
     def _request(self, path: str, method: str = "GET") -> urllib.request.Request:
@@ -61,7 +61,7 @@ class RunningServer:
     def _ask(self, request: urllib.request.Request) -> str:
         if request.type not in ("http", "https"):
             raise UnreachableError(f"{request.full_url} is not an http or https URL")
-        # The server is near, and the token is for it alone: no proxy of the environment.
+        # No proxy of the environment is used, because the server is near, and only it may get the token.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(request, timeout=_TIMEOUT_S) as answer:
@@ -97,7 +97,7 @@ def find(text: str, token_file: Path | None = None) -> RunningServer:
             raise UnreachableError(f"{file}: prometheus.bind: {error}") from error
         text = format_host_port(host_to_connect(host), port)
         if token_file is None and "token_file" in table:
-            # As the server does: relative to the file.
+            # The path is relative to the file, as in the server.
             token_file = file.parent / Path(str(table["token_file"])).expanduser()
     try:
         token = token_file.read_text(encoding="utf-8").strip() if token_file is not None else ""
@@ -127,6 +127,6 @@ def _refusal(error: urllib.error.HTTPError) -> str:
 
 
 def _cause(error: OSError | ValueError | HTTPException) -> str:
-    """Return the system's words; urllib wraps its errors."""
+    """Return the system's text for an error that urllib has wrapped."""
     inner = error.reason if isinstance(error, urllib.error.URLError) else error
     return (inner.strerror if isinstance(inner, OSError) else "") or str(inner) or repr(inner)

@@ -1,4 +1,4 @@
-"""The metrics of an exporter at one moment, and their change between two moments."""
+"""`Snapshot`: the metrics of an exporter at one moment. `Difference`: their change between two moments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Samples by name and labels; `time_s` is the time of any clock: only differences are used."""
+    """Samples by name and labels. `time_s` may come from any clock, because only differences are used."""
 
     time_s: float
     samples: dict[str, dict[Labels, float]]
@@ -39,7 +39,7 @@ class Snapshot:
 
 
 class Difference:
-    """Two snapshots of one server. Without the earlier one there are no rates yet."""
+    """Two snapshots of one server. Without the earlier snapshot there are no rates."""
 
     def __init__(self, now: Snapshot, before: Snapshot | None) -> None:
         self.now = now
@@ -48,13 +48,13 @@ class Difference:
 
     @property
     def workers(self) -> float:
-        """Return the number of processes whose counters are added up: the workers that are ready, at least 1."""
+        """Return the number of processes whose counters are added up: the ready workers, at least 1."""
         return max(1.0, self.now.value("klamm_workers_ready") or 1.0)
 
     def rates(self, name: str, *by: str, new: bool = True) -> dict[tuple[str, ...], float]:
         """Return the growth of each counter per second, summed up by labels.
 
-        A counter that fell was reset; a new counter counts from 0, or is left out without `new`.
+        A counter that fell was reset. A new counter counts from 0; without `new`, it is left out.
         """
         sums: dict[tuple[str, ...], float] = {}
         if self.before is None or self.seconds <= 0:
@@ -74,8 +74,8 @@ class Difference:
         return sum(self.rates(name).values())
 
     def means(self, histogram: str, by: str) -> dict[str, float]:
-        """Return the mean of a histogram's observations between the snapshots, by a label; since the start without an
-        earlier one.
+        """Return the mean of a histogram's observations between the snapshots, by a label. Without an earlier snapshot,
+        it is the mean since the start.
         """
         if self.before is None:
             counts = {dict(labels).get(by, ""): value for labels, value in self._all(f"{histogram}_count")}

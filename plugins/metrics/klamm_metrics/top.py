@@ -1,4 +1,4 @@
-"""`klamm top`: a live view of a running server, from the metrics of its extension `prometheus`."""
+"""The command `klamm top`: a live view of a running server, from the metrics of its extension `prometheus`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from klamm_metrics.words import plain, short_bytes, short_number
 
 _ROWS: Final = 12
 _BAR: Final = 10
-# A pool without a limit reports 2^63 - 1.
+# A pool without a limit reports 2^63 - 1 bytes.
 _NO_LIMIT: Final = 1 << 62
 
 
 def main(arguments: list[str]) -> int:
-    """Show a server until the command is interrupted; return the exit code."""
+    """Show a server until the command is interrupted. Return the exit code."""
     parser = argparse.ArgumentParser(
         prog="klamm top", description="Show a running server live, from the metrics of its extension prometheus."
     )
@@ -75,7 +75,7 @@ def _live(server: RunningServer, interval_s: float) -> int:
 
 
 def frame(seen: Difference, url: str) -> RenderableType:
-    """Return one picture of the server."""
+    """Return the screen for one sample of the server."""
     parts: list[RenderableType] = [_summary(seen, url), _processors(seen), _lanes(seen)]
     parts += [_accept_queues(seen), _apis(seen), _clients(seen)]
     parts += [table for table in (_throttles(seen), _throttled(seen)) if table is not None]
@@ -152,7 +152,8 @@ def _processors(seen: Difference) -> Table:
 def _busy(seen: Difference) -> dict[tuple[str, str], float]:
     """Return the busy share of each processor over the interval.
 
-    For the first sample, and for several workers, whose counters are sums, over the server's own window.
+    For the first sample, and for several workers (whose counters are sums), it is the share over the server's own
+    window.
     """
     rates = seen.rates("klamm_processor_busyseconds_total", "listener", "networkProcessor")
     if rates and seen.now.value("klamm_workers_count") is None:
@@ -193,8 +194,8 @@ def _lanes(seen: Difference) -> Table:
 
 
 def _accept_queues(seen: Difference) -> Table:
-    """Show the system's queues of new connections, how often they were full on the whole host, and how long acceptors
-    waited.
+    """Return a table of the system's queues of new connections, with the times that they were full on the whole host,
+    and the time that acceptors waited.
     """
     columns = ("listener", "waiting", "at most", "accept blocked", "queue full, of this host")
     table = _table("Queues of new connections", *columns)
@@ -329,7 +330,7 @@ def _by_processor(now: Snapshot, name: str, label: str) -> dict[tuple[str, str],
 
 
 def _by_listener(now: Snapshot, name: str) -> dict[str, float]:
-    """By listener, or of several workers by worker and listener."""
+    """Return the values of a metric by listener, or by worker and listener if there are several workers."""
     return {
         (f"{labels['worker']}/" if "worker" in labels else "") + labels.get("listener", ""): value
         for labels, value in now.rows(name)
@@ -337,7 +338,7 @@ def _by_listener(now: Snapshot, name: str) -> dict[str, float]:
 
 
 def _mean(now: Snapshot, name: str) -> float | None:
-    """Return the mean over all workers; None if the metric does not exist."""
+    """Return the mean of a metric over all workers; None if the metric does not exist."""
     values = [value for _, value in now.rows(name)]
     return sum(values) / len(values) if values else None
 

@@ -1,4 +1,4 @@
-"""Numbers and names as a terminal shows them."""
+"""Functions that format numbers and names for a terminal."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from rich.text import Text
 
 
 def printable(text: str) -> str:
-    """Return a name that a client chose, so that it does not move the cursor."""
+    """Return a name that a client has chosen, without characters that move the cursor."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def plain(text: str) -> Text:
-    """Return a name that a client chose, so that it neither moves the cursor nor is interpreted as markup."""
+    """Return a name that a client has chosen, like `printable`, and escaped so that it is not read as markup."""
     return Text(printable(text))
 
 
 def short_number(value: float) -> str:
-    """Return a number with two decimals below 10, and with none above."""
+    """Return a number as text, with two decimals below 10, and with none above."""
     if value and abs(value) < 10:
         return f"{value:.2f}".rstrip("0").rstrip(".")
     return f"{value:,.0f}"
 
 
 def short_bytes(value: float) -> str:
-    """Return a number of bytes with a unit."""
+    """Return a number of bytes as text with a unit."""
     for unit in ("B", "KiB", "MiB"):
         if abs(value) < 1024:
             return f"{value:.0f} {unit}"

@@ -9,7 +9,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_transports() -> Iterator[Provider]:
-    """Yield bytes as they are."""
+    """Yield the transport `plaintext`: unchanged bytes."""
     yield Provider(
         "plaintext", "klamm_plaintext.transport:PlaintextTransport", summary="unchanged bytes over TCP", default=True
     )

@@ -1,4 +1,4 @@
-"""Unencrypted bytes over a TCP socket; after Kafka's `PlaintextTransportLayer`."""
+"""The transport `plaintext`: unencrypted bytes over a TCP socket. Follows Kafka's `PlaintextTransportLayer`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from klamm import END_OF_STREAM, WOULD_BLOCK, Address, Buffer, Interest, Transpo
 from klamm.runtime import PLATFORM
 
 _CLOSING = threading.Lock()
-"""Without it, `abort` might close another connection that reuses the descriptor of a socket that is being closed."""
+"""Held while a socket is closed or aborted. Without it, `abort` could close another connection with the same
+descriptor.
+"""
 _MORE = getattr(socket, "MSG_MORE", 0)
 
 
@@ -63,7 +65,7 @@ class PlaintextTransportLayer(TransportLayer):
         except BlockingIOError:
             return WOULD_BLOCK
         if sent == 0:
-            # The file was truncated: waiting would not help.
+            # The file was truncated, so waiting would not help.
             raise OSError("the file ended before the end of the region")
         return sent
 

@@ -9,7 +9,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_connection_gates() -> Iterator[Provider]:
-    """Limits on connections."""
+    """Yield the connection gates."""
     yield Provider(
         "connection_quota",
         "klamm_quotas.connection_quota:ConnectionQuota",

@@ -1,4 +1,4 @@
-"""`NetworkMap`: values that hold for networks."""
+"""`NetworkMap`: maps networks to values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class NetworkMap(Generic[T]):
-    """Values for addresses and CIDR networks; the longest prefix counts."""
+    """Values for addresses and CIDR networks. The longest matching prefix applies."""
 
     def __init__(self, values: Mapping[str, T]) -> None:
         networks = [(ipaddress.ip_network(text, strict=False), value) for text, value in values.items()]

@@ -15,7 +15,7 @@ _MS_NS = 1_000_000
 
 @dataclass(slots=True)
 class Failures:
-    """The failures of one address: their number, the time until which they count, and the end of the refusal."""
+    """The failures of one address: their number, the time at which they are forgotten, and the end of the refusal."""
 
     count: int = 0
     forgotten_ns: int = 0
@@ -23,9 +23,8 @@ class Failures:
 
 
 class AuthenticationFailures:
-    """The failures of one server, by address; shared by its listeners' gates. `lock` guards it.
-
-    `by_source` is in the order of the last failures.
+    """The failures of one server, by address. The gates of all listeners share it. `lock` guards it. `by_source` is in
+    the order of the last failures.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -35,17 +34,17 @@ class AuthenticationFailures:
         self._clock = clock
 
     def now_ns(self) -> int:
-        """Return the clock of all failures."""
+        """Return the time of the clock that all failures use."""
         return self._clock.monotonic_ns()
 
     def penalized(self) -> int:
-        """Return the number of addresses that are refused now."""
+        """The number of addresses that are refused now."""
         now_ns = self.now_ns()
         with self.lock:
             return sum(each.penalized_until_ns > now_ns for each in self.by_source.values())
 
     def make_room(self, now_ns: int, most: int) -> None:
-        """Remove expired failures, and the oldest entry if there are `most`; the caller holds the lock."""
+        """Remove expired failures, and the oldest entry if there are still `most`. The caller holds the lock."""
         while self.by_source:
             oldest = next(iter(self.by_source))
             if len(self.by_source) < most and self.by_source[oldest].forgotten_ns > now_ns:
@@ -54,12 +53,13 @@ class AuthenticationFailures:
 
 
 class AuthenticationPenalty(ConnectionGate):
-    """Each failure beyond `allowed_failures` refuses the address for twice as long as the previous one.
+    """The gate `authentication_penalty`. Each failure above `allowed_failures` refuses the address for twice as long as
+    the previous one.
 
-    Meanwhile its connections are closed after a delay; they do not extend the refusal. A connection whose client proves
-    its identity takes back one failure; a handshake that names no client takes back none. Many clients may share an
-    address: a client with a wrong password does not lock the others out for good, and a client with a valid account
-    cannot use it to guess the passwords of others.
+    Meanwhile the address's connections are closed after a delay; they do not extend the refusal. A connection whose
+    client proves its identity removes one failure. A handshake that proves no identity removes none. Many clients may
+    share an address. So a client with a wrong password does not lock the others out for good, and a client with a valid
+    account cannot use it to guess passwords of others.
 
     Failures at all listeners with the gate count together. The settings of the listener where a failure happens decide
     how long the address is refused.
@@ -129,7 +129,7 @@ class AuthenticationPenalty(ConnectionGate):
             failures.forgotten_ns = now_ns + settings.forget_after_ms * _MS_NS
             beyond = failures.count - self._share.at_least_one(settings.allowed_failures)
             if beyond > 0:
-                # More doublings exceed every limit.
+                # More doublings would exceed every limit.
                 penalty_ms = min(settings.max_penalty_ms, settings.initial_penalty_ms << min(beyond - 1, 32))
                 failures.penalized_until_ns = now_ns + penalty_ms * _MS_NS
 

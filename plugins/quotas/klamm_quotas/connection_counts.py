@@ -1,4 +1,6 @@
-"""`ConnectionCounts`: the connections of one server, by source and by listener; shared by its listeners' gates."""
+"""`ConnectionCounts`: the numbers of a server's connections, by source and by listener. The gates of all listeners
+share it.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +11,15 @@ from klamm import ListenerContext
 from klamm.runtime import Scheduler
 from klamm.shared import WorkerShare
 
-# Connections that are being set up cannot be evicted yet.
+# Connections cannot be evicted while they are set up.
 _RETRY_MS: Final = 100
 
 
 class ListenerCount:
     """The connections of one listener. A `protected` listener never has to close a connection for others.
 
-    `evicting` is the number of its connections that are about to be closed. `waiting`: its acceptor waits until a
-    connection is closed.
+    `evicting` is the number of the listener's connections that are about to be closed. `waiting` is True if the
+    acceptor waits until a connection is closed.
     """
 
     __slots__ = ("connections", "context", "evicting", "protected", "waiting")
@@ -31,7 +33,7 @@ class ListenerCount:
 
 
 class ConnectionCounts:
-    """`lock` guards all fields. A source without connections is not in `by_source`."""
+    """The numbers of connections. `lock` guards all fields. A source without connections is not in `by_source`."""
 
     def __init__(self, scheduler: Scheduler, share: WorkerShare | None = None) -> None:
         self._scheduler = scheduler
@@ -45,7 +47,7 @@ class ConnectionCounts:
         self.listeners: dict[str, ListenerCount] = {}
 
     def add(self, source: str, listener: ListenerCount) -> None:
-        """Count a connection; the caller holds the lock."""
+        """Count a connection. The caller holds the lock."""
         self.total += 1
         listener.connections += 1
         self.by_source[source] = self.by_source.get(source, 0) + 1
@@ -59,7 +61,7 @@ class ConnectionCounts:
         return self.by_source.get(source, 0)
 
     def remove(self, source: str, listener: ListenerCount) -> None:
-        """A connection is closed. Acceptors that wait for this try again."""
+        """Stop counting a closed connection. Acceptors that wait for this try again."""
         with self.lock:
             self.total -= 1
             listener.connections -= 1
@@ -78,9 +80,8 @@ class ConnectionCounts:
     def keep_limit(self, limit: int) -> None:
         """Make listeners that are not protected close connections until the total is within the limit.
 
-        The caller does not hold the lock. The listener with the most connections is first and closes its least recently
-        used one. If that fails, it is tried again until the total is within the limit or only protected listeners have
-        connections.
+        The caller does not hold the lock. The listener with the most connections closes its least recently used one.
+        This is repeated until the total is within the limit or only protected listeners have connections.
         """
         with self.lock:
             self._limit = limit
@@ -109,7 +110,7 @@ class ConnectionCounts:
     def _retry(self) -> None:
         with self.lock:
             self._retry_scheduled = False
-            # The connections to be closed are closed by now, or will not be.
+            # By now the connections to be closed are closed, or will not be closed at all.
             for listener in self.listeners.values():
                 listener.evicting = 0
         self.keep_limit(self._limit)

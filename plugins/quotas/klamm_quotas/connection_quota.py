@@ -1,4 +1,4 @@
-"""The gate `connection_quota`: limits the number of connections; after Kafka's `ConnectionQuotas` (KIP-402)."""
+"""The gate `connection_quota`: limits the number of connections. Follows Kafka's `ConnectionQuotas` (KIP-402)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from klamm_quotas.addresses import NetworkMap
 from klamm_quotas.connection_counts import ConnectionCounts, ListenerCount
 from klamm_quotas.quota_settings import UNLIMITED, ConnectionQuotaSettings
 
-# An acceptor is woken earlier; a connection behind a proxy is not.
+# A waiting acceptor is woken earlier. A waiting connection behind a proxy is not.
 _RETRY_MS: Final = 100
 
 
 class ConnectionQuota(ConnectionGate):
-    """Limits the connections of an address, of its listener and of the server.
+    """The gate `connection_quota`. It limits the connections of an address, of a listener and of the server.
 
-    A connection over the limit of its address is refused. At the limit of the listener or the server the acceptor waits
-    until one is closed. A protected listener exceeds the server's limit, and another one closes a connection for it.
+    A connection over the limit of its address is refused. At the limit of the listener or the server, the acceptor
+    waits until a connection is closed. A protected listener may exceed the server's limit; then another listener closes
+    a connection.
     """
 
     settings: ConnectionQuotaSettings
@@ -49,7 +50,7 @@ class ConnectionQuota(ConnectionGate):
     def reconfigure(self, settings: ConnectionQuotaSettings) -> bool:
         """Apply new settings at once, except for `ipv6_prefix_length`.
 
-        When the server's limit falls, connections are closed until the total is within it, as in Kafka.
+        As in Kafka, connections are closed if the server's new limit is lower than their number.
         """
         if settings.ipv6_prefix_length != self.settings.ipv6_prefix_length:
             return False
@@ -78,7 +79,7 @@ class ConnectionQuota(ConnectionGate):
         source = self._source(address)
         limit = self.limit_of(address.host)
         settings, counts, listener, broker_limit = self.settings, self._counts, self._listener, self._broker_limit
-        # If a server has only one listener, it stays within the limit, as in Kafka.
+        # As in Kafka, the only listener of a server stays within the limit, even if it is protected.
         protected = settings.protected and len(listener.context.services.listeners) > 1
         with counts.lock:
             count = counts.of(source) if limit < UNLIMITED else 0

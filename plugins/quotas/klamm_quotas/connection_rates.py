@@ -1,4 +1,4 @@
-"""`ConnectionRates`: the rates of new connections of one server: the total and the rate of each source (KIP-612)."""
+"""`ConnectionRates`: the rates of a server's new connections, in total and for each source (KIP-612)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _MEAN_WINDOW_MS: Final = 30_000
 
 
 class RecentMean:
-    """The mean of the values recorded in the current window of 30 s and the one before, like Kafka's `Avg` by default;
-    0 if there are none. The caller holds a lock.
+    """The mean of the values that were recorded in the current window of 30 s and the one before, as in Kafka's `Avg`
+    by default; 0 if there are none. The caller holds a lock.
     """
 
     def __init__(self) -> None:
@@ -41,11 +41,11 @@ class RecentMean:
 
 
 class ConnectionRates:
-    """Shared by the gates of all listeners. Limits by address follow AlterClientQuotas."""
+    """The rates, which the gates of all listeners share. Limits by address follow AlterClientQuotas."""
 
     def __init__(self, services: ServerServices, samples: int, window_ms: int) -> None:
         self._clock = services.clock
-        # Protects the rates; listeners record them together.
+        # Protects the rates, because all listeners record in them.
         self.lock = threading.Lock()
         self.samples = samples
         self.window_ms = window_ms
@@ -71,7 +71,7 @@ class ConnectionRates:
         self._limits, self.default_limit = limits, default
 
     def limit_of(self, host: str) -> float | None:
-        """Return the address's own quota from AlterClientQuotas, without `default_limit`."""
+        """Return the quota that AlterClientQuotas has set for this address; None if there is only `default_limit`."""
         return self._limits.get(ip_address_of(host)) if self._limits else None
 
     def now_ms(self) -> int:
@@ -79,14 +79,14 @@ class ConnectionRates:
         return self._clock.monotonic_ns() // 1_000_000
 
     def configure(self, samples: int, window_ms: int) -> None:
-        """Apply the size and number of windows; the caller holds the lock. If they change, rates start at 0."""
+        """Apply the number and the size of windows. If they change, all rates start at 0. The caller holds the lock."""
         if (samples, window_ms) != (self.samples, self.window_ms):
             self.samples, self.window_ms = samples, window_ms
             self.broker = Rate(samples, window_ms)
             self._by_source.clear()
 
     def of(self, source: str, now_ms: int) -> Rate:
-        """Return the rate of a source; the caller holds the lock."""
+        """Return the rate of a source. The caller holds the lock."""
         found = self._by_source.pop(source, None)
         rate = found[0] if found is not None else Rate(self.samples, self.window_ms)
         self._by_source[source] = (rate, now_ms)
@@ -95,7 +95,7 @@ class ConnectionRates:
         return rate
 
     def _prune(self, now_ms: int) -> None:
-        # A source without a connection in all windows has a rate of zero. The dictionary is ordered by last use.
+        # A source without a connection in any window has a rate of zero. The dictionary is in the order of last use.
         obsolete_ms = now_ms - (self.samples + 1) * self.window_ms
         for source in [source for source, (_rate, used_ms) in self._by_source.items() if used_ms <= obsolete_ms]:
             del self._by_source[source]

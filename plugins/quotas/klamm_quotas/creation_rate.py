@@ -13,11 +13,11 @@ from klamm_quotas.quota_settings import UNLIMITED, CreationRateSettings
 
 
 class CreationRate(ConnectionGate):
-    """Limits the rate of an address, of its listener and of the server.
+    """The gate `creation_rate`. It limits the rate of an address, of a listener and of the server.
 
-    A connection that exceeds the rate of its address is closed after the delay that would bring the rate down, and not
-    counted. If the rate of the listener or the server is exceeded, the acceptor waits that long, and then accepts it.
-    No delay is longer than a window. Behind a proxy each connection waits separately.
+    A connection that exceeds the rate of its address is not counted, and is closed after the delay that would bring the
+    rate down. If the rate of the listener or the server is exceeded, the acceptor waits for this delay, and then
+    accepts the connection. No delay is longer than a window. Behind a proxy each connection waits separately.
     """
 
     settings: CreationRateSettings
@@ -25,8 +25,8 @@ class CreationRate(ConnectionGate):
     def __init__(self, settings: CreationRateSettings | None = None) -> None:
         super().__init__(settings or CreationRateSettings())
         self._overrides = NetworkMap[float](dict(self.settings.overrides))
-        # Connections for which an acceptor or, behind a proxy, a processor waits: the end of the wait, and the exceeded
-        # rate.
+        # For each connection for which an acceptor or, behind a proxy, a processor waits: the end of the wait, and the
+        # exceeded rate.
         self._waiting: dict[Address, tuple[int, str]] = {}
         self._rates: ConnectionRates
         self._rate: Rate
@@ -63,8 +63,8 @@ class CreationRate(ConnectionGate):
             return mean.measure(self._rates.now_ms())
 
     def reconfigure(self, settings: CreationRateSettings) -> bool:
-        """Apply new settings at once, except for `ipv6_prefix_length`. An acceptor that waits continues to wait, as in
-        Kafka.
+        """Apply new settings at once, except for `ipv6_prefix_length`. As in Kafka, a waiting acceptor continues to
+        wait.
         """
         if settings.ipv6_prefix_length != self.settings.ipv6_prefix_length:
             return False
@@ -77,13 +77,14 @@ class CreationRate(ConnectionGate):
         return True
 
     def limit_of(self, host: str) -> float:
-        """Return the number of connections per second that an address may make: its own quota of AlterClientQuotas, the
-        longest prefix of the settings, the default of AlterClientQuotas, the default of the settings.
+        """Return the number of connections per second that an address may make. The first that exists applies: the
+        address's own quota of AlterClientQuotas, the longest prefix of the settings, the default of AlterClientQuotas,
+        the default of the settings.
         """
         return self._limit_and_source(host)[0]
 
     def _limit_and_source(self, host: str) -> tuple[float, str]:
-        """Return the limit, and the source that is counted towards it: an address with its own quota is counted
+        """Return the limit, and the source that is counted towards it. An address with its own quota is counted
         separately.
         """
         rates, settings = self._rates, self.settings
@@ -101,7 +102,7 @@ class CreationRate(ConnectionGate):
         with rates.lock:
             waiting = self._waiting.get(address)
             if waiting is not None:
-                # It was counted the first time.
+                # The connection was counted at its first check.
                 if waiting[0] > now_ms:
                     return Delay(waiting[0] - now_ms, waiting[1], pause_acceptor=True)
                 del self._waiting[address]
@@ -143,7 +144,7 @@ class CreationRate(ConnectionGate):
         return self.settings.protected and len(self._listener.services.listeners) > 1
 
     def release(self, address: Address) -> None:
-        """Do nothing: rates decay."""
+        """Do nothing, because rates fall by themselves."""
 
 
 def _new_rates(listener: ListenerContext, samples: int, window_ms: int) -> ConnectionRates:

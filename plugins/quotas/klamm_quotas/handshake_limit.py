@@ -1,5 +1,5 @@
-"""The gate `handshake_limit`: limits the number of connections that are in their handshakes and authentication at
-once.
+"""The gate `handshake_limit`: limits the number of connections that are in handshake or authentication at the same
+time.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Re
 from klamm.shared import WorkerShare, source_of
 from klamm_quotas.quota_settings import UNLIMITED, HandshakeLimitSettings
 
-# An acceptor is woken earlier; a connection behind a proxy is not.
+# A waiting acceptor is woken earlier. A waiting connection behind a proxy is not.
 _RETRY_MS: Final = 100
 
 
 class HandshakeLimit(ConnectionGate):
-    """Limits handshakes: for an unauthenticated client they are the most expensive work of a server.
+    """The gate `handshake_limit`. Handshakes are the most expensive work that an unauthenticated client can cause.
 
-    At the limit the acceptor waits and new connections queue in the system's backlog. So when all clients reconnect at
+    At the limit the acceptor waits, and new connections queue in the system's backlog. So if all clients reconnect at
     once, they are served in order. A limit per address prevents one client from taking all places. The listener's
     `connection_setup_timeout_ms` limits the time of a handshake.
     """
@@ -28,7 +28,7 @@ class HandshakeLimit(ConnectionGate):
 
     def __init__(self, settings: HandshakeLimitSettings | None = None) -> None:
         super().__init__(settings or HandshakeLimitSettings())
-        # Protects the counts and the connections that wait.
+        # Protects the counts and the waiting connections.
         self._lock = threading.Lock()
         self._under_way: set[Address] = set()
         self._by_source: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Settings of the connection gates."""
+"""The settings of the connection gates."""
 
 from __future__ import annotations
 

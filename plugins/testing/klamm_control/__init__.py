@@ -1,4 +1,4 @@
-"""The extension `control`: an HTTP API to control a test server from any language."""
+"""The extension `control`: an HTTP API that controls a test server from any language. The command `klamm nodes`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_commands() -> Iterator[Provider]:
-    """`klamm nodes`."""
+    """Yield the command `klamm nodes`."""
     yield Provider(
         "nodes", "klamm_control.nodes:run", summary="stop and start nodes of a test server, and move leaders"
     )
@@ -17,7 +17,7 @@ def klamm_commands() -> Iterator[Provider]:
 
 @hookimpl
 def klamm_extensions() -> Iterator[Provider]:
-    """Yield topics, records, faults, nodes, recordings and time over HTTP."""
+    """Yield the extension `control`: topics, records, faults, nodes, recordings and time over HTTP."""
     yield Provider(
         "control",
         "klamm_control.extension:Control",

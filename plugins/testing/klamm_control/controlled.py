@@ -1,4 +1,4 @@
-"""`Controlled`: the server that the HTTP API controls, as its actions use it."""
+"""`Controlled`: the server that the HTTP API controls, in the form that its actions use."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _MAX_WAIT_S: Final = 60.0
 
 
 class Controlled:
-    """Any thread may call it. If the server lacks a feature, LookupError is raised."""
+    """The controlled server. Any thread may call it. It raises LookupError for a feature that the server lacks."""
 
     def __init__(self, services: ServerServices, ca_file: Path | None = None) -> None:
-        """`ca_file` is the authority of a listener with TLS and SCRAM, whose users the API manages."""
+        """`ca_file` has the authority of a listener with TLS and SCRAM. The API manages this listener's users."""
         self.services = services
         self.forgotten_ns = 0
         self.admin = admin_of(services)
@@ -32,7 +32,7 @@ class Controlled:
 
     @property
     def bootstraps(self) -> dict[str, str]:
-        """The addresses that clients of each listener start from, of all its nodes, with commas in between."""
+        """For each listener, the addresses of all its nodes, joined by commas: clients' `bootstrap.servers`."""
         found: dict[str, list[str]] = {}
         for listener in self._listeners():
             found.setdefault(listener.configured_as, []).append(str(listener.bound))
@@ -40,7 +40,7 @@ class Controlled:
 
     @property
     def bootstrap(self) -> str:
-        """Return the addresses of the listener with users if there is one, otherwise of the first listener."""
+        """Return the addresses of the listener with users; if there is none, those of the first listener."""
         names = [
             each.configured_as
             for each in self._listeners()
@@ -97,7 +97,7 @@ class Controlled:
 
 
 class Actions:
-    """Base of the classes whose methods answer requests; arguments and results are JSON values.
+    """The base of the classes whose methods answer requests. Arguments and results are JSON values.
 
     Invalid requests raise ValueError, TypeError, LookupError, TimeoutError or KafkaError.
     """

@@ -1,4 +1,4 @@
-"""The classes whose marked methods are the HTTP API."""
+"""The list of the classes whose marked methods make up the HTTP API."""
 
 from __future__ import annotations
 

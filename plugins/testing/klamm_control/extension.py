@@ -16,7 +16,7 @@ from klamm_control.openapi import Description
 
 
 def endpoint(text: str) -> tuple[str, int]:
-    """Return host and port of `HOST:PORT`, where the host is a loopback address. Raises ValueError."""
+    """Return the host and the port in `HOST:PORT`. Raises ValueError, also for a host that is no loopback address."""
     host, port = parse_host_port(text)
     if not ipaddress.ip_address(host).is_loopback:
         raise ValueError
@@ -39,17 +39,17 @@ class ControlSettings:
         "127.0.0.1:0", doc="Address to listen on: a loopback address and a port.", check=_check_endpoint
     )
     token: str | None = setting(
-        None, doc="Bearer token of requests; unset is a random one, which the ready file names."
+        None, doc="Bearer token of requests; if unset, a random one, which the ready file names."
     )
     ca_file: Path | None = setting(
         None,
-        doc="Certificate of the authority of a listener with TLS and SCRAM, for tests: the user `admin` with the"
-        " password `secret` is made, and client settings name the file.",
+        doc="Certificate of the authority of a listener with TLS and SCRAM, for tests. The server creates the user"
+        " `admin` with the password `secret`, and client settings name the file.",
     )
 
 
 class Control(ServerExtension):
-    """Serves from when all listeners are ready until the server stops."""
+    """The extension `control`. It serves from the time when all listeners are ready until the server stops."""
 
     def open(self, server: ServerServices) -> None:
         """Bind the address. Raises OSError."""

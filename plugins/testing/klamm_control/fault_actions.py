@@ -31,12 +31,12 @@ class FaultActions(Actions):
 
     @route("POST", "/faults/chaos")
     def chaos(self, seed: int = 0, times: Annotated[float, "Multiplies the probabilities."] = 1.0) -> list[Fault]:
-        """Add a fault of every kind, each at random with a small probability; the same seed gives the same faults."""
+        """Add a fault of every kind, each at random with a small probability. The same seed gives the same faults."""
         return [_fault(one) for one in self._server.faults.chaos(seed=seed, times=times)]
 
     @route("GET", "/faults/{name}")
     def fault(self, name: str, wait: int = 0, timeout_s: TimeoutS = 10.0) -> Fault:
-        """Return one rule; with `wait`, after it has fired that many times."""
+        """Return one rule. With `wait`, wait until it has fired that many times."""
         fault = self._named(name)
         if wait:
             fault.wait(wait, timeout_s=limited(timeout_s))

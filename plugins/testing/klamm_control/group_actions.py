@@ -24,9 +24,7 @@ class GroupActions(Actions):
         lag: int | None = None,
         timeout_s: TimeoutS = 30.0,
     ) -> Group:
-        """Return a group; with `state`, `members` or `lag`, after it has reached that state, number of members, or
-        lag.
-        """
+        """Return a group. With `state`, `members` or `lag`, wait until it has this state, number of members, or lag."""
         asked = self._server.admin.group(group)
         if (state, members, lag) != (None, None, None):
             asked.wait(state=state, members=members, lag=lag, timeout_s=limited(timeout_s))

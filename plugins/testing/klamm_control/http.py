@@ -1,4 +1,4 @@
-"""`ControlServer`: JSON over HTTP/1.1, for clients that send the token."""
+"""`ControlServer`: an HTTP/1.1 server that takes and returns JSON, for clients that send the token."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _SILENT_S: Final = 60.0
 
 
 class ControlServer(HttpServer):
-    """Its constructor binds and may raise OSError. Each connection has its own thread; tests open few."""
+    """The server. Its constructor binds the address, and raises OSError if it cannot. Each connection has its own
+    thread, because tests open few.
+    """
 
     def __init__(self, address: tuple[str, int], token: str, parts: Iterable[object]) -> None:
         """`parts` are objects with methods that `route` marks."""
@@ -36,7 +38,7 @@ class _Handler(HttpHandler):
 
     def do_GET(self) -> None:
         status, answer = self._answer()
-        # The body of a request that is too large was not read, so its connection cannot be reused.
+        # The body of a too large request was not read, so the connection cannot be reused.
         self.close_connection = self.close_connection or status == 413
         self.answer(status, "application/json", json.dumps(answer).encode() + b"\n")
 
@@ -49,7 +51,7 @@ class _Handler(HttpHandler):
             return 400, {"error": str(error)}
         if length > _MAX_BODY_BYTES:
             return 413, {"error": f"a body may have at most {_MAX_BODY_BYTES} bytes"}
-        # An error of this read is one of the client's connection, which ends with it.
+        # If this read fails, the client's connection has failed, and ends.
         body = self.rfile.read(length)
         try:
             return self._answer_to(body)

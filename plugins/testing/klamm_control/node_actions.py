@@ -1,4 +1,4 @@
-"""`NodeActions`: the nodes of the broker, its leaders and coordinators."""
+"""`NodeActions`: the nodes of the broker, the leaders and the coordinators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class NodeActions(Actions):
 
     @route("POST", "/nodes/{node}")
     def set_node(self, node: int, running: bool) -> list[Node]:
-        """Stop or start a node; returns all nodes."""
+        """Stop or start a node, and return all nodes."""
         nodes = self._server.nodes
         (nodes.start if running else nodes.stop)(node)
         return self.nodes()
@@ -30,7 +30,7 @@ class NodeActions(Actions):
 
     @route("POST", "/leaders/{topic}")
     def move_leader(self, topic: str, partition: int, node: int | None) -> dict[str, int]:
-        """Make a node the leader of a partition, or none; returns the leaders of the topic."""
+        """Make a node the leader of a partition, or let no node lead it. Return the leaders of the topic."""
         nodes = self._server.nodes
         if node is None:
             nodes.make_leaderless(topic, partition)
@@ -40,11 +40,11 @@ class NodeActions(Actions):
 
     @route("GET", "/coordinators/{key}")
     def coordinator(self, key: str) -> Coordinator:
-        """Return the node that coordinates a group, or the transactions of an id."""
+        """Return the node that coordinates a group or a transactional id."""
         return {"node": self._server.nodes.coordinator(key)}
 
     @route("POST", "/coordinators/{key}")
     def move_coordinator(self, key: str, node: int) -> Coordinator:
-        """Make a node the coordinator of a group, or of the transactions of an id."""
+        """Make a node the coordinator of a group or a transactional id."""
         self._server.nodes.move_coordinator(key, node)
         return self.coordinator(key)

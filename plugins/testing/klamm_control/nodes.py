@@ -1,4 +1,4 @@
-"""`klamm nodes`: stop and start the nodes of a test server, move leaders and coordinators, over its HTTP API."""
+"""The command `klamm nodes`: stops and starts nodes of a test server, and moves leaders, over the server's HTTP API."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _TIMEOUT_S: Final = 30.0
 
 
 class _RefusedError(Exception):
-    """Raised if the server refuses a request, or cannot be reached; the message contains the reason."""
+    """Raised if the server refuses a request or cannot be reached. The message contains the reason."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Perform one command and print the state afterwards; return the exit code."""
+    """Perform one command, and print the state after it. Return the exit code."""
     options = _parser().parse_args(list(arguments))
     try:
         control, token = _endpoint(options.ready_file)

@@ -27,7 +27,7 @@ _ERROR: Final[Schema] = {
     "type": "object",
     "description": "The answer to a request that fails.",
     "properties": {
-        "error": {"type": "string", "description": "What is wrong, for a person."},
+        "error": {"type": "string", "description": "The error in words."},
         "code": {"type": "integer", "description": "Kafka's error code, with status 409."},
         "name": {"type": "string", "description": "Kafka's name of the error, with status 409."},
     },
@@ -43,14 +43,14 @@ _INFO: Final = {
 
 
 class Description:
-    """Answers with the description of the API, including this request."""
+    """The request for the description of the API. The description includes this request."""
 
     def __init__(self, kinds: Sequence[type]) -> None:
         self._kinds = kinds
 
     @route("GET", "/openapi.json")
     def openapi(self) -> dict[str, Any]:
-        """Return the description of this API, by OpenAPI 3.1."""
+        """Return the description of this API in OpenAPI 3.1."""
         return self.document
 
     @functools.cached_property
@@ -115,7 +115,7 @@ def _described(operation: Operation) -> dict[str, Any]:
     if parameters:
         found["parameters"] = parameters
     found["responses"] = {
-        "200": {"description": "it is done", "content": _content(operation.answer)},
+        "200": {"description": "the request has succeeded", "content": _content(operation.answer)},
         **{status: {"$ref": f"#/components/responses/{status}"} for status in errors_of(operation)},
     }
     return found
@@ -125,7 +125,7 @@ def _parameter(parameter: Parameter, place: str) -> dict[str, Any]:
     schema = _with_default(parameter)
     kinds = [each for each in types_of(schema) if each != "null"]
     if kinds:
-        # A query has no null: absent values are left out.
+        # A query has no null, so absent values are left out.
         schema["type"] = kinds[0] if len(kinds) == 1 else kinds
     described = {"name": parameter.name, "in": place, "required": parameter.is_required}
     if "description" in schema:

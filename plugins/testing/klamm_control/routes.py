@@ -34,7 +34,7 @@ def route(method: str, path: str) -> Callable[[_Function], _Function]:
 
 
 class Parameter(NamedTuple):
-    """A value that an operation takes: in its path, or as an option."""
+    """A parameter of an operation, in the path or as an option."""
 
     name: str
     schema: Schema
@@ -43,7 +43,7 @@ class Parameter(NamedTuple):
 
 
 class Operation:
-    """A marked method, which determines the parameters, the answer and the summary."""
+    """A marked method. Its signature and docstring give the parameters, the answer and the summary."""
 
     def __init__(self, function: Callable[..., Any], route: Route) -> None:
         self.function = function
@@ -63,14 +63,14 @@ class Operation:
         return (inspect.getdoc(self.function) or "").partition("\n")[2].strip()
 
     def fits(self, words: tuple[str, ...]) -> bool:
-        """Return True for a path of this operation."""
+        """Return True if the words are a path of this operation."""
         return len(words) == len(self.words) and all(
             _is_name(want) or want == word for want, word in zip(self.words, words, strict=True)
         )
 
     @functools.cached_property
     def components(self) -> Components:
-        """Return the schemas to which those of parameters and answer refer."""
+        """Return the schemas to which the schemas of the parameters and the answer refer."""
         self._read()
         return self._components
 
@@ -83,7 +83,7 @@ class Operation:
 
     @functools.cached_property
     def options(self) -> list[Parameter]:
-        """Return the other parameters: for GET and DELETE in the query, for POST in the body."""
+        """Return the other parameters, which GET and DELETE have in the query, and POST in the body."""
         names = {each.name for each in self.in_path}
         return [each for each in self._read() if each.name not in names]
 
@@ -95,7 +95,7 @@ class Operation:
 
     @functools.cached_property
     def body(self) -> Schema | None:
-        """Return the schema of the body, if the method takes the members of a typed dictionary: `**rule:
+        """Return the schema of the body, if the method takes the members of a typed dictionary, as in `**rule:
         Unpack[Rule]`.
         """
         self._read()

@@ -47,7 +47,7 @@ _SHOWN_CHARACTERS: Final = 80
 
 
 def schema_of(annotation: Any, components: Components) -> Schema:
-    """Return the schema of an annotation; schemas of typed dictionaries go into `components`, by name.
+    """Return the schema of an annotation. Schemas of typed dictionaries go into `components`, by name.
 
     Raises TypeError for an annotation without an equivalent in JSON.
     """
@@ -82,7 +82,7 @@ def members_of(kind: Any, components: Components) -> dict[str, tuple[Schema, boo
 def _named(kind: Any, components: Components) -> Schema:
     name = kind.__name__
     if name not in components:
-        # Before its members, which may refer to it.
+        # Added before its members, because these may refer to it.
         schema = components[name] = {"type": "object"}
         members = members_of(kind, components)
         schema["description"] = (kind.__doc__ or "").partition("\n")[0]
@@ -108,7 +108,7 @@ def types_of(schema: Schema) -> list[str]:
 
 
 def problem_of(value: Any, schema: Schema) -> str:
-    """Return a description of the error in a JSON value, also inside an array or object; empty if there is none."""
+    """Return a description of the error in a JSON value, or inside its array or object; empty if there is none."""
     names = types_of(schema)
     if names and not any(_is_of(value, name) for name in names):
         return f"must be {_in_words(schema)}, not {_shown(value)}"
@@ -123,7 +123,9 @@ def problem_of(value: Any, schema: Schema) -> str:
 
 
 def converted(text: str, schema: Schema) -> Any:
-    """Return the value of a text in a path or a query. Raises ValueError, which names the expected type."""
+    """Return the value that a text in a path or a query stands for. Raises ValueError, which names the expected
+    type.
+    """
     value: Any = text
     for name in types_of(schema):
         try:

@@ -13,7 +13,7 @@ from klamm_control.values import About, Count, Done, RecordedRequest, Timeline, 
 
 
 class ServerActions(Actions):
-    """Addresses, recorded requests, time."""
+    """Actions on the whole server: addresses, recorded requests, time."""
 
     @route("GET", "/")
     def about(self) -> About:
@@ -25,13 +25,13 @@ class ServerActions(Actions):
     def requests(
         self, api: str | None = None, count: Count = None, timeout_s: TimeoutS = 10.0
     ) -> list[RecordedRequest]:
-        """Return completed requests of clients, all or those of an API; oldest first."""
+        """Return completed requests of clients, all or those of one API, oldest first."""
         found = self._server.recording.requests(api, count=count, timeout_s=limited(timeout_s))
         return [one.to_json() for one in found]
 
     @route("DELETE", "/requests")
     def forget_requests(self) -> Done:
-        """Drop the recorded requests; the timeline begins now."""
+        """Drop the recorded requests. The timeline begins now."""
         self._server.recording.clear()
         self._server.forgotten_ns = self._server.services.clock.monotonic_ns()
         return {}
@@ -40,10 +40,10 @@ class ServerActions(Actions):
     def timeline(
         self,
         title: str = "",
-        failure: Annotated[str, "The reason why a test fails: the last line."] = "",
+        failure: Annotated[str, "The reason why a test fails, for the last line."] = "",
         columns: Annotated[int, "Characters in a line of the text."] = 80,
     ) -> Timeline:
-        """Return the timeline, e.g. for the report of a test that fails: as text and as a page of HTML."""
+        """Return the timeline as text and as a page of HTML, e.g. for the report of a failed test."""
         services, since_ns = self._server.services, self._server.forgotten_ns
         found = read_timeline(services, title=title, failure=failure, since_ns=since_ns)
         return {"text": found.text(columns), "html": found.html()} if found else {"text": "", "html": ""}

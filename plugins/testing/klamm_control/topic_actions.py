@@ -28,7 +28,7 @@ class TopicActions(Actions):
     def create_topic(
         self, name: str | None = None, partitions: int = 1, configs: Mapping[str, object] | None = None
     ) -> TopicName:
-        """Create a topic; without a name it gets a random one."""
+        """Create a topic. Without a name, it gets a random name."""
         name = name or f"topic-{uuid.uuid4().hex[:12]}"
         self._server.admin.create_topic(name, partitions, configs)
         return {"name": name}
@@ -50,7 +50,7 @@ class TopicActions(Actions):
         timestamp_ms: int | None = None,
         encoding: Encoding = "utf-8",
     ) -> FirstOffset:
-        """Append a record for each value, and return the offset of the first."""
+        """Append a record for each value. Return the offset of the first record."""
         coder = _CODERS[encoding]
         pairs = [_pair(each, coder) for each in headers]
         contents = [coder.packed(each) for each in values]
@@ -70,7 +70,7 @@ class TopicActions(Actions):
         offset: int | None = None,
         encoding: Encoding = "utf-8",
     ) -> list[ConsumedRecord]:
-        """Return the records of a topic, or `count` of them as soon as they exist.
+        """Return the records of a topic. With `count`, wait for this number of records.
 
         Records of open or aborted transactions are left out unless `isolation` is `read_uncommitted`.
         """
@@ -92,7 +92,7 @@ class TopicActions(Actions):
 
 
 class _Coder:
-    """Bytes as text: as UTF-8."""
+    """Conversion between bytes and text as UTF-8."""
 
     def packed(self, text: str | None) -> bytes | None:
         return None if text is None else text.encode()
@@ -102,7 +102,7 @@ class _Coder:
 
 
 class _Base64(_Coder):
-    """Bytes as text: in base64."""
+    """Conversion between bytes and text in base64."""
 
     def packed(self, text: str | None) -> bytes | None:
         try:

@@ -13,7 +13,7 @@ _Client = Literal["confluent-kafka", "confluent-kafka-javascript", "go", "java",
 
 
 class UserActions(Actions):
-    """Users, for a server that was started with `--secure`; settings of clients, for each server."""
+    """Users of a server that was started with `--secure`, and the client settings for any server."""
 
     @route("POST", "/users")
     def add_user(self, name: str, password: str = "secret") -> User:
@@ -25,9 +25,9 @@ class UserActions(Actions):
     def client_settings(
         self,
         client: Annotated[_Client, "Name of a client library."],
-        user: Annotated[str | None, "Who logs in: admin by default, if the server has users."] = None,
+        user: Annotated[str | None, "The user: admin by default, if the server has users."] = None,
     ) -> dict[str, Any]:
-        """Return the settings that a client library needs to connect, in its own format."""
+        """Return the settings that a client library needs to connect, in the library's format."""
         server = self._server
         login = server.users.login(user or "admin") if user is not None or server.has_users else None
         return settings_for(client, server.bootstrap, login)
@@ -39,7 +39,7 @@ class UserActions(Actions):
 
     @route("POST", "/acls/allow")
     def allow(self, **rule: Unpack[AccessRule]) -> Acl:
-        """Let a user do something."""
+        """Allow a user an operation."""
         options: dict[str, Any] = dict(rule)
         return _acl(self._server.acls.allow(**options))
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypedDict
 
-Count = Annotated[int | None, "Wait until there are so many; without it, what is there now."]
-TimeoutS = Annotated[float, "Seconds to wait, at most 60; then 408."]
+Count = Annotated[int | None, "Number to wait for; without it, return the present ones."]
+TimeoutS = Annotated[float, "Seconds to wait, at most 60; afterwards the status is 408."]
 
 
-Encoding = Annotated[Literal["utf-8", "base64"], "How keys, values, and values of headers are written as text."]
+Encoding = Annotated[Literal["utf-8", "base64"], "The encoding of keys, values, and values of headers as text."]
 
 
 class About(TypedDict):
     """A server and its addresses."""
 
     version: Annotated[str, "The version of klamm."]
-    bootstrap: Annotated[str, "HOST:PORT of each node, with commas in between: what clients start from."]
+    bootstrap: Annotated[str, "HOST:PORT of each node, joined by commas: the clients' bootstrap servers."]
     listeners: Annotated[dict[str, str], "HOST:PORT of each listener, by its name."]
 
 
 class Done(TypedDict):
-    """An empty object: the action is done."""
+    """An empty object, because the action has no other result."""
 
 
 class TopicName(TypedDict):
@@ -36,7 +36,7 @@ class FirstOffset(TypedDict):
 
 
 class ConsumedRecord(TypedDict):
-    """A record of a topic. Without `encoding=base64`, invalid UTF-8 is replaced by the character U+FFFD."""
+    """A record of a topic. Without `encoding=base64`, the character U+FFFD replaces invalid UTF-8."""
 
     partition: int
     offset: int
@@ -68,21 +68,23 @@ class _Kind(TypedDict):
 
 
 class FaultRule(_Kind, total=False):
-    """A rule: the requests that get a fault, and the fault. An unset condition matches every request."""
+    """A rule: the conditions of the requests that get a fault, and the fault. An unset condition matches every
+    request.
+    """
 
-    name: Annotated[str | None, "What to call the rule; without it, it gets a name."]
-    api: Annotated[str | list[str] | None, "A name or names of APIs, e.g. Produce; unset is all but ApiVersions."]
+    name: Annotated[str | None, "The rule's name; without it, the server chooses one."]
+    api: Annotated[str | list[str] | None, "A name or names of APIs, e.g. Produce; if unset, all but ApiVersions."]
     topic: Annotated[str | None, "Pattern of a topic that the request names."]
     partition: Annotated[int | None, "A partition that the request names."]
     group: Annotated[str | None, "Pattern of a group that the request names."]
     client: Annotated[str | None, "Pattern of the client id."]
     listener: Annotated[str | None, "Pattern of the listener's name."]
-    node: Annotated[int | None, "Id of the node that gets the request, as Metadata has it."]
-    error: Annotated[str | None, "Kafka's name of an error, of the kinds error, error_after and partition_error."]
-    delay_ms: Annotated[int | None, "Milliseconds, of the kinds delay, slow, throttle and reorder."]
+    node: Annotated[int | None, "Id of the node that gets the request, as in Metadata."]
+    error: Annotated[str | None, "Kafka's name of an error, for the kinds error, error_after and partition_error."]
+    delay_ms: Annotated[int | None, "Milliseconds, for the kinds delay, slow, throttle and reorder."]
     after: Annotated[int | None, "Requests that pass before the first fault."]
-    count: Annotated[int | None, "The most faults; unset is any number."]
-    probability: Annotated[float | None, "The share of the requests, 1 by default."]
+    count: Annotated[int | None, "Maximum number of faults; if unset, any number."]
+    probability: Annotated[float | None, "The share of matching requests that get the fault, 1 by default."]
 
 
 class Fault(TypedDict):
@@ -90,7 +92,7 @@ class Fault(TypedDict):
 
     name: str
     kind: FaultKind
-    fired: Annotated[int, "How many requests got the fault."]
+    fired: Annotated[int, "Number of requests that got the fault."]
 
 
 class Node(TypedDict):
@@ -98,13 +100,13 @@ class Node(TypedDict):
 
     id: int
     running: bool
-    epoch: Annotated[int, "How often it has been started."]
+    epoch: Annotated[int, "Number of times that the node has started."]
     listeners: Annotated[dict[str, str], "HOST:PORT of each of its listeners, by name."]
-    leads: Annotated[int, "How many partitions it leads."]
+    leads: Annotated[int, "Number of partitions that the node leads."]
 
 
 class Coordinator(TypedDict):
-    """The node that coordinates a group or the transactions of an id."""
+    """The node that coordinates a group or a transactional id."""
 
     node: int
 
@@ -119,20 +121,20 @@ class RecordedRequest(TypedDict):
     listener: str
     connection_id: str
     principal: str
-    ended_ms: Annotated[int, "The server's time at its end."]
+    ended_ms: Annotated[int, "The server's time at the end of the request."]
     duration_ms: float
     outcome: Annotated[str, "E.g. answered, refused, failed, no_answer, lost_before."]
-    error_code: Annotated[int, "The first error code of the answer; 0 is none."]
+    error_code: Annotated[int, "The first error code of the answer; 0 if there is none."]
     request: Annotated[Any, "The request's fields that differ from their defaults; null if it was not read."]
     response: Annotated[Any, "The answer's fields that differ from their defaults; null if there was none."]
     raw: Annotated[str, "The body of the request in base64."]
 
 
 class Timeline(TypedDict):
-    """The requests and changes of a server; both texts are empty if there were none."""
+    """The requests and changes of a server. Both texts are empty if there were none."""
 
     text: Annotated[str, "The latest lines, for a terminal."]
-    html: Annotated[str, "A page that needs no other file."]
+    html: Annotated[str, "A page of HTML that needs no other file."]
 
 
 class User(TypedDict):
@@ -152,8 +154,8 @@ class _Access(TypedDict):
 class AccessRule(_Access, total=False):
     """A user, and an operation on a resource."""
 
-    prefix: Annotated[bool, "True for all resources whose names begin so."]
-    host: Annotated[str, "The address that the user comes from; * by default."]
+    prefix: Annotated[bool, "True if the rule is for all resources whose names begin with `name`."]
+    host: Annotated[str, "The address of the user's client; * by default."]
 
 
 class Acl(TypedDict):
@@ -174,7 +176,7 @@ class GroupPartition(TypedDict):
     topic: str
     partition: int
     committed: Annotated[int | None, "The committed offset."]
-    lag: Annotated[int, "How many offsets lie behind it, up to the end of the log."]
+    lag: Annotated[int, "Number of offsets from the committed one to the end of the log."]
 
 
 class AssignedPartition(TypedDict):
@@ -197,10 +199,10 @@ class Group(TypedDict):
     """A group of consumers."""
 
     name: str
-    state: Annotated[str, "Kafka's name of its state, e.g. Stable; Dead if there is no such group."]
+    state: Annotated[str, "Kafka's name of the group's state, e.g. Stable; Dead if there is no such group."]
     members: list[GroupMember]
     partitions: list[GroupPartition]
-    lag: Annotated[int, "That of all partitions together."]
+    lag: Annotated[int, "The lag of all partitions together."]
 
 
 class WallTime(TypedDict):

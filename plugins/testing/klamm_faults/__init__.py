@@ -9,7 +9,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_request_filters() -> Iterator[Provider]:
-    """Faults by rule."""
+    """Yield the filter `faults`."""
     yield Provider(
         "faults",
         "klamm_faults.filter:FaultFilter",

@@ -1,4 +1,4 @@
-"""`FaultBook`: the rules of one server, which its listeners share, and which tests change while it runs."""
+"""`FaultBook`: the rules of one server. Its listeners share them, and tests change them while the server runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CHAOS: Final[tuple[tuple[FaultKind, dict[str, Any]], ...]] = (
 
 
 class FaultBook:
-    """The rules in order; the first that matches a request applies. Any thread may call it."""
+    """The rules in order. The first rule that matches a request applies. Any thread may call it."""
 
     def __init__(self) -> None:
         # Protects the numbering, and changes of `faults` and `_nodes`, which are replaced as a whole.
@@ -45,9 +45,9 @@ class FaultBook:
         """The latest requests that got a fault: connection id, correlation id, and the fault in words."""
 
     def add(self, kind: str, /, **options: Any) -> Fault:
-        """Add a rule after the existing ones; `options` are the keys of a rule, e.g. `api="Produce"`.
+        """Add a rule after the existing ones. `options` are the keys of a rule, e.g. `api="Produce"`.
 
-        Raises ValueError, which lists all problems.
+        Raises ValueError, whose message lists all problems.
         """
         name = options.pop("name", "")
         if isinstance(options.get("api"), str):
@@ -74,8 +74,8 @@ class FaultBook:
     def chaos(self, *, seed: int | None = None, times: float = 1.0) -> list[Fault]:
         """Add a rule of every kind, each with a small probability, for tests that run for a long time.
 
-        `times` multiplies the probabilities. Equal requests get equal faults with the same `seed`; by default the seed
-        of the book is used.
+        `times` multiplies the probabilities. With the same `seed`, equal requests get equal faults. The default is the
+        seed of the book.
         """
         added = []
         for number, (kind, options) in enumerate(_CHAOS, 1):
@@ -84,7 +84,7 @@ class FaultBook:
         return added
 
     def note(self, fault: Fault, context: RequestContext) -> None:
-        """Count a request that got a fault, and keep it."""
+        """Count a request that got a fault, and add it to the latest ones."""
         self.fired.append((context.connection.connection_id, context.correlation_id, fault.summary))
         fault.note()
 
@@ -103,7 +103,7 @@ class FaultBook:
                 self._nodes = {**self._nodes, address: node_id}
 
     def choose(self, context: RequestContext, entities: Entities) -> Fault | None:
-        """Return the fault for a request."""
+        """Return the fault for a request, or None."""
         node = self._nodes.get(context.listener.advertised)
         for fault in self.faults:
             if fault.take(context, entities, node):
@@ -111,7 +111,7 @@ class FaultBook:
         return None
 
     def overtaken(self, context: RequestContext, entities: Entities) -> Release | None:
-        """Return the release of the request that this one overtakes; None if there is none."""
+        """Return a function that releases the request that this one overtakes; None if there is none."""
         node = self._nodes.get(context.listener.advertised)
         for fault in self.faults:
             if fault.kind is FaultKind.REORDER and fault.concerns(context, entities, node):

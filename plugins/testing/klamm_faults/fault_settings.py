@@ -11,7 +11,7 @@ from klamm_faults.rule import RuleSettings
 
 @dataclass(frozen=True, slots=True)
 class FaultsSettings:
-    """The initial rules of a listener; tests add further ones."""
+    """The initial rules of a listener. Tests may add further rules."""
 
     rules: dict[str, RuleSettings] = setting({}, doc="Rules, each in its own table, applied in this order.")
     seed: int = setting(
@@ -20,7 +20,7 @@ class FaultsSettings:
     chaos: bool = setting(False, doc="Add a rule of every kind, each with a small probability: for long-running tests.")
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Rules that lack a setting that their kind needs."""
+        """Yield problems of rules, e.g. a missing setting that the rule's kind needs."""
         for name, rule in self.rules.items():
             for message in rule.complaints():
                 yield f"rules.{name}", message

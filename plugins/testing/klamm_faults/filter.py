@@ -30,8 +30,8 @@ _FLIPPED: Final = bytes(255 - byte for byte in range(256))
 
 
 class FaultFilter(RequestFilter):
-    """Injects faults into requests, except those of klamm's own test helpers. Kinds after the handler need a request
-    that expects a response.
+    """The filter `faults`. It does not affect requests of klamm's own test helpers. A fault that fires after the
+    handler needs a request that expects a response.
     """
 
     def __init__(self, settings: FaultsSettings) -> None:
@@ -61,7 +61,7 @@ class FaultFilter(RequestFilter):
             return message
         log.info("listener=%s api=%s: %r", context.listener.name, context.api_name, fault)
         if not fault.kind.before:
-            # Requests of one connection come one after another.
+            # The requests of one connection come one after another.
             context.connection.state[_STATE] = context.correlation_id, fault
             if fault.kind is FaultKind.PARTITION_ERROR:
                 context.connection.state[_REFUSED] = take_out(message, fault.names, self._names.get)
@@ -114,7 +114,7 @@ class FaultFilter(RequestFilter):
             refused = context.connection.state.pop(_REFUSED)
             put_errors(response, fault.error, fault.names, self._names.get, refused)
             return response
-        # THROTTLE, the last one: the connection is muted for that long, like by a quota.
+        # THROTTLE is the last kind: the connection is muted for this time, as by a quota.
         response.throttle_time_ms = context.throttle_time_ms = fault.rule.delay_ms
         return response
 
@@ -126,8 +126,8 @@ def _frame(response: Any, context: RequestContext) -> bytes:
 
 
 def _corrupted(response: Any, context: RequestContext) -> Any:
-    """Return records with a wrong last byte, which their CRC reveals; for other APIs a body in which every byte is
-    wrong.
+    """Return the response with the last byte of its records changed, so that their CRC is wrong; for other APIs, a body
+    in which every byte is wrong.
     """
     if not isinstance(response, FetchResponse):
         return EncodedResponse(response.encode(context.api_version).translate(_FLIPPED))
@@ -143,7 +143,7 @@ def _corrupted(response: Any, context: RequestContext) -> Any:
 
 
 def _without_leaders(response: Any) -> Any:
-    """Return Metadata as if each partition had no leader."""
+    """Return a Metadata response in which no partition has a leader."""
     for topic in response.topics:
         for partition in topic.partitions:
             partition.leader_id = _NO_LEADER

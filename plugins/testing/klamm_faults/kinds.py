@@ -40,10 +40,10 @@ NEED_ERROR: Final = frozenset({FaultKind.ERROR, FaultKind.ERROR_AFTER, FaultKind
 MAY_HAVE_ERROR: Final = NEED_ERROR | {FaultKind.COORDINATOR_MOVED}
 NEED_DELAY: Final = frozenset({FaultKind.DELAY, FaultKind.SLOW, FaultKind.THROTTLE, FaultKind.REORDER})
 
-# A rule of these kinds that names another API has no effect.
+# The APIs of these kinds. A rule that names another API has no effect.
 ONLY_FOR_THEIR_APIS: Final = frozenset({FaultKind.STALE_METADATA, FaultKind.PARTITION_ERROR})
 
-# For a rule that names no API.
+# The APIs of these kinds for a rule that names no API.
 APIS_OF_KIND: Final = {
     FaultKind.PARTITION_ERROR: PARTITION_ERROR_APIS,
     FaultKind.STALE_METADATA: frozenset({ApiKey.METADATA}),

@@ -1,4 +1,6 @@
-"""Errors of single partitions: take the partitions out of a Produce request, and put their errors into the response."""
+"""Errors of single partitions: the partitions are taken out of a Produce request, and their errors put into the
+response.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +30,16 @@ APIS: Final = frozenset(
 _INDEX_FIELDS: Final = ("partition_index", "index", "partition")
 
 Names = Callable[[str, int], bool]
-"""Returns True if a rule names the partition of this topic and index."""
+"""A function that returns True if a rule names the partition with this topic and index."""
 NameOf = Callable[[bytes], str | None]
-"""Returns the name of the topic with this id, None if it is unknown."""
+"""A function that returns the name of the topic with this id; None if it is unknown."""
 Refused = list[tuple[str, bytes, int]]
-"""Name, id and index of partitions that the broker does not see."""
+"""The topic's name, its id and the index of partitions that were taken out of the request."""
 
 
 def take_out(request: Any, names: Names, name_of: NameOf) -> Refused:
-    """Remove the named partitions from a Produce request, so that nothing is appended to them; return them.
-
-    Other requests stay unchanged.
+    """Remove the named partitions from a Produce request, so that no records are appended to them. Return the
+    partitions. Other requests stay unchanged.
     """
     refused: Refused = []
     if isinstance(request, ProduceRequest):
@@ -55,7 +56,7 @@ def take_out(request: Any, names: Names, name_of: NameOf) -> Refused:
 def put_errors(response: Any, error: ErrorCode, names: Names, name_of: NameOf, refused: Refused) -> None:
     """Set an error on the named partitions of a response.
 
-    A Produce response gets the refused partitions back; a Fetch response loses the records of the named ones.
+    A Produce response gets the removed partitions back. A Fetch response loses the records of the named partitions.
     """
     if isinstance(response, ProduceResponse):
         for name, topic_id, index in refused:

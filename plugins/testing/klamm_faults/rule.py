@@ -22,7 +22,7 @@ from klamm_faults.kinds import APIS_OF_KIND, MAY_HAVE_ERROR, NEED_DELAY, NEED_ER
 
 
 class Reordering:
-    """The request of a rule that waits, if one does. Any thread may call it."""
+    """The request that a rule of the kind `reorder` holds back, if there is one. Any thread may call it."""
 
     def __init__(self) -> None:
         # Protects the waiting request.
@@ -30,7 +30,7 @@ class Reordering:
         self._waiting: tuple[str, Release] | None = None
 
     def wait(self, context: RequestContext) -> Release:
-        """Note a request as the waiting one; an earlier one continues."""
+        """Hold back a request. An earlier waiting request continues."""
         release = Release()
         with self._lock:
             earlier, self._waiting = self._waiting, (context.connection.connection_id, release)
@@ -39,7 +39,9 @@ class Reordering:
         return release
 
     def overtaken_by(self, context: RequestContext) -> Release | None:
-        """Return the release of the waiting request, to be called when this one is answered; None if there is none."""
+        """Return a function that releases the waiting request, for the time when this one is answered; None if none
+        waits.
+        """
         if self._waiting is None:
             return None
         with self._lock:
@@ -50,7 +52,9 @@ class Reordering:
 
 
 class Reach(typing.NamedTuple):
-    """Fields of an API: topics, partitions and groups in requests, and a throttle time in responses."""
+    """The fields of an API that faults use: topics, partitions and groups in requests, and a throttle time in
+    responses.
+    """
 
     topics: bool
     partitions: bool
@@ -60,7 +64,7 @@ class Reach(typing.NamedTuple):
 
 @cache
 def reach_of(api_key: int) -> Reach:
-    """Return the reach of one API, in any of its versions."""
+    """Return the fields that any version of an API has."""
     name, module = spec_of(api_key).name, vars(load(api_key))
     paths = set(_fields(module[f"{name}Request"]))
     names = {field for _, field in paths}
@@ -74,7 +78,7 @@ def reach_of(api_key: int) -> Reach:
 
 
 def _fields(struct: type[WireStruct]) -> Iterator[tuple[str, str]]:
-    """Return names of the structs of a message with those of their fields."""
+    """Return the names of a message's structs, with the names of their fields."""
     hints = typing.get_type_hints(struct.__init__)
     for name in struct.__slots__:
         yield struct.__name__, name
@@ -99,7 +103,7 @@ _SHOWN_NAMES = 3
 
 @dataclass(frozen=True, slots=True)
 class RuleSettings:
-    """A rule. An unset condition, e.g. `topic`, matches every request; patterns are those of `fnmatch`."""
+    """A rule. An unset condition, e.g. `topic`, matches every request. Patterns are those of `fnmatch`."""
 
     kind: str = setting(doc="Effect of the fault.", choices=_KINDS)
     api: tuple[str, ...] = setting((), doc="Names of APIs, e.g. Produce; empty means all but ApiVersions.")
@@ -122,7 +126,7 @@ class RuleSettings:
     )
 
     def complaints(self) -> Iterator[str]:
-        """Problems that concern several settings together."""
+        """Yield problems that concern several settings together."""
         kind = FaultKind(self.kind)
         if kind in NEED_ERROR and self.error is None:
             yield f'the kind "{self.kind}" needs an error'
@@ -179,7 +183,7 @@ class Fault:
         self._random = random.Random(f"{seed} {name}")
         self._remove = remove
         self._changed = threading.Condition()
-        # Protected by the condition.
+        # The condition protects these fields.
         self.reordering = Reordering()
         self._seen = 0
         self._taken = 0
@@ -188,7 +192,7 @@ class Fault:
 
     @property
     def error(self) -> ErrorCode:
-        """The error code, for the kinds that answer with one."""
+        """The error code, for the kinds that answer with an error."""
         return ErrorCode[self.rule.error or "NOT_COORDINATOR"]
 
     @property
@@ -198,7 +202,7 @@ class Fault:
         return " ".join(filter(None, (self.kind.value, self.rule.error, delay)))
 
     def take(self, context: RequestContext, entities: Entities, node: int | None) -> bool:
-        """Return True if this request gets the fault, and count it for `after` and `count`. `node` may be None."""
+        """Return True if this request gets the fault. Count the request for `after` and `count`. `node` may be None."""
         unmet = self.unmet(context, entities, node)
         with self._changed:
             unmet = unmet or self._passes()
@@ -210,7 +214,7 @@ class Fault:
         return True
 
     def _passes(self) -> str:
-        """Return the reason why a matching request gets no fault this time; an empty text if it gets one."""
+        """Return the reason why a matching request gets no fault this time; an empty text if it gets the fault."""
         rule = self.rule
         self._seen += 1
         if self._seen <= rule.after:
@@ -226,7 +230,7 @@ class Fault:
         return not self.unmet(context, entities, node)
 
     def unmet(self, context: RequestContext, entities: Entities, node: int | None) -> str:
-        """Return the first condition that a request does not meet, for people; an empty text if the rule is for it."""
+        """Return in words the first condition that a request does not meet; an empty text if it meets all."""
         rule = self.rule
         if self._apis is None:
             if context.api_key == ApiKey.API_VERSIONS:
@@ -270,7 +274,7 @@ class Fault:
             self._changed.notify_all()
 
     def wait(self, count: int = 1, *, timeout_s: float = 10.0) -> int:
-        """Wait until the rule has fired `count` times; return the number of times. Raises TimeoutError."""
+        """Wait until the rule has fired `count` times. Return the number of times. Raises TimeoutError."""
         with self._changed:
             if not self._changed.wait_for(lambda: self.fired >= count, timeout_s):
                 raise TimeoutError(

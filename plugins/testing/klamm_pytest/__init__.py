@@ -26,13 +26,13 @@ _FOLDER = "klamm-timeline"
 _NAME_CHARACTERS = 100
 _DIGEST_CHARACTERS = 8
 
-# The servers of this process that tests share, and the separate one of a marked test.
+# The servers that the tests of this process share, and the separate server of a marked test.
 _shared: list[Any] = []
 _own = pytest.StashKey[Any]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The ini option `klamm_settings`, and `--klamm-timeline`."""
+    """Add the ini option `klamm_settings` and the option `--klamm-timeline`."""
     parser.addini(_SETTINGS, "Settings of the tests' brokers: KEY=VALUE, one per line.", type="linelist", default=[])
     parser.getgroup("klamm").addoption(
         _FOLDER_OPTION, metavar="DIR", help="Folder for the timelines of failed tests, one page each."
@@ -40,7 +40,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers, and prevent the rewriting of klamm's modules, which would cost a session two seconds."""
+    """Register the markers. Prevent that pytest rewrites the asserts in klamm's modules, which would take two
+    seconds.
+    """
     _rewrite_no_asserts_of_klamm(config)
     config.addinivalue_line(
         "markers",
@@ -64,7 +66,7 @@ def _rewrite_no_asserts_of_klamm(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Refuse a marker that would have no effect."""
+    """Fail a test with a marker that would have no effect."""
     names: list[str] = getattr(item, "fixturenames", [])
     if item.get_closest_marker(_CHAOS_MARK) is not None and _FIXTURES.isdisjoint(names):
         pytest.fail(f"the marker {_CHAOS_MARK} is for tests that use a fixture with a broker", pytrace=False)
@@ -79,7 +81,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """Add the faults of the marker `klamm_chaos`, after the fixtures are set up."""
+    """Add the faults of the marker `klamm_chaos` once the fixtures are set up."""
     mark = item.get_closest_marker(_CHAOS_MARK)
     if mark is None:
         return
@@ -117,7 +119,7 @@ def klamm_secure(pytestconfig: pytest.Config) -> Iterator[SecureServer]:
 
 @pytest.fixture
 def klamm_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedServer]:
-    """Return the broker of this test: `klamm_server`, or, with the marker `klamm`, a separate one."""
+    """Return the broker of this test: `klamm_server`, or a separate broker if the test has the marker `klamm`."""
     mark = request.node.get_closest_marker(_MARK)
     if mark is None:
         yield request.getfixturevalue("klamm_server")
@@ -132,13 +134,13 @@ def klamm_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedServer]:
 
 @pytest.fixture
 def klamm_topic(klamm_broker: EmbeddedServer, request: pytest.FixtureRequest) -> str:
-    """Return the name of a new topic with one partition, which no other test uses; it begins with the test's name."""
+    """Return the name of a new topic with one partition for this test. The name begins with the test's name."""
     return klamm_broker.create_topic(f"{_file_name(request.node.name)}-{uuid.uuid4().hex[:8]}")
 
 
 @pytest.fixture
 def klamm_admin(klamm_broker: EmbeddedServer) -> Admin:
-    """Return a `klamm.testing.Admin`: topics, records and groups without a client library."""
+    """Return a `klamm.testing.Admin`, which handles topics, records and groups without a client library."""
     return klamm_broker.admin
 
 
@@ -170,7 +172,9 @@ def pytest_runtest_makereport(
 
 
 def _write_page(item: pytest.Item, page: str, number: int) -> Path:
-    """Write the page beside the JUnit file, or to pytest's temporary folder, unless the command line names a place."""
+    """Write the page to the folder of the command line, else beside the JUnit file, else to pytest's temporary
+    folder.
+    """
     config = item.config
     folder = config.getoption(_FOLDER_OPTION)
     junit = config.getoption("xmlpath", None)

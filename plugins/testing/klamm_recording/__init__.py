@@ -1,4 +1,4 @@
-"""The observer `recording`: every request and response, kept for tests; and `klamm replay`."""
+"""The observer `recording`, which keeps requests and responses for tests, and the command `klamm replay`."""
 
 from __future__ import annotations
 

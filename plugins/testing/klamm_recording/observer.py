@@ -1,4 +1,4 @@
-"""`Recorder`: hands the requests of one listener to the server's recording."""
+"""`Recorder`: passes the requests of one listener to the server's recording."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from klamm_recording.recording import SHARED_KEY, Recording, wait_until_notified
 
 @dataclass(frozen=True, slots=True)
 class RecordingSettings:
-    """Limits of the recording."""
+    """The limits of the recording."""
 
     max_requests: int = setting(
         10_000, doc="Maximum number of requests that are kept, the latest of all listeners together.", minimum=1
@@ -21,7 +21,7 @@ class RecordingSettings:
 
 
 class Recorder(RequestObserver):
-    """All listeners of a server share one recording."""
+    """The observer `recording` of one listener. All listeners of a server share one recording."""
 
     def open(self, listener: ListenerContext) -> None:
         settings: RecordingSettings = self.settings

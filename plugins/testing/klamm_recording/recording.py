@@ -24,7 +24,9 @@ _DEFAULTS: Final[dict[type, Any]] = {}
 
 
 def plain(value: Any) -> Any:
-    """Return a field of a message; a message is a dictionary of the fields that differ from their defaults."""
+    """Return a field's value in plain types. A message becomes a dictionary of the fields that differ from their
+    defaults.
+    """
     if isinstance(value, WireStruct):
         fields = {name: getattr(value, name) for name in value.__slots__}
         default = _default(type(value))
@@ -43,7 +45,7 @@ def plain(value: Any) -> Any:
 
 
 def readable(content: bytes | None) -> Any:
-    """Return bytes as text if they are text, else as `{"hex": …}`."""
+    """Return bytes as text if they are UTF-8, else as `{"hex": …}`."""
     if content is None:
         return None
     try:
@@ -59,7 +61,7 @@ def _default(kind: type) -> Any:
         try:
             made = _DEFAULTS[kind] = kind()
         except TypeError:
-            # A subclass may need arguments; its fields are then all shown.
+            # A subclass may need arguments. Then all its fields are shown.
             return None
     return made
 
@@ -68,7 +70,7 @@ def _records(records: Any) -> Any:
     if records is None:
         return None
     if not isinstance(records, (bytes, bytearray, memoryview)):
-        # They were sent from a file that may have been deleted.
+        # The records were sent from a file that may have been deleted.
         return {"bytes": records.size_bytes}
     found = []
     try:
@@ -130,12 +132,12 @@ class RecordedRequest:
 
     @property
     def node(self) -> int:
-        """The position of the node that got it, 0 for the first."""
+        """The position of the node that got the request; 0 for the first node."""
         return self._event.context.listener.node
 
     @property
     def started_ns(self) -> int:
-        """Return the time at which it was read, on the monotonic clock of the server."""
+        """Return the time at which the request was read, on the monotonic clock of the server."""
         return self._event.times.received_ns
 
     @property
@@ -152,7 +154,7 @@ class RecordedRequest:
 
     @property
     def error_code(self) -> int:
-        """The first error in the response."""
+        """The first error code in the response."""
         return self._event.error_code
 
     @property
@@ -185,7 +187,9 @@ class RecordedRequest:
 
 
 class Recording:
-    """Any thread may call it. Beyond the limits the oldest requests are dropped. Test helpers are not recorded."""
+    """The recorded requests. Any thread may call it. Above the limits, the oldest requests are dropped. Requests of
+    test helpers are not recorded.
+    """
 
     def __init__(
         self,
@@ -193,9 +197,11 @@ class Recording:
         max_bytes: int = 64 << 20,
         wait_until_notified: Callable[[], object] = lambda: None,
     ) -> None:
-        """`wait_until_notified` returns once `add` has been called for each request whose answer was sent."""
+        """Keep requests within these limits. `wait_until_notified` returns once `add` was called for each answered
+        request.
+        """
         self._wait_until_notified = wait_until_notified
-        # Protects all fields: several processors call `add`. Notified of each.
+        # Protects all fields, because several processors call `add`. Each call notifies it.
         self._lock = threading.Condition()
         self._max_requests = max_requests
         self._max_bytes = max_bytes
@@ -216,10 +222,10 @@ class Recording:
     def requests(
         self, api: str | None = None, *, count: int | None = None, timeout_s: float = 10.0
     ) -> list[RecordedRequest]:
-        """Return all of them, or those of one API; oldest first.
+        """Return all recorded requests, or those of one API, oldest first.
 
-        They include each request whose answer a client has read. With a `count`, this method waits until there are that
-        many. Raises ValueError for an unknown API, TimeoutError. Not from a processor's thread.
+        They include each request whose answer a client has read. With a `count`, this method waits for this number of
+        requests. Raises ValueError for an unknown API, TimeoutError. A processor's thread must not call it.
         """
         if api is not None and api not in _API_NAMES:
             raise ValueError(f'there is no API "{api}"{did_you_mean(api, _API_NAMES)}')
@@ -238,7 +244,7 @@ class Recording:
         return found
 
     def topic_names(self) -> dict[bytes, str]:
-        """Return the names of topics by their ids, from recorded responses."""
+        """Return the topic names in recorded responses, by topic id."""
         return {bytes.fromhex(topic_id): name for topic_id, name in topic_names(self.requests()).items()}
 
     def clear(self) -> None:
@@ -248,7 +254,7 @@ class Recording:
             self._bytes = 0
 
     def save(self, file: Path | str) -> None:
-        """Write them as JSON, one request a line, after a first line about all of them."""
+        """Write the requests as JSON, one in each line, after a first line about the file."""
         kept = self.requests()
         head = {"klamm_recording": FORMAT, "topics": topic_names(kept)}
         lines = [json.dumps(one) for one in (head, *(request.to_json() for request in kept))]
@@ -256,8 +262,8 @@ class Recording:
 
 
 def wait_until_notified(services: ServerServices) -> None:
-    """Return once observers were notified of each request whose answer was sent before the call; after a second in any
-    case.
+    """Return once observers were notified of each request whose answer was sent before the call, but after a second at
+    the latest.
     """
     now_ns = services.clock.monotonic_ns()
     for _ in range(_LOOKS):
@@ -267,7 +273,9 @@ def wait_until_notified(services: ServerServices) -> None:
 
 
 def _as_sent(request: Any) -> Any:
-    """Return a Produce as its client sent it: the log has written offset and leader epoch into its batches."""
+    """Return a Produce request as its client sent it, without the offset and leader epoch that the log has written into
+    its batches.
+    """
     if not isinstance(request, ProduceRequest):
         return request
     request = copy_message(request)
@@ -284,7 +292,7 @@ def _size(event: RequestEvent) -> int:
 
 
 def topic_names(requests: Iterable[RecordedRequest]) -> dict[str, str]:
-    """Return the names of topics by their ids in hex, from recorded responses."""
+    """Return the topic names in recorded responses, by topic id in hex."""
     found = {}
     for one in requests:
         if one.api in ("Metadata", "CreateTopics") and one.response is not None:

@@ -1,4 +1,6 @@
-"""`klamm replay`: sends recorded requests to another server and reports responses with a different error code."""
+"""The command `klamm replay`: sends recorded requests to another server, and reports answers with another error
+code.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,11 @@ _USAGE: Final = 2
 
 
 class ReplayError(Exception):
-    """An error in the arguments or the file."""
+    """Raised for an error in the arguments or the file."""
 
 
 def main(arguments: list[str]) -> int:
-    """Return 0 if every answer has the error code of the recorded one, 1 if some differ, 2 if the replay is
+    """Run the command. Return 0 if every answer has the recorded error code, 1 if some differ, 2 if the replay is
     impossible.
     """
     parser = argparse.ArgumentParser(prog="klamm replay", description=__doc__)
@@ -92,7 +94,7 @@ def _code(code: int | None) -> str:
 
 
 def _send(client: RawClient, recorded: dict[str, Any], names: dict[str, str]) -> int | None:
-    """Return the first error code of the answer; None if there is none."""
+    """Send a recorded request. Return the first error code of the answer; None if there is no answer."""
     module = load(_KEYS[recorded["api"]])
     request_class = vars(module)[f"{module.NAME}Request"]
     version = recorded["version"]

@@ -9,7 +9,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_extensions() -> Iterator[Provider]:
-    """Yield the registry."""
+    """Yield the extension `schema_registry`."""
     yield Provider(
         "schema_registry",
         "klamm_schema_registry.extension:SchemaRegistry",

@@ -1,4 +1,4 @@
-"""`Api`: the paths of the REST API, and what each answers."""
+"""`Api`: the paths of the REST API, and the answers to requests for them."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ T = TypeVar("T")
 
 
 class Request(NamedTuple):
-    """A request. `words` are those of the path in place of `{}`."""
+    """A request. `words` are the parts of the path in place of `{}`."""
 
     words: Sequence[str]
     query: Mapping[str, str]
     body: Mapping[str, Any]
 
     def flag(self, name: str) -> bool:
-        """Return a parameter that is `true` or `false`."""
+        """Return the value of a parameter that is `true` or `false`."""
         return self.query.get(name, "").lower() == "true"
 
     def number(self, name: str, default: int) -> int:
-        """Return a parameter that is a number."""
+        """Return the value of a parameter that is a number."""
         text = self.query.get(name, "")
         if text and not _NUMBER.match(text):
             raise RegistryError(404, "HTTP 404 Not Found")
         return int(text) if text else default
 
     def page(self, found: Sequence[T]) -> list[T]:
-        """Return the part that `offset` and `limit` select; any number if there is no limit above 0."""
+        """Return the part that `offset` and `limit` select. A limit of 0 or less means no limit."""
         offset, limit = max(0, self.number("offset", 0)), self.number("limit", 0)
         return list(found[offset:] if limit <= 0 else found[offset : offset + limit])
 
@@ -45,7 +45,7 @@ class Request(NamedTuple):
 
     @property
     def version(self) -> int:
-        """The version in the path, `LATEST` for the word. Raises RegistryError."""
+        """The version in the path; `LATEST` for the word `latest`. Raises RegistryError."""
         text = self.words[1].strip()
         if text.lower() == "latest":
             return LATEST
@@ -74,7 +74,7 @@ class Request(NamedTuple):
         return Submitted(content, -1 if schema_id is None else max(-1, schema_id), version or 0, self.flag("normalize"))
 
     def text(self, name: str) -> str | None:
-        """Return a text of the body, None if it has none. Raises RegistryError."""
+        """Return a text field of the body; None if it is missing. Raises RegistryError."""
         try:
             return bodies.text(self.body.get(name), name)
         except TypeError as error:
@@ -82,7 +82,7 @@ class Request(NamedTuple):
 
 
 class Api:
-    """Answers requests; the answer is a JSON value, or `Text`."""
+    """The REST API. Its answers are JSON values, or `Text`."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -90,13 +90,13 @@ class Api:
     def answer(
         self, method: str, words: Sequence[str], query: Mapping[str, str], body: Mapping[str, Any] | None
     ) -> Any:
-        """Return the answer of a request whose path consists of `words`. Raises RegistryError."""
+        """Return the answer to a request whose path consists of `words`. Raises RegistryError."""
         fitting = [(route, found) for route in _ROUTES if (found := _match(route.path, words)) is not None]
         for route, found in fitting:
             if route.method == method:
                 if body is None and method in ("POST", "PUT"):
                     raise RegistryError(422, "The request has no body")
-                # A request sees, and leaves behind, whole states.
+                # The lock is held for a whole request, so that none sees a half-made change of another.
                 with self._registry.lock:
                     try:
                         return route.function(self._registry, Request(found, query, body or {}))
@@ -108,7 +108,7 @@ class Api:
 
 
 class Text(str):
-    """An answer that is sent as it is."""
+    """An answer that is sent as text and not as JSON."""
 
 
 class _Route(NamedTuple):
@@ -127,7 +127,7 @@ def _match(path: tuple[str, ...], words: Sequence[str]) -> list[str] | None:
 
 
 def _with_type(found: dict[str, Any]) -> dict[str, Any]:
-    # Records leave the type of an Avro schema out, answers do not.
+    # Records omit the type of an Avro schema, but answers do not.
     return {"schemaType": AVRO, **found}
 
 
@@ -162,7 +162,7 @@ def _register(registry: Registry, request: Request) -> Any:
     made = registry.register(request.subject, request.submitted)
     found = {"id": made.id, "version": made.version, **_with_type(described(made.content))}
     if made.content.schema_type == PROTOBUF:
-        # Clients for Python keep what they get here, and do not understand text.
+        # Left out, because clients for Python keep this schema, and cannot read the text of a Protobuf schema.
         del found["schema"]
     return found
 

@@ -1,6 +1,6 @@
-"""Values of JSON bodies, in the forms that Confluent's registry takes: a number may be text, and text a number.
+"""Functions that read values of JSON bodies as Confluent's registry does: a number may be text, and text a number.
 
-Each function raises TypeError or ValueError for a value of another form, and takes None as no value.
+Each function raises TypeError or ValueError for any other value. None counts as no value.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def text(value: Any, name: str) -> str | None:
 
 
 def number(value: Any, name: str) -> int | None:
-    """Return a number of 32 bits; what a fraction has behind its point is left out."""
+    """Return a number of 32 bits. The digits after a decimal point are dropped."""
     if isinstance(value, str):
         value = value.strip()
         if not value:
@@ -48,7 +48,7 @@ def number(value: Any, name: str) -> int | None:
 
 
 def boolean(value: Any, name: str) -> bool | None:
-    """Return true or false; a number other than 0 is true."""
+    """Return True or False. A number other than 0 is True."""
     if value is None or value == "":
         return None
     if isinstance(value, int):
@@ -59,21 +59,21 @@ def boolean(value: Any, name: str) -> bool | None:
 
 
 def table(value: Any, name: str) -> Mapping[str, Any]:
-    """Return an object, an empty one for None."""
+    """Return an object; an empty one for None."""
     if not isinstance(value, dict | None):
         raise TypeError(f"{name} must be an object")
     return value or {}
 
 
 def sequence(value: Any, name: str) -> Sequence[Any]:
-    """Return an array, an empty one for None."""
+    """Return an array; an empty one for None."""
     if not isinstance(value, list | None):
         raise TypeError(f"{name} must be an array")
     return value or ()
 
 
 def metadata(value: Any) -> dict[str, Any]:
-    """Return the metadata of a schema, without what is empty or has no meaning."""
+    """Return the metadata of a schema, without empty and unknown fields."""
     given = table(value, "metadata")
     tags = table(given.get("tags"), "tags")
     properties = _named_texts(given.get("properties"), "properties")
@@ -88,7 +88,7 @@ def metadata(value: Any) -> dict[str, Any]:
 
 
 def rules(value: Any) -> dict[str, Any]:
-    """Return the rules of a schema, with the defaults of what a rule does not say."""
+    """Return the rules of a schema, with defaults for missing fields."""
     given = table(value, "ruleSet")
     found: dict[str, Any] = {}
     for key in _RULES:

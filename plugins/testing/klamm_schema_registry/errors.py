@@ -8,7 +8,7 @@ LEVELS_TEXT: Final = "none, backward, forward, full, backward_transitive, forwar
 
 
 class RegistryError(Exception):
-    """An error answer. Its code begins with the HTTP status."""
+    """Raised for an error answer. Its code begins with the HTTP status."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -20,7 +20,7 @@ class RegistryError(Exception):
 
 
 class InvalidSchemaError(RegistryError):
-    """The schema is not valid, or is beyond the limits."""
+    """Raised for a schema that is invalid or exceeds the limits."""
 
     def __init__(self, message: str) -> None:
         super().__init__(42201, message)

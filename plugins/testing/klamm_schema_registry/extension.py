@@ -25,7 +25,7 @@ class SchemaRegistrySettings:
         doc="Address to listen on; port 0 is any free port. Every client that reaches it may read and write.",
         check=check_host_port,
     )
-    topic: str = setting("_schemas", doc="Topic that keeps the schemas; it is made if there is none.")
+    topic: str = setting("_schemas", doc="Topic that keeps the schemas; it is created if it does not exist.")
     compatibility: str = setting(
         "BACKWARD", doc="Compatibility level of subjects until a request sets another one.", choices=LEVELS
     )
@@ -39,7 +39,7 @@ class SchemaRegistrySettings:
 
 
 class SchemaRegistry(ServerExtension):
-    """Serves from when all listeners are ready until the server stops."""
+    """The extension `schema_registry`. It serves from the time when all listeners are ready until the server stops."""
 
     def open(self, server: ServerServices) -> None:
         """Bind the address. Raises OSError."""
@@ -65,12 +65,12 @@ class SchemaRegistry(ServerExtension):
         self._admin.close()
 
     def clear(self) -> None:
-        """Read the topic again, because it has been deleted or written by others; from any thread."""
+        """Read the topic again, because it was deleted or other clients have written to it. Any thread may call it."""
         self._registry.clear()
 
     @property
     def url(self) -> str:
-        """The base URL, for `schema.registry.url` of clients."""
+        """The base URL, for the client setting `schema.registry.url`."""
         return self._http.url
 
     def describe(self) -> str:

@@ -1,4 +1,4 @@
-"""`ParsedSchema`, what each format of schemas implements, and the compatibility of a schema with earlier ones."""
+"""`ParsedSchema`: the interface of each schema format. `problems`: the compatibility of a schema with earlier ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AVRO: Final = "AVRO"
 JSON: Final = "JSON"
 PROTOBUF: Final = "PROTOBUF"
 
-# Imported once a schema of that type is registered.
+# The modules are imported once a schema of their type is registered.
 _PARSERS: Final = {
     JSON: "klamm_schema_registry.json_schema.schema",
     PROTOBUF: "klamm_schema_registry.protobuf.schema",
@@ -40,24 +40,24 @@ _ELEMENTS_PER_STEP: Final = 16
 
 
 class Steps:
-    """Counts the steps of one piece of work, and ends it if a hostile schema needs too many."""
+    """A counter that ends one piece of work if a hostile schema needs too many steps."""
 
     def __init__(self, left: int = _MAX_STEPS, problem: str = "The schemas are too complex to be compared") -> None:
         self._left = left
         self._problem = problem
 
     def take(self, count: int = 1) -> None:
-        """Count steps. Raises InvalidSchemaError if there were too many."""
+        """Count steps. Raises InvalidSchemaError if there are too many."""
         self._left -= count
         if self._left < 0:
             raise InvalidSchemaError(self._problem)
 
     def take_characters(self, count: int) -> None:
-        """Count work on a text: one step for many characters."""
+        """Count the work on a text: one step for many characters."""
         self.take(count // _CHARACTERS_PER_STEP)
 
     def take_elements(self, count: int) -> None:
-        """Count work on sets: one step for several elements."""
+        """Count the work on sets: one step for several elements."""
         self.take(count // _ELEMENTS_PER_STEP)
 
 
@@ -71,30 +71,32 @@ class ParsedSchema(ABC):
         """Return the text that the registry stores."""
 
     def check_new(self) -> None:  # noqa: B027
-        """Raise ValueError for what an earlier schema may have, and a new one may not."""
+        """Raise ValueError for an error that is accepted in stored schemas, but not in a new one."""
 
     @abstractmethod
     def normalized(self) -> str:
-        """Return the text that equal schemas share, for `normalize=true`."""
+        """Return the text that all equivalent schemas share, for `normalize=true`."""
 
     def resolved(self) -> str:
-        """Return the text with its references in place."""
+        """Return the text with the referenced schemas in place of the references."""
         return self.canonical()
 
     def formatted(self, form: str) -> str:
-        """Return the text in a form of the query parameter `format`; an unknown form is ignored."""
+        """Return the text in the form that the query parameter `format` names. An unknown form is ignored."""
         return self.resolved() if form == "resolved" else self.canonical()
 
     @abstractmethod
     def unreadable(self, written: ParsedSchema, steps: Steps) -> list[str]:
-        """Return why data of the schema `written`, of the same format, cannot be read with this one.
+        """Return why data of the schema `written`, which has the same format, cannot be read with this schema.
 
-        `{reader}` and `{writer}` stand for which of the two is the new one.
+        The texts contain `{reader}` and `{writer}`, which the caller replaces by "new" and "old".
         """
 
 
 def strict_json(text: str | bytes) -> Any:
-    """Return the value of JSON. Raises ValueError, also for NaN and Infinity, which Python would take and write."""
+    """Return the value of a JSON text. Raises ValueError, also for NaN and Infinity, which Python's parser would
+    accept.
+    """
     return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
 
 
@@ -110,7 +112,8 @@ def _finite(text: str) -> float:
 
 
 def parse(schema_type: str, text: str, references: Mapping[str, str]) -> ParsedSchema:
-    """Return a schema; `references` are the texts of the schemas that it names, the depended-on first.
+    """Return the schema in a text. `references` are the texts of the schemas that it names; each comes after those it
+    depends on.
 
     Raises InvalidSchemaError.
     """
@@ -129,9 +132,10 @@ def parse(schema_type: str, text: str, references: Mapping[str, str]) -> ParsedS
 
 
 def problems(level: str, new: tuple[str, ParsedSchema], earlier: Iterable[tuple[str, int, ParsedSchema]]) -> list[str]:
-    """Return why a schema may not follow the earlier ones, the latest first; each is a type (and version) and a schema.
+    """Return why a schema may not follow the earlier ones. The latest of `earlier` comes first; each has a type (and
+    version) and a schema.
 
-    As in Confluent's registry, the messages are those of the first schema that does not fit.
+    As in Confluent's registry, the messages are those for the first incompatible schema.
     """
     direction, _, transitive = level.partition("_")
     if direction == "NONE":
@@ -157,7 +161,7 @@ def _between(direction: str, new: ParsedSchema, old: ParsedSchema, version: int,
         forward = [_filled(each, "old", "new") for each in old.unreadable(new, steps)]
     if direction in ("BACKWARD", "FULL"):
         backward = [_filled(each, "new", "old") for each in new.unreadable(old, steps)]
-    # Of both directions, Confluent's shows the old schema only if the new one cannot read it.
+    # Confluent's registry checks both directions, and shows the old schema only if the new one cannot read its data.
     about_old = backward or (forward and direction == "FORWARD")
     shown = [f"{{oldSchemaVersion: {version}}}", _shown(old.canonical())] if about_old else []
     return [*forward, *backward, *shown]

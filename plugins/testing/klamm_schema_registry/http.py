@@ -1,4 +1,4 @@
-"""`RegistryServer`: the REST API over HTTP/1.1, each connection on a thread, for a limited number of connections."""
+"""`RegistryServer`: the REST API over HTTP/1.1. Each connection has a thread; the number of connections is limited."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PIECE_BYTES: Final = 1 << 16
 
 
 class RegistryServer(HttpServer):
-    """Its constructor binds and may raise OSError."""
+    """The HTTP server. Its constructor binds the address, and raises OSError if it cannot."""
 
     def __init__(
         self, address: tuple[str, int], api: Api, max_body_bytes: int, answered: Callable[[int, int], None]
@@ -44,7 +44,7 @@ class _Handler(HttpHandler):
         except RegistryError as error:
             status, answer = error.status, {"error_code": error.code, "message": str(error)}
         except (TimeoutError, ConnectionError):
-            # The client, not the registry, which turns its own into RegistryError.
+            # The error comes from the client's connection: the registry turns its own errors into RegistryError.
             raise
         except Exception:
             log.exception("%s %s failed", self.command, self.path[:200])
@@ -67,7 +67,7 @@ class _Handler(HttpHandler):
     def _body(self) -> dict[str, Any] | None:
         length = self._length()
         if length > self.server.max_body_bytes:
-            # A client reads the answer only once its body has been taken, unless that is absurdly large.
+            # A client reads the answer only after the server has read the body. A far too large body is not read.
             self.close_connection = True
             left = min(length, _MAX_DROPPED_BYTES)
             while left > 0 and (dropped := self.rfile.read(min(left, _PIECE_BYTES))):

@@ -1,4 +1,4 @@
-"""`RegistryMetrics`: the answers of the registry by status, how long they took, and how much it holds."""
+"""`RegistryMetrics`: the registry's answers by status, their times, and the numbers of schemas and subjects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TIME_BITS: Final = range(4, 26)
 
 
 class RegistryMetrics:
-    """Counts answers; from any thread."""
+    """The metrics of the registry. Any thread may call it."""
 
     def __init__(self, metrics: MetricsRegistry, registry: Registry) -> None:
         # Protects the counters and the histogram.

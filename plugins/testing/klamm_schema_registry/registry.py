@@ -1,4 +1,4 @@
-"""`Registry`: what the requests do."""
+"""`Registry`: the subjects and schemas, and the changes that requests make."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_REFERENCED_CHARACTERS: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A schema of a request."""
+    """The schema in a request."""
 
     content: Content
     id: int = -1
@@ -35,7 +35,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of the registry, and the level that it begins with."""
+    """The limits of the registry, and its initial compatibility level."""
 
     max_schemas: int
     max_subjects: int
@@ -43,22 +43,24 @@ class Limits:
 
 
 class Registry:
-    """Raises RegistryError. Callers hold `lock` around what belongs together; each method takes it as well."""
+    """The registry. Methods raise RegistryError. Each method takes `lock`; a caller holds it around calls that belong
+    together.
+    """
 
     def __init__(self, topic: SchemasTopic, limits: Limits) -> None:
         self._topic = topic
         self._limits = limits
-        # Protects everything below; writers hold it while the broker appends.
+        # Protects all fields below. Writers hold it while the broker appends.
         self.lock = threading.RLock()
         self._state: State | None = None
-        # What metrics show: the state, also after a write has failed and before it is read again.
+        # The state that metrics show, also between a failed write and the next read.
         self._known = State()
-        # By type, text, and what the schema refers to.
+        # Parsed schemas by type, text, and references.
         self._parsed: OrderedDict[tuple[str, str, tuple[tuple[str, str], ...]], ParsedSchema] = OrderedDict()
 
     @property
     def state(self) -> State:
-        """The sum of the records; the first call reads the topic."""
+        """The state that follows from all records. The first call reads the topic."""
         with self.lock:
             if self._state is None:
                 self._known = self._state = self._read()
@@ -77,11 +79,13 @@ class Registry:
         return state
 
     def sizes(self) -> tuple[int, int]:
-        """Return the numbers of schemas and of subjects, as the topic was last known; 0 until a request has read it."""
+        """Return the numbers of schemas and of subjects in the last known state; 0 until a request has read the
+        topic.
+        """
         return self._known.schemas, len(self._known.subjects)
 
     def clear(self) -> None:
-        """Forget everything, and read the topic again."""
+        """Forget the state, so that the next request reads the topic again."""
         with self.lock:
             self._state, self._known = None, State()
             self._parsed.clear()
@@ -91,7 +95,7 @@ class Registry:
         try:
             self._topic.append(key, value)
         except (KafkaError, OSError) as error:
-            # What the topic has now is not known.
+            # The content of the topic is now unknown.
             self._state = None
             raise errors.RegistryError(50001, f"Error while writing to the Kafka store: {error}") from error
         state.apply(key, value)
@@ -99,7 +103,7 @@ class Registry:
     # ---- reading
 
     def find(self, subject: str, version: int, *, deleted: bool = False) -> Version:
-        """Return a version, or the latest that is not deleted. Raises RegistryError if there is none."""
+        """Return a version, or the latest one that is not deleted. Raises RegistryError if there is none."""
         with self.lock:
             found = self._find(subject, version, deleted=deleted)
             if found is not None:
@@ -115,7 +119,7 @@ class Registry:
         return None if found is None or (found.deleted and not deleted) else found
 
     def of_id(self, schema_id: int, subject: str | None = None) -> Version:
-        """Return a version that has an id; one of `subject` if there is any."""
+        """Return a version whose schema has an id; a version of `subject` if there is one."""
         found = [each for each in self.state.of_id(schema_id) if subject in (None, each.subject)]
         found = found or self.state.of_id(schema_id)
         if not found:
@@ -125,9 +129,9 @@ class Registry:
     # ---- parsing
 
     def parsed(self, content: Content) -> ParsedSchema:
-        """Return a schema with what it refers to. Raises InvalidSchemaError."""
+        """Return the parsed schema, with the schemas to which it refers. Raises InvalidSchemaError."""
         with self.lock:
-            # What a reference names may have been deleted, and be another schema by now.
+            # The version that a reference names may have been deleted and replaced by another schema.
             referenced: dict[str, str] = {}
             self._resolve(content.references, referenced, 0)
             key = content.schema_type, content.text, tuple(referenced.items())
@@ -178,14 +182,16 @@ class Registry:
         ), made
 
     def _numbered(self, reference: Reference) -> Reference:
-        """Return a reference with the number of the version that is the latest now, if it names that."""
+        """Return a reference to `latest` with the number of the version that is the latest now; others stay
+        unchanged.
+        """
         named = self._find(reference.subject, LATEST) if reference.version == LATEST else None
         return reference if named is None else reference._replace(version=named.version)
 
     # ---- registering
 
     def lookup(self, subject: str, asked: Submitted, *, deleted: bool = False) -> Version:
-        """Return the version of a subject that has this schema. Raises RegistryError if none has."""
+        """Return the version of a subject that has this schema. Raises RegistryError if there is none."""
         with self.lock:
             found = None
             if asked.content.text:
@@ -203,19 +209,19 @@ class Registry:
                 return each
         if content.references:
             return None
-        # A schema without references is the same as one that has what it contains by reference.
+        # A schema without references equals a schema that refers to the same content.
         others = [each for each in versions if each.content.references]
         alike = (each for each in reversed(others) if each.content.schema_type == content.schema_type)
         return next((each for each in alike if self.parsed(each.content).resolved() == made.canonical()), None)
 
     def register(self, subject: str, asked: Submitted) -> Version:
-        """Return the version of a schema, after it has been added if the subject did not have it."""
+        """Return the version of a schema in a subject. Add the schema if the subject does not have it."""
         _check_name(subject)
         with self.lock:
             content, made = self._canonical(subject, asked, new=True)
             known = self._lookup(subject, content, made)
             if known is not None and asked.id in (-1, known.id):
-                # A version without an id is one to add.
+                # A version without an id is to be added.
                 named = asked.id == known.id and asked.version == known.version
                 if named or asked.version in (0, LATEST):
                     return known
@@ -267,7 +273,9 @@ class Registry:
     # ---- compatibility
 
     def check(self, subject: str, asked: Submitted, version: int | None) -> list[str]:
-        """Return why a schema may not follow a version of the subject, or all of them as its level requires."""
+        """Return why a schema may not follow a version of the subject, or those versions that the subject's level
+        requires.
+        """
         with self.lock:
             if version is None:
                 earlier = self.state.versions(subject)
@@ -281,7 +289,7 @@ class Registry:
 
     def _details(self, subject: str, schema_type: str, made: ParsedSchema, versions: Sequence[Version]) -> list[str]:
         level = self.config_in_scope(subject)["compatibilityLevel"]
-        # Parsed one after the other, because the first that does not fit ends the comparison.
+        # Parsed one after the other, because the first incompatible version ends the comparison.
         earlier = ((each.content.schema_type, each.version, self.parsed(each.content)) for each in reversed(versions))
         found = problems(level, (schema_type, made), earlier)
         return [*found, f"{{validateFields: 'false', compatibility: '{level}'}}"] if found else []
@@ -289,7 +297,7 @@ class Registry:
     # ---- deleting
 
     def delete_version(self, subject: str, version: int, *, permanent: bool) -> int:
-        """Delete a version, and return its number."""
+        """Delete a version. Return its number."""
         with self.lock:
             found = self.find(subject, version, deleted=True)
             if found.deleted and not permanent:
@@ -307,7 +315,7 @@ class Registry:
             return found.version
 
     def delete_subject(self, subject: str, *, permanent: bool) -> list[int]:
-        """Delete the versions of a subject, and return their numbers."""
+        """Delete the versions of a subject. Return their numbers."""
         with self.lock:
             everything = self.state.versions(subject, deleted=True)
             if not everything:
@@ -346,20 +354,22 @@ class Registry:
     # ---- levels and modes
 
     def config_in_scope(self, subject: str | None) -> dict[str, Any]:
-        """Return the settings of a subject, or those of all if it has none of its own."""
+        """Return the settings of a subject, or the global settings if it has none of its own."""
         with self.lock:
             configs = self.state.configs
             own = configs.get(subject, configs.get(None, {}))
             return {"compatibilityLevel": self._limits.default_level, **own}
 
     def config_of(self, subject: str | None) -> dict[str, Any] | None:
-        """Return the settings of a subject, None if it has none of its own; or those of all."""
+        """Return the settings of a subject, None if it has none of its own. Without a subject, return the global
+        settings.
+        """
         with self.lock:
             is_set = subject is None or subject in self.state.configs
             return self.config_in_scope(subject) if is_set else None
 
     def set_config(self, subject: str | None, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Change the settings of a subject, or of all, and return them."""
+        """Change the settings of a subject, or the global settings. Return the changed settings."""
         level = changes.get("compatibilityLevel")
         if level is not None and level not in LEVELS:
             raise errors.invalid_level()
@@ -373,7 +383,7 @@ class Registry:
             return value
 
     def delete_config(self, subject: str | None) -> dict[str, Any]:
-        """Remove the settings of a subject, or of all, and return what they were."""
+        """Remove the settings of a subject, or the global settings. Return the removed settings."""
         with self.lock:
             found = self.config_of(subject)
             if found is None:
@@ -383,13 +393,13 @@ class Registry:
             return found
 
     def mode_in_scope(self, subject: str | None) -> str:
-        """Return the mode of a subject, or that of all."""
+        """Return the mode of a subject, or the global mode if it has none of its own."""
         with self.lock:
             of_all = self.state.modes.get(None, "READWRITE")
             return of_all if of_all == "READONLY_OVERRIDE" else self.state.modes.get(subject, of_all)
 
     def set_mode(self, subject: str | None, mode: str, *, force: bool) -> None:
-        """Change the mode of a subject, or of all."""
+        """Change the mode of a subject, or the global mode."""
         if mode not in MODES:
             raise errors.forward_mode() if mode == "FORWARD" else errors.invalid_mode()
         with self.lock:
@@ -410,7 +420,7 @@ class Registry:
             self._write(schema_key(each.subject, each.version), None)
 
     def delete_mode(self, subject: str | None) -> str:
-        """Remove the mode of a subject, or of all, and return what it was."""
+        """Remove the mode of a subject, or the global mode. Return the removed mode."""
         with self.lock:
             found = self.mode_in_scope(None) if subject is None else self.state.modes.get(subject)
             if found is None:

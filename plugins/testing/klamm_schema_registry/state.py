@@ -1,4 +1,4 @@
-"""`State`: what the records of the topic add up to, in the format of Confluent's registry."""
+"""`State`: the state that follows from the records of the topic, in the format of Confluent's registry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from klamm_schema_registry.formats import AVRO
 
 
 class Reference(NamedTuple):
-    """A schema that another one names."""
+    """A reference of one schema to another."""
 
     name: str
     subject: str
@@ -20,7 +20,9 @@ class Reference(NamedTuple):
 
 
 class Content(NamedTuple):
-    """The schema that an id stands for. `contract` is the JSON text of metadata and rules, which are only kept."""
+    """The content of a schema, which has an id. `contract` is the JSON text of metadata and rules, which are stored
+    without a check.
+    """
 
     schema_type: str
     text: str
@@ -30,7 +32,7 @@ class Content(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A schema under a subject."""
+    """A schema as a version of a subject."""
 
     subject: str
     version: int
@@ -39,7 +41,7 @@ class Version:
     deleted: bool = False
 
     def entry(self) -> dict[str, Any]:
-        """Return it as the REST API and the topic show it."""
+        """Return the version in the form that the REST API and the topic show."""
         return {
             "subject": self.subject,
             "version": self.version,
@@ -48,12 +50,12 @@ class Version:
         }
 
     def record(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return key and value of its record."""
+        """Return the key and the value of the version's record."""
         return schema_key(self.subject, self.version), {**self.entry(), "deleted": self.deleted}
 
 
 def described(content: Content) -> dict[str, Any]:
-    """Return the fields of a schema; an Avro schema has no type, and one without references no list of them."""
+    """Return the fields of a schema. The type of an Avro schema and an empty list of references are left out."""
     found: dict[str, Any] = {}
     if content.schema_type != AVRO:
         found["schemaType"] = content.schema_type
@@ -70,13 +72,13 @@ def schema_key(subject: str, version: int) -> dict[str, Any]:
 
 
 def setting_key(kind: str, subject: str | None) -> dict[str, Any]:
-    """Return the key of the record of a subject's CONFIG or MODE, or of all subjects' if it is None."""
+    """Return the key of the record with a subject's CONFIG or MODE, or with the global one if `subject` is None."""
     about = {} if subject is None else {"subject": subject}
     return {"keytype": kind, **about, "magic": 0}
 
 
 class State:
-    """Subjects, ids, compatibility levels and modes."""
+    """The subjects, the ids, the compatibility levels and the modes."""
 
     def __init__(self) -> None:
         self.subjects: dict[str, dict[int, Version]] = {}
@@ -90,7 +92,7 @@ class State:
     # ---- reading
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[Version]:
-        """Return the versions of a subject, the oldest first; with `deleted` also those that are soft-deleted."""
+        """Return the versions of a subject, the oldest first; with `deleted`, include soft-deleted versions."""
         found = self.subjects.get(subject, {})
         return [found[number] for number in sorted(found) if deleted or not found[number].deleted]
 
@@ -108,24 +110,26 @@ class State:
         return self._id_of.get(content)
 
     def referenced_by(self, subject: str, version: int, *, deleted: bool) -> list[Version]:
-        """Return the versions whose schemas name that one; with `deleted` also those that are soft-deleted."""
+        """Return the versions whose schemas refer to a version; with `deleted`, include soft-deleted versions."""
         found = self._referring.get((subject, version), {})
         return [each for _, each in sorted(found.items()) if deleted or not each.deleted]
 
     @property
     def schemas(self) -> int:
         """The number of schemas, each counted for each subject and version."""
-        # A copy, because metrics read it without the lock.
+        # Copied, because metrics read it without the lock.
         return sum(map(len, self.subjects.copy().values()))
 
     # ---- records
 
     def apply(self, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
-        """Take a record. Raises LookupError, TypeError or ValueError for one that has another format."""
+        """Apply a record to the state. Raises LookupError, TypeError or ValueError for a record with an invalid
+        format.
+        """
         kind = key.get("keytype")
         subject = key.get("subject")
         if kind == "SCHEMA":
-            # Before anything is changed, because a record counts as a whole or not at all.
+            # Read before the state is changed, because a record counts as a whole or not at all.
             made = None if value is None else _version(value)
             self._forget(key["subject"], key["version"])
             if made is not None:
@@ -189,7 +193,9 @@ def contract_of(value: Mapping[str, Any]) -> str:
 
 
 def _stored_contract(value: Mapping[str, Any]) -> str:
-    """Return the contract of a stored schema, an empty one if it has another form: the schema counts all the same."""
+    """Return the contract of a stored schema; an empty one if its form is invalid, because the schema is still
+    valid.
+    """
     try:
         return contract_of(value)
     except (TypeError, ValueError):

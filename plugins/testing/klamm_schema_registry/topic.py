@@ -1,4 +1,4 @@
-"""`SchemasTopic`: the compacted topic in which the registry keeps everything."""
+"""`SchemasTopic`: the compacted topic in which the registry stores its state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MORE_BYTES: Final = 4096
 
 
 class SchemasTopic:
-    """Reads and appends records. Raises KafkaError, or OSError if the broker cannot be reached."""
+    """The topic. Its methods raise KafkaError, and OSError if the broker cannot be reached."""
 
     def __init__(self, admin: Admin, name: str, max_schema_bytes: int) -> None:
         self._admin = admin
@@ -25,8 +25,8 @@ class SchemasTopic:
         self._max_schema_bytes = max_schema_bytes
 
     def read(self) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any] | None]]:
-        """Yield key and value of each record, the oldest first; create the topic if there is none."""
-        # A record has the schema as a request has it, written again, and a few fields more.
+        """Yield the key and the value of each record, the oldest first. Create the topic if it does not exist."""
+        # A record has the schema of a request, encoded again, and a few more fields.
         configs = {"cleanup.policy": "compact", "max.message.bytes": 2 * self._max_schema_bytes + _MORE_BYTES}
         try:
             self._admin.create_topic(self._name, 1, configs)
@@ -43,7 +43,7 @@ class SchemasTopic:
             yield key, value
 
     def append(self, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
-        """Append a record; returns once the broker has it."""
+        """Append a record. Return once the broker has it."""
         self._admin.produce(self._name, None if value is None else _text(value), key=_text(key))
 
 

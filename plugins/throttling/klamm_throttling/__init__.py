@@ -9,7 +9,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_throttles() -> Iterator[Provider]:
-    """Kafka's client quotas."""
+    """Yield the throttle `client_quota`: Kafka's client quotas."""
     yield Provider(
         "client_quota",
         "klamm_throttling.client_quota:ClientQuota",

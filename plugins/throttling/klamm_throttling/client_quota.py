@@ -26,7 +26,7 @@ _Samples = Iterable[tuple[dict[str, str], float]]
 
 
 def register(manager: ClientQuotaManager, registry: MetricsRegistry) -> None:
-    """Register all of them. They are read at collection only."""
+    """Register all metrics. Their values are computed only when they are collected."""
 
     def labels(usage: Usage) -> dict[str, str]:
         return {"user": usage.user, "client_id": usage.client_id}
@@ -67,7 +67,7 @@ def register(manager: ClientQuotaManager, registry: MetricsRegistry) -> None:
 
 
 class ClientQuota(Throttle):
-    """Kafka's client quotas. As in Kafka, the use at all listeners is counted together."""
+    """The throttle `client_quota`. As in Kafka, the use at all listeners is counted together."""
 
     settings: ClientQuotaSettings
 

@@ -13,11 +13,11 @@ DEFAULT: Final = None
 _ABSENT: Final = ""
 
 Pair: TypeAlias = tuple[str | None, str | None]
-"""User and client id of a quota: a name, DEFAULT, or the empty string if the quota does not depend on it."""
+"""User and client id of a quota. Each is a name, DEFAULT, or the empty string if the quota does not depend on it."""
 
 
 class Limit(NamedTuple):
-    """A quota's value. Clients with the same `user` and `client_id` share it; an empty string means all of them."""
+    """The value of a quota. Clients with the same `user` and `client_id` share it; an empty string stands for all."""
 
     value: float
     user: str
@@ -25,9 +25,9 @@ class Limit(NamedTuple):
 
 
 class QuotaLimits:
-    """All quotas: those of the table, and those of the settings that the table does not override. Immutable.
+    """All quotas: those of the table, and those settings that the table does not override. Immutable.
 
-    With several workers each has its share of every quota.
+    With several workers, each worker has its share of every quota.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class QuotaLimits:
 
 _NAMED: Final = "name"
 _NOTHING: Final[Mapping[str, float]] = {}
-# User and client id of the quota, and whether each user and each client id is counted separately.
+# User and client id of the quota, and two flags: each user, and each client id, is counted separately.
 _LEVELS: Final[tuple[tuple[str | None, str | None, bool, bool], ...]] = (
     (_NAMED, _NAMED, True, True),
     (_NAMED, DEFAULT, True, True),

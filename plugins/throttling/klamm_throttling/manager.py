@@ -23,15 +23,17 @@ _PRODUCER, _CONSUMER, _REQUEST, _MUTATION = QUOTA_KEYS
 _EXPIRE_AFTER_MS: Final = 3_600_000
 _EXPIRY_PERIOD_MS: Final = 60_000
 MAX_CLIENT_ID_CHARS: Final = 1_024
-"""Client ids that share this many first characters count as one, because their use is kept in memory."""
-# Kafka's unit: 100 is the whole time of one thread.
+"""Number of first characters of a client id that count. Longer client ids with the same beginning count as one, because
+their use is kept in memory.
+"""
+# Kafka's unit is percent: 100 is the whole time of one thread.
 _PERCENT: Final = 100.0
 
 S = TypeVar("S", bound=Sensor)
 
 
 class Usage(NamedTuple):
-    """One sensor for metrics; `value` is in the unit of its quota."""
+    """The use of one sensor, for metrics. `value` is in the unit of its quota."""
 
     key: str
     user: str
@@ -50,7 +52,7 @@ class ThrottleCounts:
         self.time_ms = 0
 
     def add(self, throttle_time_ms: int) -> None:
-        """One more throttled request."""
+        """Count one more throttled request."""
         self.requests += 1
         self.time_ms += throttle_time_ms
 
@@ -74,14 +76,14 @@ class ClientSensors:
 
 
 class ClientQuotaManager:
-    """See the module. `counts` are by quota key."""
+    """The client quotas of one server and their use. `counts` are by quota key."""
 
     def __init__(self, services: ServerServices, settings: ClientQuotaSettings) -> None:
         self._clock = services.clock
         self._share = services.worker
         self._shared_use = SharedUse(services.worker)
         self._table = services.shared.table(CLIENT_QUOTAS)
-        # Protects sensors, clients and settings; a notified listener may ask again.
+        # Protects sensors, clients and settings. It is re-entrant, because a notified listener may call this object.
         self._lock = threading.RLock()
         self.settings = settings
         self.counts = {key: ThrottleCounts() for key in QUOTA_KEYS}
@@ -134,8 +136,8 @@ class ClientQuotaManager:
                 sensor.limit = self._part_of((key, user, client_id), limit)
 
     def _part_of(self, key: SensorKey, limit: Limit) -> Limit:
-        """Return the part of a quota that this worker may use; in one process the quota itself. Mutations are always
-        split.
+        """Return the part of a quota that this worker may use; in a single process, the quota itself. Mutations are
+        always split.
         """
         return limit if key[0] == _MUTATION else self._shared_use.limit(key, limit)
 
@@ -151,7 +153,7 @@ class ClientQuotaManager:
     # ---- use
 
     def charge(self, context: RequestContext, size_bytes: int, seconds: float) -> int:
-        """See `klamm.Throttle.charge`."""
+        """Implement `klamm.Throttle.charge`."""
         client = self._client(context)
         producer = client.producer if context.api_key == PRODUCE else None
         request = client.request if seconds else None
@@ -171,7 +173,7 @@ class ClientQuotaManager:
         return max(produce_ms, request_ms)
 
     def max_record_bytes(self, context: RequestContext) -> int | None:
-        """See `klamm.Throttle.max_record_bytes`; Kafka's `getMaxValueInQuotaWindow`."""
+        """Implement `klamm.Throttle.max_record_bytes`, as Kafka's `getMaxValueInQuotaWindow`."""
         consumer = self._client(context).consumer
         if consumer is None:
             return None
@@ -180,7 +182,7 @@ class ClientQuotaManager:
         return max(1, int(consumer.limit.value * whole_windows_s))
 
     def charge_records(self, context: RequestContext, size_bytes: int) -> int:
-        """See `klamm.Throttle.charge_records`. A client that exceeds its quota of request time gets no records
+        """Implement `klamm.Throttle.charge_records`. A client that exceeds its quota of request time gets no records
         either.
         """
         client = self._client(context)
@@ -197,7 +199,7 @@ class ClientQuotaManager:
             return throttle_time_ms
 
     def charge_mutations(self, context: RequestContext, count: int, strict: bool) -> int:
-        """See `klamm.Throttle.charge_mutations`."""
+        """Implement `klamm.Throttle.charge_mutations`."""
         mutation = self._client(context).mutation
         if mutation is None:
             return 0
@@ -225,7 +227,7 @@ class ClientQuotaManager:
             key = (key[0], key[1][:MAX_CLIENT_ID_CHARS])
         with self._lock:
             if len(self._clients) >= self.settings.max_tracked_clients:
-                # Entries are rebuilt with the clients' next requests; the use is in the sensors.
+                # The clients' next requests rebuild the entries. The use is in the sensors.
                 self._clients = {}
             client = self._clients[key] = ClientSensors(
                 self._sensor(_PRODUCER, key, self._rate_sensor),
@@ -274,7 +276,7 @@ class ClientQuotaManager:
 
     def _keep(self, sensors: Iterable[tuple[SensorKey, Any]]) -> None:
         self._sensors = dict(sensors)
-        # They may refer to removed sensors.
+        # The entries may refer to removed sensors.
         self._clients = {}
 
     # ---- metrics

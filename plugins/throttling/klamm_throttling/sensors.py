@@ -23,7 +23,7 @@ _MOST: Final = 100 * _WHOLE
 
 
 class Sensor(ABC):
-    """One quota and its use. `used_ms` is when it was last looked up or charged."""
+    """One quota and its use. `used_ms` is the time at which it was last looked up or charged."""
 
     __slots__ = ("limit", "used_ms")
 
@@ -33,15 +33,17 @@ class Sensor(ABC):
 
     @abstractmethod
     def value(self, now_ms: int) -> float:
-        """Return the value of Kafka's metric."""
+        """Return the value that Kafka's metric would have."""
 
     @abstractmethod
     def utilization(self, now_ms: int) -> float:
-        """Return the used share of the quota; above 1 it throttles."""
+        """Return the used share of the quota. Above 1, clients are throttled."""
 
 
 class RateSensor(Sensor):
-    """Bytes or percent of a thread's time, per second. `longest_ms`, if not 0, is the longest throttle time."""
+    """A sensor of bytes, or percent of a thread's time, per second. `longest_ms`, if not 0, is the longest throttle
+    time.
+    """
 
     __slots__ = ("_longest_ms", "_rate")
 
@@ -51,15 +53,16 @@ class RateSensor(Sensor):
         self._longest_ms = longest_ms
 
     def record(self, value: float, now_ms: int) -> int:
-        """Record the value and return the throttle time."""
+        """Record the value, and return the throttle time."""
         self.used_ms = now_ms
         self._rate.record(value, now_ms)
         return self.throttle_time_ms(now_ms)
 
     def record_if_allowed(self, value: float, now_ms: int) -> int:
-        """Record the value and return 0, or return the throttle time if it would exceed the quota.
+        """Record the value and return 0. If the value would exceed the quota, only return the throttle time.
 
-        The first value is allowed whatever its size. Otherwise a value above the quota of all windows could never pass.
+        The first value is allowed even if it is too large. Otherwise a value above the quota of all windows could never
+        pass.
         """
         self.used_ms = now_ms
         unused = self._rate.measure(now_ms) <= 0
@@ -82,7 +85,7 @@ class RateSensor(Sensor):
 
 
 class TokenSensor(Sensor):
-    """Controller mutations, from a bucket (KIP-599)."""
+    """A sensor of controller mutations, which takes tokens from a bucket (KIP-599)."""
 
     __slots__ = ("_bucket",)
 
@@ -91,13 +94,13 @@ class TokenSensor(Sensor):
         self._bucket = bucket
 
     def take(self, count: int, now_ms: int) -> int:
-        """Take tokens. Returns the throttle time if there were too few."""
+        """Take tokens. Return the throttle time if there were too few."""
         self.used_ms = now_ms
         self._bucket.take(count, self.limit.value, now_ms)
         return self._bucket.throttle_time_ms(self.limit.value, now_ms)
 
     def take_if_allowed(self, count: int, now_ms: int) -> int:
-        """Take tokens and return 0, or return the throttle time if the bucket is below zero."""
+        """Take tokens and return 0. If the bucket is below zero, only return the throttle time."""
         self.used_ms = now_ms
         throttle_time_ms = self._bucket.throttle_time_ms(self.limit.value, now_ms)
         if not throttle_time_ms:
@@ -112,11 +115,12 @@ class TokenSensor(Sensor):
 
 
 class SharedUse:
-    """Each worker publishes how much of each quota it uses, in thousandths, once a second.
+    """The use of quotas by all workers. Once a second, each worker publishes how much of each quota it uses, in
+    thousandths.
 
-    It may then use what the others leave, and always its fair part. So a client with one connection gets its whole
-    quota, and clients of all workers together stay within it, measured over the time window of rates. The caller holds
-    the lock of the sensors.
+    A worker may use its fair part, and the part that the others leave. So a client with one connection gets its whole
+    quota, and the clients of all workers together stay within it, measured over the time window of rates. The caller
+    holds the lock of the sensors.
     """
 
     def __init__(self, share: WorkerShare) -> None:
@@ -124,7 +128,7 @@ class SharedUse:
         self._published: dict[SensorKey, int] = {}
 
     def limit(self, key: SensorKey, part: Limit) -> Limit:
-        """Return the quota of this worker now; `part` is its fair part."""
+        """Return the present quota of this worker. `part` is its fair part."""
         counts = self._share.counts
         if counts is None:
             return part
@@ -133,7 +137,7 @@ class SharedUse:
         return part._replace(value=max(part.value, left))
 
     def publish(self, sensors: Mapping[SensorKey, Sensor], parts: Mapping[SensorKey, Limit], now_ms: int) -> None:
-        """Publish the use of the sensors of rates, and set how much each may use."""
+        """Publish the use of the rate sensors, and set how much each may use."""
         counts = self._share.counts
         if counts is None:
             return
@@ -143,7 +147,7 @@ class SharedUse:
                 use = sensor.value(now_ms) / (part.value * self._share.count)
                 self._publish(key, min(_MOST, int(_WHOLE * use)))
                 target, now = self.limit(key, part).value, sensor.limit.value
-                # Upwards in steps: workers that all see the same state would oscillate together.
+                # The limit rises in steps, because workers that all see the same state would oscillate together.
                 value = min(target, now + max(part.value, target - now) / _STEPS)
                 sensor.limit = part._replace(value=max(part.value, value))
         self._forget(parts)

@@ -39,7 +39,7 @@ def _check_pairs(table: dict[str, dict[str, dict[str, float]]]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ClientQuotaSettings:
-    """`[client_quota]`. The use at all listeners is counted together, so all have the same settings."""
+    """The table `[client_quota]`. The use at all listeners is counted together, so all have the same settings."""
 
     users: dict[str, dict[str, float]] = setting(
         {},

@@ -1,1 +1,1 @@
-"""Filters that look at records: `record_validation` and `record_encryption`."""
+"""The filters that read records: `record_validation` and `record_encryption`."""

@@ -1,4 +1,4 @@
-"""Encrypts and decrypts the values of records."""
+"""Encryption and decryption of the values in a batch."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _PURPOSE: Final = b"klamm record value"
 
 
 def _bound_to(header: bytes, topic: str, key: bytes | None) -> bytes:
-    """Return the data to which a value is bound: format, algorithm, key id and data key, its topic, its record's key.
+    """Return the data to which a value is bound: format, algorithm, key id, data key, topic, and the record's key.
 
-    The first three and the data key are in the header. Data of variable length follow their length.
+    The first four are in the header. Each field of variable length follows its length.
     """
     name = topic.encode()
     lengths = len(header).to_bytes(4, "big"), len(name).to_bytes(4, "big")
@@ -29,7 +29,7 @@ def _bound_to(header: bytes, topic: str, key: bytes | None) -> bytes:
 def refuse_header(records: PartitionRecords) -> None:
     """Raise KafkaError if a produced record has the header of encryption.
 
-    Most batches do not contain its name, which a search finds out; only the others are walked.
+    A search shows that most batches do not contain the header's name. Only the records of the other batches are read.
     """
     if records.contains(_HEADER_BYTES):
         for record in records:
@@ -42,9 +42,9 @@ def _refuse_header(record: Record) -> None:
 
 
 def encrypt(records: PartitionRecords, topic: str, ring: KeyRing) -> None:
-    """Encrypt the values of a produced batch; null values stay null.
+    """Encrypt the values of a produced batch. Null values stay null.
 
-    Raises KafkaError for an invalid batch, and for a record that has the header of encryption already.
+    Raises KafkaError for an invalid batch, and for a record that already has the header of encryption.
     """
     key = ring.data_key(records.count)
 

@@ -24,10 +24,11 @@ _GROWN: Final = (
 
 
 class RecordEncryption(RequestFilter):
-    """Encrypts the values of Produce and decrypts those of Fetch and ShareFetch, in the configured topics.
+    """The filter `record_encryption`. It encrypts the values of Produce and decrypts those of Fetch and ShareFetch, in
+    the configured topics.
 
-    A value is bound to the name of its topic, and no producer may send the header of encryption, to any topic. A value
-    that cannot be encrypted is not written, and a value that cannot be decrypted is not sent: the partition gets an
+    A value is bound to the name of its topic. Producers may not send the header of encryption, to any topic. A value
+    that cannot be encrypted is not written, and a value that cannot be decrypted is not sent. The partition gets an
     error instead.
     """
 
@@ -52,7 +53,7 @@ class RecordEncryption(RequestFilter):
         self.reload()
 
     def reload(self) -> None:
-        """Read the keys again; new values are encrypted with the current one from now on."""
+        """Read the keys again. From now on new values are encrypted with the new current key."""
         settings, host = self.settings, self._host
         assert host is not None
         if settings.keys_function is not None:
@@ -72,7 +73,7 @@ class RecordEncryption(RequestFilter):
 
     @property
     def blocking(self) -> bool:
-        # Records are unpacked, and read from a file.
+        # The filter decompresses records, and reads them from a file.
         return True
 
     def on_request(self, message: Any, context: RequestContext) -> Any:
@@ -106,18 +107,18 @@ class RecordEncryption(RequestFilter):
             self._names.learn(response)
             return response
         for topic in response.responses:
-            # An id without a known name may belong to an encrypted topic, whose values are bound to its name.
+            # An id without a known name may belong to an encrypted topic, and its values are bound to the name.
             name = self._names.find(getattr(topic, "topic", ""), topic.topic_id, context)
             if name is not None and self._is_wanted(name) is None:
                 continue
             for partition in topic.partitions:
-                # The broker's own errors, and partitions without news, have no records.
+                # Partitions with an error of the broker or without new records have no records.
                 if partition.records is not None and partition.records != b"":
                     self._decrypt(name, partition, context)
         return response
 
     def _explain(self, response: Any, context: RequestContext) -> None:
-        """Add to the broker's error about batches that are too large that encryption has made them larger."""
+        """Explain in the broker's error for too large batches that encryption has made them larger."""
         for topic in response.responses:
             for partition in topic.partition_responses:
                 if partition.error_code == ErrorCode.MESSAGE_TOO_LARGE:
@@ -135,7 +136,7 @@ class RecordEncryption(RequestFilter):
                 return
             code, why = ErrorCode.UNKNOWN_TOPIC_ID, "The topic id is not known here yet."
         except UnknownKeyError as error:
-            # Consumers try again: the key may come with the next SIGHUP.
+            # Consumers try again, because the key may come with the next SIGHUP.
             code, why = ErrorCode.UNKNOWN_SERVER_ERROR, str(error)
         except DecryptionError as error:
             why = str(error)

@@ -36,7 +36,7 @@ class RecordEncryptionSettings:
     data_key_max_age_ms: int = setting(3_600_000, doc="Time for which a data key is used for new values.", minimum=1000)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Keys from one place; a file that can be read and is right."""
+        """Yield problems: no source of keys or two sources, or a file that cannot be read or is wrong."""
         from klamm_filters.records.keys import read_keys
 
         if (self.keys_file is None) == (self.keys_function is None):

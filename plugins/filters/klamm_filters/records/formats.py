@@ -14,8 +14,8 @@ from klamm import clipped
 Check = Callable[[bytes], "str | None"]
 
 MAX_JSON_BYTES: Final = 8 * 1_048_576
-"""Maximum size of one text. Python needs up to eight times as much memory to parse it, and holds the interpreter
-meanwhile.
+"""Maximum size in bytes of one JSON text. Python needs up to eight times as much memory to parse it, and other threads
+do not run meanwhile.
 """
 _UTF8_PIECE_BYTES: Final = 1_048_576
 
@@ -39,7 +39,7 @@ def load_schema(path: Path) -> Any:
     except ValueError as error:
         raise ValueError(f"{path}: is not JSON: {error}") from error
     try:
-        # Imported here: most servers need neither.
+        # Imported here, because most servers need neither.
         from jsonschema import SchemaError
         from jsonschema.validators import Draft202012Validator, extend, validator_for
         from referencing import Registry
@@ -50,12 +50,12 @@ def load_schema(path: Path) -> Any:
         kind.check_schema(schema)
     except SchemaError as error:
         raise ValueError(f"{path}: is not a JSON Schema: {error.message}") from error
-    # An empty registry: a reference to another document is an error, nothing is fetched.
+    # With an empty registry, a reference to another document is an error, and no document is fetched.
     return extend(kind, {"uniqueItems": _unique_items})(schema, registry=Registry())
 
 
 def _unique_items(validator: Any, is_wanted: Any, items: Any, _schema: Any) -> Iterator[Exception]:
-    """Check `uniqueItems` in one pass: the library compares all pairs of objects."""
+    """Check `uniqueItems` in one pass, because the library would compare all pairs of objects."""
     from jsonschema import ValidationError
 
     if is_wanted and validator.is_type(items, "array"):
@@ -65,7 +65,7 @@ def _unique_items(validator: Any, is_wanted: Any, items: Any, _schema: Any) -> I
 
 
 def _with_whole_numbers(value: Any) -> Any:
-    """Return a value of JSON with 1 instead of 1.0, which is the same number."""
+    """Return a JSON value with 1 in place of 1.0, because both are the same number."""
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
     if isinstance(value, list):
@@ -81,7 +81,7 @@ def elements_of(content: bytes) -> int:
 
 
 def _utf8_problem(content: bytes) -> str | None:
-    # In pieces: a text may need four times as much memory as its bytes.
+    # Done in pieces, because a text may need four times as much memory as its bytes.
     decoder = getincrementaldecoder("utf-8")()
     try:
         for start in range(0, len(content), _UTF8_PIECE_BYTES):
@@ -110,14 +110,14 @@ def _whole(text: str) -> int:
     except OverflowError:
         raise ValueError("a number is too large") from None
     except ValueError:
-        # Python parses no more digits than that, because they take long.
+        # Python refuses to parse more digits, because this would take long.
         raise ValueError("a number has too many digits") from None
     return number
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the members of an object. Raises ValueError if two have one name, because parsers differ in the one they
-    choose.
+    """Return the members of an object. Raises ValueError if two have the same name, because parsers differ in which one
+    they take.
     """
     members = dict(pairs)
     if len(members) < len(pairs):
@@ -131,7 +131,9 @@ _DECODER: Final = json.JSONDecoder(
 
 
 def _parsed(content: bytes) -> Any:
-    """Raises ValueError for invalid JSON (RFC 8259), invalid UTF-8, and JSON that is too large or too deep."""
+    """Return the value of a JSON text. Raises ValueError for invalid JSON (RFC 8259) or UTF-8, and for JSON that is too
+    large or too deep.
+    """
     if len(content) > MAX_JSON_BYTES:
         raise ValueError(f"more than {MAX_JSON_BYTES} bytes")
     try:
@@ -159,7 +161,7 @@ def _reason(error: ValueError) -> str:
 
 
 class _SchemaCheck:
-    """A check that JSON matches a schema; it reports the first fault and its place."""
+    """A check that JSON matches a schema. It reports the first error and its place."""
 
     def __init__(self, validator: Any) -> None:
         self._validator = validator

@@ -19,38 +19,38 @@ if TYPE_CHECKING:
 
 VERSION: Final = 2
 AES_256_GCM: Final = 1
-"""The algorithm of values: 32 bytes of data key, nonces of 12 bytes, tags of 16."""
+"""The algorithm for values, with data keys of 32 bytes, nonces of 12 bytes and tags of 16 bytes."""
 NONCE_BYTES: Final = 12
 TAG_BYTES: Final = 16
 _DATA_KEY_BYTES: Final = 32
 _KEY_SIZES: Final = (16, 24, 32)
 _MAX_ID_BYTES: Final = 255
 _HEAD_BYTES: Final = 3
-"""Bytes of a header before the key id: version, algorithm, length of the id."""
+"""The fields of a header before the key id: version, algorithm, length of the id."""
 _WRAPPED_BYTES: Final = NONCE_BYTES + _DATA_KEY_BYTES + TAG_BYTES
 _WRAPS: Final = b"klamm data key"
 _KEPT_DATA_KEYS: Final = 1000
 
 
 class UnknownKeyError(Exception):
-    """Raised if a value was encrypted with a key that is not among the configured ones."""
+    """Raised if a value was encrypted with a key that is not configured."""
 
 
 class DecryptionError(Exception):
-    """The value was not encrypted by one of the keys, or was changed afterwards."""
+    """Raised if a value was not encrypted with one of the keys, or was changed afterwards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Key encryption keys by id; `current` is the key for new data keys."""
+    """Key encryption keys by id. `current` is the key that wraps new data keys."""
 
     current: str
     by_id: Mapping[str, bytes]
 
 
 def checked_keys(content: Mapping[str, Any]) -> Keys:
-    """Check the content of a file or the result of a function: `current`, and `keys`, as bytes or base64. Raises
-    ValueError; its text contains no key.
+    """Return the keys in the content of a file or the result of a function: `current`, and `keys` as bytes or base64.
+    Raises ValueError, whose text contains no key.
     """
     unknown = set(content) - {"current", "keys"}
     if unknown:
@@ -81,7 +81,7 @@ def _key_bytes(key_id: str, key: object) -> bytes:
 
 def read_keys(path: Path) -> Keys:
     """Return the keys in a file. Raises OSError, ValueError."""
-    # Most servers have no such file.
+    # Imported here, because most servers have no such file.
     import tomli
 
     try:
@@ -102,7 +102,7 @@ def call_for_keys(function: str) -> Keys:
 
 
 class DataKey:
-    """Encrypts values; `header` is the header of their records, which describes how to decrypt them."""
+    """A key that encrypts values. `header` is the header of their records, with the data for their decryption."""
 
     def __init__(self, header: bytes, cipher: AESGCM, made_ns: int) -> None:
         self.header = header
@@ -112,7 +112,7 @@ class DataKey:
 
 
 class KeyRing:
-    """Creates, wraps and unwraps data keys. Any thread may call it."""
+    """The key encryption keys and the data keys. It creates, wraps and unwraps data keys. Any thread may call it."""
 
     def __init__(
         self, keys: Keys, clock: Clock, random_bytes: Callable[[int], bytes], max_records: int, max_age_ms: int
@@ -124,13 +124,13 @@ class KeyRing:
         self._wrapping = {key_id: AESGCM(key) for key_id, key in keys.by_id.items()}
         self._clock, self._random_bytes = clock, random_bytes
         self._max_records, self._max_age_ns = max_records, max_age_ms * 1_000_000
-        # Protects the data key of new values with its count, and the data keys of old ones.
+        # Protects the data key for new values with its count, and the data keys of old values.
         self._lock = threading.Lock()
         self._newest: DataKey | None = None
         self._unwrapped: OrderedDict[bytes, AESGCM] = OrderedDict()
 
     def data_key(self, values: int) -> DataKey:
-        """Return the data key for this many further values."""
+        """Return the data key for `values` further values, and count them."""
         now_ns = self._clock.monotonic_ns()
         with self._lock:
             key = self._newest
@@ -146,11 +146,11 @@ class KeyRing:
         return DataKey(head + nonce + wrapped, self._cipher(data_key), now_ns)
 
     def nonce(self) -> bytes:
-        """Return a random nonce: a data key is used for far fewer values than would make a repetition likely."""
+        """Return a random nonce. A data key is used for so few values that a repetition is very unlikely."""
         return self._random_bytes(NONCE_BYTES)
 
     def cipher_of(self, header: bytes) -> AESGCM:
-        """Return the cipher that decrypts the values of records with that header. Raises UnknownKeyError,
+        """Return the cipher that decrypts the values of records with this header. Raises UnknownKeyError,
         DecryptionError.
         """
         with self._lock:

@@ -1,4 +1,6 @@
-"""Partitions of a Produce that a filter refuses: they are removed from the request, and added to its response."""
+"""`RefusedPartitions`: removes partitions that a filter refuses from a Produce request, and adds them to its
+response.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from klamm.wire.messages.produce import (
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The reason why a partition is refused; `records` are pairs of a record's index in the batch and a message."""
+    """The reason why a partition is refused. `records` are pairs of a record's index in the batch and a message."""
 
     error: ErrorCode
     message: str
@@ -27,11 +29,13 @@ class Refusal:
 
 
 Check = Callable[[Any, Any], "Refusal | None"]
-"""Returns the refusal of a partition of a ProduceRequest, None if it may pass; it may change the partition."""
+"""A function that returns the refusal of a partition of a ProduceRequest; None if the partition may pass. It may change
+the partition.
+"""
 
 
 class RefusedPartitions:
-    """One for each filter. As in Kafka, a refused partition does not prevent others from being written.
+    """The refused partitions of one filter. As in Kafka, a refused partition does not prevent that others are written.
 
     `note` is called for each refused partition, with its message.
     """
@@ -44,7 +48,7 @@ class RefusedPartitions:
         return len(self._refused)
 
     def take_out(self, request: ProduceRequest, context: RequestContext, check: Check) -> ProduceRequest | Answer:
-        """Return the request for the broker without refused partitions, or the response if nothing is left.
+        """Return the request for the broker without refused partitions, or the response if no partition is left.
 
         Raises KafkaError for a request without a response, which closes the connection.
         """
@@ -65,7 +69,7 @@ class RefusedPartitions:
         request.topic_data = [topic for topic in request.topic_data if topic.partition_data]
         if not request.topic_data:
             return Answer(ProduceResponse(responses=refused))
-        # Several requests of one connection may wait, even with the same correlation id.
+        # Several requests of one connection may wait at once, even with the same correlation id.
         self._refused[context] = refused
         return request
 

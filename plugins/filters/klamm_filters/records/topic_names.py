@@ -27,21 +27,20 @@ _LEARNED_FROM: Final = (ApiKey.METADATA, ApiKey.CREATE_TOPICS, ApiKey.DESCRIBE_T
 _MAX_NAMES: Final = 100_000
 _KEPT_VERDICTS: Final = 10_000
 _LONGEST_NAME: Final = 249
-"""Maximum length of a topic name. A client may send longer ones, but results for them are not cached."""
+"""Maximum length of a topic name. A client may send longer names, but results for them are not cached."""
 _REFUSED: Final = ""
 _LINES_PER_MINUTE: Final = 5
 
 
 class TopicNames:
-    """Names of topics for one filter. They come from the handler set; if it does not provide them, they are learned
-    from its responses.
+    """The names of topics, for one filter. They come from the handler set. If it does not provide them, the filter
+    takes them from its responses.
 
-    Nothing is shared with other listeners: responses of another cluster do not concern the topics of this one. Any
-    thread may call it.
+    Listeners do not share names, because they may belong to different clusters. Any thread may call it.
     """
 
     def __init__(self) -> None:
-        # Replaced when it is full; single reads and writes need no lock.
+        # Replaced when it is full. Single reads and writes need no lock.
         self._learned: dict[bytes, str] = {}
         self._ask: Lookup | None = None
         self._listener = ""
@@ -61,7 +60,7 @@ class TopicNames:
     def learn(self, response: Any) -> None:
         """Note the topics of a response of `api_keys`.
 
-        An id keeps its name as long as its topic exists: an id that gets another name has no name from then on.
+        An id keeps its name as long as its topic exists. So an id that gets another name has no name from then on.
         """
         for topic in response.topics:
             if not topic.name or not any(topic.topic_id):
@@ -75,7 +74,7 @@ class TopicNames:
                 self._learned[topic.topic_id] = topic.name
                 continue
             self._learned[topic.topic_id] = _REFUSED
-            # One response may do so with any number of ids.
+            # Logged at a limited rate, because one response may change the names of any number of ids.
             self._log.log(
                 "renamed",
                 logging.ERROR,
@@ -87,15 +86,15 @@ class TopicNames:
             )
 
     def find(self, name: str, topic_id: bytes, context: RequestContext) -> str | None:
-        """Return the name of a topic that a message names by name or id; None for an unknown id."""
+        """Return the name of a topic that a message identifies by name or id; None for an unknown id."""
         if name:
             return name
         found = self._learned.get(topic_id) if self._ask is None else self._ask(topic_id, context)
         return found or None
 
     def known(self, name: str, topic_id: bytes, context: RequestContext) -> str:
-        """Return the name like `find`; raises KafkaError(UNKNOWN_TOPIC_ID) for an unknown id: the client then asks for
-        Metadata.
+        """Return the name like `find`. Raises KafkaError(UNKNOWN_TOPIC_ID) for an unknown id, after which the client
+        requests Metadata.
         """
         found = self.find(name, topic_id, context)
         if found is None:
@@ -104,7 +103,7 @@ class TopicNames:
 
 
 def first_match(patterns: tuple[tuple[str, ...], ...]) -> Callable[[str], int | None]:
-    """Return a function that returns the number of the first list of patterns that a topic matches, or None."""
+    """Return a function that returns the index of the first list of patterns that a topic matches, or None."""
 
     def find(topic: str) -> int | None:
         matches = (number for number, each in enumerate(patterns) if any(fnmatchcase(topic, one) for one in each))

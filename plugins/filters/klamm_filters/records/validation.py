@@ -18,8 +18,8 @@ from klamm_filters.refusals import Refusals
 
 MAX_RECORD_ERRORS: Final = 1000
 MAX_JSON_ELEMENTS: Final = 250_000
-"""Maximum number of JSON elements in one batch. A few KiB may decompress to tens of millions, which take gigabytes and
-minutes.
+"""Maximum number of JSON elements in one batch. A few KiB may decompress to tens of millions of elements, which would
+take gigabytes and minutes.
 """
 
 
@@ -32,7 +32,7 @@ class _Rule:
         self._reads_values = settings.value == "json" or settings.value_schema is not None
 
     def elements(self, record: Record) -> int:
-        """Return the approximate number of JSON elements to parse."""
+        """Return the approximate number of JSON elements of a record that must be parsed."""
         keys = elements_of(record.key) if self._reads_keys and record.key else 0
         return keys + (elements_of(record.value) if self._reads_values and record.value else 0)
 
@@ -66,7 +66,7 @@ class _Rules:
 
 
 class RecordValidation(RequestFilter):
-    """Checks Produce requests, and learns topic ids from responses."""
+    """The filter `record_validation`. It checks Produce requests, and takes topic names from responses."""
 
     def __init__(self, settings: RecordValidationSettings) -> None:
         super().__init__(settings)
@@ -87,7 +87,7 @@ class RecordValidation(RequestFilter):
         self._rules = _Rules(self.settings)
 
     def reconfigure(self, settings: RecordValidationSettings) -> bool:
-        """Use other rules from the next request on."""
+        """Use the new rules from the next request on."""
         self._rules = _Rules(settings)
         self.settings = settings
         return True
@@ -98,7 +98,7 @@ class RecordValidation(RequestFilter):
 
     @property
     def blocking(self) -> bool:
-        # Decompressing and parsing a large batch would delay other clients of the processor for too long.
+        # Run on a handler thread, because a large batch would delay the processor's other clients for too long.
         return True
 
     def on_request(self, message: Any, context: RequestContext) -> Any:
@@ -125,9 +125,9 @@ class RecordValidation(RequestFilter):
         return Refusal(ErrorCode.INVALID_RECORD, "One or more records have been rejected", wrong)
 
     def _wrong_records(self, rule: _Rule, partition: Any) -> Iterator[tuple[int, str]]:
-        """Return index and message of each refused record. Raises KafkaError for an invalid batch.
+        """Return the index and a message for each refused record. Raises KafkaError for an invalid batch.
 
-        MESSAGE_TOO_LARGE, at which producers split a batch, if it has too many JSON elements.
+        If the batch has too many JSON elements, the error is MESSAGE_TOO_LARGE, after which producers split a batch.
         """
         assert self._records is not None
         found = elements = 0

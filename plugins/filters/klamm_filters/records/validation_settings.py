@@ -37,7 +37,7 @@ class RecordValidationSettings:
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Report schemas that cannot be used, and rules that check nothing."""
+        """Yield problems: schemas that cannot be used, and rules without a check."""
         from klamm_filters.records.formats import load_schema
 
         if not self.rules:

@@ -1,4 +1,6 @@
-"""ACLs of a tenant: rules for its own resources. `*` stands for all of these, and becomes a prefix at the broker."""
+"""The ACLs of a tenant: rules for its own resources. `*` stands for all of these, and becomes a prefix at the
+broker.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def create(request: Any, context: RequestContext, tenant: Tenant) -> None:
 
 
 def delete(request: Any, context: RequestContext, tenant: Tenant) -> None:
-    """Delete nothing for filters that could match rules of others."""
+    """Refuse a deletion with filters that could match rules of others."""
     for one in request.filters:
         is_one = one.resource_type_filter in _TYPES and one.pattern_type_filter in _ONE_PATTERN
         if not is_one or not one.resource_name_filter:

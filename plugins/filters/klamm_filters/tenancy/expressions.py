@@ -1,4 +1,4 @@
-"""Changes regular expressions of tenants so that they match only after the tenant's prefix."""
+"""`prefixed`: changes regular expressions of tenants so that they match only after the tenant's prefix."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _CLASS: Final = re.compile(r"\[\^?\]?")
 
 
 def prefixed(pattern: str, escaped_prefix: str) -> str:
-    r"""Return an expression that matches the prefix followed, as a whole, by a match of the pattern.
+    r"""Return an expression that matches a whole name: the prefix, followed by a match of the pattern.
 
     Raises KafkaError(INVALID_REGULAR_EXPRESSION) for a pattern that RE2 does not accept, or that would have another
     meaning after a prefix: `^` except at the beginning of a name, `\A`, and quotes with `\Q` and `\E`.
     """
     own = _without_anchors(pattern)
-    # The pattern is valid by itself, so that its groups cannot end before the group around it.
+    # The pattern must be valid on its own, so that it cannot close the group that is put around it.
     try:
         compile_re2(own)
     except ValueError:
@@ -29,9 +29,9 @@ def prefixed(pattern: str, escaped_prefix: str) -> str:
 
 
 def _without_anchors(pattern: str) -> str:
-    """Return the pattern without each `^` before which nothing can match: a whole name is matched anyway."""
+    """Return the pattern without each `^` at the beginning of a name, because a whole name is matched anyway."""
     kept: list[str] = []
-    # True if nothing comes before this position, and before the groups that contain it.
+    # True if nothing comes before this position, nor before the groups that contain it.
     leading, groups = True, [True]
     position = 0
     while position < len(pattern):
@@ -56,7 +56,7 @@ def _without_anchors(pattern: str) -> str:
 
 
 def _piece(pattern: str, position: int) -> str:
-    """Return the next character; an escape, the beginning of a group, flags and a class are one piece each."""
+    """Return the next piece: a character, an escape, the beginning of a group, flags, or a class."""
     character = pattern[position]
     if character == "\\":
         piece = pattern[position : position + 2]
@@ -76,7 +76,7 @@ def _end_of_class(pattern: str, position: int) -> int:
     end = begin.end() if begin is not None else position + 1
     while end < len(pattern) and pattern[end] != "]":
         if pattern[end : end + 2] == "[:":
-            # A class within the class, e.g. [[:alpha:]].
+            # A class inside the class, e.g. [[:alpha:]].
             closed = pattern.find(":]", end + 2)
             end = closed + 2 if closed >= 0 else end + 1
             continue

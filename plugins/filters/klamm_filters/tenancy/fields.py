@@ -1,4 +1,6 @@
-"""Finds fields of messages by their names, whatever the message is, and by the type of the entities that they name."""
+"""Functions that find the fields of any message: by the fields' names, and by the type of the entities that they
+name.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ class _Plan(NamedTuple):
 
 
 class FieldChanges:
-    """Replaces the values of all fields of certain names, in every struct of a message, in place."""
+    """The replacement of all values of fields with certain names, in every struct of a message, in place."""
 
     def __init__(self, changes: Mapping[str, Change]) -> None:
         self._changes = changes
 
     def apply(self, message: WireStruct) -> None:
-        """Map a value; null stays null."""
+        """Map the values of a message. Null stays null."""
         plan = plan_of(type(message), frozenset(self._changes))
         if plan is not None:
             self._apply(message, plan)
@@ -50,7 +52,7 @@ _PLANS: Final[dict[tuple[type, frozenset[str]], _Plan | None]] = {}
 
 
 def plan_of(kind: type[WireStruct], names: frozenset[str]) -> _Plan | None:
-    """Return the places in a message that have fields of these names; None if there are none."""
+    """Return the places in a message that have fields with these names; None if there are none."""
     key = kind, names
     if key not in _PLANS:
         _PLANS[key] = _find(kind, names)
@@ -58,7 +60,7 @@ def plan_of(kind: type[WireStruct], names: frozenset[str]) -> _Plan | None:
 
 
 def _find(kind: type[WireStruct], names: frozenset[str]) -> _Plan | None:
-    # The annotations of generated classes are those of their constructors.
+    # Generated classes have their annotations at their constructors.
     hints = typing.get_type_hints(vars(kind)["__init__"], vars(sys.modules[kind.__module__]))
     own, below = [], []
     for name in kind.__slots__:
@@ -81,7 +83,7 @@ def _struct_in(hint: Any) -> type[WireStruct] | None:
 # ---- by entity
 
 _Step = tuple[str, str, int]
-"""A field; if a code decides about it, the field of the code and the code."""
+"""A field. If it counts only with a certain code in another field, that field and the code."""
 
 _PATHS: Final[dict[tuple[str, str], tuple[tuple[_Step, ...], ...]]] = {}
 
@@ -102,7 +104,7 @@ def _step(text: str) -> _Step:
 
 
 def entity_values(part: Any, path: tuple[_Step, ...]) -> Iterator[Any]:
-    """Return the names at a path, including null and empty ones."""
+    """Return the names at a path, including null and empty names."""
     (name, code_field, code), rest = path[0], path[1:]
     if code_field and getattr(part, code_field) != code:
         return
@@ -115,7 +117,7 @@ def entity_values(part: Any, path: tuple[_Step, ...]) -> Iterator[Any]:
 
 
 def leave_out(part: Any, path: tuple[_Step, ...], hidden: Callable[[Any], bool]) -> None:
-    """Remove the structs of a message whose name at the path is hidden, from their list or their field."""
+    """Remove the structs with a hidden name at the path from their list or their field."""
     (name, _, _), rest = path[0], path[1:]
     value = getattr(part, name)
     is_list = value.__class__ is list

@@ -1,4 +1,4 @@
-"""The filter `topic_prefix`: maps the names in every request and response of tenants."""
+"""The filter `topic_prefix`: maps the names in all requests and responses of tenants."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _FETCHES: Final = (ApiKey.FETCH, ApiKey.SHARE_FETCH)
 _NAMES: Final = ("topicName", "groupId", "transactionalId")
 _TEXTS: Final = ("error_message", "batch_index_error_message", "acknowledge_error_message", "status_detail")
 _UNUSED_FROM: Final = {(ApiKey.OFFSET_FETCH, "group_id"): 8, (ApiKey.FIND_COORDINATOR, "key"): 4}
-"""Versions from which a request does not have a field."""
+"""The versions from which on a request lacks a field."""
 _KEPT_PRINCIPALS: Final = 10_000
 
 
 class _Mapper:
-    """A tenant with its prepared mappings."""
+    """A tenant, with prepared mappings of its names."""
 
     def __init__(self, tenant: Tenant) -> None:
         self.tenant = tenant
@@ -36,13 +36,13 @@ class _Mapper:
 
 
 def _is_hidden(tenant: Tenant, by_id: bool, name: str | None) -> bool:
-    # Without a name it is a topic that the client has named by its id.
+    # A topic without a name is one that the client has named by id.
     return not (by_id if not name else tenant.owns(name))
 
 
 class _Tenants:
-    """The tenants of one configuration, created when they first connect. Any thread may call it: two may create equal
-    ones.
+    """The tenants of one configuration, created at their first request. Any thread may call it; two threads may create
+    equal tenants.
     """
 
     def __init__(self, settings: TopicPrefixSettings, secret: bytes) -> None:
@@ -68,7 +68,7 @@ class _Tenants:
 
 
 class TopicPrefix(RequestFilter):
-    """Gets all APIs except harmless ones; an API without a rule is refused."""
+    """The filter `topic_prefix`. All APIs except harmless ones reach it. An API without a rule is refused."""
 
     def __init__(self, settings: TopicPrefixSettings) -> None:
         super().__init__(settings)
@@ -84,7 +84,7 @@ class TopicPrefix(RequestFilter):
         self.reconfigure(self.settings)
 
     def reconfigure(self, settings: TopicPrefixSettings) -> bool:
-        """Use other prefixes from the next request on; nothing is renamed."""
+        """Use the new prefixes from the next request on. Existing topics are not renamed."""
         self._tenants = _Tenants(settings, read_secret(settings.topic_id_secret_file))
         self.settings = settings
         return True
@@ -142,7 +142,9 @@ class TopicPrefix(RequestFilter):
 
 
 def _map_consumer_bytes(message: Any, tenant: Tenant) -> None:
-    """Map the topics that consumers send as bytes. Raises KafkaError for bytes that a broker may parse differently."""
+    """Map the topics in the bytes that consumers exchange. Raises KafkaError for bytes that a broker may parse
+    differently.
+    """
     try:
         map_consumer_protocol(message, tenant.add, strict=True)
     except WireError:
@@ -153,7 +155,7 @@ def _map_consumer_bytes(message: Any, tenant: Tenant) -> None:
 
 
 def _close_left_out(before: list[Any], left: list[Any]) -> None:
-    """Close the files of topics that are not passed on."""
+    """Close the files of topics that were left out of a response."""
     kept = {id(topic) for topic in left}
     for topic in before:
         if id(topic) not in kept:
@@ -162,7 +164,7 @@ def _close_left_out(before: list[Any], left: list[Any]) -> None:
 
 
 def _check_groups(message: Any, context: RequestContext) -> None:
-    """Raise KafkaError for an empty group id, which is one group of all clients: it cannot have a prefix."""
+    """Raise KafkaError for an empty group id. It names one group of all clients, so it cannot have a prefix."""
     for path in entity_paths(message, "groupId"):
         if context.api_version >= _UNUSED_FROM.get((ApiKey(context.api_key), path[-1][0]), 1 << 15) and len(path) == 1:
             continue

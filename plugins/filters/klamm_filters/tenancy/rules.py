@@ -1,7 +1,7 @@
-"""Rules of single APIs, in addition to names, which are mapped in all APIs: complete lists, patterns, resources by
-type.
+"""The rules of single APIs: complete lists, patterns, and resources by type. Names are mapped in all APIs without a
+rule.
 
-An API that this module lists neither as mapped nor as harmless is refused, so new APIs stay refused until they are
+An API that this module lists neither as mapped nor as harmless is refused. So new APIs are refused until they are
 examined.
 """
 
@@ -31,7 +31,7 @@ HARMLESS: Final = frozenset(
         ApiKey.PUSH_TELEMETRY,
     }
 )
-"""APIs without names of topics, groups or transactional ids: they do not reach the filter."""
+"""APIs without names of topics, groups or transactional ids. Their requests do not reach the filter."""
 
 _BROKER: Final = 4
 _TOPIC: Final = int(ResourceType.TOPIC)
@@ -47,7 +47,9 @@ _KEPT_SESSIONS: Final = 100
 
 
 class Rule(NamedTuple):
-    """Steps of one API: they run before the names of a request or response are mapped, or they map these names."""
+    """The steps of one API. They run before the names of a request or response are mapped, or map these names
+    themselves.
+    """
 
     request: Step | None = None
     response: Step | None = None
@@ -63,7 +65,8 @@ def refused(context: RequestContext, why: str = "is not for clients that have a 
 def _from_cursor(request: Any, context: RequestContext, tenant: Tenant) -> None:
     cursor = request.cursor
     if cursor is None and not request.topics:
-        # A response for all topics is ordered by name, so the tenant's are adjacent; a limit must not end before them.
+        # A response for all topics is ordered by name, so the tenant's topics are adjacent. A limit must not end before
+        # them.
         request.cursor = RequestCursor(tenant.prefix, 0)
     elif cursor is not None:
         cursor.topic_name = tenant.add(cursor.topic_name)
@@ -72,10 +75,10 @@ def _from_cursor(request: Any, context: RequestContext, tenant: Tenant) -> None:
 
 
 def _own_fetch(request: Any, context: RequestContext, tenant: Tenant) -> None:
-    """Refuse fetches of a follower, which a node would count as a replica, and fetches that use another client's
-    session.
+    """Refuse a fetch of a follower, which a node would count as a replica, and a fetch in another client's session.
 
-    A session id that this connection did not get is treated as unknown: brokers do not check the owner (KIP-227).
+    A session id that this connection did not get is treated as unknown, because brokers do not check the owner
+    (KIP-227).
     """
     state = request.replica_state
     if request.replica_id >= 0 or (state is not None and state.replica_id >= 0):

@@ -1,4 +1,4 @@
-"""Settings of `topic_prefix`, and the prefix of each principal."""
+"""The settings of `topic_prefix`, and the prefix of each principal."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def _folded(name: str) -> str:
-    """Replace `.` by `_`: Kafka treats names that differ only in these as the same, because they are equal in names of
-    metrics.
+    """Replace `.` by `_`. Kafka treats names that differ only in these as the same, because the names of their metrics
+    are equal.
     """
     return name.replace(".", "_")
 
@@ -79,7 +79,7 @@ class TopicPrefixSettings:
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Report settings without any prefix, prefixes that overlap, a file that cannot be used."""
+        """Yield problems: no prefix at all, overlapping prefixes, or a file that cannot be used."""
         if not self.prefix and not self.principals:
             yield "", "set `prefix` or `principals`"
         if self.prefix and PRINCIPAL not in self.prefix:
@@ -96,7 +96,7 @@ class TopicPrefixSettings:
 
 
 def read_secret(path: Path | None) -> bytes:
-    """Return the secret of topic ids; empty without a file. Raises OSError, ValueError."""
+    """Return the secret for topic ids; empty if no file is set. Raises OSError, ValueError."""
     if path is None:
         return b""
     secret = path.read_bytes()

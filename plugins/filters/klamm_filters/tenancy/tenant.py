@@ -18,14 +18,14 @@ _NAME_CHARACTER: Final = "[A-Za-z0-9._-]"
 
 
 class ForeignNameError(Exception):
-    """Raised if a response contains a name that is not the tenant's; its text is only logged."""
+    """Raised if a response contains a name that is not the tenant's. The text is only logged."""
 
 
 class TopicIds:
     """A keyed permutation of topic ids: a Feistel network of four rounds over BLAKE2b.
 
-    A client that learns an id of another tenant cannot use it: decrypted with its own key it is not the id of any
-    topic. Nothing needs to be stored, so all servers of a cluster agree.
+    A client that sees an id of another tenant cannot use it: decrypted with the client's own key, it is not the id of
+    any topic. No ids are stored, so all servers of a cluster agree.
     """
 
     def __init__(self, secret: bytes, prefix: str) -> None:
@@ -55,7 +55,7 @@ class TopicIds:
 
 
 class Tenant:
-    """Any thread may call it."""
+    """The mapping of one tenant's names. Any thread may call it."""
 
     def __init__(self, prefix: str, secret: bytes) -> None:
         self.prefix = prefix
@@ -68,7 +68,7 @@ class Tenant:
         return self.prefix + name
 
     def owns(self, name: str) -> bool:
-        """Return True if a name of the broker's is this tenant's."""
+        """Return True if a name at the broker belongs to this tenant."""
         return name.startswith(self.prefix)
 
     def strip(self, name: str) -> str:
@@ -78,23 +78,23 @@ class Tenant:
         return name[len(self.prefix) :]
 
     def strip_or_hide(self, name: str) -> str:
-        """Return the name like `strip`, or an empty text for a name of others, where nothing can be left out: in the
-        bytes that consumers exchange.
+        """Return the name like `strip`, or an empty text for a name of others. It is for the bytes that consumers
+        exchange, in which no name can be left out.
         """
         return name[len(self.prefix) :] if name.startswith(self.prefix) else ""
 
     def text(self, message: str) -> str:
-        """Return a message without the prefix of the names in it."""
+        """Return an error message without the prefix of the names in it."""
         return self._in_text.sub("", message)
 
     def pattern_to_broker(self, pattern: str) -> str:
-        """Return an expression that matches the tenant's names that this one matches. Raises the errors of
+        """Return the broker's expression for the tenant's names that an expression matches. Raises the errors of
         `prefixed`.
         """
         return prefixed(pattern, self._escaped)
 
     def pattern_to_client(self, pattern: str) -> str:
-        """Return the expression that a client has sent; empty for an expression of others."""
+        """Return the expression as a client has sent it; empty for an expression of others."""
         begin = f"{self._escaped}(?:"
         if pattern.startswith(begin) and pattern.endswith(")"):
             return pattern[len(begin) : -1]

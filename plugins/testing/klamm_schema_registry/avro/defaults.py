@@ -1,4 +1,4 @@
-"""`check_defaults`: the default of a field is a value of its type, as Avro's library for Java checks it."""
+"""`check_defaults`: checks that the default of each field is a value of its type, as Avro's library for Java does."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_defaults(root: AvroType) -> None:
 def _fits(kind: AvroType, value: Any, steps: Steps) -> bool:
     steps.take()
     if kind.kind == "union":
-        # Of any branch, not only of the first.
+        # A value of any branch is valid, not only of the first.
         return any(_fits(branch, value, steps) for branch in kind.types)
     if kind.kind == "null":
         return value is None
@@ -48,7 +48,7 @@ def _fits(kind: AvroType, value: Any, steps: Steps) -> bool:
     if kind.kind == "map":
         return isinstance(value, dict) and all(_fits(kind.types[0], each, steps) for each in value.values())
     return isinstance(value, dict) and all(
-        # The default that a missing field has is checked for itself.
+        # The default of a missing field is checked on its own.
         _fits(field.type, value[field.name], steps) if field.name in value else field.default is not NO_DEFAULT
         for field in kind.fields
     )

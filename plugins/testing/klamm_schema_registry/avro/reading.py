@@ -1,4 +1,4 @@
-"""Comparison of Avro schemas: can data of one be read with another? The specification's schema resolution.
+"""`unreadable`: compares Avro schemas: can data of one be read with another? By the specification's schema resolution.
 
 Order, paths and words are those of `SchemaCompatibility` of Avro's Java library and of Confluent's registry.
 """
@@ -20,7 +20,7 @@ _PROMOTED: Final = {
 
 
 def unreadable(reader: AvroType, writer: AvroType, steps: Steps) -> list[str]:
-    """Return why data of the writer's schema cannot be read with the reader's, an empty list if it can."""
+    """Return why data of the writer's schema cannot be read with the reader's schema; an empty list if it can."""
     try:
         return _Comparison(steps).of(reader, writer, ())
     except _AmbiguousError as error:
@@ -32,7 +32,9 @@ class _AmbiguousError(Exception):
 
 
 class _Comparison:
-    """Compares pairs of types; a pair within itself is compatible, as in a list that contains its own type."""
+    """The comparison of pairs of types. A pair inside itself counts as compatible, as in a list that contains its own
+    type.
+    """
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
@@ -44,10 +46,10 @@ class _Comparison:
         if pair not in self._known:
             self._known[pair] = []
             found = self._compared(reader, writer, path)
-            # Names are as long as clients like, and are in the problems.
+            # Clients choose the length of names, and the problems contain them.
             self._steps.take_characters(sum(map(len, found)))
             self._known[pair] = found
-        # The caller copies them, and a chain of types doubles them at each level.
+        # The caller copies these problems, and a chain of types doubles them at each level.
         self._steps.take(len(self._known[pair]))
         return self._known[pair]
 
@@ -107,7 +109,7 @@ class _Comparison:
         return found
 
     def _without_default(self, one: AvroField, writer: AvroType, at: tuple[str, ...]) -> list[str]:
-        # As in Java: the default of an enum does not stand for that of the field.
+        # As in Java, the default of an enum does not replace that of the field.
         if one.type.kind == "enum" and one.type.default is not None:
             return self.of(one.type, writer, (*at, "type"))
         text = f"The field '{one.name}' at path '{_shown(at)}' in the {{reader}} schema has no default value and is"

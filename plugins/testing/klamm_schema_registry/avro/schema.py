@@ -1,4 +1,4 @@
-"""`parse`: an Avro schema from its JSON, by the rules of the specification."""
+"""`parse`: reads an Avro schema from its JSON, by the rules of the specification."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OF_FIELD: Final = frozenset({"name", "type", "doc", "default", "order", "aliase
 
 
 class AvroSchema(ParsedSchema):
-    """An Avro schema; `referenced` are the types that other schemas define."""
+    """An Avro schema. `referenced` are the types that other schemas define."""
 
     def __init__(self, root: AvroType, referenced: frozenset[str]) -> None:
         self.root = root
@@ -53,7 +53,7 @@ class AvroSchema(ParsedSchema):
 
 
 def parse(text: str, references: Mapping[str, str]) -> AvroSchema:
-    """Return a schema; `references` are the texts of those that it depends on. Raises ValueError."""
+    """Return the schema in a text. `references` are the texts of the schemas on which it depends. Raises ValueError."""
     parser = _Parser()
     for referenced in references.values():
         parser.type_of(strict_json(referenced), "", 0)
@@ -62,7 +62,7 @@ def parse(text: str, references: Mapping[str, str]) -> AvroSchema:
 
 
 class _Parser:
-    """Makes types from JSON values. `names` are the named types so far."""
+    """The parser of types in JSON values. `names` are the types that are already named."""
 
     def __init__(self) -> None:
         self.names: dict[str, AvroType] = {}

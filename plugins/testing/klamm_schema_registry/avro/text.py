@@ -10,12 +10,12 @@ from klamm_schema_registry.avro.types import NO_DEFAULT, AvroField, AvroType
 
 
 def canonical_text(root: AvroType, referenced: Set[str]) -> str:
-    """Return the schema as Java writes it; types in `referenced` are names."""
+    """Return the schema as Java writes it. Types in `referenced` are written as names."""
     return _compact(_Canonical(set(referenced)).value(root, ""))
 
 
 def normalized_text(root: AvroType, referenced: Set[str]) -> str:
-    """Return the schema with aliases, and attributes that have no fixed place, in order."""
+    """Return the schema with sorted aliases, and with attributes sorted that have no fixed place."""
     return _compact(_Canonical(set(referenced), normal=True).value(root, ""))
 
 
@@ -24,7 +24,7 @@ def _compact(value: Any) -> str:
 
 
 class _Canonical:
-    """Makes JSON values of types; a named type is defined where it comes first."""
+    """The conversion of types to JSON values. A named type is defined at its first occurrence."""
 
     def __init__(self, seen: set[str], *, normal: bool = False) -> None:
         self._seen = seen

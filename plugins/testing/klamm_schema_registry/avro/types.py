@@ -11,7 +11,7 @@ NO_DEFAULT: Final = object()
 
 @dataclass(slots=True, eq=False)
 class AvroField:
-    """A field of a record; `attributes` are those that the specification does not know."""
+    """A field of a record. `attributes` are the attributes that are not in the specification."""
 
     name: str
     type: AvroType
@@ -41,7 +41,7 @@ class AvroType:
 
     @property
     def space(self) -> str:
-        """The namespace."""
+        """The namespace of the type's name."""
         return self.name.rpartition(".")[0]
 
     @property

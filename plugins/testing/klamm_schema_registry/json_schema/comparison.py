@@ -1,4 +1,4 @@
-"""Comparison of JSON Schemas by the rules of Confluent's registry: does one accept all that the other accepts?"""
+"""`unreadable`: compares JSON Schemas by the rules of Confluent's registry: does one accept all values of the other?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from klamm_schema_registry.json_schema.messages import message
 from klamm_schema_registry.json_schema.nodes import Node
 
 Difference: TypeAlias = tuple[str, tuple[str, ...]]
-"""A kind, and the path to the place, relative to the compared pair."""
+"""A kind of difference, and the path to its place, relative to the compared pair."""
 
 _COMPILING_STEPS: Final = 400
 _KEPT_PATTERNS: Final = 64
@@ -36,23 +36,23 @@ _BOUNDS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
 
 
 def unreadable(reader: Node, writer: Node, steps: Steps) -> list[str]:
-    """Return why the reader's schema does not accept all that the writer's accepts, an empty list if it does."""
+    """Return why the reader's schema does not accept all values of the writer's schema; an empty list if it does."""
     found = _Comparison(steps).of(writer, reader)
-    # Names of properties are as long as clients like, and are in each path.
+    # Clients choose the length of property names, and each path contains them.
     steps.take_characters(sum(len(name) for _, path in found for name in path))
     return [message(kind, path) for kind, path in found]
 
 
 class _Comparison:
-    """Compares pairs of an original schema and its update, and finds the differences that are not compatible.
+    """The comparison of an original schema and its update. It finds the incompatible differences.
 
-    A pair within itself is compatible, as in a list that contains its own type.
+    A pair inside itself counts as compatible, as in a list that contains its own type.
     """
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
         self._known: dict[tuple[int, int], list[Difference]] = {}
-        # Nodes that references refer to are made during the comparison, and must not end while their ids are known.
+        # Targets of references are created during the comparison, and must exist as long as their ids are stored.
         self._kept: list[Node] = []
         self._compiled: dict[str, Any] = {}
         self._rules: Mapping[str, Callable[[Node, Node], list[Difference]]] = {
@@ -67,7 +67,7 @@ class _Comparison:
         }
 
     def of(self, original: Node | None, update: Node | None, *path: str) -> list[Difference]:
-        """Return the differences of a pair that is at a path."""
+        """Return the differences of a pair at a path."""
         if update is None:
             return []
         if original is None:
@@ -79,7 +79,7 @@ class _Comparison:
             self._known[pair] = []
             self._kept += (original, update)
             self._known[pair] = self._of_pair(original, update)
-        # A chain of definitions doubles them at each level.
+        # A chain of definitions doubles the differences at each level.
         self._steps.take(len(self._known[pair]))
         return [(kind, (*path, *rest)) for kind, rest in self._known[pair]]
 
@@ -171,7 +171,7 @@ class _Comparison:
     def _distinct(self, parts: list[Node]) -> list[Node]:
         found: dict[tuple[str, bool, str], Node] = {}
         for part in parts:
-            # The text of a combination contains those of its parts.
+            # The text of a combination contains the texts of its parts.
             self._steps.take_characters(len(part.same_as[2]))
             found[part.same_as] = part
         return list(found.values())
@@ -293,7 +293,7 @@ class _Comparison:
     # ---- patterns
 
     def _partial(self, node: Node, name: str) -> Node | None:
-        """Return the schema that a property has which the schema does not name."""
+        """Return the schema that `patternProperties` gives a property that the schema does not name."""
         for pattern, found in node.patterns.items():
             self._steps.take()
             self._steps.take_characters(len(name))
@@ -306,7 +306,7 @@ class _Comparison:
         if found is None:
             self._steps.take(_COMPILING_STEPS)
             found = compile_re2(text)
-            # One may take a megabyte.
+            # A single property may take a megabyte.
             if len(self._compiled) < _KEPT_PATTERNS:
                 self._compiled[text] = found
         return found
@@ -330,7 +330,8 @@ def _bounds(kind: str, original: Node, update: Node) -> list[Difference]:
 def _number(value: Any) -> Fraction | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    # As it is written: 0.1 is a tenth. A whole number may have thousands of digits, which need not be written for that.
+    # A fraction is compared as it is written, so that 0.1 is a tenth. A whole number may have thousands of digits, and
+    # needs no conversion to text.
     return Fraction(value if isinstance(value, int) else repr(value))
 
 
@@ -345,7 +346,7 @@ def _is_open(node: Node) -> bool:
 
 
 def _beyond(node: Node) -> Node | None:
-    """Return the schema of properties or items beyond those that the schema names."""
+    """Return the schema of the properties or items that the schema does not name."""
     if node.others is not None:
         return node.others
     unevaluated = node.unevaluated
@@ -354,8 +355,8 @@ def _beyond(node: Node) -> Node | None:
 
 
 def _matched(fits: list[list[int]], steps: Steps) -> int:
-    """Return the size of the largest matching: `fits` has the places that each may take, of which none is taken
-    twice.
+    """Return the size of the largest matching. `fits` has the places that each element may take; no two take the
+    same.
     """
     owner: dict[int, int] = {}
 

@@ -1,4 +1,4 @@
-"""`message`: the words of Confluent's registry for a difference between JSON Schemas."""
+"""`message`: Confluent's message for a difference between JSON Schemas."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _MESSAGES: Final = (
 
 
 def message(kind: str, path: tuple[str, ...]) -> str:
-    """Return the words for a difference; `{reader}` and `{writer}` stay in them."""
+    """Return the message for a difference. It contains `{reader}` and `{writer}`, which the caller replaces."""
     text = next((text for pattern, text in _MESSAGES if re.fullmatch(pattern, kind)), "")
     shown = "#/" + "/".join(path)
     return f'{{errorType:"{kind}", description:"{text.replace("{path}", shown)}\'}}'

@@ -1,6 +1,6 @@
-"""`Loader`: the nodes of a JSON Schema, each of one kind, as the rules of compatibility look at them.
+"""`Loader`: turns a JSON Schema into nodes of one kind each, on which the rules of compatibility work.
 
-A schema with keywords of several kinds is an `allOf` of them, and one with several types an `anyOf`.
+A schema with keywords of several kinds becomes an `allOf`, and a schema with several types an `anyOf`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ _KEYWORDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A schema of one kind. `parts` are those of a combination; `target` is what a reference refers to."""
+    """A schema of one kind. `parts` are the parts of a combination; `target` is the schema to which a reference
+    refers.
+    """
 
     kind: str
     raw: Mapping[str, Any] = field(default_factory=dict)
@@ -54,7 +56,7 @@ class Node:
     required_with: dict[str, frozenset[str]] = field(default_factory=dict)
     first_items: list[Node] = field(default_factory=list)
     all_items: Node | None = None
-    # Of objects the schema of `additionalProperties`, of arrays that of `additionalItems`, and whether they allow more.
+    # The schema of `additionalProperties` or `additionalItems`, and whether the object or array allows more of them.
     others: Node | None = None
     open: bool = True
     unevaluated: Node | None = None
@@ -63,7 +65,7 @@ class Node:
 
     @property
     def same_as(self) -> tuple[str, bool, str]:
-        """Equal for nodes that mean the same."""
+        """A key that is equal for nodes with the same meaning."""
         self._text = self._text or json.dumps(self.raw, sort_keys=True)
         return self.kind, self.integer, self._text
 
@@ -77,7 +79,7 @@ class Node:
 
 
 class Loader:
-    """Makes the nodes of one schema. Raises ValueError for what is no schema."""
+    """The loader of one schema's nodes. Raises ValueError for an invalid schema."""
 
     def __init__(self, root: Any, references: Mapping[str, Any]) -> None:
         declared = root.get("$schema") if isinstance(root, dict) else None
@@ -87,7 +89,8 @@ class Loader:
         self._documents = {**references, "": root, self._base.rstrip("#"): root}
         self._root = root
         self._steps = Steps(problem="The schema is too complex")
-        # By the id of what references refer to, which the documents keep alive: one place has many spellings.
+        # By the id of the target's JSON value, because one target may be written in many ways. The documents keep the
+        # values alive.
         self._referred_to: dict[int, Node] = {}
         self.root = self.node(root, 0)
 
@@ -136,7 +139,7 @@ class Loader:
             if not isinstance(each, str) or each not in TYPES:
                 raise ValueError(f"unknown type: [{str(each)[:200]}]")
         if len(set(types)) < len(types):
-            # What the type contains would be read for each of them, at each level of types within types.
+            # Otherwise the type's content would be read once for each, at each level of nested types.
             raise ValueError("type names a type twice")
         nodes = [self._of_type(each, found, depth) for each in types]
         if isinstance(declared, list):
@@ -197,7 +200,7 @@ class Loader:
     # ---- references
 
     def _reference(self, found: Mapping[str, Any]) -> Node:
-        # Found here, so that a schema that refers to nothing is not registered.
+        # Resolved here, so that a schema with a broken reference is not registered.
         pointed = self._pointed(found["$ref"])
         return Node("reference", found, target=lambda: self._resolved(pointed))
 

@@ -1,4 +1,4 @@
-"""`parse`: a JSON Schema from its text."""
+"""`parse`: reads a JSON Schema from its text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class JsonSchema(ParsedSchema):
 
 
 def parse(text: str, references: Mapping[str, str]) -> JsonSchema:
-    """Return a schema; `references` are the texts of those that it refers to. Raises ValueError."""
+    """Return the schema in a text. `references` are the texts of the schemas to which it refers. Raises ValueError."""
     value = strict_json(text)
     loader = Loader(value, {name: strict_json(each) for name, each in references.items()})
     return JsonSchema(value, loader.root)

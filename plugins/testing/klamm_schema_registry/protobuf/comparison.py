@@ -1,6 +1,6 @@
-"""Comparison of schemas of Protocol Buffers by the rules of Confluent's registry: can data of one be read with another?
+"""`unreadable`: compares schemas of Protocol Buffers by the rules of Confluent's registry.
 
-Fields are the same if they have the same number. Names, and fields that are added or removed, make no difference.
+Fields are the same if they have the same number. Names are not compared, and fields may be added and removed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _MESSAGES: Final = {
 
 
 class Types:
-    """The types of a schema and of what it imports, by their full names with a dot in front."""
+    """The types of a schema and of its imports, by their full names with a dot in front."""
 
     def __init__(self, file: FileDescriptorProto, imported: list[FileDescriptorProto]) -> None:
         self.file = file
@@ -74,9 +74,9 @@ class Types:
 
 
 def unreadable(reader: Types, writer: Types, steps: Steps) -> list[str]:
-    """Return why data of the writer's schema cannot be read with the reader's, an empty list if it can."""
+    """Return why data of the writer's schema cannot be read with the reader's schema; an empty list if it can."""
     found = dict.fromkeys(_Comparison(writer, reader, steps).of_files())
-    # Names of messages are as long as clients like, and are in each path.
+    # Clients choose the length of message names, and each path contains them.
     steps.take_characters(sum(len(name) for _, path in found for name in path))
     return [_message(kind, path) for kind, path in found]
 
@@ -87,7 +87,7 @@ def _message(kind: str, path: tuple[str, ...]) -> str:
 
 
 class _Comparison:
-    """Compares an original schema with its update. A pair of messages within itself is compatible."""
+    """The comparison of an original schema with its update. A pair of messages inside itself counts as compatible."""
 
     def __init__(self, original: Types, update: Types, steps: Steps) -> None:
         self._original = original
@@ -130,7 +130,7 @@ class _Comparison:
             found = _moved_into_oneofs(old, new, path) + self._fields(old, new, pair, path)
             found += self._nested(old.nested_type, new.nested_type, pair, path)
             self._known[pair] = found
-        # The caller copies them, and a chain of messages doubles them at each level.
+        # The caller copies these differences, and a chain of messages doubles them at each level.
         self._steps.take(len(self._known[pair]))
         return self._known[pair]
 
@@ -210,7 +210,7 @@ def _by_number(message: DescriptorProto) -> dict[int, FieldDescriptorProto]:
 
 
 def _oneof(message: DescriptorProto, field: FieldDescriptorProto) -> str:
-    """Return the name of the oneof that a field is in, empty if there is none."""
+    """Return the name of the oneof that contains a field; empty if there is none."""
     if not field.HasField("oneof_index") or field.proto3_optional:
         return ""
     return str(message.oneof_decl[field.oneof_index].name)
@@ -226,7 +226,7 @@ def _oneofs(message: DescriptorProto) -> dict[str, list[int]]:
 
 
 def _gone_oneofs(old: DescriptorProto, new: DescriptorProto) -> set[str]:
-    """Return the oneofs of which neither the name nor a field is left."""
+    """Return the oneofs whose names and fields are all gone."""
     left, names = _by_number(new), _oneofs(new)
     return {name for name, numbers in _oneofs(old).items() if name not in names and not left.keys() & set(numbers)}
 
@@ -243,7 +243,9 @@ def _removed(
 
 
 def _moved_into_oneofs(old: DescriptorProto, new: DescriptorProto, path: tuple[str, ...]) -> list[Difference]:
-    """Return the oneofs whose fields come from several places, so that earlier data may have more than one of them."""
+    """Return the oneofs whose fields come from several places, because earlier data may contain several of these
+    fields.
+    """
     fields = _by_number(old)
     found: list[Difference] = []
     for name, numbers in _oneofs(new).items():

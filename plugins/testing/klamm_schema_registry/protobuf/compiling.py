@@ -1,6 +1,7 @@
-"""`compiled`: descriptors of schemas, made by the compiler of Protocol Buffers in a process of its own.
+"""`compiled`: makes descriptors of schemas with the compiler of Protocol Buffers, in a separate process.
 
-The compiler is native code that reads what clients send; in its own process it can neither crash nor stop the server.
+The compiler is native code that reads data from clients. In a separate process it can neither crash nor block the
+server.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _NAME: Final = "klamm_schema.proto"
 
 
 def compiled(text: str, references: Mapping[str, str]) -> tuple[FileDescriptorProto, list[FileDescriptorProto]]:
-    """Return the descriptor of a schema, and those of what it imports. Raises ValueError."""
+    """Return the descriptors of a schema and of its imports. Raises ValueError."""
     import grpc_tools
 
     with tempfile.TemporaryDirectory(prefix="klamm-proto-") as name:
@@ -40,8 +41,8 @@ def compiled(text: str, references: Mapping[str, str]) -> tuple[FileDescriptorPr
         known = Path(grpc_tools.__file__).with_name("_proto")
         arguments = [f"-I{sources}", f"-I{known}", f"--descriptor_set_out={result}", "--include_imports", _NAME]
         try:
-            # Clients name the sources, so Python must not look for modules among them: neither where it runs, as with
-            # PYTHONPATH=., nor where it would without -P.
+            # Clients name the source files, so Python must not import modules from their folder. Hence -P, and a
+            # working directory elsewhere, because of PYTHONPATH=.
             run = subprocess.run(
                 [sys.executable, "-P", "-m", "grpc_tools.protoc", *arguments],
                 stdin=subprocess.DEVNULL,

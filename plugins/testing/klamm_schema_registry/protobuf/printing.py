@@ -1,4 +1,4 @@
-"""`printed`: the text of a schema, from its descriptor. Options that extensions define are not in it."""
+"""`printed`: makes the text of a schema from its descriptor, without options that extensions define."""
 
 from __future__ import annotations
 

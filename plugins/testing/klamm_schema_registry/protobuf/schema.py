@@ -1,4 +1,4 @@
-"""`parse`: a schema of Protocol Buffers, from its text or from a descriptor in base64."""
+"""`parse`: reads a schema of Protocol Buffers from its text, or from a descriptor in base64."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class ProtobufSchema(ParsedSchema):
 
 
 def parse(text: str, references: Mapping[str, str]) -> ProtobufSchema:
-    """Return a schema; `references` are the texts of what it imports. Raises ValueError."""
+    """Return the schema in a text. `references` are the texts of its imports. Raises ValueError."""
     return ProtobufSchema(*compiled(_as_text(text), references))
 
 
 def _as_text(text: str) -> str:
-    """Return text, which clients for Python send as a descriptor."""
+    """Return the text of a schema. Clients for Python send a descriptor instead of text."""
     try:
         file = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, DecodeError, ValueError):
