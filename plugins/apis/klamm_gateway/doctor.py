@@ -100,7 +100,7 @@ def _finding(subject: str, answer: Answer, settings: GatewaySettings) -> Finding
 def _ask(
     settings: GatewaySettings, security: Security, addresses: Sequence[tuple[str, int]]
 ) -> Iterator[tuple[tuple[str, int], Answer]]:
-    """Return each address with its answer, in order. All addresses are asked at the same time."""
+    """Yield each address with its answer, in order. All addresses are asked at the same time."""
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         yield from zip(addresses, threads.map(lambda one: _asked(settings, security, *one), addresses), strict=True)
 

@@ -56,7 +56,7 @@ _MAX_KEY: Final = 127
 
 
 def forwarded_apis(*, unknown: bool = False) -> Iterator[tuple[ApiSpec, range]]:
-    """Return every forwarded API with its versions.
+    """Yield every forwarded API with its versions.
 
     With `unknown`, also return APIs and versions that klamm does not know, but no newer versions of APIs whose
     responses name nodes, because these would lead clients past the gateway.

@@ -201,7 +201,7 @@ class Gateway(ApiSet):
     # ---- requests
 
     def handlers_of(self, listener: ListenerContext) -> Iterator[ApiHandler]:
-        """Return every API that clients use. ApiVersions offers those that the nodes support too.
+        """Yield every API that clients use. ApiVersions offers those that the nodes support too.
 
         APIs and versions that klamm does not know are forwarded if no part of the listener has to decode them.
         """
@@ -221,7 +221,7 @@ class Gateway(ApiSet):
         return self.cluster.topic_name
 
     def handlers(self, *, unknown: bool = False) -> Iterator[ApiHandler]:
-        """Return every API that clients use, in the versions that klamm knows; with `unknown` in other versions too."""
+        """Yield every API that clients use, in the versions that klamm knows; with `unknown` in other versions too."""
         yield from bind_handlers((versions_of_cluster,), self.cluster)
         if self.settings.login == "client":
             yield from bind_handlers(LOGIN_HANDLERS, self)

@@ -18,7 +18,7 @@ def _check_bind(text: str) -> str | None:
         is_loopback = False
     if is_loopback:
         return None
-    return f'must be a loopback address and a port, e.g. 127.0.0.1:8080, not "{text}"; put a proxy in front for others'
+    return f'must be a loopback address and a port, e.g. 127.0.0.1:8080, not "{text}"; other addresses need a proxy'
 
 
 def _check_url(text: str) -> str | None:

@@ -281,7 +281,7 @@ class SslFiles:
 
 
 def problems_of(settings: SslOptions, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Return a setting and a message for each unusable file, and for settings that contradict each other."""
+    """Yield a setting and a message for each unusable file, and for settings that contradict each other."""
     try:
         SslFiles(settings, environment).contexts()
     except SslFilesError as error:

@@ -143,7 +143,7 @@ class Operation:
 
 
 def operations_of(kind: type) -> Iterator[Operation]:
-    """Return an operation for each marked method of a class, in order."""
+    """Yield an operation for each marked method of a class, in order."""
     for function in vars(kind).values():
         found = getattr(function, _ROUTE, None)
         if isinstance(found, Route):

@@ -78,7 +78,7 @@ def reach_of(api_key: int) -> Reach:
 
 
 def _fields(struct: type[WireStruct]) -> Iterator[tuple[str, str]]:
-    """Return the names of a message's structs, with the names of their fields."""
+    """Yield the names of a message's structs, with the names of their fields."""
     hints = typing.get_type_hints(struct.__init__)
     for name in struct.__slots__:
         yield struct.__name__, name

@@ -349,7 +349,7 @@ class ConfigRegistry:
         own: BrokerKey | None = None,
         node_name: str | None = None,
     ) -> Iterable[Synonym]:
-        """Return every source of a value, the effective one first. `own` is the broker key, if it is not one of the
+        """Yield every source of a value, the effective one first. `own` is the broker key, if it is not one of the
         settings.
         """
         names = [name, *(fallback for fallback, _factor in _FALLBACKS.get(name, ()))]

@@ -216,9 +216,7 @@ class ClassicCoordinator:
     # Sync
 
     def sync(self, request: SyncRequest, reply: SyncReply) -> None:
-        """Return an assignment through `reply`, which is called when the leader has sent the assignment and it is
-        durable.
-        """
+        """Pass a member's assignment to `reply`, once the leader has sent the assignments and they are durable."""
         if not request.group_id:
             reply(SyncResult(ErrorCode.INVALID_GROUP_ID))
             return

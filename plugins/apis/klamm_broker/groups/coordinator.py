@@ -181,9 +181,7 @@ class GroupCoordinator:
             self._run_later(lambda: self._classic_members.join(group, request, reply))
 
     def sync(self, request: SyncRequest, reply: SyncReply) -> None:
-        """Return an assignment through `reply`, which is called when the leader has sent the assignment and it is
-        durable.
-        """
+        """Pass a member's assignment to `reply`, once the leader has sent the assignments and they are durable."""
         group = self._consumer_group(request.group_id)
         if group is None:
             self._classic.sync(request, reply)

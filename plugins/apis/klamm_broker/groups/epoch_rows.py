@@ -30,7 +30,7 @@ class JsonRows(Generic[T]):
         self._as_json, self._from_json = as_json, from_json
 
     def put(self, group_id: str, member_ids: Collection[str], rows: Mapping[str, T]) -> Iterable[Statement]:
-        """Return the statements that write the rows of these members, and delete those of members without a value."""
+        """Yield the statements that write the rows of these members, and delete those of members without a value."""
         for member_id in sorted(member_ids):
             if member_id in rows:
                 put = f"INSERT OR REPLACE INTO {self.table} (group_id, member_id, {self._column}) VALUES (?, ?, ?)"
@@ -39,7 +39,7 @@ class JsonRows(Generic[T]):
                 yield f"DELETE FROM {self.table} WHERE group_id = ? AND member_id = ?", (group_id, member_id)
 
     def load(self, store: Store) -> Iterable[tuple[str, str, T]]:
-        """Return group id, member id and value of each row. Raises StoreError."""
+        """Yield group id, member id and value of each row. Raises StoreError."""
         for group_id, member_id, text in store.read(f"SELECT group_id, member_id, {self._column} FROM {self.table}"):
             yield group_id, member_id, self._from_json(member_id, json.loads(text))
 

@@ -91,7 +91,7 @@ def require_topics(broker: BrokerServices, context: RequestContext, topic_ids: I
 
 
 def named(broker: BrokerServices, partitions: Partitions) -> Iterator[tuple[bytes, str, list[int]]]:
-    """Return the id, the name and the partitions of each topic that exists."""
+    """Yield the id, the name and the partitions of each topic that exists."""
     for topic_id, indexes in partitions.items():
         if (topic := broker.topics.by_id(topic_id)) is not None:
             yield topic_id, topic.name, sorted(indexes)

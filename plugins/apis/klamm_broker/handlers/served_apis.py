@@ -148,7 +148,7 @@ APIS: Final = (
 
 
 def handlers(services: BrokerServices) -> Iterator[ApiHandler]:
-    """Return the handlers of all APIs. The response to ApiVersions follows from them."""
+    """Yield the handlers of all APIs. The response to ApiVersions follows from them."""
     for api in APIS:
         handler = api.bind(services)
         if api.api_key is ApiKey.METADATA:

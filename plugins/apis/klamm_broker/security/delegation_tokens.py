@@ -150,7 +150,7 @@ class DelegationTokens:
         return expiry_ms
 
     def all(self) -> Collection[DelegationToken]:
-        """Raises KafkaError DELEGATION_TOKEN_AUTH_DISABLED."""
+        """Return all tokens. Raises KafkaError(DELEGATION_TOKEN_AUTH_DISABLED) if tokens are disabled."""
         self.require_enabled()
         return self._cache.tokens.values()
 
@@ -165,7 +165,7 @@ class DelegationTokens:
             self._remove(expired)
 
     def require_enabled(self) -> None:
-        """Raises KafkaError DELEGATION_TOKEN_AUTH_DISABLED."""
+        """Raise KafkaError(DELEGATION_TOKEN_AUTH_DISABLED) if tokens are disabled."""
         if self._key is None:
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
 

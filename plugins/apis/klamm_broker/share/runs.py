@@ -133,7 +133,7 @@ class Runs:
             self._replace(left, replace(left, last=right.last))
 
     def overlapping(self, first: int, last: int) -> Iterator[Run]:
-        """Return the runs that contain any of these offsets."""
+        """Yield the runs that contain any of these offsets."""
         for run in self._blocks.since(first):
             if run.first > last:
                 return

@@ -125,7 +125,7 @@ class RecordValidation(RequestFilter):
         return Refusal(ErrorCode.INVALID_RECORD, "One or more records have been rejected", wrong)
 
     def _wrong_records(self, rule: _Rule, partition: Any) -> Iterator[tuple[int, str]]:
-        """Return the index and a message for each refused record. Raises KafkaError for an invalid batch.
+        """Yield the index and a message for each refused record. Raises KafkaError for an invalid batch.
 
         If the batch has too many JSON elements, the error is MESSAGE_TOO_LARGE, after which producers split a batch.
         """

@@ -104,7 +104,7 @@ def _step(text: str) -> _Step:
 
 
 def entity_values(part: Any, path: tuple[_Step, ...]) -> Iterator[Any]:
-    """Return the names at a path, including null and empty names."""
+    """Yield the names at a path, including null and empty names."""
     (name, code_field, code), rest = path[0], path[1:]
     if code_field and getattr(part, code_field) != code:
         return

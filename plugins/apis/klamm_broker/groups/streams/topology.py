@@ -51,7 +51,7 @@ class Subtopology(NamedTuple):
         yield from (topic.name for topic in self.changelog_topics)
 
     def copartitioned(self) -> Iterator[frozenset[str]]:
-        """Return the names in each group of topics that must have the same number of partitions."""
+        """Yield the names in each group of topics that must have the same number of partitions."""
         for group in self.copartition_groups:
             sources = (self.source_topics[position] for position in group.source_topics)
             repartitioned = (
@@ -141,7 +141,7 @@ def _check_positions(subtopology: Subtopology) -> None:
 
 
 def count_repartition_topics(topology: Topology, counts: dict[str, int]) -> None:
-    """Return the number of partitions of each repartition topic: the one it names, or the largest number upstream of
+    """Add to `counts` the number of partitions of each repartition topic: its own, or the largest number upstream of
     it.
 
     `counts` has the numbers of the source topics. Raises KafkaError(STREAMS_INVALID_TOPOLOGY) if a number cannot be
