@@ -1,4 +1,4 @@
-"""Events that look like those of a busy server, for tests, benchmarks and trying things out.
+"""Sample events like those of a busy server, for tests, benchmarks and experiments.
 
 `python -m tests.audit_samples SPOOL --events 100000` writes them as a spool of sealed segments.
 """
@@ -65,9 +65,8 @@ def sample_events(
     step_us: int = 1_000,
     seed: int = 1,
 ) -> Iterator[dict[str, Any]]:
-    """`count` events with gap-free sequence numbers, `step_us` apart; the same for the same arguments.
-
-    Without a `boot` every node has its own: names of segments are unique.
+    """Yield `count` events with gap-free sequence numbers, `step_us` apart. Equal arguments give equal events. Without
+    `boot`, each node has a boot of its own, so that the names of segments are unique.
     """
     boot = boot or (_BOOT if node == "node-1" else _BOOT[:12] + hashlib.sha256(node.encode()).hexdigest()[:8])
     choose = random.Random(seed)
@@ -204,7 +203,7 @@ def _request(choose: random.Random, user: int) -> dict[str, Any]:
 
 
 def line_of(event: dict[str, Any]) -> bytes:
-    """A line as the server writes it: its order of fields, times with three digits."""
+    """Return an event as a line in the server's form: the same order of fields, and times with three digits."""
     order = LINE_ORDER.get(event.get("kind", ""), OTHER_ORDER)
     names = sorted(event, key=lambda name: order.index(name) if name in order else len(order))
     return f"{{{','.join(f'{_json(name)}:{_json(event[name])}' for name in names)}}}\n".encode()
@@ -221,9 +220,9 @@ def _json(value: Any) -> str:
 def write_sample_spool(
     spool: Path, events: Iterable[dict[str, Any]], *, events_per_segment: int = 10_000, final: bool = False
 ) -> list[Path]:
-    """Sealed segments with their seals, for events of one node and boot in order; the segments' paths.
+    """Write sealed segments with their seals, for ordered events of one node and boot. Return the segments' paths.
 
-    They go on from the chain of what is there already. `final` says that the server stopped in order then.
+    They continue the chain of the segments in the spool. `final` is True if the server then stopped in good order.
     """
     written: list[Path] = []
     newest: Seal | None = None
@@ -279,7 +278,7 @@ def _index(seal: Seal) -> int:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """See the module."""
+    """Write sample events to a spool. Return the exit code."""
     parser = argparse.ArgumentParser(description="Write a spool of sample events.")
     parser.add_argument("spool", type=Path)
     parser.add_argument("--events", type=int, default=100_000)

@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Fixtures and options that all tests share."""
 
 import os
 from collections.abc import Generator
@@ -11,16 +11,16 @@ from hypothesis.internal.conjecture import providers
 from tests.shares import is_in_share
 from tools.generate_messages import write_between_brokers
 
-# Machines are shared: a slow draw is no fault of the code.
+# No health check for slow draws, because machines are shared and a slow draw is no fault of the code.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, database=None)
 
-# Every run, on every machine, tries the same examples: no run fails or passes by luck. A case that was found by other
-# examples stays as an explicit `@example`. With `--hypothesis-seed` (see scripts/fuzz) a run tries other examples.
+# Every run on every machine tries the same examples, so that no run fails or passes by luck. A case that other examples
+# have found stays as an explicit `@example`. With `--hypothesis-seed` (see scripts/fuzz), a run tries other examples.
 settings.register_profile("repeatable", PATIENT, derandomize=True)
 settings.register_profile("fresh", PATIENT, derandomize=False)
 settings.load_profile("repeatable")
 
-# Tests collect cases from every message, also from those that git does not keep.
+# Tests collect cases from every message, also from messages that git does not keep.
 write_between_brokers()
 
 
@@ -38,18 +38,22 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--hypothesis-seed") is not None:
         settings.load_profile("fresh")
     elif hasattr(providers, "_get_local_constants"):
-        # Hypothesis also draws constants from the source of the modules that happen to be loaded.
+        # Hypothesis would also draw constants from the source of all modules that are loaded by chance.
         providers._get_local_constants = providers.Constants
 
 
 @pytest.fixture(scope="session")
 def seed(pytestconfig: pytest.Config) -> int:
-    """For tests that draw by themselves: the same in every run, unless `--hypothesis-seed` gives another."""
+    """Return the seed for tests that draw random values. It is the same in every run, unless `--hypothesis-seed` is
+    given.
+    """
     return int(pytestconfig.getoption("--hypothesis-seed") or 1)
 
 
 PROGRAMS = ("java", "javac", "mvn", "kcat")
-"""What tests start that is no part of klamm; where one is not installed, they are skipped, but in CI they fail."""
+"""Programs that tests start and that are no part of klamm. If one is not installed, its tests are skipped; in CI they
+fail.
+"""
 
 
 def _skipping() -> Generator[None, object, object]:

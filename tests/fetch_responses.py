@@ -1,4 +1,4 @@
-"""Fetch responses of every version, and the events of observers for streamed ones."""
+"""Functions that make Fetch responses of every version, and the forms in which observers get streamed ones."""
 
 from klamm.forwarding import StreamedRecords
 from klamm.wire.messages.fetch import (
@@ -15,7 +15,7 @@ VERSIONS = range(4, 16)
 
 
 def fetch_response(choose, version, records, *, topics=(0, 1, 2, 3), partitions=(0, 1, 2, 3)):
-    """A random one; `records()` makes the records of a partition."""
+    """Return a random Fetch response. `records()` makes the records of a partition."""
 
     def partition(index):
         found = PartitionData(index, choose.choice([0, 0, 1, 3]), choose.getrandbits(40), choose.getrandbits(30))
@@ -46,7 +46,7 @@ def fetch_response(choose, version, records, *, topics=(0, 1, 2, 3), partitions=
 
 
 def without_records(response):
-    """The same with sizes in place of records."""
+    """Return the same response with sizes in place of records."""
     for topic in response.responses:
         for partition in topic.partitions:
             if partition.records:

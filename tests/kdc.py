@@ -1,4 +1,4 @@
-"""A Kerberos KDC of its own for tests, from the system's packages: krb5-kdc and krb5-admin-server."""
+"""`Kdc`: a private Kerberos KDC for tests, from the system's packages krb5-kdc and krb5-admin-server."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _KDC = """\
 
 
 def missing_programs() -> list[str]:
-    """What of the packages is not here."""
+    """Return the programs of the packages that are not installed."""
     return [name for name in PROGRAMS if shutil.which(name, path=_PATH) is None]
 
 
 class Kdc:
-    """`with Kdc(directory) as kdc:`; `environment` is what its users need."""
+    """A KDC that runs during `with Kdc(directory) as kdc:`. `environment` has the variables that its users need."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -87,14 +87,14 @@ class Kdc:
             self._process.wait(60)
 
     def keytab(self, principal: str) -> Path:
-        """A new principal, and the file with its keys."""
+        """Create a principal. Return the file with its keys."""
         file = self.directory / f"{principal.replace('/', '-')}.keytab"
         self._run("kadmin.local", "-q", f"addprinc -randkey {principal}")
         self._run("kadmin.local", "-q", f"ktadd -k {file} {principal}")
         return file
 
     def ticket(self, principal: str) -> Path:
-        """A new principal, and the file with a ticket of its."""
+        """Create a principal. Return the file with a ticket for it."""
         cache = self.directory / f"{principal.replace('/', '-')}.ticket"
         self._run("kinit", "-k", "-t", str(self.keytab(principal)), "-c", f"FILE:{cache}", principal)
         return cache

@@ -1,4 +1,4 @@
-"""`Rest`: a client of the Schema Registry, as tests use it."""
+"""`Rest`: a client of the Schema Registry for tests."""
 
 import http.client
 import json
@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 
 class Rest:
-    """`rest("GET", "/subjects")` returns status and answer."""
+    """A client. A call, e.g. `rest("GET", "/subjects")`, returns the status and the answer."""
 
     def __init__(self, url):
         self.host = url.removeprefix("http://")
@@ -16,7 +16,7 @@ class Rest:
         return status, json.loads(content)
 
     def raw(self, method, path, body=None, headers=None):
-        """Status, body and headers of an answer."""
+        """Send a request. Return the status, the body and the headers of the answer."""
         connection = http.client.HTTPConnection(self.host, timeout=60)
         connection.request(method, path, body, headers or {})
         answer = connection.getresponse()
@@ -25,10 +25,10 @@ class Rest:
         return found
 
     def register(self, subject, schema, query="", **more):
-        """The answer to a new schema, which is text or a JSON value."""
+        """Register a schema, which is text or a JSON value. Return the answer."""
         text = schema if isinstance(schema, str) else json.dumps(schema)
         return self("POST", f"/subjects/{quote(subject, safe='')}/versions{query}", {"schema": text, **more})
 
     def codes(self, *requests):
-        """The error codes of requests, None for those that are answered."""
+        """Return the error code of each request; None if it succeeded."""
         return [self(*request)[1].get("error_code") for request in requests]

@@ -1,6 +1,7 @@
-"""`requests`: requests to a Schema Registry that is empty at first; their answers depend on nothing but their order.
+"""`requests`: requests to a Schema Registry that is empty at first. The answers depend only on the order of the
+requests.
 
-`python -m tests.registry_requests URL` writes the answers of a registry, in the form in which they are compared.
+`python -m tests.registry_requests URL` writes the answers of a registry in the form in which they are compared.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ STRING = '"string"'
 
 
 class Asked(NamedTuple):
-    """A request. The body is the text that is sent, None for none."""
+    """A request. The body is the text that is sent; None if there is none."""
 
     method: str
     path: str
@@ -30,7 +31,7 @@ class Asked(NamedTuple):
 
 
 def requests() -> Iterator[Asked]:
-    """Yield the requests, those of a part after those that it builds on."""
+    """Yield the requests. Each part comes after the parts on which it builds."""
     for part in (
         _empty,
         _reading,
@@ -75,7 +76,7 @@ def _delete(*paths: str) -> Iterator[Asked]:
 
 
 def record(*fields: Any, name: str = "Order", **more: Any) -> dict[str, Any]:
-    """An Avro record; a field is its name, a pair of name and type, or such a pair and its default."""
+    """Return an Avro record. A field is a name, a pair of name and type, or such a pair with a default."""
     found = []
     for each in fields:
         field_name, kind, *default = (each, "string") if isinstance(each, str) else each
@@ -468,7 +469,9 @@ _NUMBERS: Final = (0, -1, True, False, "", "7", " 7 ", "-1", "1_0", 1.5, 1e2, []
 
 
 def _numbers() -> Iterator[Asked]:
-    """Yield ids and versions of other forms, for a schema that the subject has, for a new one, and while importing."""
+    """Yield ids and versions in other forms: for a schema that the subject has, for a new schema, and during an
+    import.
+    """
     path = "/subjects/numbers/versions"
     yield _register("numbers", record("id", name="N0"))
     for key in ("id", "version"):
@@ -493,7 +496,7 @@ def _numbers() -> Iterator[Asked]:
 
 
 def _types() -> Iterator[Asked]:
-    """Yield values of other types in references, metadata and rules."""
+    """Yield requests with values of other types in references, metadata and rules."""
     path = "/subjects/types/versions"
     rule: dict[str, Any] = {"name": "r", "kind": "CONDITION", "mode": "WRITE", "type": "CEL", "expr": "true"}
     yield _register("named", record("id", name="Named"))
@@ -571,7 +574,7 @@ def _types() -> Iterator[Asked]:
 
 
 def _last() -> Iterator[Asked]:
-    """Yield requests that leave something else behind in klamm."""
+    """Yield requests after which klamm's state differs from that of Confluent's registry."""
     yield _register("last-proto", _proto("string id = 0;"), "PROTOBUF")
     yield _put("/mode", mode="READONLY_OVERRIDE")
     yield _put("/mode/last-mode", mode="READWRITE")
@@ -587,7 +590,7 @@ def _last() -> Iterator[Asked]:
 
 
 def answers(url: str) -> list[Any]:
-    """Return what a registry answers to all requests: a status, and what is compared of the answer."""
+    """Return a registry's answers to all requests: the status, and the compared part of the answer."""
     rest = Rest(url)
     headers = {"Content-Type": "application/vnd.schemaregistry.v1+json"}
     found = []
@@ -603,7 +606,7 @@ def answers(url: str) -> list[Any]:
 
 
 def recorded() -> list[Any]:
-    """Return the answers of Confluent's registry."""
+    """Return the recorded answers of Confluent's registry."""
     found: list[Any] = json.loads(RECORDED.read_text("utf-8"))
     return found
 
@@ -613,7 +616,7 @@ def _text(value: Any) -> str:
 
 
 def _compared(answer: Any) -> Any:
-    """Return an answer without GUIDs, times, the words of an error, and an order that has no meaning."""
+    """Return an answer without GUIDs, times, texts of errors, and orders without a meaning."""
     if isinstance(answer, list):
         found = list(map(_compared, answer))
         return sorted(found, key=_text) if found and isinstance(found[0], dict | str) else found

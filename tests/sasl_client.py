@@ -1,4 +1,4 @@
-"""A SASL client over a `RawClient`, for tests: step by step, or all at once."""
+"""A SASL client over a `RawClient` for tests. It works step by step, or in one call."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest
 
 
 def verifiers(password: str) -> str:
-    """What a configuration keeps of a password: both mechanisms."""
+    """Return the verifiers of a password for a configuration, for both mechanisms."""
     salt = b"a salt that all tests share"
     return " ".join(ScramCredential.from_password(mechanism, password, salt).to_text() for mechanism in ScramMechanism)
 
 
 def users_setting(**passwords: str) -> str:
-    """`users=…` for these names and passwords."""
+    """Return the setting `sasl.users={…}` for these names and passwords."""
     table = ", ".join(f'{name} = "{verifiers(password)}"' for name, password in passwords.items())
     return f"sasl.users={{ {table} }}"
 
 
 def plain(user: str, password: str) -> bytes:
-    """The message of PLAIN."""
+    """Return the message of PLAIN."""
     return f"\0{user}\0{password}".encode()
 
 
 def handshake(client: RawClient, mechanism: str, version: int = 1) -> Any:
-    """The response to SaslHandshake."""
+    """Send SaslHandshake. Return the response."""
     return client.call(SaslHandshakeRequest(mechanism), version)
 
 
 def send_token(client: RawClient, token: bytes, version: int = 2) -> Any:
-    """The response to SaslAuthenticate; a successful one is checked to be that."""
+    """Send SaslAuthenticate. Return the response, after a check of its form if it succeeded."""
     return client.call(SaslAuthenticateRequest(token), version)
 
 
 def log_in(client: RawClient, mechanism: str, user: str, password: str, extensions: str = "") -> Any:
-    """All of it, as usual clients do; the last response."""
+    """Log in as usual clients do, with ApiVersions first. Return the last response."""
     assert client.call(ApiVersionsRequest("sasl-client", "1.0"), 3).error_code == 0
     return authenticate(client, mechanism, user, password, extensions)
 
 
 def authenticate(client: RawClient, mechanism: str, user: str, password: str, extensions: str = "") -> Any:
-    """From SaslHandshake on; the last response."""
+    """Log in, beginning with SaslHandshake. Return the last response."""
     assert handshake(client, mechanism).error_code == 0
     if mechanism == "PLAIN":
         return send_token(client, plain(user, password))

@@ -5,6 +5,6 @@ from pathlib import Path
 
 
 def is_in_share(path: Path, share: str) -> bool:
-    """Return True if the file is in this share, such as "1/3". Its name decides: no file moves as others come."""
+    """Return True if the file is in this share, such as "1/3". Its name decides, so that new files move no others."""
     number, total = map(int, share.split("/"))
     return zlib.crc32(path.name.encode()) % total == number - 1

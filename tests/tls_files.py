@@ -1,4 +1,4 @@
-"""A certificate authority with the files of a server and of clients, made for each run.
+"""`TlsFiles`: a certificate authority with the files of a server and of clients, made for each run.
 
 files = TlsFiles(tmp_path)
 start(*files.server_settings(client_auth="required"))
@@ -23,7 +23,7 @@ from klamm_ssl.issuing import CertificateAuthority, Identity
 
 @dataclass(frozen=True, slots=True)
 class IssuedFiles:
-    """A certificate (with its chain) and its key, in PEM; `both` has them in one file, as kafka-python may want."""
+    """A certificate (with its chain) and its key in PEM. `both` has them in one file, which kafka-python may need."""
 
     identity: Identity
     certificate: Path
@@ -32,7 +32,9 @@ class IssuedFiles:
 
 
 class TlsFiles:
-    """`ca` is the root in PEM; `server` is for localhost, 127.0.0.1, ::1; `client` is `CN=alice,OU=tests,O=klamm`."""
+    """The files. `ca` is the root in PEM; `server` is for localhost, 127.0.0.1, ::1; `client` is
+    `CN=alice,OU=tests,O=klamm`.
+    """
 
     def __init__(self, directory: Path, name: str = "klamm test CA") -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -45,11 +47,13 @@ class TlsFiles:
         self.client = self.issue("client", "CN=alice,OU=tests,O=klamm")
 
     def issue(self, name: str, subject: str, **options: Any) -> IssuedFiles:
-        """Files `NAME.pem`, `NAME.key` and `NAME-both.pem`; `options` as `CertificateAuthority.issue` takes them."""
+        """Issue a certificate in `NAME.pem`, `NAME.key` and `NAME-both.pem`. `options` are those of
+        `CertificateAuthority.issue`.
+        """
         return self.write(name, self.authority.issue(subject, now=self.now, **options))
 
     def write(self, name: str, identity: Identity) -> IssuedFiles:
-        """Write an identity, over what was there."""
+        """Write an identity to its files, and replace their content."""
         files = IssuedFiles(
             identity,
             self.directory / f"{name}.pem",
@@ -62,7 +66,7 @@ class TlsFiles:
         return files
 
     def server_settings(self, listener: str = "default", **more: object) -> list[str]:
-        """Overrides, `KEY=VALUE`, that put a listener on TLS; `more` are further keys of `[listeners.NAME.ssl]`."""
+        """Return settings `KEY=VALUE` for a listener with TLS. `more` are further keys of `[listeners.NAME.ssl]`."""
         values = {
             "certificate": self.server.certificate,
             "private_key": self.server.key,
@@ -75,7 +79,9 @@ class TlsFiles:
     def client_context(
         self, client: IssuedFiles | None = None, *, version: ssl.TLSVersion | None = None
     ) -> ssl.SSLContext:
-        """What a Python client connects with; `client` shows its certificate, `version` is the only one offered."""
+        """Return the context of a Python client. It sends the certificate of `client`, and offers only the TLS version
+        `version`.
+        """
         context = ssl.create_default_context(cafile=str(self.ca))
         if client is not None:
             context.load_cert_chain(client.certificate, client.key)
@@ -87,7 +93,7 @@ class TlsFiles:
 def revocation_list(
     authority: CertificateAuthority, revoked: Sequence[x509.Certificate], *, now: datetime, days: float = 30
 ) -> bytes:
-    """A CRL of an authority, in PEM."""
+    """Return a CRL of an authority in PEM."""
     builder = (
         x509.CertificateRevocationListBuilder()
         .issuer_name(authority.identity.certificate.subject)

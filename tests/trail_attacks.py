@@ -1,7 +1,7 @@
-"""Attacks on a trail, drawn by a seed: of everything that can be attacked, which the code and the disk are asked for.
+"""Attacks on a trail, drawn by a seed. The targets are listed from the code and from the files on the disk.
 
-A field of a seal or of the log, a column of the lake and a file in it have attacks as soon as they are there; a file of
-a kind that has none fails the test that asks.
+So each field of a seal or of the log, each column of the lake and each file in it has attacks without a change here. A
+file of an unknown kind fails the test.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ KINDS: Final = {
     "tiles": "tlog/tile/[0-9]*/**/*",
     "checkpoint": "tlog/checkpoint",
 }
-"""The files of a lake, by what they are."""
+"""The kinds of files in a lake, with their patterns."""
 OF_ROWS: Final = ("rows", "commits")
-"""Spark reads them."""
+"""Kinds of files that Spark reads."""
 NOT_COSIGNED: Final = "has not signed its newest checkpoint"
 COPIED: Final = ("events", "seals", "keys", "tlog")
-"""Folders of the lake that an attacker may have older copies of."""
+"""Folders of the lake of which an attacker may have older copies."""
 
 
 class HarmlessError(Exception):
-    """Every reader reads what was there before: it is no attack."""
+    """Raised if every reader still reads the original content, so that the change is no attack."""
 
 
 class TrailAttack(LogAttack):
-    """One attack; afterwards a report must have one of the names in `touched`."""
+    """One attack. Afterwards a report must contain one of the names in `touched`."""
 
     # ---- files
 
     def of_kind(self, kind: str) -> list[Path]:
-        """Return the files of a kind that the newest version needs."""
+        """Return the files of a kind that the newest version of the lake needs."""
         if kind in ("entries", "tiles"):
             return [path for path in self.files() if ("entries" in path.parts) == (kind == "entries")]
         return [path for path in files_by_kind(self.root)[kind] if path.stat().st_size]
@@ -62,7 +62,7 @@ class TrailAttack(LogAttack):
         return Path(str(self.lake.root))
 
     def at_a_file(self, kind: str, change: Callable[[TrailAttack, Path, Path], None]) -> None:
-        """Do something to a file, perhaps with the help of another one of its kind."""
+        """Change a file, perhaps with the content of another file of its kind."""
         files = self.of_kind(kind)
         if not files:
             raise HarmlessError
@@ -74,10 +74,10 @@ class TrailAttack(LogAttack):
             raise HarmlessError
 
     def content(self, kind: str) -> Any:
-        """Return what is read of the files of a kind."""
+        """Return the content that readers read from the files of a kind."""
         found = {path: path.read_bytes() for path in self.root.glob(KINDS[kind]) if path.is_file()}
         if kind == "checkpoint":
-            # Who pins a witness's key asks for no other signature.
+            # A verifier that pins a witness's key requires no other signature.
             with suppress(ValueError):
                 return [
                     (now.text, [line for line in now.lines if line.name == WITNESS])
@@ -110,7 +110,7 @@ class TrailAttack(LogAttack):
     # ---- fields
 
     def field_of_a_seal(self, name: str, *, signed: bool) -> None:
-        """Change what a seal says; with the server's key too."""
+        """Change a field of a seal, without or with the server's key."""
 
         def change(row: SealRow) -> SealRow:
             seal = Seal.parse(row.seal)
@@ -131,7 +131,7 @@ class TrailAttack(LogAttack):
         self.change_a_seal(change)
 
     def field_of_an_entry(self, name: str) -> None:
-        """Write another log, with the log's key."""
+        """Write another log with a changed field, signed with the log's key."""
         entries = self.entries()
         at = self.choose.randrange(self.pinned)
         entry = Entry.parse(entries[at])
@@ -140,7 +140,7 @@ class TrailAttack(LogAttack):
         self.touched.add(FORKED)
 
     def field_of_the_checkpoint(self, name: str) -> None:
-        """Change it, and sign it with the log's key, unless it is the signatures that change."""
+        """Change a field of the checkpoint, and sign it with the log's key, unless the field is the signatures."""
         old = self.checkpoint()
         if name == "lines":
             forged = replace(old, lines=old.lines[: self.choose.randrange(len(old.lines))])
@@ -153,7 +153,7 @@ class TrailAttack(LogAttack):
         self.touched.add("was taken away or changed")
 
     def other(self, value: Any) -> Any:
-        """Return another value of the same type, which looks like it."""
+        """Return another value of the same type and form."""
         if isinstance(value, bool):
             return not value
         if isinstance(value, int):
@@ -179,12 +179,14 @@ class TrailAttack(LogAttack):
         is_older = newer != sorted(path.relative_to(self.root) for path in self.root.glob("events/**/*.parquet"))
         if not gone and not is_older and "tlog" not in names:
             raise HarmlessError
-        # Which segments the rows have lost, the rows say.
+        # The rows show which segments they have lost.
         self.touched |= {ROLLED_BACK} if "tlog" in names else {f"{segment} " for segment in gone} or {"is missing"}
 
 
 def files_by_kind(root: Path) -> dict[str, list[Path]]:
-    """Return all files of a lake by their kinds. Raises AssertionError for one of no kind: it needs attacks too."""
+    """Return all files of a lake by kind. Raises AssertionError for a file of an unknown kind, which needs attacks
+    too.
+    """
     found = {kind: [path for path in sorted(root.glob(glob)) if path.is_file()] for kind, glob in KINDS.items()}
     known = set(chain.from_iterable(found.values()))
     unknown = [path for path in root.rglob("*") if path.is_file() and path not in known and not _is_spare(path)]
@@ -193,7 +195,7 @@ def files_by_kind(root: Path) -> dict[str, list[Path]]:
 
 
 def _is_spare(path: Path) -> bool:
-    """Tell if no reader needs a file: checksums of Hadoop and Delta, and the lock of `ship`."""
+    """Return True if no reader needs a file: checksums of Hadoop and Delta, and the lock of `ship`."""
     return path.name.startswith(".") or path.suffix == ".crc" or path.parent.name == "_commits"
 
 
@@ -226,7 +228,7 @@ FILE_CHANGES: Final = (_flip, _cut, _drop, _swap, _put_in_the_place_of_another)
 
 
 class Way(NamedTuple):
-    """A way to attack: `needs_rows` says that only who reads the rows can see it."""
+    """A kind of attack. `needs_rows` is True if only a verifier that reads the rows can notice it."""
 
     name: str
     act: Callable[[TrailAttack], None]
@@ -234,7 +236,7 @@ class Way(NamedTuple):
 
 
 def ways() -> Iterator[Way]:
-    """Yield all that is known, but for what is done to single rows."""
+    """Yield all kinds of attacks except those on single rows."""
     for name in LOG_WAYS:
         yield Way(name, getattr(TrailAttack, name))
     for field in fields(Seal):
@@ -256,9 +258,9 @@ def ways() -> Iterator[Way]:
 
 
 def drawn(choose: random.Random, tries: int, start: Callable[[], TrailAttack], known: Sequence[Way]) -> Iterator[Any]:
-    """Yield the names of `tries` ways with the attacks that were made: each way once before any comes again.
+    """Yield `tries` ways with the attacks that were made. Each way comes once before any comes again.
 
-    `start` puts the trail back as it was.
+    `start` restores the trail to its original state.
     """
     made, waiting = 0, list[Way]()
     while made < tries:
@@ -272,5 +274,5 @@ def drawn(choose: random.Random, tries: int, start: Callable[[], TrailAttack], k
 
 
 def not_named(touched: set[str], lines: Sequence[str]) -> Mapping[str, Any]:
-    """Return what is wrong if no line has one of the names; nothing if one has."""
+    """Return a description of the error if no line has one of the names; an empty result if one has."""
     return {} if any(name in line for line in lines for name in touched) else {"touched": touched, "said": lines}

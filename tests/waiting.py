@@ -1,4 +1,4 @@
-"""Waiting for what another thread or process is about to do, and looking at what this process has."""
+"""Functions that wait for other threads and processes, and that count resources of this process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 def wait_until(
     condition: Callable[[], object], what: str = "the condition did not become true", *, within_s: float = 120.0
 ) -> None:
-    """Return once the condition holds; AssertionError with `what` if it does not in that time."""
+    """Return once the condition holds. Raises AssertionError with `what` if it does not hold within this time."""
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, what
@@ -23,19 +23,23 @@ def wait_until(
 
 
 def is_readable(sock: socket.socket, within_s: float = 0.0) -> bool:
-    """Return True if the socket has bytes, or its end, within this time. `select` takes no descriptor above 1023."""
+    """Return True if the socket has bytes or is at its end within this time. It does not use `select`, which fails
+    above descriptor 1023.
+    """
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     return bool(poll.poll(within_s * 1000))
 
 
 def klamm_threads() -> list[str]:
-    """The names of the threads of klamm that there are now."""
+    """Return the names of klamm's present threads."""
     return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("klamm-"))
 
 
 def open_below(folder: Path) -> int:
-    """How many descriptors of this process lead to files below the folder; other tests' come and go."""
+    """Return how many descriptors of this process are for files below the folder. Only these count, because other tests
+    open and close files too.
+    """
     count = 0
     for number in os.listdir("/proc/self/fd"):
         with suppress(OSError):

@@ -160,7 +160,7 @@ def formatted(files: dict[Path, str]) -> dict[Path, str]:
 
 
 def stale_files(files: dict[Path, str]) -> list[Path]:
-    """Those that are missing or different, and modules beside them that nothing describes; paths below `ROOT`."""
+    """Return the paths below `ROOT` of files that are missing or different, and of modules that no description has."""
     stale = [path for path, text in files.items() if not (ROOT / path).exists() or (ROOT / path).read_text() != text]
     folders = (ROOT / WIRE / name for name in ("messages", "coordinator_records"))
     present = {path.relative_to(ROOT) for folder in folders for path in folder.glob("*.py")}

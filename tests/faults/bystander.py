@@ -1,4 +1,4 @@
-"""A well-behaved client beside the others, that notes how long it has to wait."""
+"""`Pulse`: a well-behaved client beside the others that notes how long it has to wait."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.peers.wire_client import WireClient
 
 MEDIAN_S = 0.05
 WORST_S = 2.0
-"""Far above what a server needs, far below what a client feels as a stall."""
+"""A time far above what a server needs, and far below what a client notices as a stall."""
 SLOWER_THAN_AN_ECHO = 20
-"""On a machine that does other things too, a server may take so many times as long as a process that only echoes."""
+"""On a shared machine, a server may take this many times as long as a process that only echoes."""
 _ECHO = [
     sys.executable,
     "-S",
@@ -33,7 +33,7 @@ _ECHO = [
 
 
 class Pulse:
-    """Calls something every few milliseconds on a thread of its own, and notes how long each call takes."""
+    """A thread that calls a function every few milliseconds, and notes how long each call takes."""
 
     def __init__(self, call: Callable[[], object]) -> None:
         self.latencies_s: list[float] = []
@@ -55,7 +55,7 @@ class Pulse:
 
 @contextmanager
 def echo() -> Iterator[Pulse]:
-    """What the machine itself costs: round trips to a process that only echoes."""
+    """Return a pulse that measures the machine itself: round trips to a process that only echoes."""
     with subprocess.Popen(_ECHO, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         with socket.create_connection((HOST, int(process.stdout.readline())), 30) as peer:
@@ -68,7 +68,7 @@ def echo() -> Iterator[Pulse]:
 
 @contextmanager
 def unharmed(server: Server, least_requests: int = 50) -> Iterator[Pulse]:
-    """Fails when a bystander had to wait during the block, or when a new one is not served after it."""
+    """Fail if a bystander had to wait during the block, or if a new client is not served after it."""
     request = MetadataRequest([], allow_auto_topic_creation=False)
     with echo() as beside, WireClient(HOST, server.port, timeout_s=120.0) as client:
         bystander = Pulse(lambda: client.call(request, 12))

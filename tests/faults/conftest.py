@@ -10,6 +10,6 @@ from tests.peers.target import target_server
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server for the tests of a file, which must leave it in health."""
+    """Return one server for the tests of a file. The tests must leave it in good order."""
     with target_server(tmp_path_factory.mktemp("server"), {"num.partitions": "3"}) as running:
         yield running

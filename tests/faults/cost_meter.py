@@ -1,7 +1,9 @@
-"""Measures what one frame costs a server: the time of the network thread, of a handler's thread, and memory.
+"""`CostMeter`: measures the cost of one frame for a server: the time of the network thread, of a handler's thread, and
+memory.
 
 Frames go through the request path of a listener without sockets. Times are processor times of the calling thread, so
-other work on the machine counts little; they are given for a machine on which `calibration_loop` takes `LOOP_MS`.
+other work on the machine has little effect. They are converted to a machine on which `calibration_loop` takes
+`LOOP_MS`.
 """
 
 from __future__ import annotations
@@ -28,26 +30,28 @@ from klamm.wire.messages import create_topics, metadata, offset_commit
 from tests.faults.costly_frames import GROUP, TOPIC, VALUES, CostlyFrame, costly_frames
 
 NETWORK_BUDGET_MS = 50.0
-"""Processor time that one frame may take of a network thread."""
+"""Maximum processor time in milliseconds that one frame may take on a network thread."""
 MEMORY_BUDGET_BYTES = 192 * 1024 * 1024
-"""What one frame may take beside its own bytes, as Python counts it."""
+"""Maximum memory that one frame may take in addition to its own bytes, as Python counts it."""
 DEFAULT_LIMITS = request_limits()
 INLINE = {"max_bytes": 64 * 1024, "max_elements": 95}
-"""The most that a network thread takes up itself."""
+"""The largest request that a network thread handles itself."""
 ALLOWED = {"max_bytes": 4 * 1024 * 1024, "max_elements": 100_000}
 LOOP_MS = 12.0
-"""Processor time of `calibration_loop` on the machine that the budgets are stated for."""
+"""Processor time of `calibration_loop` on the machine for which the budgets are stated."""
 
 
 def calibration_loop() -> None:
-    """Work like that of a request: calls, small objects, a dictionary."""
+    """Do work like that of a request: calls, small objects, a dictionary."""
     found: dict[int, tuple[int, str]] = {}
     for number in range(125_000):
         found[number & 1023] = (number, str(number))
 
 
 def machine_factor() -> float:
-    """How many times slower this machine is than the one that budgets are stated for; the quickest of some rounds."""
+    """Return how many times slower this machine is than the one for which budgets are stated, by the quickest of some
+    rounds.
+    """
     best = min(_thread_ms(calibration_loop) for _ in range(5))
     return best / LOOP_MS
 
@@ -60,7 +64,7 @@ def _thread_ms(call: Any) -> float:
 
 @dataclass(frozen=True)
 class Cost:
-    """Milliseconds of processor time on the calibrated machine, and what became of the frame."""
+    """Milliseconds of processor time on the calibrated machine, and the outcome of the frame."""
 
     inline_ms: float
     handler_ms: float
@@ -145,7 +149,7 @@ class CostMeter:
         return self._last.response_bytes if self._last is not None else 0
 
     def peak_bytes(self, frame: bytes) -> int:
-        """The most memory that one frame takes beside its own bytes, as Python counts it."""
+        """Return the peak memory that one frame takes in addition to its own bytes, as Python counts it."""
         tracemalloc.start()
         try:
             self.run(frame)
@@ -162,7 +166,9 @@ def frames_of(
     every_version: bool,
     values: Sequence[str] = VALUES,
 ) -> Iterator[CostlyFrame]:
-    """The costly frames of all APIs that a listener serves: of all versions, or of the first and the last."""
+    """Yield the costly frames of all APIs that a listener serves, for all versions, or for the first and the last
+    one.
+    """
     for api_key, versions in served:
         most = min(max_elements, DEFAULT_LIMITS.max_elements[api_key])
         for version in versions if every_version else sorted({versions[0], versions[-1]}):
@@ -170,5 +176,5 @@ def frames_of(
 
 
 def metadata_of_all() -> bytes:
-    """The frame that asks for all topics."""
+    """Return a Metadata frame that requests all topics."""
     return encode_request_header(3, 12, 1, "c") + metadata.MetadataRequest(None).encode(12)

@@ -1,8 +1,9 @@
-"""Builds, for any API and version, the frames that cost a server most within given limits of bytes and elements.
+"""`costly_frames`: builds the frames of an API and version that cost a server most, within limits of bytes and
+elements.
 
-They follow the descriptions of the messages: for each array of a request one frame in which that array has as many
-elements as fit, each as small as may be; with elements that are all alike, all different, and all the name of something
-that exists. Besides these: unknown tagged fields, and strings as long as they may be.
+They follow the descriptions of the messages. For each array of a request there are frames in which the array has as
+many elements as fit, each as small as possible. The elements are all equal, all different, or all the name of an
+existing resource. There are also frames with unknown tagged fields, and with strings of maximum length.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _LONG = "ÿ" * 5_000
 
 @dataclass(frozen=True)
 class CostlyFrame:
-    """One frame, and what is costly about it."""
+    """One frame, and a text about its costly part."""
 
     api: str
     version: int
@@ -68,11 +69,11 @@ class CostlyFrame:
 
 
 class _Full(Exception):
-    """The frame has as many bytes as it may."""
+    """Raised when the frame has as many bytes as allowed."""
 
 
 class _Writer:
-    """Writes one message: `path` names the array that is to be large; `values` what its elements are."""
+    """The writer of one message. `path` names the array that is to be large, and `values` the kind of its elements."""
 
     def __init__(self, version: int, *, flexible: bool, path: str, count: int, values: str) -> None:
         self.version, self.flexible, self.path, self.count, self.values = version, flexible, path, count, values
@@ -154,7 +155,7 @@ class _Writer:
 
 
 def varint(value: int) -> bytes:
-    """Unsigned."""
+    """Return the encoding of an unsigned varint."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -165,12 +166,14 @@ def varint(value: int) -> bytes:
 
 @cache
 def schemas() -> dict[str, Schema]:
-    """Requests by the name of their API."""
+    """Return the descriptions of requests by the names of their APIs."""
     return {name.removesuffix("Request"): Schema(raw) for name, raw in committed().items() if raw["type"] == "request"}
 
 
 def growable(item: Struct, version: int, *, flexible: bool, path: str = "") -> Iterator[tuple[str, str]]:
-    """The arrays, bytes and strings of a request, as paths with what they are; tagged fields are left at defaults."""
+    """Yield the paths of the arrays, bytes and strings of a request, with their types. Tagged fields keep their
+    defaults.
+    """
     here = Versions(version, version)
     for field in item.fields:
         if not field.versions & here or (flexible and field.tagged & here):
@@ -185,13 +188,13 @@ def growable(item: Struct, version: int, *, flexible: bool, path: str = "") -> I
 
 
 VALUES = ("alike", "different", "existing", "long")
-"""What elements are: empty, all different, the name of something that exists, long strings."""
+"""The kinds of elements: empty, all different, the name of an existing resource, long strings."""
 
 
 def costly_frames(
     api: str, version: int, max_bytes: int, max_elements: int, values: Sequence[str] = VALUES
 ) -> Iterator[CostlyFrame]:
-    """The costliest frames of one API and version within these limits."""
+    """Yield the costliest frames of one API and version within these limits."""
     schema = schemas()[api]
     flexible = bool(schema.flexible & Versions(version, version))
     header = encode_request_header(schema.api_key, version, CORRELATION_ID, "costly")
@@ -216,7 +219,7 @@ def costly_frames(
         if what == "bytes":
             yield frame(f"bytes of {path[1:]}", path, max_bytes, "alike")
             continue
-        # Those that hold it are elements too.
+        # The elements that contain this array count too.
         most = max_elements - path.count(".") + 1
         for value in values:
             made = frame(f"{value} elements of {path[1:]}", path, most, value)

@@ -1,4 +1,6 @@
-"""A gateway that looks at every request, with filters or without, before a broker, each a process of its own."""
+"""`guarded_gateway`: a gateway that decodes every request, with or without filters, in front of a broker in another
+process.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from tests.peers.server import lasting_port
 
 @contextmanager
 def guarded_gateway(directory: Path, filters: Sequence[str] = ()) -> Iterator[KlammServer]:
-    """With an authorizer that allows topics, groups and the cluster to all, and the audit."""
+    """Yield the gateway. It has the audit, and an authorizer that allows everyone topics, groups and the cluster."""
     with KlammServer(directory / "broker", {"listeners.default.gates": "[]"}) as broker:
         own = settings_of(filters, directory, own={"audit": ()})
         settings = {

@@ -1,7 +1,7 @@
-"""Connections that send one frame over and over, in a process of their own: `python -m tests.faults.hostile_load PORT`.
+"""A process whose connections send one frame again and again: `python -m tests.faults.hostile_load PORT`.
 
-A line on its input is the path of a frame and the number of connections; an empty line ends that load. It answers
-each line with how many answers came since the one before.
+A line on its input has the path of a frame and the number of connections. An empty line ends this load. The process
+answers each line with the number of answers since the line before.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.peers.server import HOST
 
 
 class _Load:
-    """One frame on so many connections, until it is stopped."""
+    """One frame on a number of connections, until it is stopped."""
 
     def __init__(self, port: int, frame: bytes, connections: int) -> None:
         self.answers = 0
@@ -61,7 +61,7 @@ class _Load:
 
 
 def main(port: int) -> None:
-    """Follow the lines of the input."""
+    """Start and stop loads as the lines of the input say."""
     load: _Load | None = None
     for line in sys.stdin:
         answers = load.stop() if load is not None else 0
@@ -73,8 +73,9 @@ def main(port: int) -> None:
 
 
 class HostileClients:
-    """The process, seen from a test. It gets only the processor time that others leave: clients have machines of
-    their own."""
+    """The process as a test uses it. It gets only the processor time that others leave, because real clients have their
+    own machines.
+    """
 
     def __init__(self, port: int, folder: Path) -> None:
         command = [sys.executable, "-m", "tests.faults.hostile_load", str(port)]
@@ -83,7 +84,7 @@ class HostileClients:
         with contextlib.suppress(PermissionError):
             os.sched_setscheduler(self._process.pid, os.SCHED_IDLE, os.sched_param(0))
         self.answers = 0
-        """How many answers came during the last load."""
+        """Number of answers during the last load."""
 
     def _tell(self, line: str) -> int:
         assert self._process.stdin is not None
@@ -94,7 +95,7 @@ class HostileClients:
 
     @contextmanager
     def sending(self, frame: bytes, connections: int) -> Iterator[None]:
-        """During the block."""
+        """Send the frame on the connections during the block."""
         self._file.write_bytes(frame)
         self._tell(f"{self._file} {connections}")
         try:

@@ -1,4 +1,4 @@
-"""Measures how long a well-behaved client waits for its answers, alone and beside hostile ones."""
+"""`LatencyMeter`: measures how long a well-behaved client waits for its answers, alone and beside hostile clients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.peers.server import HOST, Server
 from tests.peers.wire_client import WireClient
 
 FLOOR_MS = 2.0
-"""What a quiet p99 counts as at least: a fraction of it is the scheduler of the operating system, not the server."""
+"""Least value for a quiet p99. Smaller times come from the scheduler of the operating system, not from the server."""
 EVERY_S = 0.002
 _COMPUTE = [
     sys.executable,
@@ -38,26 +38,28 @@ class Beside:
     p99_ms: float
 
     def ratio(self, floor_ms: float = FLOOR_MS) -> float:
-        """How many times longer it is. A quiet p99 counts as `floor_ms` at least."""
+        """Return the ratio of the two. A quiet p99 counts as at least `floor_ms`."""
         return self.p99_ms / max(floor_ms, self.quiet_p99_ms)
 
 
 @contextmanager
 def computing(count: int) -> Iterator[None]:
-    """So many processes use a core each during the block: what a machine that is in use costs by itself is not the
-    server's."""
+    """Run `count` processes that use a core each during the block, because the delays of a busy machine are not the
+    server's.
+    """
     with ExitStack() as running:
         for _ in range(count):
-            # It ends with its input, however the test ends.
+            # The process ends with its input, in whichever way the test ends.
             process = running.enter_context(subprocess.Popen(_COMPUTE, stdin=subprocess.PIPE))
             running.callback(process.kill)
         yield
 
 
 class LatencyMeter:
-    """A client of a server that has `topics` topics of five partitions.
+    """A client of a server with `topics` topics of five partitions.
 
-    `processes` serve a request: with a gateway, two. On a machine of their own each would have a core.
+    `processes` is the number of processes that serve a request: two with a gateway. On a machine of their own, each
+    would have a core.
     """
 
     def __init__(self, server: Server, hostile: HostileClients, topics: int, processes: int = 1) -> None:
@@ -89,8 +91,9 @@ class LatencyMeter:
         return taken_ms[int(len(taken_ms) * 0.99)]
 
     def beside(self, frame: bytes, connections: int, seconds: float) -> Beside:
-        """Beside processes that compute, as many as serve a request, and beside connections that send a frame without a
-        pause; for as long each."""
+        """Measure the latency beside computing processes, as many as serve a request, and beside connections that send
+        a frame without a pause, for the same time each.
+        """
         with computing(self._processes):
             quiet_p99_ms = self._p99_ms(seconds)
         with self._hostile.sending(frame, connections):
@@ -99,7 +102,7 @@ class LatencyMeter:
 
 
 def served_by(server: Server) -> list[tuple[int, range]]:
-    """API keys and versions."""
+    """Return the API keys and versions that a server serves."""
     with WireClient(HOST, server.port) as client:
         answer = client.call(api_versions.ApiVersionsRequest("test", "1"), 3)
     return [

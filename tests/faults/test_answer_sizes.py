@@ -15,7 +15,9 @@ from tests.faults.costly_frames import GROUP, TOPIC
 
 MAX_BYTES = 20_000
 MAX_MEMORY_BYTES = 4_000_000
-"""A refused request takes its own elements and what was made until the limit. Made whole, these answers take 30 MB."""
+"""A refused request takes the memory of its elements, and of the answer up to the limit. The whole answers would take
+30 MB.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +62,7 @@ def test_an_answer_beyond_its_limit_is_refused_before_it_is_made(meter: CostMete
     commit_long_metadata(meter)
     refused = meter.runtime.requests.limits.counts.counters["response_bytes"]
     before = refused.value
-    # The least of some: other threads of the server take memory too.
+    # The minimum of some attempts, because other threads of the server take memory too.
     assert min(meter.peak_bytes(frame(message, version)) for _ in range(3)) < MAX_MEMORY_BYTES
     assert refused.value == before + 3
 

@@ -1,4 +1,4 @@
-"""`kill -9` again and again while the audit writes: each synced event is there once, and losses are reported."""
+"""Repeated `kill -9` while the audit writes: each synced event exists once, and losses are reported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 ANSWERED_FIRST = 40
-"""Requests of a life that the test sees in the spool before the kill may come."""
+"""Number of requests of a server's run that the test sees in the spool before it may kill the server."""
 LONGEST_WAIT_S = 0.4
 
 
@@ -55,7 +55,9 @@ def wait_for_events(folder: Path, answered: set[tuple[str, int]]) -> None:
 
 
 def requests_of(folder: Path) -> set[tuple[str, int]]:
-    """Return client id and correlation id of each request whose event is written; a `kill -9` takes none of them."""
+    """Return client id and correlation id of each request whose event is written. No `kill -9` can remove these
+    events.
+    """
     while True:
         try:
             segments = [read_segment(path) for path in (*sealed_segments(folder), *open_segments(folder))]

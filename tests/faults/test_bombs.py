@@ -1,4 +1,6 @@
-"""Compressed batches that unpack to much: no version of Produce has a network thread unpack them, nor much memory."""
+"""Compressed batches that unpack to very much: in no version of Produce, a network thread unpacks them, or they take
+much memory.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,9 @@ from tests.unit.log.test_record_check import with_body
 
 MIB = 1024 * 1024
 UNPACKED_BYTES = {Codec.GZIP: 130 * MIB, Codec.SNAPPY: 16 * MIB, Codec.LZ4: 130 * MIB, Codec.ZSTD: 140 * MIB}
-"""What fits into a batch of about 1 MiB, or exceeds what a batch may unpack to."""
+"""Unpacked sizes: one for a batch of about 1 MiB, and one that exceeds the limit of an unpacked batch."""
 SMALL_UNPACKED_BYTES = {Codec.GZIP: 50 * MIB, Codec.SNAPPY: MIB, Codec.LZ4: 12 * MIB, Codec.ZSTD: 140 * MIB}
-"""What fits into a frame that a network thread runs itself."""
+"""Unpacked size of a batch in a frame that a network thread handles itself."""
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 MAGIC_AT = 16
 

@@ -35,7 +35,7 @@ GUARDED = (*OPEN, 'listeners.default.authorizer="acl"')
 def meter(request: pytest.FixtureRequest) -> Iterator[CostMeter]:
     with EmbeddedServer(list(request.param)) as server:
         made = CostMeter(server, topics=40)
-        # What the collector finds in the rest of the tests is not the cost of a frame.
+        # The garbage of the other tests must not count as the cost of a frame.
         gc.collect()
         gc.freeze()
         yield made
@@ -44,7 +44,7 @@ def meter(request: pytest.FixtureRequest) -> Iterator[CostMeter]:
 
 @pytest.fixture(scope="module")
 def machine() -> float:
-    """How many times slower this machine is than the one that the budgets are stated for, and at least one."""
+    """Return how many times slower this machine is than the one for which the budgets are stated, at least one."""
     return max(1.0, machine_factor())
 
 
@@ -54,7 +54,7 @@ def too_slow(
     found = []
     for made in frames_of(meter.served, **limits, every_version=every_version, values=values):
         if meter.inline_ms(made.frame) > NETWORK_BUDGET_MS:
-            # Again: the collector may have run in it.
+            # Measured again, because the garbage collector may have run in it.
             inline_ms = meter.inline_ms(made.frame)
             if inline_ms > NETWORK_BUDGET_MS:
                 found.append(f"{made.api} v{made.version}, {made.kind}: {inline_ms:.0f} ms")
@@ -138,7 +138,7 @@ def test_before_authentication_only_a_token_may_be_large(api_key: ApiKey, machin
             for handshaken in (False, True):
                 step, milliseconds = timed(made.frame, handshaken)
                 if milliseconds > NETWORK_BUDGET_MS:
-                    # Again: the collector may have run in it.
+                    # Measured again, because the garbage collector may have run in it.
                     step, milliseconds = timed(made.frame, handshaken)
                 assert milliseconds < NETWORK_BUDGET_MS * machine, (made, handshaken)
                 if len(made.frame) > 8192 and api_key != ApiKey.SASL_AUTHENTICATE:

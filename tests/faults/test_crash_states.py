@@ -1,6 +1,6 @@
-"""Crash states: the broker is stopped before and within every operation of a workload, and has to keep its promises.
+"""Crash states: the broker is stopped before and within every operation of a workload, and must keep its promises.
 
-In CI a part of the states, drawn by a seed (`--hypothesis-seed` draws others); all of them with `-m slow`.
+CI checks a part of the states, drawn by a seed (`--hypothesis-seed` draws others). `-m slow` checks all.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600)]
 
 SYNCED: dict[str, Any] = {"offsets_commit_fsync": True}
 PARTS = 8
-"""Of the whole suite, so that it can be taken up again (`--lf`)."""
+"""Number of parts of the whole suite, so that it can be continued after a failure (`--lf`)."""
 SHARE_OF_CRASHED_RECOVERIES = 0.1
 PLACES_IN_CI = 40
 FILTERED_PLACES_IN_CI = 8
 FILTERED_PLACES = 400
 FAULTS_IN_CI = 8
-"""In each test; together they take about 20 s."""
+"""Number of places in each test. The tests together take about 20 s."""
 
 
 class Case(NamedTuple):
-    """A workload with the settings of its broker, and the promises that it is held to."""
+    """A workload with the settings of its broker, and the promises that are checked."""
 
     name: str
     run: Callable[[Workload], None]
@@ -60,7 +60,7 @@ class Case(NamedTuple):
     filters: tuple[str, ...] = ()
 
     def recorded(self, directory: Path, fault: Fault | None = None) -> Workload:
-        """Run it on a directory that is not there."""
+        """Run the workload on a directory that does not exist yet."""
         return recorded(directory, self.settings, fault, self.run, self.filters)
 
 
@@ -74,7 +74,7 @@ CASES = [
     Case("share groups, synced", run_shared, SYNCED, ROWS_OF_SHARE_GROUPS),
 ]
 RENAMING = ("topic_prefix",)
-"""What gives the broker other names than the workload has, and keeps nothing itself."""
+"""Filters that give the broker other names than the workload uses, and keep no state."""
 FILTERS = tuple(name for name in registered() if name not in RENAMING)
 FILTERED = [
     Case("records, filters", run, {}, ROWS_OF_RECORDS, FILTERS),
@@ -86,7 +86,7 @@ each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 @pytest.fixture(autouse=True)
 def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What threads would do is done when the workload says so."""
+    """Start no threads. The workload calls the functions that they would run."""
     monkeypatch.setattr(LogFlusher, "start", lambda _self, _threads=None: None)
     monkeypatch.setattr(Scheduler, "start", lambda _self, _name="": None)
     monkeypatch.setattr(SerialWorker, "submit", lambda _self, work: work())
@@ -95,7 +95,7 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def scratch(tmp_path: Path) -> Iterator[Path]:
-    """A directory in memory if there is such: thousands of states are written."""
+    """Return a directory, in memory if the system has one, because thousands of states are written."""
     memory = Path("/dev/shm")
     if not os.access(memory, os.W_OK):
         yield tmp_path
@@ -113,7 +113,7 @@ class State(NamedTuple):
 
 
 class Checker:
-    """Makes states of a workload and holds them against the promises."""
+    """The check of a workload's states against the promises."""
 
     def __init__(self, directory: Path, work: Workload) -> None:
         self._directory = directory / "crashed"
@@ -130,7 +130,9 @@ class Checker:
         self._hold(index, state.name, power_cut=state.power_cut)
 
     def check_once(self, state: State, index: int) -> bool:
-        """As `check`, unless an equal state with the same promises has been checked; whether it has not."""
+        """Check a state, unless an equal state with the same promises has been checked. Return True if it was checked
+        now.
+        """
         made = state.make()
         promises = sum(event.started_at <= index for event in self._work.events)
         promises += sum((event.acknowledged_at or index + 1) <= index for event in self._work.events)
@@ -144,7 +146,7 @@ class Checker:
         return True
 
     def check_crash_of_recovery(self, state: State, index: int, chance: random.Random) -> None:
-        """Open the state, crash again meanwhile, and open what that leaves."""
+        """Open the state, crash again during the recovery, and open the state that this leaves."""
         self._make(state.make())
         base = (self._directory / "klamm.db").read_bytes()
         recording = Recording(self._directory)
@@ -185,7 +187,7 @@ class Checker:
 
 
 def freeze(tree: Tree) -> frozenset[tuple[str, object]]:
-    """Something that can be hashed, and is equal for equal trees."""
+    """Return a hashable value that is equal for equal trees."""
     return frozenset((name, each if isinstance(each, bytes) else freeze(each)) for name, each in tree.items())
 
 
@@ -220,12 +222,12 @@ def test_broker_recovers_from_sampled_crash_states(scratch: Path, case: Case, se
 def test_broker_behind_filters_recovers_from_sampled_crash_states(
     scratch: Path, case: Case, count: int, seed: int
 ) -> None:
-    """What clients of the listener were promised, they get through its filters."""
+    """Check that clients of the listener get through its filters what the promises say."""
     assert check_places(scratch, case, seed, count)
 
 
 def check_places(scratch: Path, case: Case, seed: int, count: int) -> set[str]:
-    """Check states at so many places; the promises that something was checked of."""
+    """Check states at this number of places. Return the promises for which items were checked."""
     work = case.recorded(scratch / "data")
     chance = random.Random(seed)
     checker = Checker(scratch, work)
@@ -265,7 +267,7 @@ def test_broker_recovers_from_all_crash_states(scratch: Path, case: Case, part: 
     for index, disk, operation in walk(work.recording.operations):
         if index not in wanted:
             continue
-        # The settings differ in what is synced, which a kill does not ask for.
+        # The settings differ only in the synced data, which does not matter after a kill.
         killed = killed_states(disk, operation) if case.settings is not SYNCED else ()
         for state in itertools.chain(killed, power_cut_states(disk, chance, 8)):
             if checker.check_once(state, index) and chance.random() < SHARE_OF_CRASHED_RECOVERIES:
@@ -275,7 +277,7 @@ def test_broker_recovers_from_all_crash_states(scratch: Path, case: Case, part: 
 
 
 def check_fault(directory: Path, case: Case, fault: Fault, seed: int) -> None:
-    """Run the workload with a fault, and crash at its end and somewhere."""
+    """Run the workload with a fault. Crash at its end, and at a random place."""
     chance = random.Random(f"{fault} {seed}")
     name = f"{fault.calls} calls from {fault.first_call} on fail with {fault.error}"
     try:

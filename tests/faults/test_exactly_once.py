@@ -30,7 +30,7 @@ GIVE_UP_S = 240
 
 
 class Copier:
-    """The process that copies; started again whenever it ends."""
+    """The process that copies. It is started again whenever it ends."""
 
     def __init__(self, server: Server) -> None:
         self._arguments = [sys.executable, "-m", "tests.faults.kills.copier", server.bootstrap, "source", "output"]
@@ -49,7 +49,7 @@ class Copier:
 
 
 def read_committed(server: Server, count: int, copier: Copier) -> list[int]:
-    """The output once it has so many values, and whatever is behind them."""
+    """Return the output once it has this number of values, with all values after them."""
     consumer = Consumer(
         {
             "bootstrap.servers": server.bootstrap,

@@ -1,7 +1,7 @@
-"""Fails, then works again: every step of every administrative change meets a disk that refuses.
+"""Administrative changes on a failing disk: each step of each change fails once, and then works again.
 
-The request is answered with an error, whose text names neither files nor SQL, and works once the disk is sound, without
-a restart; or what was refused is not needed, and the change is made. A restart finds the same.
+Either the request gets an error, whose text names no files and no SQL, and works without a restart once the disk is
+sound; or the failed step is not needed, and the change is made. A restart finds the same state.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from tests.faults.test_crash_states import no_threads  # noqa: F401
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("no_threads")]
 
 _IN_A_ROW: Final = 4
-"""Calls that fail: a full disk takes a part of a write first."""
+"""The number of failing calls. A full disk first takes a part of a write."""
 _TOPIC: Final = 2
 
 
 class Change(NamedTuple):
-    """A request for a change, and its version."""
+    """A request for an administrative change, and its version."""
 
     request: Any
     version: int
@@ -151,7 +151,7 @@ class Recorded:
         self.harness.settle()
 
     def ask(self, change: Change) -> list[tuple[int, str | None]]:
-        """The error codes of the answer, and their messages."""
+        """Send the request. Return the error codes of the answer, and their messages."""
         reply = self.harness.send(change.request, change.version)
         self.harness.settle()
         if reply.pending:
@@ -172,7 +172,7 @@ def _outcomes(answer: Any) -> Iterator[tuple[int, str | None]]:
 
 
 def state(harness: QuietHarness) -> dict[str, Any]:
-    """What administrative requests change."""
+    """Return the state that administrative requests can change."""
     broker = harness.broker
     return {
         "topics": {topic.name: (len(topic.partitions), dict(topic.overrides)) for topic in broker.topics.all()},
@@ -187,7 +187,7 @@ def state(harness: QuietHarness) -> dict[str, Any]:
 
 
 def after_a_kill(harness: QuietHarness, directory: Path) -> dict[str, Any]:
-    """What a broker finds that starts on a copy of the directory as it is."""
+    """Return the state of a broker that starts on a copy of the directory."""
     shutil.copytree(harness.data_dir, directory)
     other = QuietHarness(directory, FileOperations(), None)
     other.open()

@@ -1,6 +1,6 @@
-"""Bombs behind every filter that is registered, alone and stacked, over a broker and over a gateway.
+"""Compressed bombs for every registered filter, alone and stacked, in front of a broker and a gateway.
 
-Each is refused as without filters, for a few times the processor time that the same request takes there.
+Each bomb is refused as without filters, and takes at most a few times the processor time.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tests.unit.log.test_record_check import with_body, with_header
 
 TOPIC = "t"
 TOPIC_CONFIGS = {"max.message.bytes": 16 * MIB}
-"""So that what it unpacks to, and not its own size, is why a large batch is refused."""
+"""The allowed size is large, so that a batch is refused because of its unpacked size, not because of its own size."""
 EMPTY_RECORD = b"\x0c\0\0\0\1\1\0"
 MANY_RECORDS = 2_000_000
 MORE_THAN_A_BATCH_MAY_HAVE_BYTES = 130 * MIB
 KINDS = ("count", "size", "ratio")
-"""More records than a batch may have; more bytes when unpacked; many times the bytes of a small frame."""
+"""Batches with too many records, with too many unpacked bytes, and with many times the bytes of a small frame."""
 IN_CI = [
     (Codec.NONE, "count"),
     (Codec.ZSTD, "count"),
@@ -41,7 +41,7 @@ IN_CI = [
 ]
 EVERY = [(codec, kind) for codec in Codec for kind in KINDS if codec is not Codec.NONE or kind == "count"]
 MOST_TIMES = 6.0
-"""By `record_validation` and `record_encryption` a batch is unpacked once each, and by the broker once."""
+"""Number of times that a batch is unpacked: by `record_validation`, by `record_encryption`, and by the broker."""
 
 
 @cache
@@ -54,7 +54,7 @@ def bomb_of(codec: Codec, kind: str) -> bytes:
 
 
 def refused(client: RawClient, made: bytes) -> tuple[int, float]:
-    """The error code, and the milliseconds of processor time that the whole process took."""
+    """Send a request. Return the error code, and the processor time of the whole process in milliseconds."""
     started = time.process_time_ns()
     (partition,) = produce(client, TOPIC, made)
     return partition.error_code, (time.process_time_ns() - started) / 1e6
@@ -65,7 +65,7 @@ def least_ms(client: RawClient, made: bytes, rounds: int = 2) -> float:
 
 
 def noise_ms() -> float:
-    """What a request that costs next to nothing may take: switches between threads, the server's other work."""
+    """Return the time that a very cheap request may take, because of thread switches and other work of the server."""
     started = time.process_time_ns()
     calibration_loop()
     return 3 * (time.process_time_ns() - started) / 1e6
@@ -82,7 +82,7 @@ def peak_bytes(client: RawClient, made: bytes) -> int:
 
 @pytest.fixture(scope="module", params=API_SETS)
 def plain(request: pytest.FixtureRequest) -> Iterator[tuple[str, Any]]:
-    """A handler set, and a client of a server with it and no filters."""
+    """Return a handler set, and a client of a server with this handler set and no filters."""
     with served(request.param, []) as (_broker, front), RawClient(front.address(), timeout_s=60) as client:
         front.admin.create_topic(TOPIC, configs=TOPIC_CONFIGS)
         yield request.param, client

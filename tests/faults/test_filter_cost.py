@@ -1,6 +1,6 @@
-"""No small frame holds a network thread for long, whatever filters that are registered stand before the broker.
+"""No small frame holds a network thread for long, with any registered filters in front of the broker.
 
-Nor does a frame take more memory than its budget. `test_gateway_cost.py` does so over a gateway.
+No frame takes more memory than its budget. `test_gateway_cost.py` has the same tests for a gateway.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ def test_no_frame_takes_more_memory_than_its_budget(names: tuple[str, ...], tmp_
 
 @contextlib.contextmanager
 def measured(names: tuple[str, ...], folder: Path) -> Iterator[CostMeter]:
-    """A broker behind these filters; the collector runs once, before."""
+    """Yield a broker behind these filters. The garbage collector runs once before."""
     with EmbeddedServer(["listeners.default.gates=[]", *settings_of(names, folder)]) as server:
         meter = CostMeter(server, topics=40)
         gc.collect()

@@ -1,4 +1,4 @@
-"""`kill -9` behind all filters that are registered: what was acknowledged is read through them, once and in order."""
+"""`kill -9` behind all registered filters: acknowledged records are read through them, once and in order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.interop, pytest.mark.timeout(900)]
 FORTH, BACK = alone_and_stacked()[-2:]
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
-    # Encrypted records are larger than what the producers count.
+    # Encrypted records are larger than the sizes that producers count.
     "message.max.bytes": str(1 << 24),
     "log.segment.bytes": str(1 << 24),
 }

@@ -1,8 +1,9 @@
-"""No frame within the limits holds a gateway's network thread for long: the processor time that Linux counts for it.
+"""No frame within the limits holds a gateway's network thread for long, by the processor time that Linux counts.
 
-With an authorizer and the audit, so that every request and every response is decoded. What a request and its response
-take together counts, which is more than the thread is held at once; of a Fetch response, which passes in pieces between
-which others are served, what a piece takes. Without filters, and with all that are registered.
+The gateway has an authorizer and the audit, so that every request and every response is decoded. The time of a request
+and its response counts together, although the thread is never held for the whole of it. A Fetch response passes in
+pieces, between which others are served, so the time of one piece counts. The tests run without filters, and with all
+registered filters.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(1200)]
 
 PIECE_BYTES = 16 * 1024
 WAITS_S = 2.0
-"""For an answer; requests that wait for others get none."""
+"""Time to wait for an answer. Requests that wait for others get none."""
 LOOK_S = 0.02
 CALM_MS = 4.0
-"""Processor time of all other threads between two looks, when no request is left that they work on."""
+"""Processor time of all other threads between two measurements if they have no request left."""
 CALM_WITHIN_S = 120.0
 
 
 class NetworkThread:
-    """The thread that serves connections, by what it takes of the processor."""
+    """The thread that serves connections, and its processor time."""
 
     def __init__(self, server: Server) -> None:
         self._tasks = Path(f"/proc/{server.pid}/task")
@@ -60,12 +61,12 @@ class NetworkThread:
         return int((self._tasks / task / "schedstat").read_text().split()[0]) / 1e6
 
     def turn(self) -> None:
-        """Wait for a turn of the thread: what had come before has been served."""
+        """Wait for a turn of the thread, after which all earlier requests have been served."""
         self._client.call(api_versions.ApiVersionsRequest("test", "1"), 3)
 
     def _wait_for_calm(self) -> None:
-        """Wait until no other thread computes. A thread that waits for the interpreter wakes up each 0.1 ms to ask for
-        it, so that what the audit still does for frames before would be counted here.
+        """Wait until no other thread computes. A thread that waits for the interpreter wakes up every 0.1 ms to request
+        it, so the audit's work for earlier frames would count here.
         """
         until = time.monotonic() + CALM_WITHIN_S
         before = self._others_ms()
@@ -95,7 +96,7 @@ class NetworkThread:
         return (self._task_ms(self._task) - before) / self.factor / pieces
 
     def _answered(self, server: Server, frame: bytes) -> int:
-        """Send a frame and take its answer; the size of that."""
+        """Send a frame and receive its answer. Return the answer's size."""
         left = answer_bytes = 0
         with socket.create_connection((HOST, server.port), WAITS_S) as sock, contextlib.suppress(OSError):
             sock.sendall(struct.pack(">i", len(frame)) + frame)
@@ -106,9 +107,11 @@ class NetworkThread:
         return answer_bytes
 
     def peak_bytes(self, server: Server, frame: bytes) -> int:
-        """The most resident memory that one frame and its answer take beside what the process has."""
+        """Return the peak resident memory that one frame and its answer take in addition to the memory of the
+        process.
+        """
         self.turn()
-        # Linux counts the peak from here on.
+        # From here on Linux counts a new peak.
         Path(f"/proc/{server.pid}/clear_refs").write_text("5")
         before = server.rss_bytes()
         self._answered(server, frame)
@@ -139,7 +142,8 @@ def too_slow(gateway: Server, thread: NetworkThread, frames: Iterator[CostlyFram
     count = 0
     for made in frames:
         count += 1
-        # Again: a first request connects, imports its modules, and the collector may have run in it.
+        # Measured again: a first request connects and imports its modules, and the garbage collector may have run in
+        # it.
         cost_ms = min(thread.cost_ms(gateway, made.frame) for _ in range(2))
         if cost_ms > NETWORK_BUDGET_MS:
             found.append(f"{made.api} v{made.version}, {made.kind}: {cost_ms:.0f} ms")
@@ -165,8 +169,8 @@ def test_no_large_frame_holds_the_network_thread(gateway: Server, thread: Networ
 
 @pytest.mark.slow
 def test_no_frame_takes_more_memory_than_its_budget(gateway: Server, thread: NetworkThread) -> None:
-    """Measure the gateway's process, with what it reads, decodes, sends on and answers."""
-    # Again where it is much: a first request imports its modules.
+    """Measure the memory of the gateway's process while it reads, decodes, forwards and answers a frame."""
+    # Measured again if it is much, because a first request imports its modules.
     beyond = [
         f"{made.api} v{made.version}, {made.kind}: over {MEMORY_BUDGET_BYTES >> 20} MiB"
         for made in frames_by_last_version(gateway, ALLOWED, ("existing",))

@@ -30,7 +30,7 @@ from tests.peers.wire_client import WireClient, encode_frame
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 WITHIN_S = 1.0
-"""How long a bad request may wait for an error, or for its connection's end."""
+"""Time within which a bad request must get an error, or its connection must be closed."""
 FEW_MIB_BYTES = 6 << 20
 IDLE_CONNECTIONS = 5_000
 
@@ -43,14 +43,14 @@ def connect(server: Server) -> socket.socket:
 
 @contextmanager
 def crowd(server: Server, count: int) -> Iterator[list[socket.socket]]:
-    """That many connections, closed at the end."""
+    """Open `count` connections, and close them at the end of the block."""
     with ExitStack() as stack:
         yield [stack.enter_context(connect(server)) for _ in range(count)]
 
 
 @contextmanager
 def hardly_any_memory(server: Server) -> Iterator[None]:
-    """Fails when the server's memory grows by more than a few MiB during the block."""
+    """Fail if the server's memory grows by more than a few MiB during the block."""
     before = server.rss_bytes()
     yield
     grown = server.rss_bytes() - before
@@ -146,7 +146,7 @@ def test_a_declared_size_costs_no_memory(server: Server) -> None:
 
 
 def fill(server: Server, topic: str, mib: int) -> None:
-    """A topic of one partition that holds that much."""
+    """Create a topic of one partition with `mib` MiB of records."""
     batch = record_batch(1, 1_000_000)
     data = [TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])]
     with WireClient(HOST, server.port) as client:
@@ -201,7 +201,7 @@ def test_a_reader_that_leaves_in_the_middle_of_an_answer_is_forgotten(server: Se
 
 @contextmanager
 def soft_limit_of_files(count: int) -> Iterator[None]:
-    """The limit that children inherit as their soft one."""
+    """Set the soft limit of open files that child processes inherit, during the block."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
     try:

@@ -1,7 +1,7 @@
-"""`kill -9` under load: what was acknowledged is there, once, in order; so are committed offsets, topics and configs.
+"""`kill -9` under load: acknowledged records exist once and in order, and committed offsets, topics and configs exist.
 
-A group reads on through all of it, and misses nothing. Fifty kills in CI; `-m slow -s` has 1,000, or as many as the
-environment variable `KLAMM_KILLS` says, and prints after each fifty what has been checked so far.
+A group reads during all kills, and misses no record. CI makes fifty kills. `-m slow -s` makes 1,000, or the number in
+the environment variable `KLAMM_KILLS`, and prints the checked numbers after each fifty.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.peers.target import TARGET, lasting_server
 
 pytestmark = [pytest.mark.faults, pytest.mark.interop]
 KILLS = 50 if TARGET == "klamm" else 5
-"""Apache Kafka, which is here to judge the test, takes up to ten seconds to come back."""
+"""Maximum time of a restart. Apache Kafka, with which the test itself is checked, takes up to ten seconds."""
 MANY_KILLS = int(os.environ.get("KLAMM_KILLS", "1000"))
 SETTINGS = {"log.segment.bytes": str(1 << 20), "group.initial.rebalance.delay.ms": "0"}
 

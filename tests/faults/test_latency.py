@@ -1,4 +1,4 @@
-"""Other clients' p99 stays within three times of quiet, whatever frames a client sends."""
+"""The p99 of other clients stays within three times its quiet value, with any frames that a client sends."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ Row: TypeAlias = "tuple[ApiKey, int, str, int]"
 
 MAX_RATIO = 3.0
 WINDOWS = 12
-"""Tried until one stays within the ratio: other processes of the machine disturb a window, a server that stalls all."""
+"""Maximum number of tries until one stays within the ratio. Other processes disturb single tries; a server that stalls
+fails all.
+"""
 BUSY_MACHINE_FLOOR_MS = 5.0
-"""For the runs that share a machine with other tests: where a server stalls, the p99 is 30 to 400 ms."""
+"""Least quiet p99 in runs that share a machine with other tests. If a server stalls, the p99 is 30 to 400 ms."""
 
 
 @pytest.fixture(scope="module", params=["broker", pytest.param("gateway", marks=pytest.mark.slow)])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KlammServer]:
-    """A broker, or a gateway before it that looks at every request."""
+    """Return a broker, or a gateway in front of it that decodes every request."""
     directory = tmp_path_factory.mktemp("server")
     if request.param == "gateway":
         with guarded_gateway(directory) as gateway:
@@ -78,7 +80,8 @@ def test_a_client_does_not_wait_for_the_costliest_frame_of_any_api(server: Klamm
         for api_key, versions in served_by(server)
         for size, connections in (("small", 8), ("medium", 8), ("large", 1), ("large", 8))
     ]
-    # A row above the ratio is tried again at the end: what else disturbed the machine has passed by then.
+    # A row above the ratio is tried again at the end, because other disturbances of the machine may have passed by
+    # then.
     slow = slow_rows(meter, [row for row, _ in slow_rows(meter, rows)])
     print(f"{len(rows)} rows")
     assert not slow, "\n".join(

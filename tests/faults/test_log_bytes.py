@@ -1,4 +1,4 @@
-"""One request writes little into the log, however many names it has and however long they are: every API is asked."""
+"""No request of any API writes much into the log, even with many or long names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GUARDED = (*OPEN, "listeners.default.authorizer=static", 'listeners.default.stat
 
 
 class Counting(logging.Handler):
-    """Counts the bytes that `klamm serve` would write."""
+    """A log handler that counts the bytes that `klamm serve` would write."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -33,7 +33,7 @@ class Counting(logging.Handler):
         self.size_bytes += len(line.encode())
 
     def taken(self) -> tuple[int, str]:
-        """The bytes since the last call, and the first line."""
+        """Return the number of bytes since the last call, and the first line."""
         taken = self.size_bytes, self.first
         self.size_bytes, self.first = 0, ""
         return taken
@@ -57,7 +57,7 @@ def test_no_request_writes_much_into_the_log(settings: tuple[str, ...], counting
         counting.taken()
         too_much, apis, lines = {}, set(), 0
         for number, each in enumerate(frames_of(meter.served, **LIMITS)):
-            # Each frame starts with fresh counts of the limits for each principal.
+            # Each frame starts with new counts for the limits of each principal.
             meter.connection.principal = KafkaPrincipal(f"{number}-" + "x" * 5_000)
             meter.run(each.frame)
             size_bytes, first = counting.taken()

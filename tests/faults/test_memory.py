@@ -1,4 +1,4 @@
-"""Many large requests at once under a small memory pool: the memory stays bounded, and every request is answered."""
+"""Many concurrent large requests under a small memory pool: the memory stays bounded, and every request is answered."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MIB = 1 << 20
 
 
 class Highest:
-    """The most resident memory that a server has had, looked at every few milliseconds."""
+    """The peak resident memory of a server, measured every few milliseconds."""
 
     def __init__(self, server: Server) -> None:
         self.rss_bytes = 0
@@ -53,13 +53,13 @@ class Highest:
 
 
 def large_request(size_bytes: int) -> bytes:
-    """A frame that is answered with an error, so that nothing has to be stored."""
+    """Return a frame that is answered with an error, so that no records are stored."""
     data = [TopicProduceData("nowhere", partition_data=[PartitionProduceData(0, bytes(size_bytes))])]
     return encode_frame(ProduceRequest(acks=1, timeout_ms=30_000, topic_data=data), 9)
 
 
 def answered(server: Server, connections: int, frame: bytes, within_s: float) -> int:
-    """Send the frame on that many connections at once; how many have been answered, each with the error it should."""
+    """Send the frame on a number of connections at once. Return how many were answered with the expected error."""
     poller = selectors.DefaultSelector()
     view = memoryview(frame)
     sent: dict[socket.socket, int] = {}
@@ -97,7 +97,7 @@ def answered(server: Server, connections: int, frame: bytes, within_s: float) ->
 
 
 class UnhurriedServer(KlammServer):
-    """Holds no client for slow that a busy machine delays: how it treats slow ones, tests of the pool say."""
+    """A server that does not treat a client as slow because of a busy machine. Tests of the pool check slow clients."""
 
     name = "unhurried"
 
@@ -127,7 +127,9 @@ def test_two_hundred_large_requests_at_once_stay_within_the_memory_limit(
 
 
 def test_large_requests_that_never_end_delay_no_other_client(tmp_path: Path) -> None:
-    """They fill what partial requests may have; small requests go on, and large ones that do come still get through."""
+    """Fill the memory for partial requests. Small requests continue, and large requests that arrive completely
+    succeed.
+    """
     settings = {"server.queued_max_request_bytes": str(16 * MIB)}
     with target_server(tmp_path / "server", settings) as server:
         half = large_request(6 * MIB)

@@ -1,4 +1,4 @@
-"""Crowds, peers that are slow on purpose, and limits of the system: the server goes on and says what is wrong."""
+"""Many connections, slow peers, and limits of the system: the server continues, and logs the problem."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ RESET = struct.pack("ii", 1, 0)
 
 @pytest.fixture(scope="module", autouse=True)
 def _many_files() -> Iterator[None]:
-    """As many open files as this process may have."""
+    """Allow this process as many open files as the system permits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     yield
@@ -56,7 +56,9 @@ def open_files(server: Server) -> int:
 
 
 class Storm:
-    """Connects without waiting for any of them, thousands at a time; a third asks, a third resets, a third leaves."""
+    """Thousands of connections at once. A third sends a request, a third resets the connection, and a third closes
+    it.
+    """
 
     def __init__(self, port: int) -> None:
         self.started = self.ended = self.answered = self.failed = self.most_outstanding = 0
@@ -73,7 +75,7 @@ class Storm:
             self._poll.register(peer.fileno(), select.EPOLLOUT)
             self._connecting[peer.fileno()] = (peer, self.started)
             self.started += 1
-        # Before the first of them is looked at.
+        # All connect before the first of them is checked.
         self.most_outstanding = max(self.most_outstanding, len(self._connecting))
         for descriptor, _ in self._poll.poll(20.0):
             if descriptor in self._connecting:
@@ -117,7 +119,7 @@ class Storm:
 
 
 def test_an_accept_storm(tmp_path: Path) -> None:
-    """Some ask and are answered, some leave at once, some reset the connection; in the end all is given back."""
+    """Some connections send a request and get an answer, some close, some reset. In the end all resources are free."""
     with target_server(tmp_path / "server", {"listeners.default.backlog": "4096"}) as server:
         resource.prlimit(server.pid, resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE))
         before = open_files(server)
@@ -132,8 +134,9 @@ def test_an_accept_storm(tmp_path: Path) -> None:
 
 
 def test_a_thousand_slow_clients_are_served(tmp_path: Path) -> None:
-    """Each sends a byte of its request now and then. Most have declared a large one; the others are answered when their
-    last byte has come."""
+    """Each client sends a byte of its request now and then. Most requests are declared as large. The others are
+    answered once their last byte has arrived.
+    """
     request = encode_frame(MetadataRequest([], allow_auto_topic_creation=False), 12, correlation_id=7)
     with target_server(tmp_path / "server", {"listeners.default.backlog": "1024"}) as server, ExitStack() as stack:
         peers = [stack.enter_context(socket.create_connection((HOST, server.port), 30)) for _ in range(SLOW_CLIENTS)]
@@ -151,14 +154,15 @@ def test_a_thousand_slow_clients_are_served(tmp_path: Path) -> None:
             for peer in patient:
                 assert receive_frame(peer)[:4] == struct.pack(">i", 7)
         grown = server.rss_bytes() - before
-        # A page for what has come, and what a connection costs.
+        # Each connection takes a page for the received bytes, and its own objects.
         assert grown < 32 * MIB, f"memory grew by {grown / MIB:.1f} MiB"
 
 
 def test_clients_that_never_read(tmp_path: Path) -> None:
-    """They pipeline until nothing goes any more; what they have not read stops only them, and costs bounded memory.
+    """Clients pipeline requests until the server accepts no more. Unread answers stop only these clients, and take
+    bounded memory.
 
-    Those that read in the end get an answer to all that they sent, in order.
+    Clients that read in the end get all answers, in order.
     """
     requests = [encode_frame(ApiVersionsRequest("never", "1"), 3, correlation_id=number) for number in range(1000)]
     request_bytes = len(requests[0])
@@ -182,7 +186,7 @@ def test_clients_that_never_read(tmp_path: Path) -> None:
                 sent_by.append((peer, sent))
             for peer, sent in sent_by[::7]:
                 peer.settimeout(30)
-                # It is read again only once answers have been taken.
+                # The server reads the connection again only after the client has read answers.
                 end = -(-sent // request_bytes) * request_bytes
                 rest = data[sent % len(data) :][: end - sent]
                 sender = threading.Thread(target=peer.sendall, args=(rest,))
@@ -197,7 +201,9 @@ def test_clients_that_never_read(tmp_path: Path) -> None:
 
 
 def test_the_limit_of_open_files(tmp_path: Path) -> None:
-    """Accepting pauses, says so, burns no time, and goes on by itself; those who are in do not notice."""
+    """The server pauses accepting, logs it, uses no processor time meanwhile, and continues by itself. Connected
+    clients do not notice.
+    """
     with target_server(tmp_path / "server") as server, ExitStack() as stack:
         with unharmed(server):
             limit = open_files(server) + 20
@@ -216,7 +222,7 @@ def test_the_limit_of_open_files(tmp_path: Path) -> None:
                 receive_frame(peer)
             for peer in peers:
                 peer.close()
-            # The new client of `unharmed` must not wait behind connections that are still in the backlog.
+            # The new client of `unharmed` must not wait for connections that are still in the backlog.
             wait_until(
                 lambda: answers_api_versions(HOST, server.port), "no connection is accepted any more", within_s=10
             )
@@ -242,12 +248,12 @@ def blocked_handlers(*settings: str) -> Iterator[tuple[EmbeddedServer, Trying]]:
 
 @pytest.mark.parametrize("seconds", [3.0, pytest.param(30.0, marks=pytest.mark.slow)])
 def test_full_request_queue_drains(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Inline requests are served all the time, no client is disconnected, and all requests are answered in the end."""
+    """Inline requests are always served, no client is disconnected, and in the end all requests are answered."""
     with (
         blocked_handlers("server.io_threads=2", "server.queued_max_requests=5") as (server, trying),
         ExitStack() as stack,
     ):
-        # Each handler blocks at one request until the test lets it go on.
+        # Each handler blocks at one request until the test releases it.
         monkeypatch.setattr(trying.release, "wait", lambda _timeout: threading.Event.wait(trying.release))
         clients = [stack.enter_context(RawClient(server.address(), timeout_s=60)) for _ in range(40)]
         due = [(client, client.send(HeartbeatRequest(group_id="block"), 4)) for client in clients]
@@ -264,7 +270,7 @@ def test_full_request_queue_drains(monkeypatch: pytest.MonkeyPatch, seconds: flo
         trying.release.set()
         for client, correlation_id in due:
             assert client.receive(12, 4, correlation_id).error_code == ErrorCode.NONE
-        # Once for each turn, of which the bystander causes a hundred a second.
+        # The count grows once in each turn, and the bystander causes a hundred turns a second.
         assert server.server.request_channel.full_count < 350 * seconds, "waiting for room takes processor time"
 
 

@@ -1,4 +1,4 @@
-"""20,000 real connections that end in every possible way leak nothing: no place in a gate, no memory, no descriptor."""
+"""20,000 real connections that end in every possible way leak no place in a gate, no memory and no descriptor."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ CONNECTIONS = 20_000
 BATCH = 200
 SPECIAL_EVERY = 12
 LATER_MS = 100_000
-"""By then the server closes all who are idle or too slow: its clock jumps, so no client is late on a slow machine."""
+"""Jump of the server's clock, after which it closes idle and slow connections. So no client is late on a slow
+machine.
+"""
 RESET = struct.pack("ii", 1, 0)
 GATES = '["authentication_penalty", "connection_quota", "creation_rate", "handshake_limit"]'
 
@@ -103,7 +105,9 @@ def _many_files() -> Iterator[None]:
 
 
 class Crowd:
-    """Connections to one server. A *way* opens one and begins something; what it returns ends it, later."""
+    """Many connections to one server. A *way* opens a connection and begins an exchange. It returns a function that
+    later ends it.
+    """
 
     def __init__(self, server: EmbeddedServer, tls: ssl.SSLContext, log: pytest.LogCaptureFixture) -> None:
         self.log = log
@@ -115,7 +119,7 @@ class Crowd:
         self.opened = 0
         self.seen: Counter[str] = Counter()
         self.left_to_the_server: list[socket.socket] = []
-        # Addresses that send garbage connect again soon enough to be penalized, those that guess passwords do not.
+        # Addresses that send garbage connect again soon enough to be penalized. Addresses that guess passwords do not.
         self._garbage = itertools.cycle(f"127.0.3.{number}" for number in range(1, 25))
         self._guessers = itertools.cycle(f"127.0.4.{number}" for number in range(1, 250))
 
@@ -134,7 +138,7 @@ class Crowd:
         peer.sendall(API_VERSIONS_V0)
 
         def end() -> None:
-            # Unless it is evicted before it is served.
+            # The connection may be evicted before it is served.
             with contextlib.suppress(ConnectionError):
                 receive_frame(peer)
                 self.seen["answered"] += 1
@@ -185,7 +189,7 @@ class Crowd:
 
     def garbage_for_a_handshake(self) -> Callable[[], None]:
         peer = self.connect("secure", next(self._garbage))
-        # Who is penalized is closed before it is read.
+        # A connection from a penalized address is closed before the server reads it.
         with contextlib.suppress(ConnectionError):
             peer.sendall(b"GET / HTTP/1.0\r\n\r\n")
         return lambda: self.await_end(peer, "failed handshake")
@@ -220,14 +224,16 @@ class Crowd:
     # ---- limits that only many connections reach
 
     def fill_the_listener(self) -> None:
-        """The acceptor pauses at the limit, and accepts again when connections are closed."""
+        """Fill a listener to its limit. The acceptor pauses there, and accepts again when connections are closed."""
         with self.pausing("per_listener"):
             peers = [self.connect("plain") for _ in range(215)]
         for peer in self.shuffled(peers):
             peer.close()
 
     def fill_the_server(self) -> None:
-        """Each connection of the protected listener makes the other close its least recently used one."""
+        """Fill the server to its limit. Each new connection of the protected listener makes the other listener close
+        one.
+        """
         before = self.evictions()
         peers = [self.connect("plain") for _ in range(195)]
         for peer in peers[-3:]:
@@ -243,7 +249,7 @@ class Crowd:
         return sum("closed to make room" in record.msg for record in self.log.records)
 
     def fill_the_handshakes(self) -> None:
-        """The acceptor pauses until silent connections are closed."""
+        """Fill the places for handshakes. The acceptor pauses until silent connections are closed."""
         with self.pausing("handshakes"):
             self.left_to_the_server += [self.connect("secure") for _ in range(80)]
 
@@ -291,11 +297,11 @@ class Crowd:
                 end()
 
     def await_all(self) -> None:
-        """The server closes those that were left to it: idle, too slow, evicted or delayed."""
+        """Wait until the server has closed the remaining connections, which are idle, slow, evicted or delayed."""
         for peer in self.left_to_the_server:
             peer.settimeout(0.2)
             while not self.has_ended(peer):
-                # Also those that it accepts only now that others are closed.
+                # The server accepts some of them only now, after it has closed others.
                 self.server.advance_ms(LATER_MS)
             self.seen["closed by the server"] += 1
             peer.close()
@@ -303,7 +309,7 @@ class Crowd:
 
     @staticmethod
     def has_ended(peer: socket.socket) -> bool:
-        """Read to the end of a connection: False if nothing comes for some time."""
+        """Read a connection to its end. Return False if no bytes arrive for some time."""
         try:
             while peer.recv(4096):
                 pass
@@ -335,7 +341,7 @@ def open_files() -> int:
 
 
 def held(server: EmbeddedServer) -> dict[str, object]:
-    """All that open connections hold."""
+    """Return all resources that open connections hold."""
     assert server.server.pool is not None
     socket_group = "kafka.server:type=socket-server-metrics,name="
     created = metric(server, socket_group + "connection-creation-total", "listener")
@@ -403,7 +409,7 @@ def test_nothing_is_left_of_20000_connections(tmp_path: Path, caplog: pytest.Log
         assert failures["timed_out"] > 100
         assert min(crowd.seen["authenticated"], crowd.seen["failed authentication"]) > 100
 
-        # A client that connects now is served as the first one was.
+        # A client that connects now is served like the first one.
         with RawClient(server.address("plain")) as client:
             assert client.call(MetadataRequest(topics=None), 12).brokers
         with RawClient(server.address("secure"), ssl_context=tls, server_hostname="localhost") as client:

@@ -1,4 +1,4 @@
-"""What the system does to a server: a disk that is full, a clock that jumps, settings that are read again."""
+"""Events in the system of a server: a full disk, a clock that jumps, settings that are read again."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def fetched_bytes(client: WireClient | RawClient, topic: str, offset: int) -> in
 
 @contextmanager
 def files_no_larger_than(server: Server, size_bytes: int) -> Iterator[None]:
-    """What goes beyond fails as on a full disk, without one."""
+    """Limit the size of files during the block, so that larger writes fail as on a full disk."""
     unlimited = resource.RLIM_INFINITY
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (size_bytes, unlimited))
     try:
@@ -92,7 +92,7 @@ def files_no_larger_than(server: Server, size_bytes: int) -> Iterator[None]:
 
 
 def fill_until_refused(client: WireClient, topic: str) -> int:
-    """How many batches were taken before one was refused as a full disk should be."""
+    """Produce until a batch is refused with the error for a full disk. Return the number of accepted batches."""
     for taken in range(200):
         code = produce(client, topic)
         if code is not ErrorCode.NONE:
@@ -106,7 +106,7 @@ def test_a_log_that_cannot_grow(tmp_path: Path) -> None:
     with target_server(tmp_path / "server") as server, WireClient(HOST, server.port) as client:
         create(client, "full")
         with unharmed(server):
-            # Indexes are as large as 10 MiB from the beginning.
+            # Apache Kafka's indexes have 10 MiB from the beginning.
             with files_no_larger_than(server, 12 * MIB):
                 taken = fill_until_refused(client, "full")
                 assert taken > 20
@@ -122,7 +122,7 @@ def test_a_log_that_cannot_grow(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 24 MiB."""
+    """Return a file system of 24 MiB."""
     directory = tmp_path / "disk"
     directory.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(directory)]
@@ -133,7 +133,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill_up(path: Path) -> None:
-    """Leave not a page of the file system free."""
+    """Fill the file system to its last page."""
     with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
         while file.write(bytes(4096)):
             pass
@@ -148,14 +148,14 @@ def commit(client: WireClient, topic: str, member: tuple[str, int], offset: int)
 
 
 def committed(client: WireClient, topic: str) -> int:
-    """What the group `g` has committed."""
+    """Return the committed offset of the group `g`."""
     answer = client.call(OffsetFetchRequest("g", [OffsetFetchRequestTopic(topic, [0])]), 7)
     assert answer.error_code == ErrorCode.NONE
     return int(answer.topics[0].partitions[0].committed_offset)
 
 
 def set_quota(client: WireClient | RawClient, bytes_per_second: float, client_id: str = "one") -> ErrorCode:
-    """Set what a client may produce."""
+    """Set the byte rate at which a client may produce."""
     entity = [RequestEntityData("client-id", client_id)]
     operations = [OpData("producer_byte_rate", bytes_per_second)]
     answer = client.call(AlterClientQuotasRequest([RequestEntryData(entity, operations)]), 1)
@@ -163,13 +163,13 @@ def set_quota(client: WireClient | RawClient, bytes_per_second: float, client_id
 
 
 def quotas(client: WireClient) -> list[float]:
-    """All quotas that are set."""
+    """Return all quotas that are set."""
     answer = client.call(DescribeClientQuotasRequest([], strict=False), 1)
     return [value.value for entry in answer.entries or [] for value in entry.values]
 
 
 def test_broker_survives_a_full_disk(small_disk: Path) -> None:
-    """As above with a file system that is full, for the store of topics, offsets and quotas too."""
+    """Test a full file system, which also has the store of topics, offsets and quotas."""
     ballast = small_disk / "ballast"
     with target_server(small_disk / "server") as server, WireClient(HOST, server.port) as client:
         create(client, "full")
@@ -183,7 +183,7 @@ def test_broker_survives_a_full_disk(small_disk: Path) -> None:
             answer = client.call(CreateTopicsRequest([CreatableTopic("another", 1, 1)]), 5)
             assert answer.topics[0].error_code in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR)
             assert fetched_bytes(client, "full", taken - 1) > 400_000
-            # Kafka's coordinators answer so too when their log cannot be written; clients try again.
+            # Kafka's coordinators give the same answer if their log cannot be written, and clients try again.
             assert commit(client, "full", member, 2) is ErrorCode.NOT_COORDINATOR
             assert committed(client, "full") == 1
             assert set_quota(client, 2e9) is ErrorCode.KAFKA_STORAGE_ERROR
@@ -208,15 +208,17 @@ def test_broker_survives_a_full_disk(small_disk: Path) -> None:
 
 
 def test_no_file_can_be_opened(tmp_path: Path) -> None:
-    """What needs a descriptor is refused while there is none; connected clients are served, and nothing is lost."""
+    """Requests that need a descriptor are refused while there is none. Connected clients are served, and no data is
+    lost.
+    """
     with target_server(tmp_path / "server") as server, WireClient(HOST, server.port) as client:
         small = CreatableTopic("small", 1, 1, configs=[CreatableTopicConfig("segment.bytes", str(MIB))])
         assert client.call(CreateTopicsRequest([small]), 5).topics[0].error_code == ErrorCode.NONE
         member = joined(client)
         limits = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
-        # A log is opened when it is first used.
+        # A log is opened at its first use.
         assert produce(client, "small") is ErrorCode.NONE
-        # So are the modules of an API, at its first request.
+        # The modules of an API are opened at its first request.
         assert commit(client, "small", member, 0) is ErrorCode.NONE
         assert committed(client, "small") == 0
         assert fetched_bytes(client, "small", 0) > 400_000
@@ -229,7 +231,7 @@ def test_no_file_can_be_opened(tmp_path: Path) -> None:
                 assert taken < 20, "a segment is rolled without a file"
             assert code is ErrorCode.KAFKA_STORAGE_ERROR
             assert taken >= 2
-            # A topic is a row in the store. Its log takes files, at the first record at the latest.
+            # A topic is a row in the store. Its log needs files at the first record at the latest.
             create(client, "another")
             assert produce(client, "another") is ErrorCode.KAFKA_STORAGE_ERROR
             offset = int(commit(client, "small", member, 1) is ErrorCode.NONE)
@@ -248,7 +250,7 @@ def test_no_file_can_be_opened(tmp_path: Path) -> None:
 
 
 class JumpingClock(SystemClock):
-    """The machine's clocks, with a wall clock that jumps."""
+    """The machine's clocks, with a wall clock that can jump."""
 
     __slots__ = ("ahead_ms",)
 
@@ -260,8 +262,9 @@ class JumpingClock(SystemClock):
 
 
 def test_broker_survives_a_clock_that_jumps(tmp_path: Path) -> None:
-    """Back and ahead by a day: sessions live on, records are taken and found, who waits is answered when it is time,
-    neither before nor after, and the server stops in good order."""
+    """Let the clock jump back and ahead by a day. Sessions continue, records are appended and found, waiting requests
+    are answered at the right time, and the server stops in good order.
+    """
     clock = JumpingClock()
     throttled = ["listeners.default.throttles=client_quota"]
     plan = load_plan(None, PluginRegistry(), throttled, bind=f"{HOST}:0", data_dir=str(tmp_path))
@@ -311,7 +314,7 @@ def test_broker_survives_a_clock_that_jumps(tmp_path: Path) -> None:
 
 
 def joined(client: WireClient | RawClient, group_id: str = "g") -> tuple[str, int]:
-    """The only member of a group."""
+    """Join a group as its only member. Return the member id and the generation."""
     protocols = [JoinGroupRequestProtocol("range", b"")]
     join = JoinGroupRequest(group_id, session_timeout_ms=30_000, protocol_type="consumer", protocols=protocols)
     join.rebalance_timeout_ms = 30_000
@@ -326,7 +329,7 @@ def joined(client: WireClient | RawClient, group_id: str = "g") -> tuple[str, in
 
 
 class FileServer(KlammServer):
-    """Reads its settings from a file, which the test changes."""
+    """A server that reads its settings from a file, which the test changes."""
 
     @property
     def file(self) -> Path:
@@ -346,7 +349,9 @@ class FileServer(KlammServer):
 
 
 def test_sighup_under_load(tmp_path: Path) -> None:
-    """Settings are read again and again, handlers and processors come and go; every request is answered rightly."""
+    """Read settings again and again, so that handlers and processors come and go. Every request gets the right
+    answer.
+    """
     server = FileServer(tmp_path / "server")
     server.write_settings(2, 1)
     failures: list[BaseException] = []

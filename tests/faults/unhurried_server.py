@@ -1,6 +1,6 @@
-"""A broker whose clock goes 50 times slower than the machine's: to it, no client is slow on a busy machine.
+"""A broker whose clock runs 50 times slower than the machine's, so that it treats no client as slow on a busy machine.
 
-`python -m tests.faults.unhurried_server PORT POOL_BYTES`; it ends at SIGTERM.
+`python -m tests.faults.unhurried_server PORT POOL_BYTES` starts it; it ends at SIGTERM.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SLOWER = 50
 
 
 class UnhurriedClock:
-    """The machine's clocks, the monotonic one slowed down."""
+    """The machine's clocks, with a slower monotonic clock."""
 
     def monotonic_ns(self) -> int:
         return time.monotonic_ns() // SLOWER

@@ -1,4 +1,4 @@
-"""A server that audits, clients that note which of their requests were answered, and what is in the spool."""
+"""A server with the audit, clients that record their answered requests, and the events in the spool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLIENTS = 2
 
 
 def audit_settings(spool: Path) -> dict[str, str]:
-    """Every request an event, segments of a sixth of a second."""
+    """Return settings with which every request is an event, and a segment takes a sixth of a second."""
     return {
         "listeners.default.observers": "audit",
         "listeners.default.audit.spool": str(spool),
@@ -34,12 +34,12 @@ def audit_settings(spool: Path) -> dict[str, str]:
 
 
 class Load:
-    """Clients that send one request after the other until the server dies, and note when each was answered."""
+    """Clients that send one request after the other until the server dies, and record the time of each answer."""
 
     def __init__(self, port: int, life: int | str, pause_s: float = 0.001) -> None:
         self._pause_s = pause_s
         self.answered: set[tuple[str, int]] = set()
-        """Client id and correlation id of each request that was answered."""
+        """Client id and correlation id of each answered request, with the time of the answer."""
         self._threads = [
             threading.Thread(target=self._run, args=(port, f"life-{life}-{number}")) for number in range(CLIENTS)
         ]
@@ -66,5 +66,5 @@ class Load:
 
 
 def read_events(folder: Path) -> list[dict[str, Any]]:
-    """Every event of the spool, in order; each line must be one."""
+    """Return all events of the spool, in order. Each line must be an event."""
     return [json.loads(line) for path in sealed_segments(folder) for line in read_segment(path).splitlines()]

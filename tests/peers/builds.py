@@ -12,13 +12,13 @@ from pathlib import Path
 
 
 def cache_dir() -> Path:
-    """Of the user, for what tests and benchmarks build; it may not be there yet."""
+    """Return the user's cache directory for programs that tests and benchmarks build. It may not exist yet."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "klamm-bench"
 
 
 @contextlib.contextmanager
 def alone(name: str) -> Iterator[None]:
-    """Hold the lock of this name: other processes of tests and benchmarks wait for it."""
+    """Hold the lock with this name during the block. Other processes of tests and benchmarks wait for it."""
     folder = cache_dir().with_name("klamm-locks")
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / name).open("w") as file:
@@ -27,9 +27,8 @@ def alone(name: str) -> Iterator[None]:
 
 
 def cached(name: str, build: Callable[[Path], Path]) -> Path:
-    """`name` in the cache: the file or folder, below `folder`, that `build(folder)` returns. Built once.
-
-    `folder` is removed afterwards. Where `build` raises, nothing is kept.
+    """Return the path of `name` in the cache. If it is missing, it becomes the file or folder that `build(folder)`
+    returns. `folder` is temporary. If `build` raises an exception, nothing is kept.
     """
     target = cache_dir() / name
     if target.exists():
@@ -44,9 +43,10 @@ def cached(name: str, build: Callable[[Path], Path]) -> Path:
 
 
 def cached_program(name: str, source: Path, build: Callable[[Path, Path], None]) -> Path:
-    """The program that `build(folder, program)` makes of the files in `source`: built again when one of them changes.
+    """Return the program that `build(folder, program)` makes from the files in `source`. It is built again when a file
+    changes.
 
-    `build` may use `folder`, which is removed afterwards, and raises when it cannot write `program`.
+    `build` may use `folder`, which is removed afterwards. It raises an exception if it cannot write `program`.
     """
 
     def program(folder: Path) -> Path:

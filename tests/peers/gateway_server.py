@@ -1,4 +1,4 @@
-"""klamm's gateway in front of a real Apache Kafka: what passes on Kafka passes on both together."""
+"""klamm's gateway in front of a real Apache Kafka: tests that pass on Kafka must pass on both together."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from tests.peers.server import lasting_port
 
 
 class GatewayServer(KlammServer):
-    """Before one node, as one server.
-
-    `kafka` is the node behind it; `settings` are its. `options` are those of `klamm serve --set`.
+    """A gateway and the one node behind it, as one server. `kafka` is the node, and `settings` are the node's.
+    `options` are the gateway's, as for `klamm serve --set`.
     """
 
     name = "gateway"
@@ -42,7 +41,7 @@ class GatewayServer(KlammServer):
         }
 
     def start(self) -> None:
-        """Kafka first: the gateway offers what it knows."""
+        """Start Kafka first, because the gateway offers the APIs that the node has."""
         if self.kafka._process is None or self.kafka.process.poll() is not None:
             self.kafka.start()
         super().start()
@@ -53,8 +52,8 @@ class GatewayServer(KlammServer):
 
 
 def gateway_before(cluster: KafkaCluster, directory: Path) -> KlammServer:
-    """A gateway, not started, before a cluster that may not run yet."""
-    # None is an outgoing connection's.
+    """Return a gateway, not started, in front of a cluster that may not run yet."""
+    # None of these ports is one that outgoing connections get.
     first = min(lasting_port(), 32_000)
     addresses = ", ".join(f'"{each}"' for each in cluster.bootstrap.split(","))
     settings = {
@@ -67,7 +66,9 @@ def gateway_before(cluster: KafkaCluster, directory: Path) -> KlammServer:
 
 
 class GatewayCluster:
-    """Before three brokers with `settings`: `with GatewayCluster(directory) as both: ... both.bootstrap ...`."""
+    """A gateway in front of three brokers with `settings`: `with GatewayCluster(directory) as both: ... both.bootstrap
+    ...`.
+    """
 
     def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
         self._cluster = KafkaCluster(directory / "kafka", settings)
@@ -75,7 +76,7 @@ class GatewayCluster:
 
     @property
     def bootstrap(self) -> str:
-        """Of the gateway."""
+        """The bootstrap address of the gateway."""
         return self._gateway.bootstrap
 
     def __enter__(self) -> Self:

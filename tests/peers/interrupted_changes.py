@@ -1,9 +1,9 @@
 """A server that is killed while it creates topics.
 
-`python -m tests.peers.interrupted_changes SPOOL DATA_DIR stuck|quick` is the server: its standard output has the port,
-and the line `stuck` when a creation of the topic `stuck` is about to be executed: its intent is on the disk, and the
-handler runs only if the process lives. Outcomes are not written for an hour, so those that were answered are lost with
-the process. `quick` is a server without either.
+`python -m tests.peers.interrupted_changes SPOOL DATA_DIR stuck|quick` is the server. It prints its port, and the line
+`stuck` when the creation of the topic `stuck` is about to be executed: the intent is on the disk, and the handler runs
+only if the process lives on. Outcomes are not written for an hour, so the outcomes of answered requests are lost with
+the process. A server that is started with `quick` does neither.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DONE = "done"
 
 
 class Stuck(RequestObserver):
-    """Comes after the audit: what it holds up has its intent."""
+    """An observer after the audit. The requests that it holds back have their intents on the disk."""
 
     @property
     def announced_api_keys(self) -> frozenset[int]:
@@ -79,7 +79,7 @@ def _creation(name: str) -> create_topics.CreateTopicsRequest:
 def leave_interrupted(folder: Path) -> set[str]:
     """Kill a server after it has created the topic `done` and before it creates `stuck`; then start and stop another.
 
-    Returns the topics that are there then; the spool is `folder / "spool"`, signed with `folder / "key"`.
+    Return the topics that exist afterwards. The spool is `folder / "spool"`, signed with `folder / "key"`.
     """
     write_key(folder / "key")
     process, port = _child(folder, _STUCK)

@@ -1,4 +1,6 @@
-"""A real Apache Kafka of three brokers and a controller, in four child processes, to compare klamm's nodes with."""
+"""A real Apache Kafka with three brokers and a controller in four child processes, for comparison with klamm's
+nodes.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from tests.peers.wire_client import WireClient
 from tests.waiting import wait_until
 
 NODE_IDS = (1, 2, 3)
-"""Of the brokers."""
+"""The ids of the brokers."""
 _CONTROLLER_ID = 100
 _PATIENCE_S = 60
 _COMMON = """\
@@ -53,7 +55,7 @@ group.initial.rebalance.delay.ms=0
 auto.leader.rebalance.enable=false
 """
 COORDINATORS = ("__consumer_offsets", "__transaction_state")
-"""Each has one partition, so its leader is the coordinator of all keys."""
+"""Settings of the coordinators' topics. Each has one partition, so the partition's leader coordinates all keys."""
 
 
 class KafkaNode(KafkaServer):
@@ -95,23 +97,23 @@ class KafkaNode(KafkaServer):
 
 
 class KafkaNodes:
-    """What a test does to the brokers; as `klamm_broker.cluster.Nodes`."""
+    """The controls of the brokers for tests, with the methods of `klamm_broker.cluster.Nodes`."""
 
     def __init__(self, brokers: dict[int, KafkaNode]) -> None:
         self._brokers = brokers
         self._running = set(brokers)
 
     def describe(self) -> list[dict[str, Any]]:
-        """Each broker: its id, and whether it runs."""
+        """Return for each broker its id, and True if it runs."""
         return [{"id": node_id, "running": node_id in self._running} for node_id in self._brokers]
 
     def stop(self, node_id: int) -> None:
-        """Have a broker shut down in order."""
+        """Shut down a broker in good order."""
         self._brokers[node_id].stop()
         self._running.discard(node_id)
 
     def start(self, node_id: int) -> None:
-        """Start a broker again, and wait until the others know."""
+        """Start a broker again, and wait until the others know it."""
         if node_id not in self._running:
             self._brokers[node_id].start()
             self._running.add(node_id)
@@ -120,17 +122,17 @@ class KafkaNodes:
             )
 
     def pause(self, node_id: int) -> None:
-        """Stop the process of a broker as it is: it keeps its connections, and answers nothing."""
+        """Pause the process of a broker. It keeps its connections, but answers no requests."""
         self._brokers[node_id].process.send_signal(signal.SIGSTOP)
         self._running.discard(node_id)
 
     def resume(self, node_id: int) -> None:
-        """Let it go on."""
+        """Let a paused broker continue."""
         self._brokers[node_id].process.send_signal(signal.SIGCONT)
         self._running.add(node_id)
 
     def move_leader(self, topic: str, index: int, node_id: int) -> None:
-        """Have a broker lead a partition: it becomes the preferred leader first."""
+        """Make a broker the leader of a partition. It becomes the preferred leader first."""
         replicas = [node_id, *(each for each in NODE_IDS if each != node_id)]
         wanted = [ReassignableTopic(topic, [ReassignablePartition(index, replicas)])]
 
@@ -142,19 +144,19 @@ class KafkaNodes:
         wait_until(has_moved, f"{topic}-{index} does not move to {node_id}", within_s=_PATIENCE_S)
 
     def move_coordinator(self, key: str, node_id: int) -> None:  # noqa: ARG002
-        """Have a broker coordinate all keys: the topics of coordinators have one partition."""
+        """Make a broker the coordinator of all keys, because the topics of coordinators have one partition."""
         there = self.call(MetadataRequest(None), 9).topics
         for topic in COORDINATORS:
             if any(each.name == topic for each in there):
                 self.move_leader(topic, 0, node_id)
 
     def leaders(self, topic: str) -> dict[int, int]:
-        """The leader of each partition."""
+        """Return the leader of each partition."""
         (found,) = self.call(MetadataRequest([MetadataRequestTopic(name=topic)]), 9).topics
         return {each.partition_index: each.leader_id for each in found.partitions}
 
     def call(self, request: Any, version: int) -> Any:
-        """Ask a broker that runs."""
+        """Send a request to a running broker. Return the response."""
         for node_id in sorted(self._running):
             with contextlib.suppress(OSError), WireClient(HOST, self._brokers[node_id].port) as client:
                 return client.call(request, version)
@@ -164,7 +166,7 @@ class KafkaNodes:
 class KafkaCluster:
     """`with KafkaCluster(directory) as cluster: ... cluster.bootstrap, cluster.nodes ...`
 
-    `settings` are Kafka's own keys, for each broker and the controller.
+    `settings` have Kafka's keys, and apply to each broker and the controller.
     """
 
     def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
@@ -175,18 +177,18 @@ class KafkaCluster:
 
     @property
     def bootstrap(self) -> str:
-        """Of all brokers."""
+        """The bootstrap addresses of all brokers."""
         return ",".join(each.bootstrap for each in self._brokers.values())
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """With three replicas."""
+        """Create a topic with three replicas."""
         (result,) = self.nodes.call(CreateTopicsRequest([CreatableTopic(name, partitions, 3)]), 5).topics
         assert result.error_code == 0, result
         wait_until(lambda: -1 not in self.nodes.leaders(name).values() and len(self.nodes.leaders(name)) == partitions)
 
     @staticmethod
     def wait_until(condition: Callable[[], object], what: str = "", *, timeout_s: float = 10.0) -> None:
-        """As `EmbeddedServer.wait_until`."""
+        """Wait for a condition, like `EmbeddedServer.wait_until`."""
         wait_until(condition, what, within_s=timeout_s)
 
     def __enter__(self) -> Self:
@@ -199,6 +201,6 @@ class KafkaCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # Brokers without their controller do not shut down in order.
+        # The brokers stop first, because without their controller they would not shut down in good order.
         for each in (*self._brokers.values(), self._controller):
             each.kill9()

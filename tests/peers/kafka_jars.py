@@ -1,4 +1,6 @@
-"""Published jars of Apache Kafka and others, fetched once by Maven into a cache: yardsticks of tests and benchmarks."""
+"""Published jars of Apache Kafka and others, for comparison in tests and benchmarks. Maven fetches them once into a
+cache.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from tests.peers.builds import alone
 
 VERSION = "4.4.0"
 PUBLISHED_TESTS = "4.3.1"
-"""The last release whose own tests, and whose file connectors, Maven finds."""
+"""The last release whose own tests and file connectors Maven finds."""
 FLINK_VERSION = "2.0.1"
 FLINK_CONNECTOR_VERSION = "4.0.1-2.0"
 FLINK_REGISTRY_VERSION = "2.1.0"
@@ -49,7 +51,7 @@ def _fetch(
     complete = folder / ".complete"
     if complete.exists():
         return
-    # One lock for all: Maven's own repository does not bear two that write.
+    # One lock for all, because two processes must not write to Maven's own repository at once.
     with alone("maven"):
         if complete.exists():
             return
@@ -63,7 +65,9 @@ def _fetch(
 
 
 def folder(version: str = VERSION) -> Path:
-    """Where the server, the tools and the clients of a release lie. `KAFKA_JARS` names another place for `VERSION`."""
+    """Return the folder with the server, the tools and the clients of a release. `KAFKA_JARS` may name another for
+    `VERSION`.
+    """
     if version == VERSION and os.environ.get("KAFKA_JARS"):
         return Path(os.environ["KAFKA_JARS"])
     for name in (f"kafka-jars-{version}", f"klamm-test-jars-{version}"):
@@ -82,26 +86,28 @@ def folder(version: str = VERSION) -> Path:
 
 
 def classpath(version: str = VERSION) -> str:
-    """For `java -cp`."""
+    """Return the class path of a release for `java -cp`."""
     return str(folder(version) / "*")
 
 
 def client(version: str) -> str:
-    """Java's clients of a release alone, with what they need."""
+    """Return the class path of a release's Java clients alone, with their dependencies."""
     target = _cache() / f"klamm-test-jars-{version}-client"
     _fetch(target, [("org.apache.kafka", "kafka-clients", version), ("org.slf4j", "slf4j-nop", "1.7.36")])
     return str(target / "*")
 
 
 def streams() -> str:
-    """Kafka Streams and RocksDB, for beside `classpath()`: 75 MB."""
+    """Return the class path of Kafka Streams and RocksDB, to be used with `classpath()`: 75 MB."""
     target = _cache() / f"klamm-test-jars-{VERSION}-streams"
     _fetch(target, [("org.apache.kafka", "kafka-streams", VERSION)])
     return str(target / "*")
 
 
 def flink() -> str:
-    """Flink with its connector for Kafka, and the client that this one wants: 150 MB, not for beside `classpath()`."""
+    """Return the class path of Flink, its connector for Kafka and the connector's client: 150 MB, not to be used with
+    `classpath()`.
+    """
     target = _cache() / f"klamm-test-jars-flink-{FLINK_VERSION}"
     dependencies = [
         ("org.apache.flink", "flink-streaming-java", FLINK_VERSION),
@@ -115,7 +121,7 @@ def flink() -> str:
 
 
 def flink_registry() -> str:
-    """Flink's Avro format for a Schema Registry, whose jar contains Confluent's client: 35 MB."""
+    """Return the jar of Flink's Avro format for a Schema Registry, which contains Confluent's client: 35 MB."""
     target = _cache() / f"klamm-test-jars-flink-registry-{FLINK_REGISTRY_VERSION}"
     names = ("flink-core", "flink-sql-avro-confluent-registry")
     dependencies = [("org.apache.flink", name, FLINK_REGISTRY_VERSION) for name in names]
@@ -124,14 +130,18 @@ def flink_registry() -> str:
 
 
 def file_connectors() -> str:
-    """Kafka Connect's file connectors alone, for beside `classpath()`, which has Connect itself."""
+    """Return the class path of Kafka Connect's file connectors, to be used with `classpath()`, which has Connect
+    itself.
+    """
     target = _cache() / f"klamm-test-jars-{PUBLISHED_TESTS}-connect-file"
     _fetch(target, [("org.apache.kafka", "connect-file", PUBLISHED_TESTS)], transitive=False)
     return str(target / "*")
 
 
 def tests() -> str:
-    """Kafka's own integration tests of its clients, and JUnit, for beside `classpath(PUBLISHED_TESTS)`."""
+    """Return the class path of Kafka's own integration tests of its clients, and JUnit, to be used with
+    `classpath(PUBLISHED_TESTS)`.
+    """
     target = _cache() / f"klamm-test-jars-{PUBLISHED_TESTS}-tests"
     tested = [("org.apache.kafka", name, PUBLISHED_TESTS, "test") for name in _TESTED]
     harness = [("org.apache.kafka", name, PUBLISHED_TESTS) for name in _TEST_HARNESS]
@@ -140,10 +150,10 @@ def tests() -> str:
 
 
 def streams_tests(version: str) -> str:
-    """The class path of Kafka's own tests of Kafka Streams and of its tools, with Streams itself: 100 MB more.
+    """Return the class path of Kafka's own tests of Kafka Streams and of its tools, with Streams itself: 100 MB more.
 
-    Streams, the tools and the cluster in the JVM are of `version`; the tests are always of `PUBLISHED_TESTS`, and what
-    they need and a later version does not have stands at the end.
+    Streams, the tools and the cluster in the JVM are of `version`. The tests are always of `PUBLISHED_TESTS`. Classes
+    that they need and a later version lacks are at the end of the path.
     """
     target = _cache() / f"klamm-test-jars-{version}-streams-suite"
     tests = ("kafka-streams-integration-tests", "kafka-streams", "kafka-tools", "kafka-clients", "kafka-server-common")
@@ -152,7 +162,7 @@ def streams_tests(version: str) -> str:
     dependencies += [
         ("org.apache.kafka", "kafka-test-common-util", PUBLISHED_TESTS),
         ("org.rocksdb", "rocksdbjni", "10.1.3"),
-        # Some read what is logged; Kafka 4.4's cluster has certificates.
+        # Some tests read the log, and Kafka 4.4's cluster has certificates.
         ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
         *(("org.bouncycastle", f"{name}-jdk18on", "1.80.2") for name in ("bcprov", "bcutil")),
         ("org.bouncycastle", "bcpkix-jdk18on", "1.80"),
@@ -163,7 +173,7 @@ def streams_tests(version: str) -> str:
 
 
 def newest() -> str:
-    """The newest release that Maven finds, `VERSION` or a later one."""
+    """Return the newest release that Maven finds: `VERSION` or a later one."""
     target = _cache() / "klamm-test-jars-newest"
     rmtree(target, ignore_errors=True)
     _fetch(target, [("org.apache.kafka", "kafka-clients", f"[{VERSION},)")], transitive=False, timeout_s=120)
@@ -171,7 +181,7 @@ def newest() -> str:
 
 
 def jar(artifact: str, version: str = VERSION) -> Path:
-    """One jar of `org.apache.kafka`."""
+    """Return one jar of `org.apache.kafka`."""
     if version == VERSION:
         return folder() / f"{artifact}-{version}.jar"
     target = _cache() / f"klamm-test-jars-{version}-{artifact}"

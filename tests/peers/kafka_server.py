@@ -1,4 +1,4 @@
-"""A real Apache Kafka (KRaft, one node) in a child process, to compare with. Needs Java 17 and, once, Maven."""
+"""A real Apache Kafka (KRaft, one node) in a child process, for comparison. Needs Java 17 and, once, Maven."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ share.coordinator.state.topic.min.isr=1
 
 
 def cluster_id() -> str:
-    """A random UUID as Kafka writes one: URL-safe base64 without padding, and no leading dash."""
+    """Return a random UUID in Kafka's form: URL-safe base64 without padding and without a leading dash."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):
@@ -40,7 +40,7 @@ def cluster_id() -> str:
 
 
 class KafkaServer(Server):
-    """Started as Kafka's own scripts start it: 1 GiB of heap, G1, tiered compilation."""
+    """A Kafka server. It is started as Kafka's own scripts start it: 1 GiB of heap, G1, tiered compilation."""
 
     name = "kafka"
     start_timeout_s = 90.0

@@ -1,4 +1,4 @@
-"""franz-go's kfake, a fake cluster in Go that keeps records in memory, as a child process. Needs Go, once."""
+"""franz-go's kfake in a child process: a fake cluster in Go that keeps records in memory. Needs Go, once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.peers.probe import answers_api_versions
 from tests.peers.server import HOST, Server
 
 SOURCE = Path(__file__).parent / "kfake"
-"""The program; `go.mod` there says which version of kfake."""
+"""The folder of the program. Its `go.mod` has the version of kfake."""
 
 
 def _build(_folder: Path, program: Path) -> None:
@@ -18,7 +18,7 @@ def _build(_folder: Path, program: Path) -> None:
 
 
 class KfakeServer(Server):
-    """Of the settings it follows `num.partitions`."""
+    """A kfake server. It uses only `num.partitions` of the settings."""
 
     name = "kfake"
     start_timeout_s = 15.0

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class KlammServer(Server):
-    """Readiness is the ready file, which klamm writes once every listener answers."""
+    """A klamm server. It is ready once the ready file exists, which klamm writes when every listener answers."""
 
     name = "klamm"
     start_timeout_s = 60.0
@@ -41,7 +41,7 @@ class KlammServer(Server):
         inherited = os.environ.get("PYTHONPATH")
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([*roots, *([inherited] if inherited else [])])}
         if environment.pop("PYTHONDONTWRITEBYTECODE", None):
-            # An installed klamm has its bytecode, so this one shall have it too, but not beside the sources.
+            # An installed klamm has bytecode, so this one gets it too, but not beside the sources.
             environment["PYTHONPYCACHEPREFIX"] = str(cache_dir() / "pycache")
         return environment
 

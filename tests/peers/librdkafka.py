@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.peers.builds import cached
 
 CRATE_VERSION = "4.10.0"
-"""Of `rdkafka-sys`; it has librdkafka 2.12.1."""
+"""The version of `rdkafka-sys`, which has librdkafka 2.12.1."""
 
 _CARGO_TOML = f"""[package]
 name = "peers"
@@ -27,7 +27,7 @@ rdkafka-sys = "={CRATE_VERSION}"
 
 
 def librdkafka(folder: Path) -> Path:
-    """A copy of its sources in `folder`."""
+    """Copy librdkafka's sources to `folder`. Return the copy."""
     (folder / "Cargo.toml").write_text(_CARGO_TOML)
     command = ["cargo", "metadata", "--format-version", "1", "--quiet"]
     metadata = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, timeout=600).stdout
@@ -36,9 +36,10 @@ def librdkafka(folder: Path) -> Path:
 
 
 def librdkafka_tests() -> Path:
-    """The folder `tests` of a built copy: `test-runner` runs there, with the libraries in `../src` and `../src-cpp`.
+    """Return the folder `tests` of a built copy. `test-runner` runs in it, with the libraries in `../src` and
+    `../src-cpp`.
 
-    Tests that read statistics are only in it where RapidJSON's headers are installed.
+    It has the tests that read statistics only if RapidJSON's headers are installed.
     """
     return cached(f"librdkafka-tests-{CRATE_VERSION}", _build) / "tests"
 

@@ -1,4 +1,6 @@
-"""librdkafka's mock cluster, in C and with records in memory, as a child process. Needs cargo, make and gcc, once."""
+"""librdkafka's mock cluster in a child process: a cluster in C that keeps records in memory. Needs cargo, make and gcc,
+once.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def _build(folder: Path, program: Path) -> None:
 
 
 class MockServer(Server):
-    """Follows no settings: topics are created on demand, with 4 partitions. It chooses a new port at each start."""
+    """A mock server. It uses no settings: topics are created on demand, with 4 partitions. It chooses a new port at
+    each start.
+    """
 
     name = "mock"
     start_timeout_s = 15.0
@@ -40,7 +44,7 @@ class MockServer(Server):
         return [str(cached_program("librdkafka-mock", SOURCE, _build))]
 
     def spawn(self) -> float:
-        """Returns when it has said its port."""
+        """Start the process. Return once it has printed its port."""
         begin = super().spawn()
         while not (ports := self._printed_ports()):
             if self.process.poll() is not None or time.monotonic() > begin + self.start_timeout_s:

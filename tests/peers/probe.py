@@ -10,7 +10,7 @@ API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
 def receive_exactly(connection: socket.socket, size_bytes: int) -> bytes:
-    """Raises ConnectionError when the peer closes before that."""
+    """Return this number of bytes. Raises ConnectionError if the peer closes the connection before."""
     data = bytearray()
     while len(data) < size_bytes:
         piece = connection.recv(size_bytes - len(data))
@@ -21,13 +21,13 @@ def receive_exactly(connection: socket.socket, size_bytes: int) -> bytes:
 
 
 def receive_frame(connection: socket.socket) -> bytes:
-    """One response without its size."""
+    """Receive one response. Return it without its size."""
     (size_bytes,) = struct.unpack(">i", receive_exactly(connection, 4))
     return receive_exactly(connection, size_bytes)
 
 
 def answers_api_versions(host: str, port: int, timeout_s: float = 5.0) -> bool:
-    """Whether a server answers ApiVersions v0 without an error."""
+    """Return True if a server answers ApiVersions v0 without an error."""
     try:
         with socket.create_connection((host, port), timeout_s) as connection:
             connection.sendall(API_VERSIONS_V0)

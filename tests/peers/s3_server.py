@@ -1,4 +1,4 @@
-"""moto, a server with S3's protocol that keeps objects in memory, as a process of its own. Needs PyPI, once."""
+"""moto in a child process: a server with S3's protocol that keeps objects in memory. Needs PyPI, once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _build(folder: Path) -> Path:
 
 
 class S3:
-    """One bucket. The server believes every signature."""
+    """One bucket. The server accepts every signature."""
 
     def __init__(self, endpoint: str, bucket: str) -> None:
         self.endpoint = endpoint
@@ -44,7 +44,7 @@ class S3:
         return self._request("GET", f"/{quote(key)}")
 
     def keys(self, prefix: str) -> list[str]:
-        """All keys that begin so, by name."""
+        """Return all keys with this prefix, in order."""
         found: list[str] = []
         while True:
             after = f"&start-after={quote(found[-1])}" if found else ""
@@ -54,7 +54,7 @@ class S3:
                 return found
 
     def _request(self, method: str, path: str, data: bytes | None = None) -> bytes:
-        # urllib's own type is that of a form, whose content moto takes apart.
+        # urllib's default type is that of a form, whose content moto would parse.
         headers = {"Content-Type": "application/octet-stream", "Authorization": SIGNED}
         request = urllib.request.Request(f"{self.endpoint}/{self.bucket}{path}", data, headers, method=method)
         with urllib.request.urlopen(request, timeout=30) as answer:
@@ -67,8 +67,9 @@ class S3:
 
 @contextmanager
 def s3_server(directory: Path, bucket: str) -> Iterator[S3]:
-    """A server with one empty bucket, until the end of the block."""
-    # Not the program `gunicorn`: it says where the venv was made. moto's own server has no threads to rely on.
+    """Run a server with one empty bucket until the end of the block."""
+    # Not the program `gunicorn`, which contains the path of the original venv. moto's own server has no reliable
+    # threads.
     python = cached(f"moto-{PACKAGES[0].rpartition('=')[2]}", _build) / "bin" / "python"
     port = lasting_port()
     command = [str(python), "-m", "gunicorn", "--workers=1", "--threads=8", "--no-control-socket"]

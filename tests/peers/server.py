@@ -1,4 +1,4 @@
-"""What the servers under test have in common: a child process that is started, stopped, killed and started again."""
+"""`Server`: the base of the servers under test, a child process that is started, stopped, killed and started again."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ HOST = "127.0.0.1"
 
 
 def free_port() -> int:
-    """A TCP port of the loopback address that no process listens on."""
+    """Return a TCP port of the loopback address on which no process listens."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
 
 
 def lasting_port() -> int:
-    """As `free_port`, one that no outgoing connection gets: it stays free while its server is down."""
+    """Return a free port that no outgoing connection gets, so that it stays free while its server is down."""
     first, _last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
     while True:
         port = random.randrange(10_000, int(first))
@@ -37,14 +37,15 @@ def lasting_port() -> int:
 class Server(ABC):
     """A Kafka server in a child process, with one data directory and one port for its whole life.
 
-    `settings` are Kafka's own broker keys. Leaving the `with` block stops the server, and `stop()` demands exit code 0.
+    `settings` have Kafka's broker keys. The end of the `with` block stops the server, and `stop()` requires exit code
+    0.
     """
 
     name: str
     start_timeout_s: float
     stop_timeout_s: float = 30.0
     creates_topics_on_request: bool = True
-    """Whether it has CreateTopics; otherwise Metadata creates every topic that it names."""
+    """True if the server has CreateTopics. Otherwise Metadata creates every topic that a request names."""
 
     def __init__(self, directory: Path, settings: Mapping[str, str] | None = None, port: int | None = None) -> None:
         self.directory = directory
@@ -55,14 +56,14 @@ class Server(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """The command line; called before each start."""
+        """Return the command line. Called before each start."""
 
     @abstractmethod
     def answers(self) -> bool:
-        """Whether the server that was started is ready for clients."""
+        """Return True if the started server is ready for clients."""
 
     def environment(self) -> dict[str, str] | None:
-        """Environment of the child; None inherits."""
+        """Return the environment of the child; None inherits that of this process."""
         return None
 
     @property
@@ -71,7 +72,7 @@ class Server(ABC):
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
-        """The child; RuntimeError when none was started."""
+        """The child process. Raises RuntimeError if none was started."""
         if self._process is None:
             raise RuntimeError(f"{self.name} was not started")
         return self._process
@@ -81,7 +82,7 @@ class Server(ABC):
         return self.process.pid
 
     def spawn(self) -> float:
-        """Start the process and return at once: the monotonic time in seconds just before the process began."""
+        """Start the process without waiting. Return the monotonic time in seconds just before the start."""
         self.directory.mkdir(parents=True, exist_ok=True)
         command = self.command()
         with self.log_path.open("ab") as log:
@@ -92,7 +93,7 @@ class Server(ABC):
         return begin
 
     def start(self) -> None:
-        """Start, and return when clients are served."""
+        """Start the server. Return once clients are served."""
         self.spawn()
         deadline = time.monotonic() + self.start_timeout_s
         while not self.answers():
@@ -104,7 +105,7 @@ class Server(ABC):
             time.sleep(0.01)
 
     def stop(self) -> None:
-        """SIGTERM; the exit code must be `clean_exit_codes`'."""
+        """Send SIGTERM and wait for the end. The exit code must be one of `clean_exit_codes`."""
         process = self.process
         process.send_signal(signal.SIGTERM)
         try:
@@ -119,17 +120,17 @@ class Server(ABC):
     clean_exit_codes: tuple[int, ...] = (0,)
 
     def kill9(self) -> None:
-        """SIGKILL, and reap."""
+        """Send SIGKILL, and reap the process."""
         self.process.kill()
         self.process.wait()
 
     def restart(self) -> None:
-        """SIGTERM, and start again on the same data directory and port."""
+        """Stop the server, and start it again on the same data directory and port."""
         self.stop()
         self.start()
 
     def rss_bytes(self) -> int:
-        """Resident memory now."""
+        """Return the present resident memory in bytes."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) * 1024

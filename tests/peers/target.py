@@ -1,4 +1,4 @@
-"""Which server the tests run against."""
+"""The server against which the tests run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ TARGET = os.environ.get("KLAMM_INTEROP_TARGET", "klamm")
 
 
 def target_server(directory: Path, settings: Mapping[str, str] | None = None) -> Server:
-    """A server, not started, of the kind that the environment variable `KLAMM_INTEROP_TARGET` names: klamm,
-    kafka, or gateway: klamm's gateway before a Kafka."""
+    """Return a server, not started, of the kind in the environment variable `KLAMM_INTEROP_TARGET`: klamm, kafka, or
+    gateway (klamm's gateway in front of a Kafka).
+    """
     return TARGETS[TARGET](directory, settings)
 
 
 def lasting_server(directory: Path, settings: Mapping[str, str] | None = None) -> Server:
-    """As `target_server`, with a port that it keeps over kills, and time to start beside other work."""
+    """Return a server like `target_server` that keeps its port over kills, and has more time to start."""
     server = target_server(directory, settings)
     server.port = lasting_port()
     server.start_timeout_s = max(server.start_timeout_s, 90.0)
@@ -33,14 +34,14 @@ def lasting_server(directory: Path, settings: Mapping[str, str] | None = None) -
 
 
 class Bootstrap(Protocol):
-    """Where clients connect to."""
+    """An object with the addresses to which clients connect."""
 
     @property
     def bootstrap(self) -> str: ...
 
 
 def target_cluster(directory: Path, settings: Mapping[str, str]) -> AbstractContextManager[Bootstrap]:
-    """As `target_server`, with three nodes."""
+    """Return a cluster of three nodes, of the kind as in `target_server`."""
     if TARGET == "klamm":
         return KlammServer(directory, {"broker.nodes": "3", **settings})
     return (KafkaCluster if TARGET == "kafka" else GatewayCluster)(directory, settings)

@@ -1,4 +1,4 @@
-"""A time-stamping authority of RFC 3161: `openssl ts` behind a small HTTP server, with certificates of its own."""
+"""`TimeAuthority`: a time-stamping authority (RFC 3161), which is `openssl ts` behind a small HTTP server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ess_cert_id_alg = sha256
 
 
 def _write(folder: Path, name: str, issued_by: tuple[x509.Certificate, Any] | None) -> tuple[x509.Certificate, Any]:
-    """Write a certificate and its key: a root, or one that may only stamp."""
+    """Write a certificate and its key: a root, or a certificate that is only for time stamps."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, f"{folder.name} {name}")])
     issuer, issuer_key = (issued_by[0].subject, issued_by[1]) if issued_by else (subject, key)
@@ -51,7 +51,7 @@ def _write(folder: Path, name: str, issued_by: tuple[x509.Certificate, Any] | No
 
 
 class TimeAuthority:
-    """`root` is the certificate to pin; `url` is where it listens, or does not while it is `away`."""
+    """The authority. `root` is the certificate to pin. It listens at `url`, except while it is `away`."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -67,7 +67,7 @@ class TimeAuthority:
         return (self._folder / "response").read_bytes()
 
     def verifies(self, data: Path, response: Path) -> bool:
-        """Return True if openssl takes the response as a stamp of the file."""
+        """Return True if openssl accepts the response as a stamp for the data."""
         return self._run("-verify", "-data", data, "-in", response, "-CAfile", self.root, check=False) == 0
 
     def _run(self, *arguments: object, check: bool = True) -> int:
@@ -77,7 +77,7 @@ class TimeAuthority:
 
 @contextmanager
 def served(authority: TimeAuthority) -> Iterator[str]:
-    """Serve it on a free port; yields its URL."""
+    """Serve the authority on a free port during the block. Yield its URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

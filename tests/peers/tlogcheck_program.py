@@ -1,4 +1,4 @@
-"""Torchwood and Go's own Merkle tree, which look at a log, as a program. Needs Go, and once the network."""
+"""A program that checks a log with Torchwood and Go's own Merkle tree. Needs Go, and once the network."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ def _build(_folder: Path, program: Path) -> None:
 
 
 def tlogcheck(*arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """Run it; see `main.go` for what it takes."""
+    """Run the program. `main.go` describes its arguments."""
     program = cached_program("tlogcheck", SOURCE, _build)
     return subprocess.run([program, *map(str, arguments)], input=stdin, capture_output=True, timeout=120, check=False)

@@ -1,4 +1,4 @@
-"""A blocking client that sends one generated message and waits for its answer: for set-up, not for speed."""
+"""`WireClient`: a blocking client that sends one message and waits for its answer, for the set-up of tests."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ _MODULES = {spec.api_key: (spec.module, spec.name) for spec in SPECS}
 def encode_frame(
     request: Message, version: int, correlation_id: int = 0, client_id: str | None = "klamm-test"
 ) -> bytes:
-    """A whole request frame, size included."""
+    """Return a whole request frame, with its size."""
     frame = encode_request_header(request.API_KEY, version, correlation_id, client_id) + request.encode(version)
     return struct.pack(">i", len(frame)) + frame
 
 
 class WireClient:
-    """One connection."""
+    """A client with one connection."""
 
     def __init__(self, host: str, port: int, timeout_s: float = 30.0) -> None:
         self._socket = socket.create_connection((host, port), timeout_s)
         self._correlation_id = 0
 
     def exchange(self, request: Message, version: int) -> bytes:
-        """The response frame. Raises OSError when the server closes, ValueError for another request's answer."""
+        """Send a request. Return the response frame. Raises OSError if the server closes, ValueError for another
+        request's answer.
+        """
         self._correlation_id += 1
         self._socket.sendall(encode_frame(request, version, self._correlation_id))
         frame = receive_frame(self._socket)
@@ -43,22 +45,22 @@ class WireClient:
         return frame
 
     def call(self, request: Message, version: int) -> Any:
-        """The decoded response. Raises as `exchange`."""
+        """Send a request. Return the decoded response. Raises the errors of `exchange`."""
         frame = self.exchange(request, version)
         module, name = _MODULES[request.API_KEY]
         response = getattr(import_module(f"klamm.wire.messages.{module}"), f"{name}Response")
         return response.decode(version, frame, response_header_size(request.API_KEY, version))
 
     def send(self, frame: bytes) -> None:
-        """Send a whole frame, size included, and wait for no answer."""
+        """Send a whole frame with its size, and wait for no answer."""
         self._socket.sendall(frame)
 
     def has_come(self, within_s: float) -> bool:
-        """Whether there is something to receive, or the server has closed the connection, by then."""
+        """Return True if there are bytes to receive within this time, or the server has closed the connection."""
         return is_readable(self._socket, within_s)
 
     def receive(self) -> bytes:
-        """The next response frame without its size. Raises OSError when the server closes."""
+        """Return the next response frame without its size. Raises OSError if the server closes."""
         return receive_frame(self._socket)
 
     def close(self) -> None:

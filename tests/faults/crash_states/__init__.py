@@ -1,9 +1,10 @@
-"""Every state that a crash may leave a data directory in, and whether the broker keeps its promises from there.
+"""Every state in which a crash may leave a data directory, with checks that the broker then keeps its promises.
 
-    recorded_disk   a file layer and a store that record what is done, and fail on request
-    crashed_disk    what a recording leaves on the disk if it ends somewhere: killed, or without power
-    workload        what the broker is asked to do meanwhile
-    promises        what has to be there afterwards
+    recorded_disk   a file layer and a store that record all changes, and fail on request
+    crashed_disk    the content of the disk if a recording ends at some place: killed, or without power
+    workload        the requests to the broker meanwhile
+    promises        the data that must exist afterwards
 
-The rules are those of `docs/durability.md`. SQLite is taken at its word: a commit is there or not, a synced one is.
+The rules are those of `docs/durability.md`. SQLite is trusted: a commit exists as a whole or not at all, and a synced
+commit always exists.
 """

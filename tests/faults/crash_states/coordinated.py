@@ -43,7 +43,7 @@ class TransactionalProducer:
             self._sequences = {}
 
     def init(self) -> None:
-        """The next epoch; a transaction that is open is aborted."""
+        """Get the next epoch. An open transaction is aborted."""
         aborting = self._work.new_event("end", self.transactional_id, False)
         if self._open is not None:
             self._open.ends.append(aborting)
@@ -108,7 +108,7 @@ class TransactionalProducer:
             self._work.check(answer.topics[0].partitions[0])
 
     def end(self, *, committed: bool) -> None:
-        """Commit or abort. After an error the transaction goes on."""
+        """Commit or abort the transaction. After an error it stays open."""
         transaction = self._transaction()
         with self._work.event("end", self.transactional_id, committed) as event:
             transaction.ends.append(event)
@@ -124,7 +124,7 @@ class TransactionalProducer:
 
 
 def set_transaction_version(work: Workload, level: int) -> None:
-    """UpdateFeatures, as an upgrade or a downgrade."""
+    """Send UpdateFeatures, as an upgrade or a downgrade."""
     with work.event("feature", TRANSACTION_VERSION, level):
         kind = 1 if level == _V2 else 2
         request = UpdateFeaturesRequest(1000, [FeatureUpdateKey(TRANSACTION_VERSION, level, upgrade_type=kind)])
@@ -132,11 +132,11 @@ def set_transaction_version(work: Workload, level: int) -> None:
 
 
 UNKNOWN_EPOCH = "unknown"
-"""Of a member whose heartbeat was answered with an error: what it changed may be written all the same, later."""
+"""The epoch of a member whose heartbeat was answered with an error. The change may nevertheless be written later."""
 
 
 def heartbeat(work: Workload, member_id: str, epoch: int) -> None:
-    """Join the consumer group (0), stay, or leave (-1)."""
+    """Send a heartbeat that joins the consumer group (epoch 0), stays in it, or leaves it (-1)."""
     with work.event("member", member_id, UNKNOWN_EPOCH if epoch >= 0 else None) as event:
         joins = {"subscribed_topic_names": ["ledger"], "rebalance_timeout_ms": 1000, "topic_partitions": []}
         request = ConsumerGroupHeartbeatRequest(CONSUMER_GROUP, member_id, epoch, **(joins if epoch == 0 else {}))
@@ -146,7 +146,7 @@ def heartbeat(work: Workload, member_id: str, epoch: int) -> None:
 
 
 def run_coordinated(work: Workload) -> None:
-    """Transactions that commit, abort, are open, fenced, over topics that are deleted, cut and compacted."""
+    """Run transactions that commit, abort, stay open, or are fenced, on topics that are deleted, cut and compacted."""
     work.create("ledger", 2, **SMALL)
     work.create("passing", **SMALL)
     work.create("table", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", **SMALL)
@@ -177,7 +177,7 @@ def run_coordinated(work: Workload) -> None:
 def _mix(
     work: Workload, first: TransactionalProducer, second: TransactionalProducer, old: TransactionalProducer
 ) -> None:
-    """Transactions beside each other, on topics that change meanwhile."""
+    """Run concurrent transactions on topics that change meanwhile."""
     first.produce("ledger")
     old.produce("ledger")
     second.produce("passing")
@@ -204,7 +204,7 @@ def _mix(
 def _go_on(
     work: Workload, first: TransactionalProducer, second: TransactionalProducer, old: TransactionalProducer
 ) -> None:
-    """After a restart: what was open goes on; and the same again with other ends."""
+    """Continue the open transactions after a restart, and run the same again with other ends."""
     set_transaction_version(work, _V2)
     old.produce("ledger")
     old.produce("ledger", 1)

@@ -1,4 +1,4 @@
-"""What has to be there of transactions, members of consumer groups and feature levels."""
+"""The checks of transactions, members of consumer groups and feature levels after a crash."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Logs = Mapping[tuple[Incarnation, int], PartitionLog]
 
 
 class CoordinatedPromises:
-    """Checks one broker that has been opened after a crash. It changes what it finds: to be called last."""
+    """The checks of one broker that was opened after a crash. They change its state, so they must run last."""
 
     def __init__(self, view: View, harness: QuietHarness, logs: Logs) -> None:
         self._view = view
@@ -37,7 +37,7 @@ class CoordinatedPromises:
         self._transactions = view.work.transactions
 
     def check(self) -> None:
-        """Raises AssertionError."""
+        """Run all checks. Raises AssertionError."""
         self._check_members()
         self._check_features()
         if not self._transactions:
@@ -53,7 +53,9 @@ class CoordinatedPromises:
     # Transactions
 
     def _check_outcomes(self, committed_now: Collection[Transaction], *, are_all_ended: bool) -> None:
-        """What is committed can be behind a transaction that is still open: it is whole when all have ended."""
+        """Check that transactions are visible as a whole or not at all. A committed one may be behind one that is still
+        open.
+        """
         visible = self._visible()
         offset = self._offset()
         effective = {each.transaction for each in visible}
@@ -87,7 +89,7 @@ class CoordinatedPromises:
         assert offset >= max(certain, default=-1), f"{name} has committed the offset {certain}, which is {offset}"
 
     def _visible(self) -> set[Sent]:
-        """What consumers with `read_committed` see of transactions."""
+        """Return the transactional records that consumers with `read_committed` get."""
         by_value = {each.value: each for each in self._sent}
         found: set[Sent] = set()
         for (incarnation, partition), log in self._logs.items():
@@ -101,7 +103,7 @@ class CoordinatedPromises:
         return found
 
     def _read(self, topic: str, partition: int, offset: int) -> tuple[list[bytes], int]:
-        """The values of one fetch, and where the next one starts."""
+        """Return the values of one fetch, and the offset at which the next one starts."""
         wanted = FetchTopic(
             topic, partitions=[FetchPartition(partition, fetch_offset=offset, partition_max_bytes=1 << 20)]
         )
@@ -124,7 +126,7 @@ class CoordinatedPromises:
         return values, offset
 
     def _offset(self) -> int:
-        """What the transactional group has committed, or -1."""
+        """Return the committed offset of the transactional group, or -1."""
         for group in self._harness.broker.groups._registry.all():
             if group.group_id == TRANSACTIONAL_GROUP:
                 found = group.offsets.get("ledger", {}).get(0)
@@ -132,7 +134,7 @@ class CoordinatedPromises:
         return -1
 
     def _check_undecided(self) -> None:
-        """Only transactions that the coordinator has open keep readers waiting."""
+        """Check that readers wait only for transactions that are open at the coordinator."""
         registry = self._harness.broker.transactions.registry
         open_ids = {
             (record.producer_id, *each)
@@ -147,7 +149,7 @@ class CoordinatedPromises:
                     assert place in open_ids, f"{place} has a transaction without an end"
 
     def _commit_open(self) -> list[Transaction]:
-        """Let producers that were stopped within a transaction commit it; those that could."""
+        """Let producers that were stopped within a transaction commit it, if they can. Return those that could."""
         committed = []
         for transaction in self._transactions:
             if any(self._view.has_started(each) for each in transaction.ends):
@@ -171,7 +173,7 @@ class CoordinatedPromises:
         return list(self._view.of("identity", transactional_id))
 
     def _check_epochs(self) -> None:
-        """The next identity is above all that were given, and that the logs have seen."""
+        """Check that the next identity is above all issued ones, and above all in the logs."""
         for transactional_id in sorted({each.transactional_id for each in self._transactions}):
             given = [each.value for each in self._identities(transactional_id) if self._view.is_certain(each)]
             request = InitProducerIdRequest(transactional_id, TIMEOUT_MS)

@@ -1,9 +1,10 @@
-"""What is on the disk after a crash, as far as a recording went.
+"""The content of the disk after a crash at some place of a recording.
 
-Killed: all that was done, the write under way torn at any byte. Without power: of each file what was synced, and any
-part of what was written to it since, in order, the last write torn at any byte, or the right length with zeros; of each
-directory the entries as of its last sync, and any part of their later changes, in order, as journals keep them; of the
-store all commits up to the last synced one, and any part of the later ones.
+After a kill, the disk has all changes, and the current write may be torn at any byte. After a power cut, each file has
+its synced content, and any first part of its later writes: the last of these may be torn at any byte, or the file may
+have its right length with zeros. Each directory has its entries at its last sync, and any first part of their later
+changes, as journals keep them in order. The store has all commits up to the last synced one, and any first part of the
+later ones.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tests.faults.crash_states.recorded_disk import (
 )
 
 Choose: TypeAlias = Callable[[int], int]
-"""Of so many changes that were not synced, how many the disk has."""
+"""A function from the number of unsynced changes to the number of those that are on the disk."""
 
 Entries: TypeAlias = dict[str, int]
 Tree: TypeAlias = "Mapping[str, bytes | Tree]"
@@ -55,7 +56,7 @@ class _File:
         self.changes.append(change)
 
     def sync(self) -> bool:
-        """Whether the disk has all that was written now."""
+        """Sync the file. Return True if the disk now has all writes."""
         if self._lost:
             return False
         self.synced = self.content(len(self.changes))
@@ -63,11 +64,13 @@ class _File:
         return True
 
     def sync_failed(self) -> None:
-        """The pages count as written, and are not: a later sync that succeeds says nothing of them."""
+        """Note a failed sync. Its pages count as written but are not, and a later successful sync does not include
+        them.
+        """
         self._lost = bool(self.changes)
 
     def content(self, changes: int, torn_bytes: int | None = None) -> bytes:
-        """With so many changes, of the last of which only so many bytes."""
+        """Return the content after this number of changes, with only `torn_bytes` of the last one."""
         data = bytearray(self.synced)
         for number, change in enumerate(self.changes[:changes]):
             if isinstance(change, Truncate):
@@ -80,7 +83,7 @@ class _File:
         return bytes(data)
 
     def zeroed(self) -> bytes:
-        """As long as it is, with zeros where nothing was synced."""
+        """Return the content in its full length, with zeros in place of unsynced bytes."""
         size_bytes = len(self.content(len(self.changes)))
         return self.synced[:size_bytes].ljust(size_bytes, b"\0")
 
@@ -108,14 +111,14 @@ class _Directory:
 
 
 class CrashedState:
-    """A data directory after a crash: its files, and how many commits of the store there are."""
+    """A data directory after a crash: its files, and the number of the store's commits."""
 
     def __init__(self, tree: Tree, commits: int) -> None:
         self.tree = tree
         self.commits = commits
 
     def write_to(self, directory: Path) -> None:
-        """Make the directory, which may be there with other things in it."""
+        """Write the state to a directory, which may exist with other content."""
         shutil.rmtree(directory, ignore_errors=True)
         _write(directory, self.tree)
 
@@ -138,7 +141,7 @@ class Disk:
         self._commits = 0
         self._synced_commits = 0
         self.has_lied = False
-        """A sync succeeded after one that had failed, and the disk does not have it all: there is no promise then."""
+        """True if a sync succeeded after a failed one, so that the disk lacks writes. Then there is no promise."""
 
     def do(self, operation: Operation) -> None:
         if isinstance(operation, Create):
@@ -163,11 +166,11 @@ class Disk:
                 self._synced_commits = self._commits
 
     def killed(self) -> CrashedState:
-        """All that was done, and nothing else."""
+        """Return the state after a kill: all operations so far, and no others."""
         return CrashedState(self._tree(ROOT, all_of, lambda file: file.content(len(file.changes))), self._commits)
 
     def killed_within(self, write: Write, torn_bytes: int) -> CrashedState:
-        """As `killed`, with a part of the next operation."""
+        """Return the state like `killed`, with a part of the next operation."""
         file = self._files[write.node]
         file.changes.append(write._replace(data=write.data[:torn_bytes]))
         try:
@@ -176,7 +179,7 @@ class Disk:
             file.changes.pop()
 
     def without_power(self, entries: Choose, contents: Choose, *, zeroed: bool = False) -> CrashedState:
-        """What was synced, and as much of the rest as is chosen."""
+        """Return the state after a power cut: the synced part, and as much of the rest as the arguments choose."""
 
         def content(file: _File) -> bytes:
             return file.zeroed() if zeroed else file.content(contents(len(file.changes)))
@@ -185,7 +188,7 @@ class Disk:
         return CrashedState(self._tree(ROOT, entries, content), commits)
 
     def without_power_at_random(self, chance: random.Random) -> CrashedState:
-        """As `without_power`, all by chance, and writes torn at any byte."""
+        """Return a random state like `without_power`, with writes torn at any byte."""
 
         def part(changes: int) -> int:
             return chance.randint(0, changes)
@@ -211,7 +214,7 @@ class Disk:
 
 
 class StoreFiles:
-    """Makes the store's file as of some number of commits; the last one is kept, as many states share it."""
+    """The maker of the store's file after a number of commits. The last file is kept, because many states share it."""
 
     def __init__(self, directory: Path, operations: Sequence[Operation], base: bytes | None = None) -> None:
         self._directory = directory
@@ -220,7 +223,7 @@ class StoreFiles:
         self._made: dict[int, bytes] = {}
 
     def content(self, commits: int) -> bytes:
-        """The bytes of `klamm.db`."""
+        """Return the bytes of `klamm.db` after this number of commits."""
         if commits not in self._made:
             path = self._directory / "made.db"
             path.unlink(missing_ok=True)
@@ -236,7 +239,9 @@ class StoreFiles:
 
 
 def walk(operations: Iterable[Operation]) -> Iterable[tuple[int, Disk, Operation | None]]:
-    """Each place where a crash may be: its index, the disk before the operation there, and that operation."""
+    """Yield each place at which a crash may happen: its index, the disk before the operation at it, and this
+    operation.
+    """
     disk = Disk()
     index = -1
     for index, operation in enumerate(operations):

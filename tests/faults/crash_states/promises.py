@@ -1,4 +1,4 @@
-"""What has to be there after a crash: the table of `docs/durability.md`, as checks of a broker that was opened."""
+"""The promises after a crash, i.e. the table of `docs/durability.md`, as checks of a broker that was opened."""
 
 from __future__ import annotations
 
@@ -57,32 +57,32 @@ ROWS_OF_RECORDS = (
 )
 ROWS_OF_COORDINATORS = (COMMITTED, NOT_COMMITTED, OPEN, EPOCHS, MEMBERS, FEATURES)
 ROWS_OF_SHARE_GROUPS = (SHARED, SYNCED_SHARED, HELD)
-"""All together: the promises of `docs/durability.md`, each line of its table."""
+"""All promises: one for each line of the table in `docs/durability.md`."""
 
 
 class UnsyncedDisk(FileOperations):
-    """The disk of a broker without a power cut."""
+    """The file operations of a broker that needs no syncs, because its power is not cut."""
 
     __slots__ = ()
 
     @staticmethod
     def fsync(_descriptor: int) -> None:  # type: ignore[override]
-        """Nothing has to last."""
+        """Do nothing, because no data must survive."""
 
 
 class Promises:
-    """What must and what may be there if a crash came before one operation of a recording."""
+    """The data that must and that may exist after a crash before one operation of a recording."""
 
     def __init__(self, work: Workload, index: int, *, power_cut: bool) -> None:
         self._work = work
         self._view = View(work, index, power_cut=power_cut)
         self.held = self._view.held
-        """Promise → how many items were found that it covers."""
+        """For each promise, the number of checked items."""
 
     # Checks
 
     def check(self, directory: Path) -> None:
-        """Open the directory, twice, and hold it against the promises. Raises AssertionError, and what a start does."""
+        """Open the directory twice, and check the promises. Raises AssertionError, and the errors of a start."""
         boot = "next boot" if self._view.power_cut else "first boot"
         harness = QuietHarness(directory, UnsyncedDisk(), None, boot, self._work.harness.filters)
         harness.open(**self._work.settings)
@@ -133,7 +133,7 @@ class Promises:
 
     def _topics(self, harness: QuietHarness) -> Iterable[tuple[Incarnation, Any]]:
         names = {event.key for event in self._view.events if event.kind == "topic"}
-        # The broker makes internal topics by itself.
+        # The broker creates internal topics by itself.
         found = {topic.name for topic in harness.broker.topics.all() if not topic.is_internal}
         assert found <= names, "a topic that was never created"
         for name in sorted(names):
@@ -190,7 +190,7 @@ class Promises:
             if each.offset is None or not self._view.is_certain(each.event) or not start <= each.offset < durable:
                 continue
             if each.offset not in there:
-                # Compaction also removes what was aborted.
+                # Compaction also removes aborted records.
                 is_aborted = each.transaction is not None and (
                     not each.transaction.ends or any(not end.value for end in each.transaction.ends)
                 )
@@ -228,7 +228,7 @@ class Promises:
 
 
 def _read(log: PartitionLog) -> Batches:
-    """The batches of a log."""
+    """Return the batches of a log."""
     offset = log.log_start_offset
     while batches := fetch_batches(log, offset):
         yield from batches
@@ -236,7 +236,7 @@ def _read(log: PartitionLog) -> Batches:
 
 
 def _fetched(harness: QuietHarness, topic: str, partition: int, log: PartitionLog) -> Batches:
-    """What clients of the listener get of it, through its filters."""
+    """Return the batches that clients of the listener get through its filters."""
     offset = log.log_start_offset
     while True:
         answer = harness.fetch(topic, offset, partition)
@@ -249,7 +249,7 @@ def _fetched(harness: QuietHarness, topic: str, partition: int, log: PartitionLo
 
 
 def _records(batches: Batches, offset: int) -> tuple[list[tuple[int, bytes]], list[int]]:
-    """Offset and value of each record from an offset on, and the offsets of markers."""
+    """Return the offset and value of each record from an offset on, and the offsets of markers."""
     found = []
     markers = []
     for header, batch in batches:

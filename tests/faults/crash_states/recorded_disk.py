@@ -1,4 +1,6 @@
-"""`Recording`: every call that changes the data directory, in order, and the marks of the workload between them."""
+"""`Recording`: every call that changes the data directory, in order, with the marks of the workload between the
+calls.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ Operation: TypeAlias = Create | Write | Truncate | Sync | FailedSync | Rename | 
 
 
 class Fault(NamedTuple):
-    """From one call on, so many calls fail with this error number."""
+    """A fault: from the call `first_call` on, this number of calls fails with this error number."""
 
     first_call: int
     calls: int
@@ -70,7 +72,7 @@ class Fault(NamedTuple):
 
 
 class Recording:
-    """What was done to one directory. `length` counts operations, `calls` those that may fail."""
+    """The recorded operations on one directory. `length` counts operations, and `calls` those that may fail."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -89,7 +91,7 @@ class Recording:
         self.operations.append(operation)
 
     def fails(self) -> OSError | None:
-        """Count a call; the error it is to fail with, if it is."""
+        """Count a call. Return the error with which it is to fail, or None."""
         call, fault = self.calls, self.fault
         self.calls += 1
         if fault is not None and fault.first_call <= call < fault.first_call + fault.calls:
@@ -97,7 +99,7 @@ class Recording:
         return None
 
     def place(self, path: str | Path) -> tuple[int, str]:
-        """The directory of a path, and its name in there."""
+        """Return the directory of a path, and the name in it."""
         node = ROOT
         *directories, name = Path(path).relative_to(self.root).parts
         for each in directories:
@@ -133,7 +135,7 @@ class Recording:
         self.add(Remove(directory, name))
 
     def adopt(self) -> None:
-        """Take in what the directory has, as things that were synced long ago."""
+        """Record the present content of the directory as content that was synced long ago."""
         for path in sorted(self.root.rglob("*")):
             if path.name == "klamm.db":
                 continue
@@ -155,7 +157,7 @@ class Recording:
 
 
 class RecordedDisk(FileOperations):
-    """File calls that are recorded, and fail when the recording says so. A sync is recorded and costs nothing."""
+    """File operations that are recorded, and fail if the recording has a fault for them. A sync is only recorded."""
 
     __slots__ = ("_recording",)
 
@@ -187,7 +189,7 @@ class RecordedDisk(FileOperations):
             node = recording.node_of(descriptor)
             error = recording.fails()
             if error is not None and error.errno == errno.ENOSPC and len(data) > 1:
-                # A full disk takes a part first.
+                # A full disk first takes a part of the data.
                 data, error = memoryview(data)[: len(data) // 2], None
             if error is not None:
                 raise error
@@ -243,14 +245,14 @@ class RecordedDisk(FileOperations):
 
 
 class RecordedStore(Store):
-    """A store whose commits are recorded. It has no thread: who submits calls `commit_pending`."""
+    """A store whose commits are recorded. It has no thread, so callers of `submit` call `commit_pending`."""
 
     def __init__(self, path: Path, recording: Recording | None, *, sync_submitted: bool = False) -> None:
         super().__init__(path, sync_submitted=sync_submitted)
         self._recording = recording
 
     def start(self, threads: Threads = SYSTEM_THREADS) -> None:
-        """Commits are made by those who wait for them."""
+        """Start no thread, because callers that wait for a commit make it themselves."""
 
     def _transact(self, statements: Sequence[Statement], *, sync: bool) -> None:
         recording = self._recording
@@ -259,7 +261,7 @@ class RecordedStore(Store):
                 error = recording.fails()
             if error is not None:
                 raise StoreError(str(error)) from error
-        # What is recorded as synced needs no sync: the file itself is never looked at after a crash.
+        # A commit that is recorded as synced needs no sync, because no test reads this file after a crash.
         super()._transact(statements, sync=False)
         if recording is not None:
             with recording.lock:

@@ -1,4 +1,4 @@
-"""A workload for share groups (KIP-932): records that are held, accepted, released and rejected."""
+"""A workload for share groups (KIP-932), in which records are held, accepted, released and rejected."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.faults.crash_states.workload import SMALL, QuietHarness, Workload
 SHARE_GROUP = "sharers"
 ACCEPT, RELEASE, REJECT = 1, 2, 3
 DONE = "done"
-"""What a record that was accepted or rejected is. One that was released: how often it had been delivered."""
+"""The value of an event for an accepted or rejected record. For a released record, it is the number of deliveries."""
 _GROUP_RESOURCE = 32
 _STRICT = 1
 
 
 class ShareMember:
-    """A member with a share session of its own."""
+    """A member of the share group, with its own share session."""
 
     def __init__(self, harness: QuietHarness, member_id: str) -> None:
         self._harness = harness
@@ -32,11 +32,11 @@ class ShareMember:
         self._epoch = 0
 
     def join(self, *topics: str) -> Any:
-        """The answer to its first heartbeat."""
+        """Join the group. Return the answer to the first heartbeat."""
         return self._harness.ask(ShareGroupHeartbeatRequest(SHARE_GROUP, self._member_id, 0, None, list(topics)), 1)
 
     def fetch(self, topic_id: bytes, partition: int, max_records: int) -> Any:
-        """What it gets of one partition: the answer, and the deliveries by offset."""
+        """Fetch from one partition. Return the answer, and the delivery counts by offset."""
         request = ShareFetchRequest(
             SHARE_GROUP,
             self._member_id,
@@ -60,7 +60,7 @@ class ShareMember:
         return answer, found
 
     def acknowledge(self, topic_id: bytes, partition: int, types: Mapping[int, int]) -> Any:
-        """The answer for the partition."""
+        """Acknowledge records. Return the answer for the partition."""
         batches = [AcknowledgementBatch(offset, offset, [kind]) for offset, kind in sorted(types.items())]
         topics = [AcknowledgeTopic(topic_id, [AcknowledgePartition(partition, batches)])]
         answer = self._harness.ask(ShareAcknowledgeRequest(SHARE_GROUP, self._member_id, self._epoch, topics=topics), 2)
@@ -69,7 +69,7 @@ class ShareMember:
 
 
 class Sharer:
-    """A member whose acknowledgements are noted."""
+    """A member whose acknowledgements are recorded as events of the workload."""
 
     def __init__(self, work: Workload, member_id: str) -> None:
         self._work = work
@@ -78,7 +78,7 @@ class Sharer:
             work.check(self._member.join("shared", "passing"))
 
     def take(self, name: str, *kinds: int, held: int = 0, partition: int = 0) -> None:
-        """Acquire a record for each kind and acknowledge it so; hold some more."""
+        """Acquire one record for each acknowledge type, acknowledge it with this type, and hold some more."""
         if name not in self._work.topics:
             return
         topic = self._work.topics[name]
@@ -103,13 +103,13 @@ class Sharer:
 
 
 def _begin(work: Workload) -> None:
-    """Have the group read from the first record on."""
+    """Configure the group to read from the first record on."""
     with work.event("share reset", None, "earliest"):
         work._alter_config(_GROUP_RESOURCE, SHARE_GROUP, "share.auto.offset.reset", "earliest")
 
 
 def run_shared(work: Workload) -> None:
-    """Two members on topics that are rolled, cut, deleted and made again; twice, with a restart between."""
+    """Run two members on topics that are rolled, cut, deleted and created again; twice, with a restart in between."""
     work.create("shared", 2, **SMALL)
     work.create("passing", **SMALL)
     _begin(work)

@@ -1,4 +1,4 @@
-"""What has to be there of share groups: what is done is not delivered again, everything else is."""
+"""The checks of share groups after a crash: done records are not delivered again, and all others are."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Logs = Mapping[tuple[Incarnation, int], PartitionLog]
 
 
 class SharedPromises:
-    """Checks one broker that has been opened after a crash, as a new member of the group."""
+    """The checks of one broker that was opened after a crash. They run as a new member of the group."""
 
     def __init__(self, view: View, harness: QuietHarness, logs: Logs) -> None:
         self._view = view
         self._logs = logs
         self._member = ShareMember(harness, "checker")
         self._topics = {incarnation: harness.broker.topics.get(incarnation.name) for incarnation, _ in logs}
-        # Without its config the group begins at the end.
+        # Without its config, the group begins at the end of the log.
         self._is_started = view.possible("share reset", None) == ["earliest"]
 
     def check(self) -> None:
-        """Raises AssertionError."""
+        """Run all checks. Raises AssertionError."""
         if not self._is_started or not self._logs:
             return
         assert self._member.join(*{each.name for each in self._topics}).error_code == 0
@@ -43,7 +43,7 @@ class SharedPromises:
             assert not delivered, f"records that are not in the log: {delivered}"
 
     def check_new(self, place: tuple[Incarnation, int], offset: int) -> None:
-        """A record that was produced after the crash is delivered, once. Raises AssertionError."""
+        """Check that a record that was produced after the crash is delivered once. Raises AssertionError."""
         if self._is_started:
             delivered = self._deliveries(place)
             assert delivered == {offset: 1}, f"{place[0].name}-{place[1]}: {delivered}, not the new record at {offset}"
@@ -68,7 +68,7 @@ class SharedPromises:
             possible = [None, *(event.value for event in self._view.of("share", key))]
         where = f"{place[0].name}-{place[1]}, offset {offset}"
         if delivery_count is None:
-            # The group goes on behind records that were to be deleted, although the log may have them again.
+            # The group continues after records that were to be deleted, although the log may have them again.
             wanted_start = max((event.value for event in self._view.of("start", place)), default=0)
             assert DONE in possible or offset < wanted_start, f"{where} is not delivered, and is {possible}"
         else:

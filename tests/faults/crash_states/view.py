@@ -1,4 +1,4 @@
-"""What a workload has asked for and got, as of a crash at one place of its recording."""
+"""`View`: the requests and answers of a workload before a crash at one place of its recording."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.faults.crash_states.workload import Event, Workload
 
 
 class View:
-    """The events of a workload before one operation. `held` counts, for each promise, the items that it was held to."""
+    """The events of a workload before one operation. `held` counts the checked items of each promise."""
 
     def __init__(self, work: Workload, index: int, *, power_cut: bool) -> None:
         self.work = work
@@ -20,19 +20,19 @@ class View:
         self.events = [event for event in work.events if self.has_started(event)]
 
     def has_started(self, event: Event) -> bool:
-        """Whether it had been asked for, so that it may be in effect."""
+        """Return True if the event had been requested, so that it may have taken effect."""
         return event.started_at <= self._index
 
     def is_certain(self, event: Event) -> bool:
-        """Whether it had been acknowledged."""
+        """Return True if the event had been acknowledged."""
         return event.acknowledged_at is not None and event.acknowledged_at <= self._index
 
     def of(self, kind: str, key: Any) -> Iterator[Event]:
-        """The events of a kind about something, the oldest first."""
+        """Return the events of a kind for a key, the oldest first."""
         return (event for event in self.events if event.kind == kind and event.key == key)
 
     def possible(self, kind: str, key: Any) -> list[Any]:
-        """The values that something may have: as of the last certain event, or of a later one."""
+        """Return the values that a key may have: that of the last certain event, and those of all later events."""
         values: list[Any] = [None]
         for event in self.of(kind, key):
             values = [event.value] if self.is_certain(event) else [*values, event.value]

@@ -1,4 +1,4 @@
-"""What the broker is asked to do while it is recorded, and what it acknowledged, when."""
+"""The requests to the broker while it is recorded, with the times of its acknowledgements."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.unit.broker.broker_harness import BrokerHarness, Reply
 GROUP = "group"
 CONSUMER_GROUP = "consumers"
 TABLES = ("acls", SCRAM_CREDENTIALS, CLIENT_QUOTAS, DELEGATION_TOKENS)
-"""What the broker keeps for other parts."""
+"""The tables that the broker keeps for other parts of the server."""
 DEFAULT_BROKERS = ""
 _TOPIC_RESOURCE = 2
 _BROKER_RESOURCE = 4
@@ -61,7 +61,9 @@ class Incarnation:
 
 @dataclass(eq=False)
 class Event:
-    """Something asked of the broker: from when on it may be in effect, and from when on it must be (None: never)."""
+    """A request to the broker: the operation from which on it may have taken effect, and the one from which on it must
+    have (None: never).
+    """
 
     kind: str
     key: Any
@@ -72,7 +74,7 @@ class Event:
 
 @dataclass(eq=False)
 class Transaction:
-    """What one producer did between two ends: each attempt to end it, True for a commit, and the offsets it commits."""
+    """A transaction of one producer: each attempt to end it (True for a commit), and the offsets that it commits."""
 
     transactional_id: str
     ends: list[Event] = field(default_factory=list)
@@ -81,7 +83,7 @@ class Transaction:
 
 @dataclass(eq=False)
 class Sent:
-    """A record, and where it is if that was acknowledged."""
+    """A produced record, with its offset if it was acknowledged."""
 
     incarnation: Incarnation
     partition: int
@@ -94,7 +96,7 @@ class Sent:
 
 @dataclass
 class BatchProducer:
-    """Who sends a batch: its transactional id, identity and sequence number, and the version of Produce."""
+    """The producer of a batch: transactional id, identity, sequence number, and the version of Produce."""
 
     transaction: Transaction
     version: int
@@ -102,7 +104,7 @@ class BatchProducer:
 
 
 class QuietHarness(BrokerHarness):
-    """A broker without threads: the workload calls what they would do. `filters` are those of its listener."""
+    """A broker without threads: the workload does their work. `filters` are the names of its listener's filters."""
 
     def __init__(
         self,
@@ -119,12 +121,12 @@ class QuietHarness(BrokerHarness):
         self._operations = operations
         self._recording = recording
         if recording is None:
-            # Ids that no topic of the recording has.
+            # Random bytes for ids that no topic of the recording has.
             self._random = itertools.count(1_000_000)
 
     @property
     def filters(self) -> Sequence[str]:
-        """Their names."""
+        """Return the names of the listener's filters."""
         return self._filter_names
 
     def open(self, **settings: Any) -> Broker:
@@ -133,7 +135,7 @@ class QuietHarness(BrokerHarness):
         return broker
 
     def _opened_filters(self, broker: Broker) -> Sequence[RequestFilter]:
-        """New ones, as in a new process."""
+        """Open new filters, as in a new process."""
         overrides = settings_of(self._filter_names, self.data_dir.with_name("filters"))
         overrides += [f"listeners.default.{kind}=[]" for kind in ("observers", "gates", "throttles")]
         (plan,) = load_plan(None, PluginRegistry(), overrides, bind="127.0.0.1:0", data_dir="unused").listeners
@@ -142,7 +144,7 @@ class QuietHarness(BrokerHarness):
         return parts.filters
 
     def handle(self, handler: ApiHandler, request: Any, context: RequestContext, reply: Reply) -> Any:
-        """Through the filters that want the API, and back."""
+        """Pass a request through the filters that want its API, and its response back."""
         passed: list[RequestFilter] = []
 
         def back(response: Any) -> Any:
@@ -168,25 +170,25 @@ class QuietHarness(BrokerHarness):
         )
 
     def forget_services(self) -> None:
-        """As a new process starts."""
+        """Forget all shared services, as at the start of a new process."""
         self.listener.services = ServerServices(self.clock)
 
     def settle(self) -> None:
-        """Do what the threads of the flusher and the store would have done by now."""
+        """Do the work that the threads of the flusher and the store would have done by now."""
         while True:
             self.broker.logs.flusher.run_pending()
             if not self.broker.store.commit_pending():
                 return
 
     def ask(self, request: Any, version: int) -> Any:
-        """The response, also of a request that waits for a disk."""
+        """Send a request and return its response, also if it waits for a disk."""
         reply = self.send(request, version)
         if reply.pending:
             self.settle()
         return reply.response
 
     def probe(self, topic: str, partition: int) -> Any:
-        """The answer to one more record."""
+        """Produce one more record. Return the answer."""
         batch = encode_batch([Record(timestamp_ms=self.clock.wall_ms(), key=b"probe", value=b"probe")])
         data = PartitionProduceData(partition, bytes(batch))
         wanted = produce.TopicProduceData(topic, partition_data=[data])
@@ -195,21 +197,21 @@ class QuietHarness(BrokerHarness):
 
 
 class Noted:
-    """Notes of what was asked for, and of what was acknowledged."""
+    """The recorded events: requests, and their acknowledgements."""
 
     recording: Recording
     events: list[Event]
     _may_fail: bool
 
     def new_event(self, kind: str, key: Any, value: Any) -> Event:
-        """Something that is asked for from now on."""
+        """Record an event that is requested from now on."""
         event = Event(kind, key, value, len(self.recording))
         self.events.append(event)
         return event
 
     @contextlib.contextmanager
     def event(self, kind: str, key: Any, value: Any) -> Iterator[Event]:
-        """Acknowledged if the block ends without KafkaError."""
+        """Record an event. It is acknowledged if the block ends without KafkaError."""
         event = self.new_event(kind, key, value)
         try:
             yield event
@@ -219,20 +221,20 @@ class Noted:
                 raise
 
     def check(self, answer: Any) -> Any:
-        """The answer, if it has no error."""
+        """Return the answer. Raises KafkaError if it has an error."""
         self.check_code(answer.error_code)
         return answer
 
     @staticmethod
     def check_code(error_code: int) -> None:
-        """Raises KafkaError."""
+        """Raise KafkaError if the code is an error."""
         if error_code:
             raise KafkaError(ErrorCode(error_code))
 
 
 @dataclass
 class Workload(Noted):
-    """Requests to one broker, one after the other, all by its handlers."""
+    """A workload: requests to one broker, one after the other, all by its handlers."""
 
     harness: QuietHarness
     recording: Recording
@@ -245,14 +247,14 @@ class Workload(Noted):
     def __post_init__(self) -> None:
         self._numbers = itertools.count()
         self.topics: dict[str, Incarnation] = {}
-        """Those that are there, by name."""
+        """The existing topics by name."""
         self._may_fail = self.recording.fault is not None
         self.open()
 
     # Life
 
     def open(self) -> None:
-        """Open the broker. A disk that fails meanwhile may keep it from opening; with a sound one it opens."""
+        """Open the broker. If the disk fails meanwhile and the opening fails, open it again with a sound disk."""
         with self.event("cluster", None, None) as event:
             try:
                 broker = self.harness.open(**self.settings)
@@ -265,7 +267,7 @@ class Workload(Noted):
             self.cluster_id = event.value = broker.cluster_id
 
     def close(self) -> None:
-        """Close in good order: everything is synced then."""
+        """Close the broker in good order, after which all data is synced."""
         logs = {
             (self.topics[topic.name], partition.index): log
             for topic in self.harness.broker.topics.all()
@@ -324,12 +326,12 @@ class Workload(Noted):
                 self._alter_config(_TOPIC_RESOURCE, name, key, value)
 
     def set_broker_config(self, key: str, value: str) -> None:
-        """As a dynamic default of all brokers."""
+        """Set a config as the dynamic default of all brokers."""
         with self.event("broker config", key, value):
             self._alter_config(_BROKER_RESOURCE, DEFAULT_BROKERS, key, value)
 
     def set_group_config(self, key: str, value: str) -> None:
-        """Of the consumer group."""
+        """Set a config of the consumer group."""
         with self.event("group config", key, value):
             self._alter_config(_GROUP_RESOURCE, CONSUMER_GROUP, key, value)
 
@@ -350,13 +352,13 @@ class Workload(Noted):
     def produce_in(
         self, producer: BatchProducer, name: str, partition: int = 0, *, key: bytes | None = None
     ) -> int | None:
-        """A record within a transaction; its offset if it was acknowledged."""
+        """Send a record within a transaction. Return its offset if it was acknowledged."""
         return self._produce(self.topics[name], partition, key, producer) if name in self.topics else None
 
     def _produce(
         self, topic: Incarnation, partition: int, key: bytes | None, producer: BatchProducer | None = None
     ) -> int | None:
-        """Send a record; its offset if it was acknowledged."""
+        """Send a record. Return its offset if it was acknowledged."""
         value = f"{topic.name} {next(self._numbers):04d} ".encode() + b"x" * 40
         transaction = producer.transaction if producer is not None else None
         with self.event("produce", None, None) as event:
@@ -414,7 +416,7 @@ class Workload(Noted):
             event.value = self.harness.broker.producer_ids.allocate()
 
     def flush(self) -> None:
-        """What the flusher's thread does."""
+        """Do the work of the flusher's thread."""
         self.harness.settle()
         for name, topic in self.topics.items():
             found = self.harness.broker.topics.get(name)
@@ -435,7 +437,7 @@ class Workload(Noted):
         self.harness.broker.logs.compaction.clean(self.harness.clock.wall_ms())
 
     def retain(self) -> None:
-        """Apply retention. Where logs may start is known once it has run."""
+        """Apply retention. The possible starts of logs are known after it."""
         started_at = len(self.recording)
         self.harness.broker.logs.delete_old_segments(self.harness.clock.wall_ms())
         for name, topic in self.topics.items():
@@ -449,7 +451,7 @@ SMALL: dict[str, Any] = {"internal_segment_bytes": "300", "file_delete_delay_ms"
 
 
 def run(work: Workload) -> None:
-    """All that a crash may fall into."""
+    """Run all operations in which a crash may happen."""
     work.create("rolling", 2, **SMALL)
     work.create("synced", flush_messages="1", **SMALL)
     work.create("compacted", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", **SMALL)
@@ -494,7 +496,7 @@ def run(work: Workload) -> None:
 
 
 def _recreate(work: Workload) -> None:
-    """Delete and make again, with offsets in the checkpoints that would cost the new topic its records."""
+    """Delete a topic and create it again, with offsets in the checkpoints that could lose the new topic's records."""
     work.delete("rolling")
     work.create("rolling", **SMALL)
     work.produce("rolling", count=3)
@@ -514,11 +516,11 @@ def recorded(
     run: Callable[[Workload], None] = run,
     filters: Sequence[str] = (),
 ) -> Workload:
-    """A workload, run on a directory, with a fault or none."""
+    """Return a workload after its run on a directory, with a fault or without."""
     directory.mkdir(parents=True)
     recording = Recording(directory)
     harness = QuietHarness(directory, RecordedDisk(recording), recording, filters=filters)
-    # The server makes the directory before the broker opens.
+    # The server creates the directory before the broker opens it.
     recording.fault = fault
     work = Workload(harness, recording, settings)
     run(work)

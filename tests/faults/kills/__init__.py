@@ -1,5 +1,5 @@
-"""`kill -9` of a real server, again and again, under real clients, and what has to be there afterwards.
+"""Repeated `kill -9` of a real server under real clients, and the checks of its data afterwards.
 
-loads    clients that never stop, and a note of all that was acknowledged to them
+loads    clients that never stop, and record all acknowledgements
 season   kills of one server on one data directory, and the checks at their end
 """

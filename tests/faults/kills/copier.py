@@ -1,4 +1,5 @@
-"""Copies numbers from a topic to another, exactly once: `python -m tests.faults.kills.copier BOOTSTRAP SOURCE OUTPUT`.
+"""A process that copies numbers between topics, exactly once: `python -m tests.faults.kills.copier BOOTSTRAP SOURCE
+OUTPUT`.
 
 The process ends when its producer gets a fatal error; its parent process restarts it.
 """

@@ -1,4 +1,4 @@
-"""Clients that produce, commit, read and administrate while their server dies, and note what was acknowledged."""
+"""Clients that produce, commit, read and administer while their server dies, and record all acknowledgements."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ IMPATIENT = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "retry
 
 
 class Load:
-    """A producer that never stops, and a note of everything that was acknowledged to it."""
+    """A producer that never stops and records all acknowledgements."""
 
     def __init__(self, bootstrap: str, topic: str, codec: str) -> None:
         self.acknowledged: dict[tuple[int, int], int] = {}
-        """The number of the record at each partition and offset."""
+        """The number in the record at each partition and offset."""
         self.refused: list[KafkaError] = []
         self._bootstrap = bootstrap
         self._topic = topic
@@ -75,7 +75,7 @@ class Load:
         producer.flush(60)
 
     def wait_for_more(self, timeout_s: float = 60.0) -> None:
-        """Until something is acknowledged that was not when this was called."""
+        """Wait for an acknowledgement that comes after this call."""
         before, deadline = len(self.acknowledged), time.monotonic() + timeout_s
         while len(self.acknowledged) == before:
             assert not self.refused, self.refused[0]
@@ -83,15 +83,16 @@ class Load:
             time.sleep(0.005)
 
     def stop(self) -> None:
-        """Return when everything sent is acknowledged or refused."""
+        """Stop the producer. Return once all sent records are acknowledged or refused."""
         self._stopping.set()
         self._thread.join()
 
 
 class Committer:
-    """Commits ever higher positions for a group until its connection breaks, and remembers how far it came.
+    """A client that commits higher and higher positions for a group until its connection breaks, and remembers the last
+    acknowledged one.
 
-    A raw connection on purpose: a client that tries again would hide a loss by its next commit.
+    It uses a raw connection, because a client that retries would hide a loss with its next commit.
     """
 
     def __init__(self, port: int, topic: str, first: int) -> None:
@@ -118,20 +119,22 @@ class Committer:
             self.acknowledged = position
 
     def wait_for_more(self, timeout_s: float = 30.0) -> None:
-        """Until it has committed twice more."""
+        """Wait for two more acknowledged commits."""
         wanted, deadline = self.acknowledged + 2, time.monotonic() + timeout_s
         while self.acknowledged < wanted:
             assert time.monotonic() < deadline, "commits are not acknowledged any more"
             time.sleep(0.005)
 
     def join(self) -> int:
-        """The last acknowledged position, once the connection is broken."""
+        """Wait until the connection is broken. Return the last acknowledged position."""
         self._thread.join()
         return self.acknowledged
 
 
 class Survivor:
-    """A member of a group, dynamic or static, that lives through all deaths and commits only what it has noted."""
+    """A member of a group, dynamic or static, that survives all kills and commits only positions that it has
+    recorded.
+    """
 
     def __init__(self, bootstrap: str, topic: str, seen: set[tuple[int, int]], instance_id: str | None = None) -> None:
         self.read = 0
@@ -145,8 +148,8 @@ class Survivor:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "heartbeat.interval.ms": 200,
-            # A member that expires between two deaths may be fenced: what was stored of the group names its former id.
-            # On a busy machine half a minute may pass between them.
+            # A member that expires between two kills may be fenced, because the stored group has its former id. On a
+            # busy machine half a minute may pass between two kills.
             "session.timeout.ms": 120_000,
             **IMPATIENT,
         }
@@ -166,7 +169,7 @@ class Survivor:
                 elif partition is not None and offset is not None:
                     self._seen.add((partition, offset))
                     self.read += 1
-            # Without a server or in a rebalance there is nothing to commit to; what was read is read again then.
+            # Without a server and during a rebalance, a commit fails, and the records are read again.
             with contextlib.suppress(KafkaException):
                 consumer.commit(asynchronous=True)
         consumer.close()
@@ -178,21 +181,23 @@ class Survivor:
 
 
 class Survivors:
-    """A group of a dynamic and a static member. `seen` are the places of all records that they have read."""
+    """A group of a dynamic and a static member. `seen` has the partition and offset of all records that they have
+    read.
+    """
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.seen: set[tuple[int, int]] = set()
         self._members = [Survivor(bootstrap, topic, self.seen), Survivor(bootstrap, topic, self.seen, "static")]
 
     def wait_for_more(self, timeout_s: float = 60.0) -> None:
-        """Until each member has read something that it had not when this was called."""
+        """Wait until each member has read a record after this call."""
         before, deadline = [member.read for member in self._members], time.monotonic() + timeout_s
         while any(member.read == read for member, read in zip(self._members, before, strict=True)):
             assert time.monotonic() < deadline, f"of {before} a member reads no more"
             time.sleep(0.005)
 
     def wait_for(self, places: Set[tuple[int, int]], timeout_s: float = 60.0) -> None:
-        """Until the group has read all these; it may take so long between two records."""
+        """Wait until the group has read all these records. `timeout_s` is the longest time between two of them."""
         deadline, missing_before = time.monotonic() + timeout_s, len(places) + 1
         while missing := places - self.seen:
             if len(missing) < missing_before:
@@ -208,7 +213,7 @@ class Survivors:
 
 
 class PlainLoad:
-    """A producer of kafka-python without idempotence: what it sends again after a death may be there twice."""
+    """A producer of kafka-python without idempotence. Records that it sends again after a kill may be stored twice."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.acknowledged: dict[tuple[int, int], int] = {}
@@ -252,16 +257,16 @@ class PlainLoad:
         sent.add_callback(delivered).add_errback(refused)
 
     def stop(self) -> None:
-        """Return when everything sent is acknowledged or refused."""
+        """Stop the producer. Return once all sent records are acknowledged or refused."""
         self._stopping.set()
         self._thread.join()
 
 
 class Administrator:
-    """Creates topics with a config of their own and deletes some, on a raw connection until that breaks.
+    """A client that creates topics with configs and deletes some, on a raw connection until it breaks.
 
-    `there` are the retention times of topics that must be there, `gone` the names that must not. A request without an
-    answer leaves its topic in neither.
+    `there` has the retention times of topics that must exist, and `gone` the names of topics that must not. The topic
+    of a request without an answer is in neither.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -274,7 +279,7 @@ class Administrator:
         self._thread: threading.Thread
 
     def begin(self, port: int) -> None:
-        """Connect to a server that was started."""
+        """Connect to a started server."""
         self._client = WireClient(HOST, port)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()

@@ -1,4 +1,4 @@
-"""Kills of one server on one data directory while clients go on, and the checks at their end."""
+"""`Season`: a series of kills of one server on one data directory while clients run, and the checks at the end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TOPIC_RESOURCE = 2
 
 
 class Checked(NamedTuple):
-    """What was acknowledged and found to be there."""
+    """The numbers of acknowledged and checked items."""
 
     records: int
     commits: int
@@ -31,7 +31,9 @@ class Checked(NamedTuple):
 
 
 def _positions(bootstrap: str, topic: str) -> list[int]:
-    """What the group has committed, by partition; -1001 for nothing. Apache Kafka needs some time to find out."""
+    """Return the group's committed positions by partition; -1001 if there is none. Apache Kafka needs some time to load
+    them.
+    """
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"{topic}-commits", **IMPATIENT})
     partitions = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
     deadline = time.monotonic() + 30
@@ -47,7 +49,7 @@ def _positions(bootstrap: str, topic: str) -> list[int]:
 
 
 def _read_all(bootstrap: str, topic: str) -> dict[tuple[int, int], int]:
-    """The whole topic, as `Load.acknowledged`."""
+    """Return the whole topic, in the form of `Load.acknowledged`."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
     ends = [consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30)[1] for p in range(PARTITIONS)]
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
@@ -67,7 +69,7 @@ def _read_all(bootstrap: str, topic: str) -> dict[tuple[int, int], int]:
 
 
 class Season:
-    """Some kills, with topics, groups and clients of their own. `number` also selects the codec."""
+    """A series of kills with its own topics, groups and clients. `number` also selects the codec."""
 
     def __init__(self, server: Server, number: int, moments: random.Random) -> None:
         self._server = server
@@ -78,7 +80,7 @@ class Season:
         self._administrator = Administrator(f"made-{number}")
 
     def run(self, kills: int) -> Checked:
-        """Kill so many times. Raises AssertionError if something acknowledged is not there."""
+        """Kill the server `kills` times. Raises AssertionError if acknowledged data is lost."""
         bootstrap = self._server.bootstrap
         admin = AdminClient({"bootstrap.servers": bootstrap})
         topics = [self._topic, self._plain_topic]
@@ -103,7 +105,7 @@ class Season:
             assert numbers == sorted(set(numbers)), f"partition {partition} has records twice or out of order"
         self._check_records(self._plain_topic, plain_load.acknowledged)
         self._check_configs()
-        # So that a later season does not recover the logs of all earlier ones.
+        # Deleted, so that a later season does not recover the logs of all earlier ones.
         for deleted in admin.delete_topics(topics).values():
             deleted.result(30)
         records = len(load.acknowledged) + len(plain_load.acknowledged)
