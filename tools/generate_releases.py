@@ -38,8 +38,9 @@ from typing import Final
 _CHANGES: Final[Mapping[str, Mapping[int, tuple[int, int] | None]]] = {
 '''
 _TAIL = '''}
-"""Maps a release and an API key to the oldest and the latest version, where they differ from the release before; None:
-not offered.
+"""Maps a release and an API key to the oldest and the latest version, or to None if the API is not offered.
+
+It has only the APIs that differ from the release before.
 """
 
 
@@ -52,7 +53,7 @@ def _all_of_each() -> dict[str, dict[int, tuple[int, int]]]:
 
 
 RELEASES: Final[Mapping[str, Mapping[int, tuple[int, int]]]] = _all_of_each()
-"""By release, by API key: the oldest and the latest version."""
+"""Maps a release and an API key to the oldest and the latest version, for all APIs of the release."""
 '''
 
 

@@ -1,4 +1,4 @@
-"""`python -m klamm`."""
+"""The command `klamm`, started with `python -m klamm`."""
 
 import sys
 

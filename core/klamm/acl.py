@@ -1,4 +1,4 @@
-"""For authorizers, and for handler sets that call them: operations, resources and ACL bindings, by Kafka's names."""
+"""Operations, resources and ACL bindings by Kafka's names, for authorizers and for handler sets that call them."""
 
 from klamm.api.acl import (
     CLUSTER_NAME,

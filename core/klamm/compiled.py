@@ -1,8 +1,7 @@
-"""Chooses, before any other module is loaded, between klamm's compiled modules, if the wheel has them, and their
-source.
+"""The choice between klamm's compiled modules and their source. It is made before any other module is loaded.
 
-`KLAMM_PURE=1` chooses the source, which is in every wheel. If the compiled modules cannot be loaded, klamm also uses
-the source, with a warning that gives the reason.
+klamm uses the compiled modules if the wheel has them. `KLAMM_PURE=1` chooses the source, which is in every wheel. If
+the compiled modules cannot be loaded, klamm also uses the source, with a warning that gives the reason.
 """
 
 import importlib
@@ -20,7 +19,7 @@ _A_COMPILED_MODULE: Final = os.path.join(_FOLDER, "network", "channel" + EXTENSI
 
 
 def choose() -> bool:
-    """Return True if compiled modules are used. Called once, by the package itself."""
+    """Choose the modules, and return True for the compiled ones. The package calls this once, when it is imported."""
     if not os.path.exists(_A_COMPILED_MODULE):
         return False
     if os.environ.get(VARIABLE) == "1":

@@ -1,4 +1,4 @@
-"""For authors of assigners and request schedulers: which processor serves a connection, which request comes next."""
+"""Contracts of assigners, which choose a connection's processor, and of request schedulers, which order requests."""
 
 from klamm.api.dispatch import ConnectionLoad, Move, ProcessorAssigner, ProcessorLoad, RequestScheduler
 

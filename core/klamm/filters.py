@@ -1,5 +1,6 @@
-"""Results of a `klamm.RequestFilter` beside messages, `klamm.Answer` and `klamm.KafkaError`; and records.
+"""Names for authors of a `klamm.RequestFilter`: further results, and the access to records.
 
+`Hold`, `Disconnect` and `EncodedResponse` are results beside messages, `klamm.Answer` and `klamm.KafkaError`.
 `RecordAccess` gives the records in Produce, Fetch and ShareFetch.
 """
 

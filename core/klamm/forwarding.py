@@ -1,4 +1,4 @@
-"""For handler sets that forward requests to other servers: `ApiSet.pipelined` and `ApiHandler.opaque`."""
+"""Names for handler sets that forward requests to other servers with `ApiSet.pipelined` and `ApiHandler.opaque`."""
 
 from klamm.api.forwarding import (
     STREAMED_FROM_BYTES,

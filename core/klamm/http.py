@@ -1,4 +1,4 @@
-"""For extensions that answer HTTP: a server with a thread for each connection, and the base of its handlers."""
+"""An HTTP server for extensions, with a thread for each connection, and the base class of its handlers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class UnclearBodyError(ValueError):
 
 @contextlib.contextmanager
 def _named(address: tuple[str, int]) -> Iterator[None]:
-    """Add the address to errors of the system, which do not name it."""
+    """Add the address to an OSError, because the system's errors do not name it."""
     try:
         yield
     except OSError as error:
@@ -42,10 +42,10 @@ def _named(address: tuple[str, int]) -> Iterator[None]:
 
 
 class _Reads(io.RawIOBase):
-    """Reads a socket; what is read after `begin` arrives within `timeout_s` of its first byte, else TimeoutError.
+    """The bytes of a socket. Raises TimeoutError if a request takes longer than `timeout_s` from its first byte on.
 
-    After an error nothing more is read, because what follows may be the rest of a body: `failed` is called, and each
-    later read raises OSError.
+    After an error, `failed` is called, and each later read raises OSError: the next bytes may be the rest of a body
+    instead of a new request.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class _Reads(io.RawIOBase):
         self._until_s: float | None = None
 
     def begin(self) -> None:
-        """Await the next request."""
+        """Start the next request: its time runs from its first byte on."""
         self._until_s = None
 
     def readable(self) -> bool:
@@ -92,7 +92,7 @@ class _Reads(io.RawIOBase):
 class HttpServer(ThreadingHTTPServer):
     """An HTTP server that listens when it is made, and answers from `start` to `stop`; each connection has a thread.
 
-    At most 128 connections are open; a further one waits a second for a place, and is closed.
+    At most 128 connections are open. A further one waits up to a second, and is closed if none of them ends by then.
     """
 
     daemon_threads = True
@@ -100,15 +100,15 @@ class HttpServer(ThreadingHTTPServer):
     request_queue_size = 128
 
     def __init__(self, address: tuple[str, int], handler: type[HttpHandler], name: str) -> None:
-        """Bind `address`, whose host may be empty. `name` is the thread's. Raises OSError with the address."""
+        """Bind `address`, whose host may be empty. `name` names the thread. Raises OSError with the address."""
         with _named(address):
             family, _, _, _, resolved = socket.getaddrinfo(
                 address[0] or None, address[1], type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]
         self.address_family = family
         self._places = threading.BoundedSemaphore(_CONNECTIONS)
-        # Protects the sockets below: one is closed only after it has left them, so that `server_close` shuts down no
-        # other that has got its number.
+        # Protects the set of sockets below. A socket leaves the set before it is closed: otherwise `server_close` might
+        # shut down another socket that the system has given the same number.
         self._sockets_lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
         self._thread = threading.Thread(target=self.serve_forever, args=(_LOOK_EVERY_S,), name=name, daemon=True)
@@ -117,21 +117,21 @@ class HttpServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port it listens on."""
+        """Return the host and port that the server listens on."""
         host, port = self.server_address[:2]
         return str(host), int(port)
 
     @property
     def url(self) -> str:
-        """The base URL."""
+        """Return the base URL."""
         return f"http://{format_host_port(*self.address)}"
 
     def start(self) -> None:
-        """Start to answer, on separate threads."""
+        """Start to answer requests, on separate threads."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop answering new connections; nothing happens if it does not answer."""
+        """Stop answering new connections. Does nothing if the server has not been started."""
         if self._thread.is_alive():
             self.shutdown()
             self._thread.join()
@@ -150,7 +150,7 @@ class HttpServer(ThreadingHTTPServer):
         try:
             super().process_request(request, client_address)
         except Exception:
-            # The system has no thread for it; the caller closes it.
+            # The system cannot start a thread for the connection; the caller closes it.
             self._places.release()
             raise
 
@@ -178,10 +178,10 @@ class HttpServer(ThreadingHTTPServer):
 
 
 class HttpHandler(BaseHTTPRequestHandler):
-    """A connection of a client. Subclasses have methods `do_GET` and so on, as those of the standard library.
+    """A connection of a client. Subclasses have methods `do_GET` and so on, like `BaseHTTPRequestHandler`'s.
 
-    A client that is silent for `timeout` seconds is disconnected, and one whose request takes so long to arrive, or
-    that takes so long to read an answer.
+    A client is disconnected if it is silent for `timeout` seconds, or if its request takes longer than that to arrive,
+    or if it takes longer than that to read an answer.
     """
 
     timeout: ClassVar[float] = 30.0
@@ -204,9 +204,10 @@ class HttpHandler(BaseHTTPRequestHandler):
         super().handle_one_request()
 
     def body_length(self) -> int:
-        """Return the length of the request's body. Raises UnclearBodyError.
+        """Return the length of the request's body in bytes.
 
-        Then the connection ends with the answer: what follows may not be a request.
+        Raises UnclearBodyError. The connection then closes after the answer, because the next bytes may not be a
+        request.
         """
         lengths = self.headers.get_all("Content-Length", ["0"])
         text = lengths[0]
@@ -216,11 +217,11 @@ class HttpHandler(BaseHTTPRequestHandler):
         if len(lengths) > 1:
             self.close_connection = True
             raise UnclearBodyError(400, "the length of the body is not clear")
-        # Of thousands of digits, the first ones are too large already.
+        # A number with thousands of digits is cut off: its first digits alone are larger than any limit.
         return int(text.lstrip("0")[:12] or "0")
 
     def answer(self, status: int, content_type: str, body: bytes, headers: Mapping[str, str] = _NO_HEADERS) -> None:
-        """Send a response, which says that the connection ends if `close_connection` is set."""
+        """Send a response. If `close_connection` is set, its headers say that the connection will close."""
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)

@@ -1,4 +1,4 @@
-"""For SASL mechanisms and credential stores: contracts, SCRAM credentials, delegation tokens, and a client's login."""
+"""Names for SASL mechanisms and credential stores: contracts, SCRAM credentials, delegation tokens, client logins."""
 
 from klamm.api.sasl import (
     CredentialStore,

@@ -7,7 +7,7 @@ from tools.messages.module import HEAD
 
 def render_api_keys(members: str, specs: str) -> str:
     return (
-        HEAD.format(doc="Every API key, with its versions, known without importing a message module.")
+        HEAD.format(doc="The API keys and their versions, which are known without an import of message modules.")
         + f'''import enum
 import importlib
 from typing import Any, Final, NamedTuple
@@ -20,11 +20,11 @@ class ApiKey(enum.IntEnum):
 
 
 class ApiSpec(NamedTuple):
-    """One API.
+    """One API and its versions.
 
     Apache Kafka 4.4.0 offers `min_version` to `max_version`. klamm reads and writes `earliest_version` to
-    `latest_version`: also older ones that 3.9.1 has, if 4.4.0 has all their fields, and newer ones that are not
-    stable yet.
+    `latest_version`. These include versions that are not stable yet, and older versions of Apache Kafka 3.9.1 if 4.4.0
+    has all of their fields.
     """
 
     api_key: int
@@ -44,17 +44,17 @@ _BY_KEY: Final = {{spec.api_key: spec for spec in SPECS}}
 
 
 def spec_of(api_key: int) -> ApiSpec:
-    """Raises KeyError for an unknown key."""
+    """Return an API by its key. Raises KeyError for an unknown key."""
     return _BY_KEY[api_key]
 
 
 def find_spec(api_key: int) -> ApiSpec | None:
-    """None for an unknown key."""
+    """Return an API by its key; None for an unknown key."""
     return _BY_KEY.get(api_key)
 
 
 def load(api_key: int) -> Any:
-    """The message module of an API, imported at the first call. Raises KeyError for an unknown key."""
+    """Return the message module of an API, which the first call imports. Raises KeyError for an unknown key."""
     return importlib.import_module(f"klamm.wire.messages.{{_BY_KEY[api_key].module}}")
 '''
     )

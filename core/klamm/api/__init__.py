@@ -1,1 +1,1 @@
-"""Contracts that plugins implement: one file per contract."""
+"""The contracts that plugins implement, one module for each."""

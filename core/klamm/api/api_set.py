@@ -1,7 +1,7 @@
-"""Handler sets: which APIs a listener answers, and how.
+"""Handler sets, which decide the APIs that a listener answers, and answer them.
 
-An `ApiSet` is a class whose methods are marked with `@handles(module, versions=...)`. ApiVersions follows from the
-marks. Pluggy and the marks are read once, when a listener is built; a request costs a plain call.
+An `ApiSet` is a class whose methods are marked with `@handles(module, versions=...)`. klamm answers ApiVersions from
+the marks. It reads them once, when a listener is built, so that each request is a plain call of the method.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 class ApiHandler:
     """One API as a handler set serves it.
 
-    `load`              the generated message module and the handler. Called at the API's first request, so that a set
-                        may import modules that the start does not need later.
-    `blocking`          may wait for a disk, a lock or a peer: runs on a request handler thread.
-    `inline_max_bytes`  up to this frame size in bytes, requests of a blocking API run on the processor's thread,
-                        because they do not wait.
-    `advertised`        whether ApiVersions lists it.
+    `load`              returns the generated message module and the handler. Called at the API's first request, so that
+                        the start need not import them.
+    `blocking`          True if the handler may wait for a disk, a lock or a peer: it runs on a request handler thread.
+    `inline_max_bytes`  requests of a blocking API up to this frame size in bytes run on the processor's thread, because
+                        they do not wait.
+    `advertised`        True if ApiVersions lists the API.
     `opaque`            if no filter, observer or authorizer needs the contents, the handler gets a
                         `klamm.forwarding.OpaqueRequest`, on the processor's thread whatever its size. If
                         `ListenerContext.reads_requests` is False, it always gets one, so klamm need not know the API or
@@ -48,12 +48,12 @@ class ApiHandler:
 
     @property
     def module(self) -> Any:
-        """The generated message module; see `load`."""
+        """Return the generated message module; see `load`."""
         return self.load()[0]
 
     @property
     def handle(self) -> Handler:
-        """The handler; see `load`."""
+        """Return the handler; see `load`."""
         return self.load()[1]
 
 
@@ -67,7 +67,7 @@ class _Mark:
 
 
 class Finding(NamedTuple):
-    """A line of `klamm doctor`: the subject, the finding, and the remedy. Without a remedy all is well."""
+    """A line of `klamm doctor`: subject, finding and remedy. A finding without a remedy is not a problem."""
 
     subject: str
     text: str
@@ -87,12 +87,12 @@ def handles(
 ) -> Callable[[F], F]:
     """Mark a method (or a function `(api_set, request, context)`) as the handler of one API.
 
-    `module` is the generated message module (`klamm.wire.messages.produce`); `versions` the served versions, which
+    `module` is the generated message module (`klamm.wire.messages.produce`); `versions` are the served versions, which
     ApiVersions lists. `advertised=False` serves an API that ApiVersions does not list. For the rest see
     `ApiHandler`.
 
-    The handler returns a response message, `context.later()` or `context.no_response()`, or raises `KafkaError`,
-    which is answered in the right shape for the request's version.
+    The handler returns a response message, `context.later()` or `context.no_response()`. If it raises `KafkaError`,
+    klamm answers with that error, in the form of the request's version.
     """
 
     def mark(function: F) -> F:
@@ -108,52 +108,60 @@ _Host: TypeAlias = "ServerContext"
 class ApiSet(Part[_Host]):
     """Base class of handler sets. One instance may serve several listeners, which then share its state.
 
-    `open` → `handlers` → `listener_opened` for each listener → requests → `close`, which follows the last request and
-    makes everything durable.
+    The order of calls: `open` → `handlers` → `listener_opened` for each listener → requests → `close`, which comes
+    after the last request and makes everything durable.
 
     With `pipelined`, a connection's requests start while earlier ones still wait for their answers; the answers are
-    sent in order. `ConnectionContext.link` is then the connection's loop, and the connection stays on it.
+    sent in order. `ConnectionContext.link` is then the connection's loop, and the connection stays on this loop.
     """
 
     pipelined: bool = False
 
     def listener_opened(self, listener: ListenerContext) -> None:
-        """A listener that names this set has its final address (port 0 is resolved). Raising stops the start."""
+        """Called when a listener that names this set has its final address (port 0 is resolved).
+
+        An exception stops the start.
+        """
 
     def connection_closed(self, connection: ConnectionContext) -> None:
-        """A connection of a listener that names this set is closed: it gets no further request or answer.
+        """Called when a connection of a listener that names this set has closed.
 
-        Called once for each, on its processor's thread, so it must not wait. A request of the connection may still run
-        on another thread. An exception is logged.
+        Called once for each connection, on the thread of its processor, and must not wait. A request of the connection
+        may still run on another thread; its answer is dropped. An exception is logged.
         """
 
     def describe(self) -> str:
-        """One line for the start message of `klamm serve`, e.g. how many topics were recovered."""
+        """Return one line for the start message of `klamm serve`, e.g. the number of recovered topics."""
         return ""
 
     def examine(self, listeners: Sequence[ListenerContext]) -> Iterable[Finding]:  # noqa: ARG002
         """Return the findings of `klamm doctor` about this set and the listeners that name it.
 
-        The set is not opened, and nothing listens. May wait for the network. An exception becomes a finding too.
+        Called on a set that has not been opened, while no listener listens. May wait for the network. An exception
+        becomes a finding too.
         """
         return ()
 
     def features(self) -> Features:
-        """The features that ApiVersions reports. Called once, after `open`; to change one, set its `current`."""
+        """Return the features that ApiVersions reports. Called once, after `open`.
+
+        To change a feature later, set its `current`.
+        """
         return Features()
 
     def topic_names(self) -> Callable[[bytes], str | None] | None:
-        """Return a function that maps a topic id to its name, or to None if the id is unknown; filters use it.
+        """Return a function that maps a topic id to its name, or to None if the id is unknown. Filters use it.
 
-        Called once for each listener, after `open`; the function is called on any thread. It returns names that the set
-        itself knows. If a set returns None instead of a function, filters learn names from the responses that they see.
+        Called once for each listener, after `open`. Any thread may call the function. If a set returns None instead of
+        a function, filters learn the names from the responses that they see.
         """
         return None
 
     def is_meant(self, cluster_id: str, node_id: int, connection: ConnectionContext) -> bool:  # noqa: ARG002
         """Return True if this is the node of the cluster that the client meant to reach (KIP-1242).
 
-        ApiVersions calls it, on any thread, and answers REBOOTSTRAP_REQUIRED for False. A set without ids returns True.
+        The handler of ApiVersions calls it on any thread, and answers REBOOTSTRAP_REQUIRED for False. A set that has no
+        cluster id and node id returns True.
         """
         return True
 
@@ -162,7 +170,7 @@ class ApiSet(Part[_Host]):
         return self.handlers()
 
     def handlers(self) -> Iterable[ApiHandler]:
-        """The APIs served, found by the `@handles` marks. A set built of one file per API overrides this."""
+        """Return the served APIs: the methods with `@handles` marks. A set with one module per API overrides this."""
         for name in dir(type(self)):
             function = getattr(type(self), name, None)
             if hasattr(function, _MARK):
@@ -197,7 +205,7 @@ def _loaded(module: Any, handle: Handler) -> tuple[Any, Handler]:
 
 
 def _bind(function: Callable[..., Any], leading: tuple[Any, ...]) -> Callable[..., Any]:
-    # A bound method is the cheapest closure that Python has; partial is next.
+    # A call of a bound method is the cheapest way to pass an argument; `partial` is the next best.
     if len(leading) == 1:
         bound: Callable[..., Any] = function.__get__(leading[0])
         return bound

@@ -1,4 +1,4 @@
-"""Authenticators: they establish the principal of a connection."""
+"""Authenticators, which establish the principal of a connection."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ class AuthenticationStep:
     """The outcome of one frame.
 
     `send`      frames to send back, without their length.
-    `complete`  the principal is known; further frames are requests.
-    `failed`    the reason; after the failed-authentication delay `send` goes out and the channel closes (KIP-306).
-    `pending`   the outcome takes time. It is called at once with a function `resume`; when the outcome is known, any
-                thread calls `resume` once, and the channel's processor calls `Authenticator.resume`. Until then
-                nothing is read from the channel.
+    `complete`  True if the principal is known; further frames are requests.
+    `failed`    the reason why authentication failed. After the failed-authentication delay, klamm sends `send` and
+                closes the channel (KIP-306).
+    `pending`   a function for an outcome that takes time. klamm calls `pending(resume)` at once. When the outcome is
+                known, any thread calls `resume()` once, and the channel's processor then calls `Authenticator.resume`.
+                Until then nothing is read from the channel.
     """
 
     send: Sequence[Buffer] = ()
@@ -38,42 +39,49 @@ class Authenticator(ABC):
     @property
     @abstractmethod
     def complete(self) -> bool:
-        """Return True once requests may pass; True from the start if no authentication is needed."""
+        """Return True if requests may pass: after authentication, or from the start if none is needed."""
 
     @property
     @abstractmethod
     def principal(self) -> KafkaPrincipal:
-        """The authenticated identity; meaningful once `complete`."""
+        """Return the authenticated identity. Read only when `complete` is True."""
 
     @abstractmethod
     def receive(self, frame: Buffer) -> AuthenticationStep:
-        """Handle one frame of a channel that is not READY, or a re-authentication frame of one that is."""
+        """Handle one frame of a channel that is not READY yet, or a re-authentication frame of a READY channel.
+
+        Called on the processor's thread.
+        """
 
     def resume(self) -> AuthenticationStep:
-        """The outcome of a pending step. Called on the processor's thread."""
+        """Return the outcome of a pending step. Called on the processor's thread."""
         raise NotImplementedError("no step of this authenticator is ever pending")
 
     def reauthenticates(self, api_key: int) -> bool:
-        """Return True if a frame of this API on a READY channel goes to `receive` again (KIP-368). Called for every
-        frame.
+        """Return True if a frame of this API on a READY channel goes to `receive` again (KIP-368).
+
+        Called for every frame.
         """
         return False
 
     @property
     def session_expires_ns(self) -> int | None:
-        """Monotonic time at which the session ends unless renewed; None never (KIP-368)."""
+        """Return the monotonic time at which the session ends unless the client authenticates again (KIP-368).
+
+        None if the session does not end.
+        """
         return None
 
     def abandoned(self) -> str | None:
-        """Return why the login has failed if the client left without ending the exchange; else None. Called before
-        `close`.
+        """Return the reason why the login has failed, if the connection closes before the exchange has ended.
 
-        E.g. a bearer token was refused, and the client closed the connection instead of answering (RFC 7628, 3.2.3).
+        Otherwise return None. E.g. a bearer token was refused, and the client closed the connection instead of
+        answering (RFC 7628, 3.2.3). Called before `close`.
         """
         return None
 
     def close(self) -> None:
-        """The channel is closed."""
+        """Called once when the channel has closed, on the processor's thread."""
 
 
 class AuthenticatorFactory(ListenerPart, ABC):

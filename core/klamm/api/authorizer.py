@@ -1,4 +1,4 @@
-"""The contract of an authorizer, which grants or denies operations on resources; it follows Kafka's `Authorizer`."""
+"""The contract of authorizers, which grant or deny operations on resources; it follows Kafka's `Authorizer`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ Bindings: TypeAlias = "Collection[AclBinding] | None"
 
 
 class Authorizer(ListenerPart, ABC):
-    """Decides what a client may do. Handler sets call it for each request, through `RequestContext.authorize`.
+    """Grants or denies each operation of a client. Handler sets call it through `RequestContext.authorize`.
 
-    Called from processors and request handlers concurrently; must not block. An exception denies and is logged.
-    An authorizer that stores ACLs also implements `acls`, `create_acls` and `delete_acls`; these may block.
+    Processor and handler threads call it at once, so it must not block. If it raises, the operation is denied and the
+    exception is logged. An authorizer that stores ACLs also implements `acls`, `create_acls` and `delete_acls`; these
+    may block.
     """
 
     prepare_max_ms = 2_000
@@ -36,7 +37,7 @@ class Authorizer(ListenerPart, ABC):
         *,
         log_if_denied: bool = True,
     ) -> bool:
-        """Return True if the request's principal, from its address, may do this to that resource.
+        """Return True if the request's principal may perform the operation on the resource from the client's address.
 
         `log_if_denied` is False if the client did not name the resource, e.g. when a list is filtered.
         """
@@ -57,10 +58,11 @@ class Authorizer(ListenerPart, ABC):
         return Verdict(self.authorize(context, operation, resource_type, resource_name, log_if_denied=log_if_denied))
 
     def prepare(self, context: RequestContext, resources: Collection[tuple[ResourceType, str]]) -> Release | None:
-        """Begin decisions about what a request names, before its handler runs; must not block.
+        """Start to decide about the resources that a request names, before its handler runs; must not block.
 
-        Return None if `authorize` can decide now. Otherwise the request waits, without a thread, for the release, or
-        for `prepare_max_ms`; its handler then runs in any case. Called for each request if a class overrides it.
+        Return None if `authorize` can decide at once. Otherwise return a `Release`: the request waits for it, without a
+        thread, for at most `prepare_max_ms`, and its handler then runs in any case. Called for each request if a class
+        overrides it.
         """
         return None
 
@@ -68,25 +70,29 @@ class Authorizer(ListenerPart, ABC):
     def authorize_by_resource_type(
         self, context: RequestContext, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
-        """Return True if the principal may do this to at least one resource of the type (KIP-679)."""
+        """Return True if the principal may perform the operation on at least one resource of the type (KIP-679)."""
 
     def acls(self, wanted: AclBindingFilter) -> Collection[AclBinding]:
-        """The rules that match. Raises KafkaError."""
+        """Return the ACLs that match. Raises KafkaError."""
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "this authorizer keeps no ACLs")
 
     def create_acls(self, bindings: Sequence[AclBinding]) -> list[KafkaError | None]:
-        """Add ACLs durably; return for each its error or None. Raises KafkaError."""
+        """Add ACLs durably; return an error or None for each. Raises KafkaError if none can be added."""
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "this authorizer keeps no ACLs")
 
     def delete_acls(self, filters: Sequence[AclBindingFilter]) -> list[Collection[AclBinding] | KafkaError]:
-        """Delete ACLs durably; returns the deleted ACLs of each filter, or its error. Raises KafkaError."""
+        """Delete ACLs durably; return the deleted ACLs of each filter, or its error.
+
+        Raises KafkaError if none can be deleted.
+        """
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "this authorizer keeps no ACLs")
 
 
 class ClusterAcls:
-    """The handler set fetches the ACLs and calls `replace`; authorizers `watch`. Any thread may call either.
+    """The ACLs of the cluster that a handler set forwards to, for the authorizers of its listeners.
 
-    `bindings` is None while the rules of the cluster are not known. Authorizers then deny everything.
+    The handler set fetches the ACLs and calls `replace`; authorizers call `watch`. Any thread may call either.
+    `bindings` is None while the ACLs are not known. Authorizers then deny everything.
     """
 
     def __init__(self) -> None:
@@ -102,17 +108,17 @@ class ClusterAcls:
 
     @property
     def is_watched(self) -> bool:
-        """Return True if an authorizer uses the ACLs."""
+        """Return True if an authorizer watches the ACLs."""
         return bool(self._watchers)
 
     def watch(self, watcher: Callable[[Bindings], object]) -> None:
-        """Call `watcher(bindings)` now, and after each change on the thread of the change."""
+        """Call `watcher(bindings)` now, and after each change, on the thread that calls `replace`."""
         with self._lock:
             self._watchers.append(watcher)
             watcher(self.bindings)
 
     def replace(self, bindings: Bindings) -> None:
-        """Replace all ACLs by those of the cluster; None if they are not known."""
+        """Replace all ACLs by the current ones of the cluster; None if they are not known."""
         with self._lock:
             self.bindings = bindings
             for watcher in self._watchers:

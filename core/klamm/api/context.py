@@ -1,4 +1,4 @@
-"""Contexts that plugins get: the server, a listener, a connection and a request."""
+"""The contexts that plugins get: of the server, a listener, a connection and a request."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ throttle_log = logging.getLogger("klamm.throttles")
 
 
 class Address(tuple[str, int]):
-    """Host and port. A Unix domain socket is `unix:/PATH` with port 0, its clients are `unix` with port 0."""
+    """Host and port. For a Unix domain socket the host is `unix:/PATH`, for its clients `unix`; the port is 0."""
 
     __slots__ = ()
 
@@ -64,12 +64,12 @@ class ServerServices:
 
     `shared` has the tables of users, ACLs and quotas that admin APIs write, and objects that parts share. Parts
     register metrics in `metrics`. `scheduler` runs timers on its own thread. Observers subscribe to administrative
-    events in `admin_events`. `threads` starts all work that is not done at once. `served_until_ns()` is a moment, in
-    monotonic nanoseconds: all requests that had arrived by then have been read and handed to their handlers. A timer
-    that removes a silent client compares its deadline with this moment, not with the clock. `connections` are the open
-    connections, to look at, to close and to move, from the start of the extensions on. `worker` identifies this worker
-    process among several (`[server] workers`); a part that enforces a limit enforces its share of it. `batch_limits`
-    are the limits of one produced batch, taken from the broker if there is one.
+    events in `admin_events`. `threads` starts the threads of parts. `served_until_ns()` returns a monotonic time in
+    nanoseconds: all requests that had arrived by then have been read and handed to their handlers. A timer that removes
+    a silent client compares its deadline with this time, not with the clock. `connections` lists, closes and moves the
+    open connections; it can be used from the start of the extensions on. `worker` identifies this process if `[server]
+    workers` starts several; a part that enforces a limit then enforces its share of the limit. `batch_limits` are the
+    limits of one produced batch, taken from the broker if the server has one.
     """
 
     def __init__(
@@ -93,23 +93,26 @@ class ServerServices:
         self.batch_limits = DEFAULT_LIMITS
 
     def emit_admin_event(self, action: str, detail: str = "", *, listener: str = "", failed: bool = False) -> None:
-        """Emit an administrative event, e.g. `certificate_swapped`. From any thread; never raises. No secrets in it."""
+        """Emit an administrative event, e.g. `certificate_swapped`; it must contain no secrets.
+
+        Any thread may call this. Never raises.
+        """
         self.admin_events.emit(action, detail, listener=listener, failed=failed)
 
     def report_obstacle(self, part: str, reason: str, holds: Callable[[], bool]) -> Callable[[], None]:
-        """Name a reason why a part may be unable to serve clients; return a function that removes it.
+        """Register a reason why a part may be unable to serve clients; return a function that removes the reason.
 
-        While `holds()` is True, the server is not ready. It is called on any thread, and must not wait.
+        The server is not ready while `holds()` returns True. Any thread may call `holds`, and it must not wait.
         """
         labels = {"part": part, "reason": reason}
         return self.metrics.register(_OBSTACLES, "gauge", _OBSTACLES_DOC, lambda: [(labels, float(holds()))])
 
 
 class LooksAtConnections(Protocol):
-    """The open connections of a server, for extensions. Any thread but a processor's may call it.
+    """The open connections of a server, for extensions. Any thread but a processor's may call the methods.
 
-    `look` returns a JSON object with `connections` and `unanswered`, the processors that did not describe theirs in
-    time. `close` and `move` return a problem, or an empty text; they take effect soon.
+    `look` returns a JSON object with `connections`, and with `unanswered`: the processors that did not describe their
+    connections in time. `close` and `move` return a problem, or an empty text; they take effect soon after the call.
     """
 
     def look(self, timeout_s: float) -> dict[str, Any]: ...
@@ -120,7 +123,9 @@ class LooksAtConnections(Protocol):
 
 
 class AuthorizesRequests(Protocol):
-    """The methods of `klamm.Authorizer` that requests call. A protocol: importing that contract would be a circle."""
+    """The methods of `klamm.Authorizer` that requests call. A protocol, because importing that contract would be a
+    circular import.
+    """
 
     def decide(
         self,
@@ -172,24 +177,25 @@ class ListenerContext:
     """One listener as its plugins see it.
 
     `transport` is the name of its transport.
-    `bound` is where it listens, port 0 resolved; `advertised` the address that Metadata gives to clients.
+    `bound` is the address that the listener listens on, with the port resolved if it was 0; `advertised` is the address
+    that Metadata gives to clients.
     `security_protocol` is Kafka's word for its transport and authenticator: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.
     `authorizer` is None if everything is allowed; `throttles` are the active throttles, to which requests are charged.
     `reads_requests` is True if a filter, an observer or an authorizer of the listener sees requests as messages.
-    `renames_topics` is True if a filter changes names or ids of topics: then clients see a part of the server.
-    `throttles_changed()` makes klamm check again which throttles are active, from any thread.
-    `max_answer_bytes` are the limits of answers by API key; empty means no limit. `answer_api_versions(frame,
+    `renames_topics` is True if a filter changes names or ids of topics: clients then see only some of the topics.
+    `throttles_changed()` makes klamm check again which throttles are active. Any thread may call it.
+    `max_answer_bytes` maps API keys to the limits of their answers; empty means no limit. `answer_api_versions(frame,
     connection)` returns the frame that answers an ApiVersions request, for authenticators, which get the request before
     the handler set does; it raises ValueError for a frame that cannot be parsed. `close_least_recently_used()` closes
-    the least recently used connection of this listener, from any
-    thread; False if there is none. `resume_accepting()` makes an acceptor that waits for a gate call the gate again
-    now. `failures` logs exceptions of parts, once a minute for each method. `api_set` is the name of its handler set.
-    `node` is the position of the node that it belongs to, 0 unless the handler set has several nodes in one process.
+    the least recently used connection of this listener, and returns False if there is none; any thread may call it.
+    `resume_accepting()` ends the pause of an acceptor that a gate has delayed, so that it calls the gate again now.
+    `failures` logs exceptions of parts, once a minute for each method. `api_set` is the name of its handler set.
+    `node` is the position of the listener's node, 0 unless the handler set has several nodes in one process.
     `configured_as` is the name in the configuration, which the listeners of all nodes share. `go_offline()` closes the
-    port and all connections of the listener, `go_online()` opens it again and raises if it is taken. Call
-    them from any thread but a processor's.
-    `topic_names(filter)` returns, from the filter's `open` on, a function that names topic ids as that filter sees
-    them, from the names that the handler set knows; None if the handler set knows none.
+    port and all connections of the listener. `go_online()` opens the port again, and raises OSError if it is taken. Any
+    thread but a processor's may call the two.
+    `topic_names(filter)` returns a function that maps topic ids to the names that this filter sees, or None if the
+    handler set knows no names. A filter may call it in `open` or later.
     """
 
     name: str
@@ -242,19 +248,22 @@ def _no_dynamic_configs(
 
 @dataclass(slots=True)
 class ServerContext:
-    """The server as a handler set sees it when it opens.
+    """The server as a handler set sees it: the argument of its `open`.
 
-    `data_dir`    exists; the set may write to it. `name`        the name that listeners use for this handler set.
-    `listeners`   by name; complete when `open` is called.
-    `scheduler`   runs timers and periodic work on its own thread.
-    `random_bytes` the source of randomness (`os.urandom` unless a test gives another).
-    `temporary_data` the directory is deleted when the server stops.
-    `services`    what the server has for every part: shared tables, metrics.
-    `configs()`   the server's own settings as the file and the command line have them, for DescribeConfigs of a broker.
-    `change_configs(values, validate_only, of_nodes)` replaces all earlier changes of dynamic settings (see
-    `klamm.setting`) by these: text by Kafka's name. `of_nodes` has further changes for the listeners of single nodes,
-    by position. Raises ValueError with the problems, and then changes nothing. The changes are applied soon, on another
-    thread.
+    `data_dir`       the directory for the set's data; it exists, and the set may write to it.
+    `name`           the name that listeners use for this handler set.
+    `listeners`      the listeners by name; all of them exist when `open` is called.
+    `scheduler`      runs timers and periodic work on its own thread.
+    `random_bytes`   the source of randomness: `os.urandom` unless a test gives another.
+    `temporary_data` True if the directory is deleted when the server stops.
+    `services`       the services that every part gets: shared tables, metrics.
+    `configs()`      returns the server's own settings as the file and the command line have them, for DescribeConfigs
+                     of a broker.
+
+    `change_configs(values, validate_only, of_nodes)` changes dynamic settings (see `klamm.setting`), and undoes all
+    earlier changes. `values` maps Kafka's names to values as text. `of_nodes` has further changes for the listeners of
+    single nodes, by position. It raises ValueError with the problems, and then changes nothing. The changes take effect
+    soon after the call, on another thread.
     """
 
     data_dir: Path
@@ -271,19 +280,19 @@ class ServerContext:
 
 @dataclass(slots=True, eq=False)
 class ConnectionContext:
-    """One connection; made once, shared by all of its requests.
+    """One connection. It is made once, and all requests of the connection share it.
 
     `connection_id` is Kafka's `localHost:localPort-remoteHost:remotePort-processor-index`. `client_address` is the
     peer, or behind a trusted proxy the real client; `proxy_address` is then the proxy. `principal` is ANONYMOUS until
-    authentication has finished. `client_software_name` and `client_software_version` are those of ApiVersions v3
-    (KIP-511), else "unknown". `transport_details` is what the transport reports once its handshake is done, e.g.
-    `tls_version`, and `tls_server_name`, the host that the client asked for (SNI); for a failed handshake, whatever is
-    known, e.g. `tls_client_subject`, `tls_client_issuer` and `tls_client_serial_number` of a refused certificate.
-    `sasl_mechanism` is empty if there was none. `received_bytes` and `sent_bytes` count the transport's bytes;
-    `client_id` is that of the first request. `attempted_principal` is the name that the client claimed in the latest
-    login that failed, e.g. `User:alice`; empty if it claimed none.
-    `state` is for the handler set, e.g. to keep data per connection. With `link` a `pipelined` handler set sends and
-    receives, from its first request on.
+    authentication has finished. `client_software_name` and `client_software_version` come from ApiVersions v3
+    (KIP-511), else they are "unknown". `transport_details` are the facts that the transport reports after its
+    handshake, e.g. `tls_version`, and `tls_server_name`, the host that the client named (SNI). After a failed handshake
+    they are the facts known by then, e.g. `tls_client_subject`, `tls_client_issuer` and `tls_client_serial_number` of a
+    refused certificate. `sasl_mechanism` is empty if the client did not use SASL. `received_bytes` and `sent_bytes`
+    count the transport's bytes; `client_id` is that of the first request. `attempted_principal` is the name that the
+    client claimed in its latest failed login, e.g. `User:alice`; empty if it claimed none.
+    `state` belongs to the handler set, e.g. for data of the connection. `link` is the connection's loop: a `pipelined`
+    handler set sends and receives with it, from the first request on.
     """
 
     connection_id: str
@@ -306,7 +315,7 @@ class ConnectionContext:
 
 
 class Responder(Protocol):
-    """Takes the response of a request whose handler returned `RequestContext.later()`."""
+    """Accepts the response of a request whose handler returned `RequestContext.later()`."""
 
     def respond(self, context: RequestContext, response: Any) -> None: ...
 
@@ -323,14 +332,15 @@ ChangedValue: TypeAlias = tuple[str, str, str, str | None, str | None]
 class RequestContext:
     """One request, as plugins see it: its header, its connection, and the way to answer it.
 
-    `api_key`, `api_version`, `correlation_id` and `client_id` come from the header; `size_bytes` is the frame without
-    its length. `throttle_time_ms` is the longest delay that quotas have set so far (KIP-219). `decisions` lists the
-    authorizer's decisions about this request: operation, type and name of the resource, whether it was granted, and the
-    `klamm.acl.Verdict`, which is None e.g. if the authorizer raised. `decisions` is None if there were none.
-    `changed_values` lists the changes noted with `note_change`; None if there are none. A handler returns the response,
-    or `context.later()` and calls `respond` once, from any thread. A filter that keeps data from a request to its
-    response uses a `weakref.WeakKeyDictionary` by context: the data is freed with the request, however the request
-    ends.
+    `api_key`, `api_version`, `correlation_id` and `client_id` come from the header; `size_bytes` is the size of the
+    frame without its length field. `throttle_time_ms` is the longest delay that quotas have set so far (KIP-219).
+    `decisions` lists the authorizer's decisions about this request: operation, type and name of the resource, whether
+    it was granted, and the `klamm.acl.Verdict`, which is None e.g. if the authorizer raised. `decisions` is None if
+    there were none.
+    `changed_values` lists the changes noted with `note_change`; None if there are none. A handler returns the response.
+    Or it returns `context.later()`, and any thread calls `respond` once. A filter that keeps data from a request to its
+    response uses a `weakref.WeakKeyDictionary` with the context as key: the data is freed with the request, however the
+    request ends.
     """
 
     __slots__ = (
@@ -372,22 +382,22 @@ class RequestContext:
 
     @property
     def listener(self) -> ListenerContext:
-        """The listener that the request came through."""
+        """Return the listener of the request's connection."""
         return self.connection.listener
 
     @property
     def principal(self) -> KafkaPrincipal:
-        """The client's principal."""
+        """Return the client's principal."""
         return self.connection.principal
 
     @property
     def client_address(self) -> Address:
-        """The client's address."""
+        """Return the client's address."""
         return self.connection.client_address
 
     @property
     def api_name(self) -> str:
-        """Kafka's name of the API, e.g. `Produce`; `Unknown` for a key that the protocol does not have."""
+        """Return Kafka's name of the API, e.g. `Produce`; `Unknown` for a key that the protocol does not have."""
         spec = find_spec(self.api_key)
         return spec.name if spec is not None else "Unknown"
 
@@ -400,18 +410,18 @@ class RequestContext:
         log_if_denied: bool = True,
         log_if_allowed: bool = True,
     ) -> bool:
-        """Return True if the listener's authorizer lets this request do that, or if there is none.
+        """Return True if the listener's authorizer grants the operation on the resource, or if it has no authorizer.
 
-        Use `log_if_denied=False` if one of several rights suffices, so that a single denial decides nothing. Use
-        `log_if_allowed=False` as well to filter lists whose contents the client did not name; observers do not see such
-        decisions. If the authorizer raises, the operation is denied.
+        Use `log_if_denied=False` if one of several rights suffices, because the request may be granted after a denial.
+        Use `log_if_allowed=False` as well if a list is filtered and the client did not name its elements; observers do
+        not see such decisions. If the authorizer raises, the operation is denied.
         """
         authorizer = self.connection.listener.authorizer
         if authorizer is None:
             return True
         verdict: Verdict | None = None
         try:
-            # A request that names many resources writes one line to the log, about the first one that is denied.
+            # A request that names many resources causes one log line, about the first denied resource.
             log_it = log_if_denied and not self.denied
             verdict = authorizer.decide(self, operation, resource_type, resource_name, log_if_denied=log_it)
             granted = verdict.granted
@@ -430,15 +440,15 @@ class RequestContext:
 
         `kind` is the name of a `ConfigResource.Type`, e.g. `TOPIC`, with the resource's name and a config's key;
         `CLIENT_QUOTA` with `klamm.shared.client_quota_key` and a quota's key; or `SCRAM_CREDENTIAL` with
-        `ScramMechanism.row_key` and `iterations`. A handler calls this after the change. Observers hide secrets by
-        their keys.
+        `ScramMechanism.row_key` and `iterations`. A handler calls this after the change. Observers hide the values of
+        keys that are secret.
         """
         if self.changed_values is None:
             self.changed_values = []
         self.changed_values.append((kind, resource, key, old, new))
 
     def authorize_by_resource_type(self, operation: AclOperation, resource_type: ResourceType) -> bool:
-        """Return True if the authorizer lets this request do that to at least one resource of the type (KIP-679)."""
+        """Return True if the authorizer grants the operation on at least one resource of the type (KIP-679)."""
         authorizer = self.connection.listener.authorizer
         if authorizer is None:
             return True
@@ -447,7 +457,7 @@ class RequestContext:
         except Exception as error:
             self.listener.failures.log(log, authorizer, "authorize_by_resource_type", error)
             granted = False
-        # Of all resources of the type.
+        # The pattern of all resources of the type.
         _note_decision(self, (operation, resource_type, "*", granted, None))
         return granted
 
@@ -458,7 +468,7 @@ class RequestContext:
         return min((limit for limit in limits if limit is not None), default=None)
 
     def may_send_records(self, size_bytes: int) -> bool:
-        """Return True if quotas let records of that size be sent now; if not, the response carries none (KIP-219)."""
+        """Return True if quotas allow records of this size now; otherwise the response must carry none (KIP-219)."""
         times_ms = self._call_throttles("charge_records", size_bytes)
         self._throttle(times_ms)
         return not any(times_ms)
@@ -488,34 +498,34 @@ class RequestContext:
 
     @property
     def on_processor(self) -> bool:
-        """Return True if the handler runs on a processor's thread, where other clients wait until it returns."""
+        """Return True if the handler runs on a processor's thread: other clients then wait until it returns."""
         return getattr(self.responder, "inline", False)
 
     def leave_processor(self) -> None:
-        """Called by a handler whose work turns out to be large, before it changes anything: moves the work to a handler
-        thread.
+        """Move the request to a handler thread. A handler whose work turns out to be large calls this first.
 
-        On a processor's thread this raises an exception that ends the call; the handler is then called again. On any
-        other thread it does nothing.
+        On a processor's thread this raises an exception that ends the handler; klamm then calls the handler again. So
+        call it before the handler changes anything. On any other thread it does nothing.
         """
         if self.on_processor:
             raise NotInlineError
 
     def expect_answer(self, elements: int, bytes_each: int = 0) -> None:
-        """Called before an answer of `elements` elements is built; each takes at least `bytes_each` bytes.
+        """Announce an answer of `elements` elements, each of at least `bytes_each` bytes, before it is built.
 
-        Raises AnswerTooLargeError like `check_answer_bytes`. An answer of more than 250 elements makes its request a
-        large one: this raises an exception that ends the call, and the handler is called again when its turn comes.
+        Raises AnswerTooLargeError like `check_answer_bytes`. A request with an answer of more than 250 elements waits
+        for the turn of large requests: this raises an exception that ends the handler, and klamm calls the handler
+        again when the turn comes.
         """
         self.check_answer_bytes(elements * bytes_each)
         if elements > _INLINE_MAX_ANSWER_ELEMENTS and not getattr(self.responder, "large", True):
             raise NotInlineError(large=True)
 
     def check_answer_bytes(self, size_bytes: int) -> None:
-        """Called with the approximate size so far, while an answer grows that may become much larger than its request.
+        """Check the approximate size of an unfinished answer. Call it while an answer grows far beyond its request.
 
-        Raises AnswerTooLargeError above the listener's `response_max_bytes` of the API. Handlers must not catch it: the
-        request is answered with INVALID_REQUEST.
+        Raises AnswerTooLargeError above the listener's `response_max_bytes` of the API. Handlers must not catch it:
+        klamm answers the request with INVALID_REQUEST.
         """
         limits = self.connection.listener.max_answer_bytes
         if limits and size_bytes > limits[self.api_key]:
@@ -532,11 +542,11 @@ class RequestContext:
         return getattr(self.responder, "response_filtered", False)
 
     def later(self) -> Pending:
-        """A handler returns this if it will call `respond` later. The connection's next request waits for that."""
+        """Return the result of a handler that will call `respond` later; the connection's next request waits."""
         return LATER
 
     def no_response(self) -> Pending:
-        """A handler returns this for a request that gets no response."""
+        """Return the result of a handler for a request that gets no response."""
         return NO_RESPONSE
 
     def respond(self, response: Any) -> None:
@@ -548,11 +558,10 @@ class RequestContext:
         self.responder.respond(self, response)
 
     def answer(self, make: Callable[[], Any]) -> None:
-        """Answer a deferred request with the result of `make`, or, as for a handler's error, with the exception that it
-        raises.
+        """Call `make`, and answer a deferred request with the result, or with the exception that `make` raises.
 
-        Use it for calls on other threads, whose errors would otherwise leave the client without an answer. Otherwise
-        like `respond`.
+        Use it on other threads, because an exception there would leave the client without an answer. Otherwise like
+        `respond`.
         """
         try:
             response = make()
@@ -561,16 +570,15 @@ class RequestContext:
         self.respond(response)
 
     def respond_after(self, delay_ms: float, make: Callable[[], Any]) -> Pending:
-        """Call `answer(make)` after `delay_ms` milliseconds, on the thread of the server's scheduler; `make` must not
-        block.
+        """Call `answer(make)` after `delay_ms` milliseconds, on the scheduler's thread; `make` must not block.
 
-        A handler returns the result: `return context.respond_after(100, lambda: response)`.
+        A handler ends with `return context.respond_after(100, lambda: response)`.
         """
         self.connection.listener.services.scheduler.schedule(delay_ms, lambda: self.answer(make))
         return LATER
 
     def close_connection(self, reason: str) -> None:
-        """Close the connection instead of answering; `reason` goes to the log. Has no effect after an answer."""
+        """Close the connection instead of answering; `reason` goes to the log. Does nothing after an answer."""
         self.responder.close_connection(self, reason)
 
 

@@ -1,4 +1,4 @@
-"""The contract of each kind of provider, and the check that a class fulfils it."""
+"""The contract of each kind of provider, and the check that a class fulfils its contract."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, Final
 from klamm.api.provider import ProviderKind
 
 HANDLES: Final = "__klamm_handles__"
-"""The attribute of a function that `klamm.handles` marks."""
+"""The attribute that `klamm.handles` sets on a function."""
 
-# Imported when a part of that kind is loaded: a server without SASL does not import the contracts of SASL.
+# Each is imported when a part of its kind is loaded: a server without SASL does not import the contracts of SASL.
 _CONTRACTS: Final = {
     ProviderKind.TRANSPORT: "klamm.api.transport:Transport",
     ProviderKind.AUTHENTICATOR: "klamm.api.authentication:AuthenticatorFactory",
@@ -43,9 +43,9 @@ def contract_of(kind: ProviderKind) -> type | None:
 def contract_problem(made: type, contract: type) -> str | None:
     """Return the reason why a class cannot be used as a part, in one sentence; None if it can.
 
-    Every method that it overrides must accept the arguments that the server passes, by position and by name; a property
-    must be a property, and a method that `klamm.handles` marks must accept a request and its context. The name of any
-    other method must not look like a misspelled callback.
+    Every overridden method must accept the arguments that the server passes, by position and by name. A property of the
+    contract must be a property of the class. A method that `klamm.handles` marks must accept a request and its context.
+    The name of any other method must not look like a misspelled callback.
     """
     where = f"{made.__module__}.{made.__qualname__}"
     if not issubclass(made, contract):
@@ -73,8 +73,9 @@ def contract_problem(made: type, contract: type) -> str | None:
 
 
 def factory_problem(factory: object, contract: type, arguments: int, named: Collection[str]) -> str | None:
-    """Return the reason why a provider's factory cannot make a part; None if it can. The server calls it with
-    `arguments` positional arguments and the `named` ones.
+    """Return the reason why a provider's factory cannot make a part; None if it can.
+
+    The server calls the factory with `arguments` positional arguments and the `named` ones.
     """
     if isinstance(factory, type):
         problem = contract_problem(factory, contract)
@@ -90,7 +91,7 @@ def factory_problem(factory: object, contract: type, arguments: int, named: Coll
 
 
 def command_problem(command: object) -> str | None:
-    """Return the reason why something cannot be a subcommand of `klamm`; None if it can."""
+    """Return the reason why an object cannot be a subcommand of `klamm`; None if it can."""
     if not callable(command):
         return f"its factory must be a function (arguments: list[str]) -> int, not {command!r}"
     if not _binds(command, 1, ()):
@@ -99,8 +100,9 @@ def command_problem(command: object) -> str | None:
 
 
 def handler_problem(function: Callable[..., Any], leading: int) -> str | None:
-    """Return the reason why a function cannot handle requests; None if it can. `leading` arguments come before request
-    and context.
+    """Return the reason why a function cannot handle requests; None if it can.
+
+    The function gets `leading` arguments before the request and its context.
     """
     if inspect.iscoroutinefunction(function):
         return _ASYNC
@@ -113,15 +115,14 @@ _ASYNC: Final = " is async, but the server calls it on a thread and awaits nothi
 
 
 _NEAR: Final = 0.85
-"""The similarity of two names, by difflib's ratio, from which one counts as a misspelling of the other: one wrong
-letter in ten.
-"""
+"""Names with at least this ratio of `difflib` count as misspellings of each other: about one wrong letter in ten."""
 _FEW_LETTERS: Final = 3
 
 
 def _misspelled(made: type, contract: type) -> str | None:
-    """Return the callback that a name is probably a misspelling of. Most callbacks are optional, so no other check
-    notices it.
+    """Return the problem with a method whose name is probably a misspelled callback; None if there is no such method.
+
+    Most callbacks are optional, so no other check notices the mistake.
     """
     known = set(dir(contract))
     own: dict[str, Any] = {}
@@ -143,15 +144,16 @@ def _is_like(name: str, callback: str) -> bool:
     some, others = (one.lower().replace("_", "") for one in (name, callback))
     if abs(len(some) - len(others)) > _FEW_LETTERS or len(set(some) ^ set(others)) > _FEW_LETTERS:
         return False
-    # Imported here because the import costs more than everything else in this check.
+    # Imported here because the import takes longer than the rest of this check.
     from difflib import SequenceMatcher
 
     return SequenceMatcher(None, some, others).ratio() >= _NEAR
 
 
 def _may_be_meant_for(expected: Any, found: Any) -> bool:
-    """Return True if a method could stand for a method, and a property or a value for a property. Handlers have their
-    own names.
+    """Return True if both are methods, or if a property or value stands for a property.
+
+    False for handlers, because handlers may have any name.
     """
     is_function = isinstance(found, (classmethod, staticmethod)) or inspect.isfunction(found)
     return not hasattr(found, HANDLES) and is_function != isinstance(expected, property)

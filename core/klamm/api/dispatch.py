@@ -1,4 +1,4 @@
-"""Contracts that choose the processor of a connection, and the order in which requests reach the handlers."""
+"""The contracts of parts that choose the processor of a connection, and the order of requests for the handlers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from klamm.api.part import ListenerPart, Part
 class ProcessorLoad:
     """The load of one processor.
 
-    `connections`  open connections, including those that are assigned but not yet registered.
-    `bytes_per_s`  bytes read and sent by the open ones, over about the last second.
+    `connections`  open connections, including connections that are assigned but not registered yet.
+    `bytes_per_s`  bytes read and sent by the open connections, over about the last second.
     `busy`         share of time, 0 to 1, in which the processor was not waiting in its selector, over about the last
-                   second. The last two are 0 unless loads are measured (`ProcessorAssigner.rebalance_interval_ms`).
+                   second.
+
+    `bytes_per_s` and `busy` are 0 unless loads are measured (`ProcessorAssigner.rebalance_interval_ms`).
     """
 
     connections: int
@@ -37,7 +39,7 @@ class ConnectionLoad:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Move a connection to another processor as soon as it has no request and no response in flight."""
+    """The move of a connection to another processor, which happens when no request or response is in flight."""
 
     connection_id: str
     processor: int
@@ -48,7 +50,8 @@ class ProcessorAssigner(ListenerPart, ABC):
 
     @property
     def rebalance_interval_ms(self) -> int:
-        """Return the interval between measurements of loads, each followed by `rebalance`; 0, the default, is never.
+        """Return the interval in which klamm measures the loads and calls `rebalance`; 0, the default, means never.
+
         Read once, after `open`.
         """
         return 0
@@ -60,7 +63,10 @@ class ProcessorAssigner(ListenerPart, ABC):
     def rebalance(
         self, loads: Sequence[ProcessorLoad], connections: Sequence[Sequence[ConnectionLoad]]
     ) -> Sequence[Move]:
-        """Return the connections to move; both arguments have one entry per processor. On the scheduler's thread."""
+        """Return the connections to move; both arguments have one entry per processor.
+
+        Called on the scheduler's thread.
+        """
         return ()
 
 
@@ -68,9 +74,9 @@ _Host: TypeAlias = "ServerServices"
 
 
 class RequestScheduler(Part[_Host], ABC):
-    """The order in which queued requests reach the handlers; a bounded multi-lane queue of `capacity` requests.
+    """The queue between processors and handlers: it decides the order of requests, and holds up to `capacity` of them.
 
-    Used by all processors and handlers at once. One instance per server.
+    A server has one instance. All processor and handler threads call it at once.
     """
 
     def __init__(self, settings: Any, capacity: int) -> None:
@@ -94,8 +100,9 @@ class RequestScheduler(Part[_Host], ABC):
         """Return the number of waiting requests: the metric RequestQueueSize."""
 
     def lane(self, request: RequestContext) -> Hashable:
-        """Return the lane of a request. If `offer` has no room for a request, later requests of its lane wait behind
-        it.
+        """Return the lane of a request.
+
+        If `offer` has no room for a request, the later requests of its lane wait behind it.
         """
         return None
 

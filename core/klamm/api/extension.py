@@ -1,4 +1,4 @@
-"""Server extensions: services beside the listeners."""
+"""The contract of server extensions, which are services beside the listeners."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ _Host: TypeAlias = "ServerServices"
 class ServerExtension(Part[_Host]):
     """A service beside the listeners, e.g. an exporter of metrics; `[server] extensions` names it.
 
-    It is opened after every listener is bound and its parts are open, and closed after all requests have ended.
+    The server opens it after every listener is bound and its parts are open, and closes it after all requests have
+    ended.
     """
 
     def ready(self) -> None:
-        """Every listener answers from now on. Raising stops the start."""
+        """Called when every listener answers. An exception stops the start."""
 
     def stopping(self) -> None:
         """Called when the server begins to stop: it accepts no more connections."""
 
     def describe(self) -> str:
-        """One line for the start message of `klamm serve`, e.g. the address it listens on."""
+        """Return one line for the start message of `klamm serve`, e.g. the address that the extension listens on."""
         return ""
 
     def ready_file_entries(self) -> Mapping[str, object]:

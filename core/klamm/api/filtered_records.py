@@ -1,7 +1,7 @@
-"""`RecordAccess`: the records of a partition in a Produce, Fetch or ShareFetch, for filters that look into them.
+"""`RecordAccess`: the records of a partition in a Produce, Fetch or ShareFetch, for filters that read or change them.
 
-A filter sees only records. This module handles codecs, batches, regions of files, limits, and the encoding of changed
-batches."""
+A filter sees only records. This module handles compression, batches, regions of files, limits, and the encoding of
+changed batches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from klamm.wire.records import (
 )
 
 SMALL_UNPACKED_BYTES: Final = 64 * 1024
-"""A batch of up to this size, and with up to `SMALL_RECORDS` records, does not wait for a turn."""
+"""A batch of up to this size, and with up to `SMALL_RECORDS` records, does not wait for the turn of large requests."""
 SMALL_RECORDS: Final = 100
 _NO_SIZE_LIMIT: Final = 2**31
 _INT64_SPAN: Final = 2**63
@@ -46,8 +46,8 @@ class _NothingChangedError(Exception):
 class RecordAccess:
     """Gives a filter access to the records of partitions. Create it in `open` of the filter; any thread may call it.
 
-    The limits of one batch are those of the broker (`record.max.count` and others), or their defaults in front of a
-    gateway. Counts are checked before anything is unpacked.
+    The limits of one batch are the broker's (`record.max.count` and others), or their defaults if a gateway serves the
+    listener. The number of records is checked before a batch is decompressed.
     """
 
     def __init__(self, listener: ListenerContext) -> None:
@@ -57,11 +57,11 @@ class RecordAccess:
     def of(self, partition: Any) -> Iterator[PartitionRecords]:
         """Open the records of a partition for a `with` block: `for record in records`, `records.change`.
 
-        `partition` is one of a ProduceRequest, or of the response to a Fetch or ShareFetch. The records of a file are
-        read into memory then; those of a partition that no filter asks for stay where they are. Large batches wait for
-        the turn of large requests, and keep it until the block ends.
+        `partition` is one of a ProduceRequest, or of the response to a Fetch or ShareFetch. If its records are a region
+        of a file, this reads them into memory. Large batches wait for the turn of large requests, and keep the turn
+        until the block ends.
 
-        Raises KafkaError if a batch is invalid or exceeds a limit: here, or when the records are read.
+        Raises KafkaError if a batch is invalid or exceeds a limit, now or when the records are read.
         """
         with ExitStack() as turns:
             yield PartitionRecords(partition, self._services.batch_limits, lambda: self._take_turn(turns))
@@ -71,7 +71,7 @@ class RecordAccess:
 
 
 class PartitionRecords:
-    """The records of one partition. Iteration yields one record after the other, without control records."""
+    """The records of one partition. Iteration yields each record, without control records."""
 
     def __init__(self, partition: Any, limits: BatchLimits, take_turn: Callable[[], object]) -> None:
         self._partition = partition
@@ -95,19 +95,19 @@ class PartitionRecords:
         return sum(header.records_count for header, _ in self._batches() if not header.is_control)
 
     def contains(self, text: bytes) -> bool:
-        """Search for these bytes in keys, values and headers, which takes far less time than to read each record.
+        """Return False if no key, value or header contains the text. This is far faster than reading each record.
 
-        False means that no record contains them. True may be a coincidence, e.g. bytes of two neighbouring fields, or
-        of a length.
+        True does not prove that a record contains the text: e.g. two neighbouring fields or a length may have these
+        bytes.
         """
         return any(text in self._unpacked(header, batch) for header, batch in self._batches() if not header.is_control)
 
     def change(self, change: Change, append: Iterable[Record] = ()) -> bool:
-        """Replace each record by the result of `change`, or drop it for None; return False if nothing has changed.
+        """Replace each record by the result of `change`, or drop it if the result is None.
 
-        Unchanged batches and control batches keep their bytes. `append` adds records to the batch of a Produce, whose
-        offsets are then consecutive. Raises KafkaError(INVALID_RECORD) if a Produce would have no record left, or if
-        the number of records in a batch with sequence numbers would change, because the producer counts them.
+        Return False if no record has changed. Unchanged batches and control batches keep their bytes. `append` adds
+        records to the batch of a Produce. Raises KafkaError(INVALID_RECORD) if a Produce would have no record left, or
+        if the number of records in a batch with sequence numbers would change, because the producer counts them.
         """
         added = list(append)
         if added and not self._is_produced:
@@ -123,7 +123,7 @@ class PartitionRecords:
         return changed
 
     def _batches(self) -> Iterator[tuple[RecordBatchHeader, memoryview]]:
-        # A truncated batch may follow the produced one; it is left out, like the last one of a fetch.
+        # A truncated batch at the end is left out, in a Produce as in a Fetch.
         for header, batch in iterate_batches(self._partition.records or b""):
             check_count(header, self._limits)
             yield header, batch
@@ -138,7 +138,7 @@ class PartitionRecords:
             try:
                 unpacked = decompress(codec, body, min(SMALL_UNPACKED_BYTES, allowed_bytes))
             except KafkaError:
-                # The library does not report whether the data are invalid or too large.
+                # The library raises the same error for invalid data and for data that are too large.
                 self._wait()
                 unpacked = decompress(codec, body, allowed_bytes)
         check_room(header.records_count, len(unpacked))
@@ -152,7 +152,7 @@ class PartitionRecords:
     def _changed(
         self, header: RecordBatchHeader, batch: memoryview, change: Change, append: list[Record]
     ) -> ReadBuffer | None:
-        """Return the batch after `change` and `append`; None if it does not change."""
+        """Return the batch with the results of `change` and `append`; None if the batch does not change."""
         count = 0
         base_ms = header.delete_horizon_ms
 
@@ -175,7 +175,7 @@ class PartitionRecords:
             if not changed:
                 raise _NothingChangedError
 
-        # The last offset of a fetched batch stays, so that a consumer continues after it, whatever was dropped.
+        # A fetched batch keeps its last offset, so that a consumer continues after it even if records were dropped.
         last_offset = None if self._is_produced else header.last_offset
         try:
             encoded = encode_batch_like(
@@ -193,15 +193,15 @@ class PartitionRecords:
 
 
 def clear_records(partition: Any) -> None:
-    """Empty the records of a fetched partition, and close the file that contains them."""
-    # Not None, which a ShareFetch cannot have.
+    """Remove the records of a fetched partition, and close the file that contains them."""
+    # Empty bytes, because the field of a ShareFetch cannot be None.
     records, partition.records = partition.records, b""
     if records is not None and not isinstance(records, _BUFFERS):
         records.close()
 
 
 def into_memory(partition: Any) -> None:
-    """Read the records of a file into memory, and close it."""
+    """Read the records of a partition into memory if they are a region of a file, and close the file."""
     records = partition.records
     if records is not None and not isinstance(records, _BUFFERS):
         try:
@@ -211,7 +211,7 @@ def into_memory(partition: Any) -> None:
 
 
 def _check_timestamp(timestamp_ms: int, base_ms: int) -> None:
-    # The sum of the batch's timestamp and a record's delta may exceed 64 bits, and so may a new delta.
+    # The sum of the batch's timestamp and a record's delta may exceed 64 bits. A new delta may exceed them too.
     for number in (timestamp_ms, timestamp_ms - base_ms):
         if not -_INT64_SPAN <= number < _INT64_SPAN:
             raise KafkaError(ErrorCode.INVALID_RECORD, f"A timestamp of {timestamp_ms} does not fit in 64 bits.")

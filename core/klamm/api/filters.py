@@ -1,4 +1,4 @@
-"""Request filters: parts that may inspect, change, answer or refuse a request, and inspect or change its response."""
+"""Request filters, which may inspect, change, answer or refuse requests, and inspect or change their responses."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class Release:
     """Ends a `Hold` early. `release` may be called from any thread, before or after the filter has returned."""
 
     def __init__(self) -> None:
-        # Protects both fields: a message continues only once.
+        # Protects both fields, so that the message continues only once.
         self._lock = threading.Lock()
         self._released = False
         self._go_on: Callable[[], object] | None = None
 
     def release(self) -> None:
-        """Let the message continue now, unless it already has."""
+        """Let the message continue now. Does nothing if the message has already continued."""
         with self._lock:
             go_on, self._go_on, self._released = self._go_on, None, True
         if go_on is not None:
             go_on()
 
     def when_released(self, go_on: Callable[[], object]) -> None:
-        """Set the function that `release` calls once. For klamm itself."""
+        """Set the function that `release` calls once. Only klamm itself calls this."""
         with self._lock:
             self._go_on = go_on
             released = self._released
@@ -45,11 +45,11 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Returned by a filter to let `message`, a request or a response, continue after `delay_ms` milliseconds.
+    """A result of a filter: `message`, a request or a response, continues after `delay_ms` milliseconds.
 
-    With `until`, the message continues at its release, or after `delay_ms` if that is earlier. No thread waits
-    meanwhile; further requests of the connection wait for the answer, as always. A held request continues in the queue
-    of the request handlers.
+    With `until`, the message continues when `until.release` is called, or after `delay_ms` if that is earlier. No
+    thread waits meanwhile. Further requests of the connection wait for the answer, as always. A held request continues
+    in the queue of the request handlers.
     """
 
     message: Any
@@ -58,9 +58,9 @@ class Hold:
 
 
 class Disconnect(Exception):
-    """Raised by a filter or a handler: closes the connection instead of answering; the text goes to the log.
+    """Raised by a filter or a handler to close the connection instead of answering; `reason` goes to the log.
 
-    `last_bytes` are sent unchanged before the close, as far as the socket accepts them at once.
+    Before the close, klamm sends `last_bytes` unchanged, as many of them as the socket accepts at once.
     """
 
     def __init__(self, reason: str, last_bytes: bytes = b"") -> None:
@@ -69,8 +69,9 @@ class Disconnect(Exception):
 
 
 class EncodedResponse:
-    """A response with these bytes as its body, valid or not; klamm adds size and header. Earlier filters do not see
-    it.
+    """A response whose body is these bytes, valid or not; klamm adds size and header.
+
+    The filters before this one do not see the response.
     """
 
     def __init__(self, body: bytes) -> None:
@@ -86,48 +87,49 @@ class EncodedResponse:
 
 
 class RequestFilter(ListenerPart):
-    """Stands between a listener's clients and its handler set; a listener names its filters in order.
+    """A part between a listener's clients and its handler set; a listener names its filters in order.
 
     ```
     request   ──► filter 1 ──► filter 2 ──► handler
     response  ◄── filter 1 ◄── filter 2 ◄──────┘
     ```
-    A request that a filter answers or refuses goes back through the filters before it only. A filter sees only the
-    APIs that it names: all others cost it nothing. Messages are the filter's own until it returns them: it may change
-    them in place, and the next filter does so too. Calls come from processor and handler threads at once. A filter
-    fails closed: one that raises anything but KafkaError is logged, the client gets UNKNOWN_SERVER_ERROR, and the
-    handler does not run.
+    If a filter answers or refuses a request, the response passes only the filters before it. A filter sees only the
+    APIs that it names; other APIs cost no call. A filter may change a message in place until it returns the message.
+    Processor and handler threads call a filter at once. If a filter raises an exception other than KafkaError, the
+    exception is logged, the client gets UNKNOWN_SERVER_ERROR, and the handler does not run.
 
-    `klamm.filters` has what both methods may return or raise beside messages and KafkaError: `Hold` has a message go on
-    later, `Disconnect` closes the connection, `EncodedResponse` is a response in bytes.
+    `on_request` and `on_response` may return or raise three further results from `klamm.filters`: `Hold` delays a
+    message, `Disconnect` closes the connection, `EncodedResponse` is a response in bytes.
     """
 
     @property
     def api_keys(self) -> Collection[int] | None:
-        """Return the APIs whose messages this filter wants; None for all. Read once, after `open`."""
+        """Return the APIs whose messages this filter sees; None for all. Read once, after `open`."""
         return None
 
     @property
     def blocking(self) -> bool:
-        """Return True if a call may wait for a disk, a lock or a peer: the filter's APIs then run on handler threads.
-        Read once.
+        """Return True if the filter may wait for a disk, a lock or a peer. Read once.
+
+        The requests that the filter sees then run on handler threads.
         """
         return False
 
     def on_request(self, message: Any, context: RequestContext) -> Any:
-        """Return the message that goes on, changed or not, or an `Answer`. Raise KafkaError to refuse the request with
-        that error.
+        """Return the message for the next filter, changed or not, or an `Answer`.
+
+        Raise KafkaError to refuse the request with that error.
         """
         return message
 
     def topic_name(self, topic_id: bytes, context: RequestContext, behind: TopicNames) -> str | None:
-        """Return the name of a topic id, both as filters before this one see them; None if the id is not known.
+        """Return the name of a topic id; None if the id is not known.
 
-        `behind` does the same for the position behind this filter. A filter that changes names or ids of topics
-        overrides this.
+        Id and name are those that the filters before this one see. `behind` does the same for the filters after this
+        one. A filter that changes names or ids of topics overrides this method.
         """
         return behind(topic_id, context)
 
     def on_response(self, response: Any, context: RequestContext) -> Any:
-        """Return the response that goes on, changed or not. Raise KafkaError to answer with that error instead."""
+        """Return the response for the previous filter, changed or not. Raise KafkaError to answer with that error."""
         return response

@@ -1,6 +1,6 @@
-"""Handler sets that forward requests to other servers: requests and responses in bytes, and a connection's loop.
+"""Requests and responses in bytes, and a connection's loop, for handler sets that forward requests to other servers.
 
-For handler sets that use `ApiSet.pipelined` and `ApiHandler.opaque`.
+Such a handler set uses `ApiSet.pipelined` and `ApiHandler.opaque`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _THROTTLE_TIME: Final = Struct(">i")
 
 
 class OpaqueRequest:
-    """A request that is not decoded. `frame` is the frame without its size; the body begins at `body_offset`."""
+    """A request that is not decoded. `frame` is the frame without its size field; its body begins at `body_offset`."""
 
     __slots__ = ("body_offset", "frame")
 
@@ -31,15 +31,15 @@ class OpaqueRequest:
 
     @classmethod
     def decode(cls, version: int, frame: Buffer, body_offset: int) -> OpaqueRequest:
-        """Keep the frame without decoding it."""
+        """Return the frame as a request, without decoding it."""
         return cls(frame, body_offset)
 
 
 class ResponseStream:
-    """The rest of a response that is sent while it arrives; `size_bytes` in total.
+    """The rest of a response, `size_bytes` in total, that goes to the client while it still arrives from a server.
 
-    Used on its connection's loop. `put` bytes in order; `OpaqueResponse` carries the stream to the client. `abort`
-    closes the client's connection, because a response cannot end early.
+    An `OpaqueResponse` carries the stream to the client. Call all methods on the thread of the connection's loop. Call
+    `put` with the bytes in order. `abort` closes the client's connection, because a response cannot end early.
     """
 
     __slots__ = ("_abort", "_fill", "_send", "arrived", "position", "remaining", "size_bytes")
@@ -57,8 +57,8 @@ class ResponseStream:
     def put(self, data: Buffer) -> None:
         """Send these bytes after the earlier ones. Raises ValueError for more than `size_bytes` in total.
 
-        The caller may reuse a buffer if `ConnectionLink.can_send` is True after the call: its bytes were then sent or
-        copied.
+        The caller may reuse the buffer if `ConnectionLink.can_send` is True after the call, because its bytes were then
+        sent or copied.
         """
         self.remaining -= len(data)
         if self.remaining < 0:
@@ -70,14 +70,18 @@ class ResponseStream:
 
     @property
     def takes_sockets(self) -> bool:
-        """Return True if `put_from` may be called: only in the stream's turn, and not for every client."""
+        """Return True if `put_from` may be called.
+
+        It may not be called while earlier responses are still being sent, nor for clients whose transport changes the
+        bytes, e.g. with TLS.
+        """
         return self._fill is not None
 
     def put_from(self, descriptor: int, most_bytes: int) -> int:
-        """Send up to `most_bytes` of the rest directly from a socket; return the number of bytes, 0 if its peer has
-        closed.
+        """Send up to `most_bytes` bytes directly from a socket; return their number, 0 if the socket's peer has closed.
 
-        They do not pass through this process's memory. Raises BlockingIOError if nothing has arrived, and OSError.
+        The bytes do not pass through this process's memory. Raises BlockingIOError if no bytes have arrived, and
+        OSError.
         """
         assert self._fill is not None
         assert self._send is not None
@@ -89,7 +93,7 @@ class ResponseStream:
         return count
 
     def abort(self, reason: str) -> None:
-        """Close the client's connection, because the rest will not arrive; `reason` goes to the log."""
+        """Close the client's connection, because the rest of the response will not arrive; `reason` goes to the log."""
         if callable(self._abort):
             self._abort(reason)
         else:
@@ -101,10 +105,10 @@ class ResponseStream:
         abort: Callable[[str], None],
         fill: Callable[[int, int], Chunk] | None = None,
     ) -> None:
-        """Called by the network layer when it is this response's turn: send what has arrived, and the rest as it
-        arrives.
+        """Send the bytes that have arrived, and the others when they arrive.
 
-        `fill` takes up to a number of bytes from a socket.
+        The network layer calls this when earlier responses have been sent. `fill` takes up to a number of bytes from a
+        socket.
         """
         arrived, self.arrived, self._send, self._fill = self.arrived, [], send, fill
         if arrived:
@@ -120,17 +124,17 @@ class ResponseStream:
     fileno = read_into = read
 
     def close(self) -> None:
-        """It will not be sent: the connection is closed, see `ApiSet.connection_closed`."""
+        """Drop the stream because the connection has closed; see `ApiSet.connection_closed`."""
         self.arrived = []
         self._send, self._fill = _dropped, None
 
 
 def _dropped(data: Chunk) -> None:
-    """Drop the bytes of a stream that is not sent."""
+    """Ignore the bytes of a stream whose connection has closed."""
 
 
 class StreamedRecords:
-    """Records in a response that was sent while it arrived: observers see only their size."""
+    """The records of a response that was sent as a stream: observers see only their size."""
 
     __slots__ = ("size_bytes",)
 
@@ -147,10 +151,10 @@ class StreamedRecords:
 
 
 class OpaqueResponse:
-    """A response whose body consists of these bytes and then those of `stream`; klamm adds size and header.
+    """A response whose body is `body`, followed by the bytes of `stream`; klamm adds size and header.
 
     Filters do not see the contents. Observers and metrics see `message`, the decoded form, which is complete when the
-    stream has ended. Only handlers marked `opaque`, and those whose responses carry records, may answer with a stream.
+    stream has ended. Only opaque handlers, and handlers whose responses carry records, may answer with a stream.
     """
 
     __slots__ = ("body", "message", "stream")
@@ -163,8 +167,8 @@ class OpaqueResponse:
     def throttled(self, api_key: int, version: int, throttle_time_ms: int) -> Any:
         """Return the response with this throttle time, as a message or as bytes like the original.
 
-        Returns the original if its own throttle time is as long, if its API has none or is not known, or if it is
-        malformed.
+        Return the response itself if its throttle time is at least as long, if its API has no throttle time or is not
+        known, or if the response is malformed.
         """
         if self.stream is not None:
             return self._throttled_stream(version, throttle_time_ms)
@@ -200,13 +204,13 @@ class OpaqueResponse:
         return OpaqueResponse(body, self.stream, self.message)
 
     def encode(self, version: int) -> bytes:
-        """Return the body, if there is no stream."""
+        """Return the body. Raises TypeError if the response has a stream."""
         if self.stream is not None:
             raise TypeError("a response of this API cannot be a stream")
         return bytes(self.body)
 
     def encode_chunks(self, version: int) -> list[Chunk]:
-        """The body, and the stream."""
+        """Return the body, and the stream if there is one."""
         body = bytes(self.body)
         return [body] if self.stream is None else [body, self.stream]  # type: ignore[list-item]
 
@@ -214,17 +218,18 @@ class OpaqueResponse:
 class ConnectionLink(ABC):
     """A client's connection and the loop that serves it, for a `pipelined` handler set: `ConnectionContext.link`.
 
-    All methods but `call_soon` are for the loop's thread, on which handlers that are not blocking run.
+    Call all methods but `call_soon` on the loop's thread. Handlers that are not blocking run on that thread.
     """
 
     on_drained: Callable[[], None] | None = None
-    """Called when `can_send` has become True again after it was read as False."""
+    """Called when `can_send` has become True again, if it has been read while it was False."""
 
     @property
     @abstractmethod
     def can_send(self) -> bool:
-        """Return True if the client accepts further bytes, or the connection has room to keep them. While it is False,
-        do not read bytes for this client.
+        """Return True if the client accepts further bytes, or the connection has room to keep them.
+
+        While it is False, do not read bytes for this client.
         """
 
     @property
@@ -236,8 +241,8 @@ class ConnectionLink(ABC):
     def watch(self, descriptor: int, interest: int, ready: Callable[[int], None]) -> None:
         """Call `ready` with a mask of `Interest` whenever the descriptor is ready for `interest`, which may be 0.
 
-        Errors and hang-ups are reported as READ and WRITE. A second call for a descriptor replaces the first. An
-        exception of `ready` is logged, and the descriptor is forgotten.
+        Errors and hang-ups are reported as READ and WRITE. A second call for a descriptor replaces the first. If
+        `ready` raises, the exception is logged, and the descriptor is not watched any more.
         """
 
     @abstractmethod
@@ -250,21 +255,19 @@ class ConnectionLink(ABC):
 
     @abstractmethod
     def login_failed(self, reason: str, *, again: bool) -> None:
-        """Report that the server behind has refused the client's login, to observers, gates, metrics and the log.
+        """Report to observers, gates, metrics and the log that the other server has refused the client's login.
 
-        `ConnectionContext.attempted_principal` is the name that the client claimed; `again` means that it had logged in
-        before. The connection stays open.
+        Set `ConnectionContext.attempted_principal` to the name that the client claimed before this call. `again` is
+        True if the client had logged in before. The connection stays open.
         """
 
     @abstractmethod
     def login_succeeded(self, *, again: bool) -> None:
-        """Report that the server behind has accepted the client's login, to observers, gates and metrics.
+        """Report to observers, gates and metrics that the other server has accepted the client's login.
 
-        `ConnectionContext.principal` is the client; `again` means that it had logged in before.
+        Set `ConnectionContext.principal` before this call. `again` is True if the client had logged in before.
         """
 
     @abstractmethod
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call `callback` on the loop's thread, unless the connection is closed by then. May be called from any
-        thread.
-        """
+        """Call `callback` on the loop's thread, unless the connection has closed by then. Any thread may call this."""

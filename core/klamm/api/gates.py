@@ -1,4 +1,4 @@
-"""Connection gates: they decide which connections a listener accepts."""
+"""Connection gates, which decide whether a listener accepts a connection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from klamm.api.part import ListenerPart
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The connection is closed at once. `reason` is a metric label: few values, lower_snake_case."""
+    """The decision to close the connection at once. `reason` is a metric label: few values, lower_snake_case."""
 
     reason: str
     detail: str = ""
@@ -20,11 +20,11 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """The connection is not accepted now.
+    """The decision not to accept the connection now.
 
-    `pause_acceptor=True`: the acceptor pauses for `delay_ms`, or until `ListenerContext.resume_accepting` is called,
-    and then calls the gate again for the same connection (Kafka's listener rate limit).
-    Otherwise this connection is closed after `delay_ms` without being served (Kafka's per-IP rate limit, KIP-612).
+    With `pause_acceptor=True`, the acceptor pauses for `delay_ms`, or until `ListenerContext.resume_accepting` is
+    called, and then calls the gate again for the same connection (Kafka's listener rate limit). Otherwise the
+    connection is closed after `delay_ms` without being served (Kafka's per-IP rate limit, KIP-612).
     """
 
     delay_ms: int
@@ -37,11 +37,11 @@ Admission: TypeAlias = Refuse | Delay | None
 
 
 class ConnectionGate(ListenerPart, ABC):
-    """Decides which connections a listener accepts. Called in the order of the TOML list.
+    """Decides which connections a listener accepts. A listener calls its gates in the order of its TOML list.
 
     `admit` is called on the acceptor's thread, or on a processor's thread if the listener has only one processor or is
-    behind a proxy. `release` follows exactly once for each connection that this gate admitted, from any thread, even if
-    a later gate refused it.
+    behind a proxy. `release` is called exactly once for each connection that this gate admitted, on any thread, even if
+    a later gate refused the connection.
     """
 
     @abstractmethod
@@ -50,17 +50,17 @@ class ConnectionGate(ListenerPart, ABC):
 
     @abstractmethod
     def release(self, address: Address) -> None:
-        """An admitted connection is closed."""
+        """Called when an admitted connection has closed, on any thread."""
 
     def authenticated(self, address: Address) -> None:
-        """An admitted connection became READY: its handshakes are over. On a processor's thread."""
+        """Called when an admitted connection has become READY: its handshakes are over. On a processor's thread."""
 
     def identified(self, address: Address) -> None:
-        """Called once per connection when its client has proved its identity by a login or a certificate, on a
-        processor's thread.
+        """Called once per connection when its client has proved its identity by a login or a certificate.
 
-        A TLS handshake without a client certificate, or a listener without authentication, proves nothing.
+        Not called for a TLS handshake without a client certificate, or on a listener without authentication. On a
+        processor's thread.
         """
 
     def authentication_failed(self, address: Address) -> None:
-        """An admitted connection failed its handshake or authentication; `release` follows."""
+        """Called when an admitted connection has failed its handshake or authentication; `release` follows."""

@@ -1,4 +1,4 @@
-"""Every hook of klamm. Their docstrings are the reference; `docs/hooks.md` has a section for each.
+"""The hooks of klamm. Their docstrings are the reference; `docs/hooks.md` has a section for each hook.
 
 A plugin package registers a module under the entry-point group `klamm` and marks functions with `klamm.hookimpl`.
 Hooks run when a server is built, never per request.

@@ -1,4 +1,4 @@
-"""Request observers: they are notified of connections and requests."""
+"""Request observers, which are notified of connections and requests."""
 
 from __future__ import annotations
 
@@ -38,11 +38,10 @@ class RequestOutcome(enum.Enum):
 
 
 class StageTimes(NamedTuple):
-    """Times at which a request passed each stage, on the monotonic clock in nanoseconds, in this order. Names follow
-    KIP-673.
+    """The times at which a request passed each stage, in nanoseconds of the monotonic clock. Names follow KIP-673.
 
-    A stage that the request skipped begins and ends at the same time. The stages add up to the total, as in Kafka's
-    `RequestChannel.Request.updateRequestMetrics`.
+    The fields are in the order of the stages. A stage that the request skipped begins and ends at the same time. The
+    stages add up to the total, as in Kafka's `RequestChannel.Request.updateRequestMetrics`.
     """
 
     received_ns: int
@@ -54,47 +53,48 @@ class StageTimes(NamedTuple):
 
     @property
     def request_queue_ns(self) -> int:
-        """From its receipt until a handler, or the processor, starts to execute it."""
+        """Return the time from the request's receipt until a handler, or the processor, starts to execute it."""
         return self.handler_start_ns - self.received_ns
 
     @property
     def local_ns(self) -> int:
-        """In the handler."""
+        """Return the time in the handler."""
         return self.local_end_ns - self.handler_start_ns
 
     @property
     def remote_ns(self) -> int:
-        """Time after the handler returned: the wait for data, group members or another server."""
+        """Return the time after the handler returned: the wait for data, group members or another server."""
         return self.completed_ns - self.local_end_ns
 
     @property
     def response_queue_ns(self) -> int:
-        """Time from the response until the processor takes it."""
+        """Return the time from the response until the processor takes it."""
         return self.dequeued_ns - self.completed_ns
 
     @property
     def send_ns(self) -> int:
-        """Time from then until the last byte was handed to the socket."""
+        """Return the time from when the processor took the response until the last byte was handed to the socket."""
         return self.end_ns - self.dequeued_ns
 
     @property
     def total_ns(self) -> int:
-        """From reading the request to its end."""
+        """Return the time from the request's receipt to its end."""
         return self.end_ns - self.received_ns
 
 
 class RequestEvent(NamedTuple):
     """A request that has ended.
 
-    `request` is the decoded message after all filters, None if the body was not read; `response` is the answer, None if
+    `request` is the decoded message after all filters, None if the body was not read. `response` is the answer, None if
     there is none. If a filter changes names (`RequestFilter.topic_name`), both have the handler set's names. Both may
-    hold views of large frames: an observer that keeps an event drops them soon (`_replace`). Of
-    records that were sent from a file, or as they arrived from another server, only `size_bytes` can be read.
-    `error_code` is the first error in the client's answer, 0 for none. `response_bytes` is the body's size. Sizes,
-    throttle time and authorization decisions are in `context`. If the handler set forwards requests
-    (`klamm.forwarding.note_upstream_node`), `upstream_node_id` is the node of the other cluster that got the request:
-    `times.remote_ns` is then the time of that node and the network, `times.local_ns` that of the handler set. If such a
-    request is FAILED or LOST_DURING, it is unknown whether the node executed it.
+    hold views of large frames: an observer that keeps an event removes them soon, with `_replace`. If records were sent
+    from a file, or as a stream from another server, only their `size_bytes` can be read.
+    `error_code` is the first error in the client's answer, 0 for none. `response_bytes` is the size of the response's
+    body. Sizes, throttle time and authorization decisions are in `context`.
+    `upstream_node_id` is the node of the other cluster that got the request, if the handler set forwards requests
+    (`klamm.forwarding.note_upstream_node`). `times.remote_ns` is then the time that the network and that node took, and
+    `times.local_ns` the time that the handler set took. If such a request is FAILED or LOST_DURING, it is unknown
+    whether the node executed it.
     """
 
     context: RequestContext
@@ -108,12 +108,13 @@ class RequestEvent(NamedTuple):
 
 
 class RequestObserver(ListenerPart):
-    """Notified of connections, authentications and requests. Calls must not block, except `starting`.
+    """A part that is notified of connections, authentications and requests.
 
-    They come from processor threads; refused connections are reported from the acceptor's thread.
+    Its methods are called on processor threads, except `connection_refused`, which is called on the acceptor's thread.
+    They must not block, except `starting`.
 
-    An observer changes nothing, and refuses a request only if it must record the request and cannot; see `starting`.
-    For anything else use a `RequestFilter`.
+    An observer does not change requests. It refuses a request only if it must record the request and cannot; see
+    `starting`. For any other purpose use a `RequestFilter`.
     """
 
     @property
@@ -124,34 +125,35 @@ class RequestObserver(ListenerPart):
     def starting(self, message: Any, context: RequestContext) -> None:
         """Called before a request of `announced_api_keys` goes to its handler, after every filter has passed it.
 
-        May wait for a disk: these APIs run on handler threads. Raise KafkaError to answer the request with that error;
-        it then ends as REFUSED. Any other exception is logged, and the request continues.
+        Called on a handler thread, so it may wait for a disk. Raise KafkaError to answer the request with that error;
+        the request then ends as REFUSED. Any other exception is logged, and the request continues.
         """
 
     def connection_refused(self, address: Address, reason: str, detail: str) -> None:
         """Called when a gate refused a connection, or closed it after a delay; `reason` is one of a few fixed words."""
 
     def authenticated(self, connection: ConnectionContext, reauthentication: bool) -> None:
-        """Called when a client has authenticated, for the first time or again (KIP-368). Not called without an
-        authenticator.
+        """Called when a client has authenticated, for the first time or again (KIP-368).
+
+        Not called on a listener without an authenticator.
         """
 
     def authentication_failed(self, connection: ConnectionContext, reason: str, reauthentication: bool) -> None:
-        """Authentication failed; the connection is going to be closed."""
+        """Called when authentication has failed; the connection will be closed."""
 
     def session_expired(self, connection: ConnectionContext) -> None:
-        """The client did not authenticate again in time; the connection is going to be closed (KIP-368)."""
+        """Called when the client has not authenticated again in time; the connection will be closed (KIP-368)."""
 
     def connection_opened(self, connection: ConnectionContext) -> None:
-        """Called when a connection became READY: requests may follow."""
+        """Called when a connection has become READY: requests may follow."""
 
     def connection_closed(self, connection: ConnectionContext, reason: str) -> None:
-        """A connection, READY or not, is closed."""
+        """Called when a connection, READY or not, has closed."""
 
     def completed(self, event: RequestEvent) -> None:
         """Called once when a request has ended; `event.outcome` is how it ended."""
 
     def completed_many(self, events: Sequence[RequestEvent]) -> None:
-        """Called when requests of one connection have ended together; by default calls `completed` for each."""
+        """Called when several requests of one connection have ended together. By default calls `completed` for each."""
         for event in events:
             self.completed(event)

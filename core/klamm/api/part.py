@@ -1,4 +1,4 @@
-"""The life cycle of every part that a plugin provides, declared once."""
+"""The life cycle that all parts of plugins share."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Host = TypeVar("Host")
 class Part(Generic[Host]):
     """The object that a plugin's factory makes: `__init__(settings)` → `open` → use, `reload`, `reconfigure` → `close`.
 
-    The server calls these methods on the thread that starts, reloads or stops it, one at a time; a part calls its own
-    parts (e.g. the mechanisms of `sasl`) in the same way. Other threads may use the part meanwhile, so `reload` and
-    `reconfigure` replace shared state in one assignment. `Host` is the argument of `open`:
+    The server calls these methods one at a time, on the thread that starts, reloads or stops the server. A part that
+    has parts of its own (e.g. the mechanisms of `sasl`) calls them in the same way. Other threads may use the part
+    meanwhile, so `reload` and `reconfigure` replace shared state in one assignment. `Host` is the argument of `open`:
 
     | part | host | opened |
     | --- | --- | --- |
@@ -25,7 +25,8 @@ class Part(Generic[Host]):
     | `SaslMechanism` | `SaslContext` | with the authenticator, after its credential stores |
     | `ServerExtension` | `ServerServices` | last, before the first request |
 
-    `origin` is kind, name, distribution and version, as messages name the part; the server sets it once it is made.
+    `origin` names the part in messages: its kind, name, distribution and version. The server sets it after the factory
+    has returned.
     """
 
     origin = ""
@@ -34,29 +35,33 @@ class Part(Generic[Host]):
         self.settings = settings
 
     def open(self, host: Host) -> None:
-        """Get ready. May block. An exception stops the start; the message names the provider and the cause."""
+        """Prepare the part for use. May block. An exception stops the start; the message names provider and cause."""
 
     def reload(self) -> None:
-        """Read files again, at SIGHUP. An exception keeps the old state; the error is logged and reported."""
+        """Read files again, at SIGHUP. If it raises, the part must keep its old state; the error is logged and
+        reported.
+        """
 
     def reconfigure(self, settings: Any) -> bool:
-        """Apply other settings that SIGHUP found for this part and return True; False leaves them to the next start.
+        """Apply the changed settings that SIGHUP found for this part, and return True.
 
-        An exception keeps the old settings; the error is logged and reported.
+        Return False if the part can apply them only at the next start. If it raises, the part must keep its old
+        settings; the error is logged and reported.
         """
         return False
 
     def reconfigure_parts(self, settings: Any, parts: Mapping[str, tuple[Any, ...]]) -> bool:
-        """Apply changed settings of this part's own parts, as `reconfigure` does: `parts` has the settings of all of
-        them.
+        """Apply changed settings of this part's own parts, and return as `reconfigure` does.
 
-        They are grouped by the setting that names the parts, in its order; the parts themselves are the same as before.
+        `parts` has the settings of all of these parts, grouped by the setting that names the parts, in the order of
+        that setting. The parts are the same as before.
         """
         return False
 
     def close(self) -> None:
-        """Release the resources that `open` acquired. Called exactly once if `open` returned, in the opposite order of
-        opening.
+        """Release the resources that `open` acquired. Called exactly once if `open` has returned.
+
+        Parts are closed in the opposite order of opening.
         """
 
 
@@ -64,4 +69,4 @@ _Host: TypeAlias = "ListenerContext"
 
 
 class ListenerPart(Part[_Host]):
-    """A part of one listener: an instance for each listener that names its provider."""
+    """A part of one listener. Each listener that names its provider has its own instance."""

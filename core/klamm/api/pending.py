@@ -1,4 +1,4 @@
-"""Results of a handler in place of a response: LATER or NO_RESPONSE."""
+"""The results that a handler may return instead of a response: LATER and NO_RESPONSE."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, final
 
 @final
 class Pending:
-    """A result of a handler in place of a response; compare with `is`."""
+    """A result of a handler instead of a response; compare it with `is`."""
 
     __slots__ = ("_name",)
 
@@ -19,17 +19,17 @@ class Pending:
 
 
 LATER: Final[Pending] = Pending("LATER")
-"""The handler will call `context.respond(...)` from any thread; the connection waits. From `context.later()`."""
+"""The result of `context.later()`: any thread will call `context.respond(...)`; the connection waits for that."""
 
 NO_RESPONSE: Final[Pending] = Pending("NO_RESPONSE")
-"""The request has no answer (Produce with acks=0); the connection carries on."""
+"""The result for a request without an answer (Produce with acks=0); the connection's next request may start."""
 
 
 class NotInlineError(Exception):
-    """A request is too much work for its processor's thread. It has not changed anything yet, and moves to the
-    handlers.
+    """Raised by a request that is too much work for its processor's thread, before it has changed anything.
 
-    `large` means that it would also hold up other requests, so it waits for its turn.
+    The request then moves to the handler threads. If `large` is True, it would delay other requests even there, so it
+    waits for the turn of large requests.
     """
 
     def __init__(self, *, large: bool = False) -> None:
@@ -38,7 +38,7 @@ class NotInlineError(Exception):
 
 
 class AnswerTooLargeError(Exception):
-    """The answer of a request would take more bytes than the listener allows for its API."""
+    """Raised if the answer of a request would take more bytes than the listener allows for its API."""
 
     def __init__(self, max_bytes: int) -> None:
         super().__init__(f"the answer would exceed {max_bytes} bytes (response_max_bytes); request less at once")

@@ -33,12 +33,12 @@ class ProviderKind(enum.Enum):
 
     @property
     def hook(self) -> str:
-        """Name of the pluggy hook."""
+        """Return the name of the pluggy hook."""
         return self.value
 
     @property
     def label(self) -> str:
-        """Its name in messages, e.g. `api set`."""
+        """Return the name of the kind in messages, e.g. `api set`."""
         return self.name.lower().replace("_", " ")
 
 
@@ -46,18 +46,23 @@ class ProviderKind(enum.Enum):
 class Provider:
     """One part that a TOML file can name.
 
-    `name`      its name in TOML; unique within its kind.
+    `name`      the part's name in TOML; unique within its kind.
     `factory`   `"package.module:Class"`; called as `Class(settings)` once per use.
-    `settings`  `"package.module:SettingsClass"` (see `klamm.setting`) or the class itself; None takes no settings.
+    `settings`  `"package.module:SettingsClass"` (see `klamm.setting`) or the class itself; None if there are none.
     `summary`   one line for `klamm plugins`.
     `default`   True for the part that is used if a configuration names none of its kind; only one provider of a kind
-    may set it. `gates` for an api set: the connection gates of a listener that names none, if they are installed.
-    `throttles` for an api set: the throttles of such a listener. `nodes_of` for an api set: another api set that also
-    has a listener; listeners of this set have as many nodes as that one. `workers` for an api set or extension: if it
-    may be used with `[server] workers`. `each`: it runs in each of the worker processes, which share nothing but the
-    listening sockets. `parent`: an extension that runs once, in the process that starts the workers, where
-    `ServerServices.metrics` has the metrics of all of them. Without it, several workers are refused. `has_cluster_acls`
-    for an api set: it forwards to a cluster and fills `klamm.acl.ClusterAcls`.
+                may set it.
+    `workers`   for an api set or extension: whether it works with several `[server] workers`. `each`: it runs in each
+                worker process; the processes share only the listening sockets. `parent`: an extension that runs once,
+                in the process that starts the workers; `ServerServices.metrics` there has the metrics of all workers.
+                Unset: a configuration with several workers is refused.
+
+    Only for an api set:
+
+    `gates`             the connection gates of a listener that names none; gates that are not installed are left out.
+    `throttles`         the throttles of a listener that names none, in the same way.
+    `nodes_of`          another api set that must have a listener too: this set gets the same number of nodes.
+    `has_cluster_acls`  True if the set forwards to a cluster and fills `klamm.acl.ClusterAcls`.
     """
 
     name: str
@@ -77,7 +82,7 @@ class Provider:
         return factory
 
     def load_settings(self) -> type | None:
-        """Return the settings class, imported if it was given by name."""
+        """Return the settings class, and import it if `settings` is its name."""
         if isinstance(self.settings, str):
             settings: type = _load(self.settings)
             return settings

@@ -20,13 +20,14 @@ from klamm.shared.scram import ScramCredential, ScramMechanism
 
 
 class SaslError(Exception):
-    """An exchange has failed. The message is logged; the client learns only that its credentials are invalid."""
+    """Raised if an exchange fails. The message is logged; the client learns only that its credentials are invalid."""
 
 
 class SaslAuthenticationError(SaslError):
-    """An exchange has failed, and the client gets the message, which must not disclose e.g. whether a user exists.
+    """Raised if an exchange fails and the client may see why.
 
-    `reason` is logged instead of the message; it may contain the name that the client sent.
+    The client gets the message, which must not disclose e.g. whether a user exists. `reason` is logged instead of the
+    message; it may contain the name that the client sent.
     """
 
     def __init__(self, message: str, *, reason: str | None = None) -> None:
@@ -36,18 +37,18 @@ class SaslAuthenticationError(SaslError):
 
 @dataclass(frozen=True, slots=True)
 class SaslChallenge:
-    """The exchange continues: a token for the client, which must send another one."""
+    """The outcome of an exchange that continues: `token` goes to the client, which must send another token."""
 
     token: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class SaslProof:
-    """The credential or token that a session depends on: the session ends when it is revoked.
+    """The credential or token that a session depends on: the session ends when the credential or token is revoked.
 
-    `SessionRegistry.recheck` selects sessions by `key`: the name of the user for a credential of a store.
-    `revoked_because()` returns the reason why the credential or token has become invalid, or None while it is valid. It
-    is called from any thread and must not block.
+    `SessionRegistry.recheck` selects sessions by `key`, which for a credential of a store is the name of the user.
+    `revoked_because()` returns the reason why the credential or token has become invalid, or None while it is valid.
+    Any thread may call it, and it must not block.
     """
 
     key: Hashable
@@ -56,10 +57,10 @@ class SaslProof:
 
 @dataclass(frozen=True, slots=True)
 class SaslSuccess:
-    """The exchange is complete.
+    """The outcome of an exchange that has succeeded.
 
     `token` goes to the client and may be empty. `expires_ms` is the time when the credential expires, in milliseconds
-    since the epoch; it limits the session (KIP-368). Without a `proof` the session lasts until then.
+    since the epoch; it limits the session (KIP-368). A session without a `proof` cannot be revoked earlier.
     """
 
     principal: KafkaPrincipal
@@ -70,13 +71,13 @@ class SaslSuccess:
 
 @dataclass(frozen=True, slots=True)
 class SaslTask:
-    """The outcome takes more than a millisecond: `run` is called on a worker thread of the authenticator.
+    """A task that computes an outcome, for outcomes that take more than a millisecond.
 
-    `run` returns the outcome or raises as `SaslServer.evaluate` does. Only this channel waits for it. It is not called
-    if the channel has closed by then.
+    The authenticator calls `run` on one of its worker threads. `run` returns the outcome or raises as
+    `SaslServer.evaluate` does. Only this channel waits for it. If the channel closes first, `run` is not called.
     With `submit`, the authenticator calls `submit(run)` instead, which must call `run` once, on any thread.
-    `password_of` is the user whose password `run` checks, if the check is pure computation: the authenticator may delay
-    it for an address with many failed logins.
+    `password_of` is the user whose password `run` checks, if the check is pure computation: the authenticator may then
+    delay the check for an address with many failed logins.
     """
 
     run: Callable[[], SaslChallenge | SaslSuccess]
@@ -85,33 +86,34 @@ class SaslTask:
 
 
 SaslEvaluation: TypeAlias = SaslChallenge | SaslSuccess | SaslTask
-"""The outcome of a token."""
+"""The possible outcomes of a token."""
 
 
 class SaslServer(ABC):
-    """One exchange of one client; the interface `SaslServer` of Java.
+    """One exchange of one client; named after Java's interface `SaslServer`.
 
     `claimed` is the name that the client claims, proved or not; empty until it is known. `refusal` is the reason why
-    the exchange fails whatever the client sends next; empty until it is known. Both go into the record of a failed
-    login."""
+    the exchange will fail, even if the client has more tokens to send; empty while it may still succeed. Both go into
+    the record of a failed login."""
 
     claimed: str = ""
     refusal: str = ""
 
     @abstractmethod
     def evaluate(self, token: bytes) -> SaslEvaluation:
-        """Return the outcome of a token of the client. Must not block: see `SaslTask`.
+        """Return the outcome of a token of the client. Called on the processor's thread; must not block.
 
+        Return a `SaslTask` for work that takes more than a millisecond.
         Raises SaslError or SaslAuthenticationError. Any other exception also fails the exchange, and is logged with its
         traceback.
         """
 
     def close(self) -> None:
-        """The exchange is over, or the channel is closed."""
+        """Release resources, because the exchange is over or the channel has closed."""
 
 
 class CredentialStore(ListenerPart, ABC):
-    """Knows users by their SCRAM credentials, or checks passwords itself. Called from any thread."""
+    """A store that has the users' SCRAM credentials, or checks passwords itself. Any thread may call it."""
 
     blocking: bool = False
     """True if `scram_credential` may take more than a millisecond; it is then called on a worker thread."""
@@ -121,34 +123,35 @@ class CredentialStore(ListenerPart, ABC):
         """Return the SCRAM credential of a user for that mechanism; None if the store has none."""
 
     def verify_password(self, user: str, password: str) -> bool | None:
-        """Return True if that is the user's password, False if not; None leaves the check to the SCRAM credentials.
+        """Return whether this is the user's password; None if the SCRAM credentials must be checked instead.
 
-        May block: called on a worker thread of the authenticator.
+        Called on a worker thread of the authenticator, so it may block.
         """
         return None
 
     def any_credential(self, mechanism: ScramMechanism, draw: int) -> ScramCredential | None:
         """Return one of the credentials, chosen by `draw` (0 to 2 ** 64 - 1); None if the store cannot list them.
 
-        The authenticator answers unknown users as if they had a credential of the same form: iterations, length of the
-        salt. Order credentials by their form and return number `draw * count >> 64`, so that a name keeps its form when
-        users change.
+        The authenticator answers an unknown user as if it had a credential of the same form, i.e. with as many
+        iterations and a salt of the same length. Order the credentials by their form and return number
+        `draw * count >> 64`: an unknown name then mostly keeps its form when users are added or removed.
         """
         return None
 
     def plain_credentials(self) -> Mapping[str, ScramCredential]:
-        """Return all users, each with the credential that PLAIN checks: the first mechanism for which the user has one.
+        """Return all users, each with the credential that PLAIN checks: the one of the user's first mechanism.
 
-        Must not block, and returns the same object until something changes, because every login reads it. Empty if the
-        store cannot list its users. A check for an unknown user takes as long as a check of one of these.
+        Must not block, and must return the same object until a credential changes, because every login reads it. Return
+        an empty mapping if the store cannot list its users. The authenticator makes the check of an unknown user take
+        as long as a check of one of these credentials.
         """
         return {}
 
     def watch(self, changed: Callable[[Iterable[str] | None], object]) -> None:
-        """Register `changed(users)`, to be called after credentials of these users have changed; None means any user.
+        """Register `changed`, which the store calls with the users whose credentials have changed; None means any user.
 
-        Called once, after `open`. `changed` may be called from any thread and does not block. If a store never calls
-        it, its users keep their sessions until they authenticate again.
+        Called once, after `open`. The store may call `changed` on any thread; it does not block. If a store never calls
+        it, users keep their sessions until they authenticate again.
         """
 
 
@@ -167,7 +170,7 @@ class SaslContext:
 class SaslMechanism(Part[SaslContext], ABC):
     """One mechanism of one listener. The provider's name is the mechanism's name, for clients and in TOML.
 
-    The authenticator `sasl` opens, reloads and reconfigures it, after the stores.
+    The authenticator `sasl` opens, reloads and reconfigures the mechanisms, after the credential stores.
     """
 
     @abstractmethod

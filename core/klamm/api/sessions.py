@@ -1,4 +1,4 @@
-"""`SessionRegistry`: the authenticated connections of one part; it ends those whose credential or token was revoked."""
+"""`SessionRegistry`: the sessions of authenticated connections. It ends a session if its credential is revoked."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from klamm.shared.principal import KafkaPrincipal
 log = logging.getLogger("klamm.sessions")
 
 RevocationCheck: TypeAlias = Callable[[], str | None]
-"""Returns the reason why a session's credential is invalid, or None if it is valid. Called from any thread; must not
-block.
+"""Returns the reason why a session's credential is invalid, or None if it is valid.
+
+Any thread may call it, and it must not block.
 """
 
 RECHECK_DELAY_MS: Final = 200
-"""A client that changes its own credential gets its response before its connection is closed."""
+"""The delay of a check, so that a client that changes its own credential gets the response before the close."""
 RETRY_CHECK_MS: Final = 5_000
-"""A check that raises is tried again after this time."""
+"""The time after which a check that has raised is tried again."""
 UNCHECKED_MAX_MS: Final = 60_000
-"""A session ends if its check has raised for this long: its credential may have been revoked."""
+"""A session ends if its check has raised for this long, because its credential may have been revoked."""
 _NAMED_PRINCIPALS: Final = 20
 
 
@@ -51,16 +52,17 @@ class _Session:
 class SessionRegistry(Generic[C]):
     """The sessions of one listener that depend on a credential, a token, a key or a certificate.
 
-    A part that authenticates adds a session when a client has proved who it is, and calls `recheck` when a credential,
-    token, key or certificate has changed. A session that has become invalid is ended: its connection is closed, and the
-    log and an administrative event `sessions_ended` say why. A session that expires makes no event.
+    A part that authenticates clients adds a session when a client has proved its identity, and calls `recheck` when a
+    credential, token, key or certificate has changed. The registry ends a session that has become invalid: it closes
+    the connection, and the log and an administrative event `sessions_ended` give the reason. A session that expires
+    causes no event.
 
-    A check that raises is tried again every `RETRY_CHECK_MS`, and the session goes on meanwhile. If it raises for
-    `UNCHECKED_MAX_MS`, the session ends as if it were revoked.
+    If a check raises, it is tried again every `RETRY_CHECK_MS`, and the session goes on meanwhile. If the check raises
+    for `UNCHECKED_MAX_MS`, the session ends as if its credential were revoked.
 
     `disconnect(connection, reason)` closes a connection, from any thread.
 
-    Thread safe. `close` cancels all timers; no session is ended after it.
+    Any thread may call all methods. `close` cancels all timers, and no session is ended afterwards.
     """
 
     def __init__(self, listener: ListenerContext, disconnect: Callable[[C, str], object]) -> None:
@@ -85,11 +87,11 @@ class SessionRegistry(Generic[C]):
     def add(
         self, connection: C, key: Hashable, revoked_because: RevocationCheck, expires_ns: int | None = None
     ) -> str | None:
-        """Begin a session, instead of the one that the connection has.
+        """Begin a session of a connection; it replaces an earlier session of the connection.
 
-        `key` is what `recheck` selects by, e.g. the name of a user. The connection is closed at the monotonic time
-        `expires_ns` unless the session is renewed before. If something has changed since the proof, returns the reason
-        why the session may not begin, and does not add it.
+        `recheck` selects sessions by `key`, e.g. the name of a user. The connection is closed at the monotonic time
+        `expires_ns` unless the session is renewed before. If the credential has been revoked since the client proved
+        its identity, return the reason, and add no session.
         """
         session = _Session(key, revoked_because)
         with self._lock:
@@ -102,14 +104,14 @@ class SessionRegistry(Generic[C]):
                 services = self._listener.services
                 delay_ms = max(0.0, (expires_ns - services.clock.monotonic_ns()) / 1e6)
                 session.timer = services.scheduler.schedule(delay_ms, lambda: self._expire(connection, session))
-        # Checked after it was added, so that a later change calls `recheck`, which finds it.
+        # The check follows the addition, so that the `recheck` of any later change finds the session.
         reason = self._revocation_of(connection, session)
         if reason is not None:
             self.remove(connection)
         return reason
 
     def renewing(self, connection: C) -> None:
-        """A client authenticates again: its session does not expire until that is over."""
+        """Stop the expiry of a session, because its client has started to authenticate again."""
         with self._lock:
             session = self._sessions.get(connection)
             if session is not None and session.timer is not None:
@@ -117,7 +119,7 @@ class SessionRegistry(Generic[C]):
                 session.timer = None
 
     def remove(self, connection: C) -> None:
-        """Forget a connection that is closed; does nothing if it has no session."""
+        """Remove the session of a connection that has closed; does nothing if it has none."""
         with self._lock:
             self._forget(connection)
 
@@ -128,7 +130,7 @@ class SessionRegistry(Generic[C]):
     def recheck(self, keys: Iterable[Hashable] | None = None) -> None:
         """Check all sessions, or those with one of `keys`, and end the invalid ones.
 
-        It runs on the scheduler's thread, `RECHECK_DELAY_MS` after the first call.
+        The checks run on the scheduler's thread, `RECHECK_DELAY_MS` after the first call. Any thread may call this.
         """
         with self._lock:
             if keys is None:
@@ -167,7 +169,7 @@ class SessionRegistry(Generic[C]):
                 self._end(connection, reason)
 
     def close(self) -> None:
-        """Forget all sessions."""
+        """Remove all sessions, and cancel all timers."""
         with self._lock:
             self._closed = True
             for timer in (self._recheck_timer, self._retry_timer):
@@ -185,7 +187,7 @@ class SessionRegistry(Generic[C]):
         return reason
 
     def _unchecked_because(self, connection: C, session: _Session, error: Exception) -> str | None:
-        """Schedule another try, or return the reason why the session ends."""
+        """Schedule another check of a session whose check has raised, or return the reason why the session ends."""
         self._failures.log(
             type(error).__name__,
             logging.ERROR,
@@ -220,7 +222,7 @@ class SessionRegistry(Generic[C]):
             del self._by_key[session.key]
 
     def _take(self, connection: C, session: _Session) -> bool:
-        """Remove a session, unless it was renewed or has ended meanwhile."""
+        """Remove a session and return True; return False if it was renewed or has ended meanwhile."""
         with self._lock:
             if self._sessions.get(connection) is not session:
                 return False

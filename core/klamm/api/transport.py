@@ -1,8 +1,8 @@
-"""Transports carry the bytes of connections.
+"""Transports, which carry the bytes of connections.
 
-A `Transport` is made once per listener with its settings, opened before the listener accepts, and closed if and only if
-`open` returned. It makes a `TransportLayer` for each socket, which belongs to one processor's thread and needs no
-locks.
+A `Transport` is made once per listener with its settings, opened before the listener accepts connections, and closed
+only if `open` returned. It makes a `TransportLayer` for each socket. A layer is used by one processor's thread, and
+needs no locks.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ END_OF_STREAM: Final = -1
 
 
 class HandshakeError(Exception):
-    """The peer made the handshake fail; Kafka's `SslAuthenticationException`.
+    """Raised if the peer made the handshake fail; Kafka's `SslAuthenticationException`.
 
     `reason` is a metric label: few values, lower_snake_case. The message goes to the log. `details` are the known facts
-    about the peer, as in `TransportLayer.details`; observers get it as `ConnectionContext.transport_details`.
+    about the peer, as in `TransportLayer.details`; observers find them in `ConnectionContext.transport_details`.
     """
 
     def __init__(self, reason: str, detail: str, details: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -50,46 +50,47 @@ class HandshakeError(Exception):
 class TransportLayer(ABC):
     """The bytes of one connection over a non-blocking socket; named after Kafka's interface.
 
-    All calls except `abort` and `end_session` come from the thread of the processor that owns the channel; see
-    `Transport.computes_handshake`. No call blocks. An `OSError` means that the connection is lost; any other exception
-    closes it too, and is logged with its traceback.
+    The processor that owns the channel calls all methods on its thread. Exceptions are `abort` and `end_session`, which
+    any thread may call, and `handshake` if `Transport.computes_handshake` is True. No method may block. If a method
+    raises `OSError`, the connection is lost. Any other exception also closes the connection, and is logged with its
+    traceback.
     """
 
     session_end: str = ""
-    """The reason given to `end_session`; part of the connection's close reason, for the log, observers and metrics."""
+    """The reason passed to `end_session`. It becomes part of the reason for the close in log, observers and metrics."""
 
     @abstractmethod
     def handshake(self) -> Interest:
         """Continue the handshake; return NONE when it is done, else the event that must occur before the next call.
 
-        Raises HandshakeError, which counts as failed authentication, when the peer is at fault.
+        Raises HandshakeError if the peer is at fault; this counts as failed authentication.
         """
 
     @abstractmethod
     def read_into(self, buffer: memoryview) -> int:
-        """Read at most `len(buffer)` bytes; returns their number, WOULD_BLOCK (0) or END_OF_STREAM (-1)."""
+        """Read at most `len(buffer)` bytes; return their number, WOULD_BLOCK (0) or END_OF_STREAM (-1)."""
 
     @abstractmethod
     def write(self, chunks: Sequence[Buffer], more: bool = False) -> int:
         """Write as much as the socket accepts, in order; return the number of bytes written (0: would block).
 
-        `chunks` is never empty. `more` means that further bytes follow at once: MSG_MORE.
+        `chunks` is never empty. `more` is True if further bytes follow at once, like the flag MSG_MORE.
         """
 
     @abstractmethod
     def send_file(self, descriptor: int, position: int, count: int) -> int:
-        """Write up to `count` bytes of a file from `position`; returns the bytes written (0: would block)."""
+        """Write up to `count` bytes of a file from `position`; return the number written (0: would block)."""
 
     may_splice: bool = False
     """True if `splice_from` may be called, because the transport writes bytes unchanged. Read once."""
 
     def splice_from(self, pipe: int, count: int) -> int:
-        """Write up to `count` bytes that a pipe holds, by `os.splice`; returns the bytes written (0: would block)."""
+        """Write up to `count` bytes from a pipe with `os.splice`; return the number written (0: would block)."""
         raise NotImplementedError
 
     @property
     def may_buffer(self) -> bool:
-        """Return True if `has_buffered_data` can be True; it is then called after each read. Read once.
+        """Return True if `has_buffered_data` can be True: klamm then calls it after each read. Read once.
 
         The default is True if the class overrides `has_buffered_data`. A class that delegates to another transport
         returns that transport's value.
@@ -103,25 +104,29 @@ class TransportLayer(ABC):
 
     @property
     def principal(self) -> KafkaPrincipal:
-        """Return the identity that the transport has verified, e.g. by a certificate. Read once, when the handshake is
-        done.
+        """Return the identity that the transport has verified, e.g. by a certificate.
+
+        Read once, when the handshake is done.
         """
         return ANONYMOUS
 
     @property
     def details(self) -> Mapping[str, str]:
-        """Facts for logs and observers, e.g. `tls_version`, `tls_cipher`. Read once, when the handshake is done."""
+        """Return facts for logs and observers, e.g. `tls_version`. Read once, when the handshake is done."""
         return {}
 
     def abort(self) -> None:  # noqa: B027
-        """Cut the connection off, so that the processor sees its end and closes it; for revoked sessions.
+        """Shut the connection down, so that the processor sees its end and closes it. Used for revoked sessions.
 
-        May be called from any thread, at any time, and never raises or blocks. A transport that cannot do it leaves the
-        connection open: its session then ends with the next request.
+        Any thread may call this at any time. Never raises or blocks. The default does nothing: the session then ends
+        with the next request.
         """
 
     def end_session(self, reason: str) -> None:
-        """`abort` the connection because its client may not go on; `reason` is one of few. From any thread."""
+        """Call `abort`, because the client's session is no longer valid; `reason` is one of a few fixed texts.
+
+        Any thread may call this.
+        """
         self.session_end = reason
         self.abort()
 
@@ -138,15 +143,18 @@ class Transport(ListenerPart, ABC):
     computes_handshake: bool = False
     """True if `TransportLayer.handshake` takes longer than a request, e.g. because of cryptography.
 
-    It is then called on a separate thread (`handshake_threads`), for the first time when the peer has sent something;
-    no other method of the layer is called meanwhile.
+    It is then called on a separate thread (`handshake_threads`), and not before the peer has sent bytes. No other
+    method of the layer is called meanwhile.
     """
 
     @classmethod
     def proves_principals(cls, settings: Any) -> bool:
-        """Return True if its layers may have a `principal` with these settings, e.g. from client certificates."""
+        """Return True if layers may have a `principal` with these settings, e.g. from client certificates."""
         return False
 
     @abstractmethod
     def wrap(self, sock: socket.socket, peer: Address) -> TransportLayer:
-        """Take over a connected, non-blocking socket. Must not do I/O: the acceptor or a processor calls it."""
+        """Return the layer of a connected, non-blocking socket, which then belongs to the layer.
+
+        Called on the acceptor's or a processor's thread; must not do I/O.
+        """

@@ -1,1 +1,1 @@
-"""The command `klamm`. Each subcommand is a module that is imported only when it is asked for."""
+"""The command `klamm`. Each subcommand is a module, which is imported only when the subcommand is called."""

@@ -1,4 +1,4 @@
-"""`klamm check`: everything that `serve` does short of binding."""
+"""The command `klamm check`, which reports the problems of a configuration without binding a port."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from klamm.config.plugin_registry import PluginRegistry
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
-    """Return 0 if the configuration is valid, 1 if `--strict` and there is a warning.
+    """Return the exit code: 0 if the configuration is valid, 1 with `--strict` if there is a warning.
 
     Raises ConfigError or PluginError.
     """

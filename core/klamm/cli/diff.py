@@ -1,4 +1,4 @@
-"""`klamm diff`: what a reload would apply at once, and what only the next start applies."""
+"""The command `klamm diff`, which lists the changes that a reload applies, and those that need a new start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from klamm.config.plugin_registry import PluginRegistry
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
-    """Print one line for each table with other values. Return 0, or 1 if something waits for the next start.
+    """Print a line for each table with other values. Return 0, or 1 if a change takes effect only at the next start.
 
     Raises ConfigError or PluginError.
     """

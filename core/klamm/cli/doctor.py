@@ -1,4 +1,4 @@
-"""`klamm doctor`: shows the address that each listener gives to clients, and checks what the listeners depend on."""
+"""The command `klamm doctor`, which checks addresses, ports and folders, and the systems that listeners depend on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TAKEN: Final = "stop what listens there, unless it is this server, or set an ad
 
 
 def folders_of(plan: ServerPlan) -> Iterator[tuple[str, Path]]:
-    """Return the folders in which the server itself writes, by the setting that names them."""
+    """Yield the folders in which the server itself writes, each with the setting that names it."""
     settings = plan.server
     if settings.data_dir is not None:
         yield "data_dir", settings.data_dir
@@ -36,9 +36,9 @@ def folders_of(plan: ServerPlan) -> Iterator[tuple[str, Path]]:
 
 
 def folder_problem(folder: Path) -> str:
-    """Return the reason why this user cannot write in a folder, or make it; empty if it can."""
+    """Return the reason why this user cannot write in a folder or make the folder; empty if there is none."""
     existing = folder
-    # Path.exists raises where a folder above may not be entered.
+    # Path.exists raises if a parent folder may not be entered.
     while not os.path.exists(existing) and existing != existing.parent:
         existing = existing.parent
     if not os.path.isdir(existing):
@@ -47,7 +47,7 @@ def folder_problem(folder: Path) -> str:
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
-    """Print one line for each finding as it is found. Return 0 if all is well, 1 if a finding has a remedy.
+    """Print a line for each finding at once. Return 1 if a finding has a remedy, else 0.
 
     Raises ConfigError or PluginError.
     """
@@ -95,7 +95,7 @@ def _context_of(listener: ListenerPlan) -> ListenerContext:
 
 
 def _address_of(context: ListenerContext, *, is_chosen: bool) -> Finding:
-    """Return a finding about the address that clients of a listener get, and its resolution on this machine."""
+    """Return a finding about the address that clients of a listener get: whether its name resolves on this machine."""
     subject, address = f"listener {context.name}", context.advertised
     text = f"binds {context.bound}, clients are sent to {address} and use {context.security_protocol}"
     if address.host.startswith(UNIX_PREFIX):
@@ -120,7 +120,7 @@ def resolution_problem(host: str) -> str:
 
 
 def _ports_that_meet(plan: ServerPlan) -> Iterator[Finding]:
-    """Yield ports that two listeners would bind, including those that handler sets add to each listener."""
+    """Yield findings about ports that two listeners would bind, including the further ports of handler sets."""
     seen: list[tuple[ListenerPlan, frozenset[int]]] = []
     for listener in plan.listeners:
         host, port = listener.bind
@@ -145,7 +145,7 @@ def _ports_that_meet(plan: ServerPlan) -> Iterator[Finding]:
 
 
 def _ports_that_are_taken(plan: ServerPlan) -> Iterator[Finding]:
-    """Yield ports at which this server could not listen now."""
+    """Yield findings about ports that this server cannot bind now."""
     for listener in plan.listeners:
         host, port = listener.bind
         if host.startswith(UNIX_PREFIX):
@@ -175,8 +175,8 @@ def port_problem(host: str, port: int) -> str:
 
 
 def answers_as_kafka(host: str, port: int) -> bool:
-    """Return True if a server answers a request of ApiVersions there, with TLS or without it."""
-    # A start without a problem needs neither.
+    """Return True if a server at this address answers an ApiVersions request, with or without TLS."""
+    # Imported here, because they are needed only if a port is taken.
     import ssl
 
     from klamm.testing.raw_client import RawClient

@@ -1,4 +1,4 @@
-"""`klamm init`: a file to start from."""
+"""The command `klamm init`, which writes a TOML file to start from."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ first_node_id = 1
 
 
 def starter(*, tls: bool, scram: bool, gateway: bool, folder: Path = Path()) -> str:
-    """Return the text of a file in `folder` with these parts; without any, a broker on this machine."""
+    """Return the text of a TOML file in `folder` with these parts; without parts, a broker on this machine."""
     if not (tls or scram or gateway):
         return STARTER
     files = [f"#   {command}\n" for command in commands_before(tls=tls, scram=scram, folder=folder)]
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
                 file.write(text)
                 file.flush()
             except OSError:
-                # Half a file would stop the next try.
+                # An incomplete file must not remain, because the next try would not overwrite it.
                 path.unlink(missing_ok=True)
                 raise
     except FileExistsError:

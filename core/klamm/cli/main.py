@@ -1,4 +1,4 @@
-"""Arguments of `klamm`, and the module of each subcommand."""
+"""The arguments of `klamm`, and the module of each subcommand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 
 def parser(only: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser for klamm's own subcommands, or for one alone: a server starts sooner without the others."""
+    """Return the parser for klamm's own subcommands, or for one of them, so that `klamm serve` starts sooner."""
     top = CommandParser(
         prog="klamm",
         description="A server framework for the Kafka wire protocol.",
@@ -142,9 +142,9 @@ OWN_COMMANDS: Final = tuple(_ADDED_BY)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `klamm`; returns the exit code.
+    """Run `klamm`, and return the exit code.
 
-    2 means wrong arguments, a wrong configuration, or a plugin that fails; 130 that it was interrupted.
+    2 means wrong arguments, a wrong configuration, or a plugin that fails; 130 means that the command was interrupted.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -169,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"klamm: {error}", file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt:
-        # It came before the command could expect it, e.g. while its modules were imported.
+        # The interrupt arrived before the command could handle it, e.g. during an import.
         return EXIT_INTERRUPTED
 
 
@@ -190,7 +190,7 @@ def _blocked(options: argparse.Namespace) -> list[str]:
 
 
 def _blocked_by_files(arguments: Sequence[str]) -> list[str]:
-    """Return what the TOML files among a command's arguments block; the command itself reports faults of a file."""
+    """Return the plugins that the TOML files among the arguments block. The command itself reports faults of a file."""
     from pathlib import Path
 
     from klamm.config.tables import blocked_plugins
@@ -216,7 +216,7 @@ def _plugin_command(given: list[str]) -> int:
 
 
 def _commands_of_plugins() -> str:
-    """Subcommands of plugins, in the format of argparse."""
+    """Return the list of the plugins' subcommands, in the format of argparse."""
     rows = [
         f"    {found.provider.name:<19} {found.provider.summary}"
         for found in PluginRegistry().providers(ProviderKind.COMMAND)

@@ -1,4 +1,4 @@
-"""`klamm plugins new`: writes a package with one part, its settings and its tests, from which to develop a plugin."""
+"""The command `klamm plugins new`, which writes a package to start from: a part, its settings and its tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXIT_USAGE: Final = 2
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Write the package; the exit code."""
+    """Write the package, and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="klamm plugins new", description="Write a package with one part, which passes its own tests at once."
     )
@@ -54,7 +54,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def package(name: str, kind: str) -> dict[str, str]:
-    """The files of a package, by their paths in it."""
+    """Return the texts of the files of a package, by their paths in the package."""
     template: Template = KINDS[kind]
     short = name.removeprefix("klamm-")
     module = "klamm_" + short.replace("-", "_")

@@ -1,4 +1,4 @@
-"""`klamm plugins`: installed providers, their distributions, and the listeners that use them."""
+"""The command `klamm plugins`, which lists the installed providers, and the listeners that use them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from klamm.logs.causes import failure
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
-    """List every provider; with a file, also the listeners that use it."""
+    """List all providers; with a TOML file, also the listeners that use each provider. Return the exit code."""
     used = _used(plan_of(options, plugins, files=False)) if options.file else {}
     rows = [_row(found, used, with_settings=options.settings or options.json) for found in plugins.all()]
     if options.json:

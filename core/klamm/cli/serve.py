@@ -28,9 +28,9 @@ _STDIN_BYTES: Final = 4096
 def plan_of(
     options: argparse.Namespace, plugins: PluginRegistry, *, files: bool, secured: Sequence[str] = ()
 ) -> ServerPlan:
-    """The plan of the arguments; `files` as for `load_plan`. Raises ConfigError.
+    """Return the plan that the arguments describe; `files` is that of `load_plan`. Raises ConfigError.
 
-    `secured` are the settings of the listener of `--secure`, which goes with `--ephemeral`.
+    `secured` are the settings of the listener that `--secure` adds.
     """
     overrides = list(options.overrides)
     if options.log_level:
@@ -39,7 +39,7 @@ def plan_of(
         overrides.append(f'server.as_version="{options.as_version}"')
     file = Path(options.file) if options.file else None
     if file is not None:
-        # A file may name the operator's own functions; their modules may lie beside it.
+        # The file may name functions of the operator, whose modules may be in the same folder as the file.
         folder = str(file.resolve().parent)
         if folder not in sys.path:
             sys.path.append(folder)
@@ -60,7 +60,7 @@ def plan_of(
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
-    """Serve until a signal ends it, or the end of standard input if the arguments say so."""
+    """Serve until a signal arrives, or with `--stop-at-eof` until standard input ends. Return the exit code."""
     if not options.secure:
         return _serve(options, plugins)
     if not options.ephemeral or options.file:
@@ -72,14 +72,14 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
 
     with tempfile.TemporaryDirectory(prefix="klamm-tls-") as folder:
         files = CertificateFiles(folder)
-        # The table of an extension is known once the extension is named.
+        # Afterwards, because the settings of an extension are known only when the extension is named.
         control = ['server.extensions=["control"]', f"control.ca_file={files.ca}"]
         return _serve(options, plugins, [*secure_settings(files), *control])
 
 
 def _serve(options: argparse.Namespace, plugins: PluginRegistry, secured: Sequence[str] = ()) -> int:
     plan = plan_of(options, plugins, files=True, secured=secured)
-    # Other users must not be able to read records, credentials, audit events and log lines.
+    # So that other users cannot read records, credentials, audit events and log lines.
     os.umask(0o077)
     settings = plan.server
     try:
@@ -110,5 +110,5 @@ def _stop_at_eof() -> None:
     with contextlib.suppress(OSError, ValueError):
         while sys.stdin.buffer.read(_STDIN_BYTES):
             pass
-    # As from outside: a signal of the thread's own would not wake the main thread.
+    # Sent to the process, because a signal to this thread would not wake the main thread.
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""`klamm verify-history`: names what a recorded history shows that a broker must not do."""
+"""The command `klamm verify-history`, which lists the violations of a broker's guarantees in a recorded history."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EXIT_UNREADABLE = 2
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
-    """0 if the history has no anomaly, 1 if it has, 2 if it cannot be read."""
+    """Return the exit code: 0 if the history has no anomaly, 1 if it has one, 2 if it cannot be read."""
     try:
         if options.history == "-":
             history = read_history(sys.stdin)

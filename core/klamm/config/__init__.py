@@ -1,4 +1,4 @@
-"""Reading a TOML file: checked settings, the plan of the server, and every problem with its file, line and key.
+"""The reading of a TOML file: checked settings, the plan of the server, and each problem with file, line and key.
 
 The names listed here are public: a plugin uses them to describe, check and read its settings.
 """

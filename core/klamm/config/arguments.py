@@ -1,4 +1,4 @@
-"""The parser of a command's arguments: for an unknown argument it suggests the one that was probably meant."""
+"""The parser of a command's arguments, which suggests the probably meant argument for an unknown one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from klamm.config.problems import did_you_mean
 class CommandParser(argparse.ArgumentParser):
     """An ArgumentParser that suggests a similar argument, subcommand or choice for an unknown one.
 
-    Subcommands refuse unknown arguments themselves; argparse leaves that to the program.
+    It exits with an error for an unknown argument of a subcommand too, which argparse leaves to the program.
     """
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

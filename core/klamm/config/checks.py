@@ -1,4 +1,4 @@
-"""Checks of values for `setting(check=…)`, and parsers, for settings that several plugins have."""
+"""Checks for `setting(check=…)` and parsers of values, shared by settings of several plugins."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ _PORT_MAX_DIGITS: Final = 5
 
 
 def check_networks(networks: Iterable[str]) -> str | None:
-    """Return the problem with the first value that is not an address or CIDR network (`10.0.0.0/8`); None if all
-    are.
+    """Return the problem with the first value that is not an address or CIDR network (`10.0.0.0/8`).
+
+    None if every value is one.
     """
-    # Imported here: most servers name no networks, and start faster without.
+    # Imported here, because most servers name no networks and start faster without the import.
     import ipaddress
 
     for network in networks:
@@ -30,7 +31,8 @@ def check_networks(networks: Iterable[str]) -> str | None:
 def parse_host_port(text: str, *, to_connect: bool = False) -> tuple[str, int]:
     """Parse `HOST:PORT`; the brackets around an IPv6 host are not part of the result.
 
-    An address to listen on may have an empty host and the port 0; with `to_connect` both are needed. Raises ValueError.
+    An address to listen on may have an empty host and the port 0. With `to_connect`, it needs a host and a port above
+    0. Raises ValueError.
     """
     host, _, port = text.rpartition(":")
     inside = host[1:-1] if host.startswith("[") and host.endswith("]") else None
@@ -54,23 +56,21 @@ def check_host_port(text: str) -> str | None:
 
 
 def format_host_port(host: str, port: int) -> str:
-    """`HOST:PORT`, with an IPv6 host in brackets."""
+    """Return `HOST:PORT`, with an IPv6 host in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def host_to_connect(host: str) -> str:
-    """Return the host at which this machine reaches a server that listens on `host`: all addresses become loopback."""
+    """Return the host at which this machine reaches a server that listens on `host`: loopback for all addresses."""
     return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
 
 
 def check_private(path: Path) -> str | None:
-    """Return the problem with the mode of a file or directory to which only the server's user may have access, or
-    None.
-    """
+    """Return the problem with a file or directory to which users other than the server's have access; else None."""
     try:
         mode = path.stat().st_mode & 0o777
     except OSError:
-        # The part that reads the file reports that.
+        # The part that reads the file reports a missing file.
         return None
     if not mode & 0o077 or not PLATFORM.has_modes:
         return None

@@ -15,8 +15,9 @@ _LISTENERS_HINT: Final = ': write [listeners.NAME] and below it bind = "HOST:POR
 
 
 class Put(NamedTuple):
-    """A value for a path in the configuration, which overrides the file and the command line; `key` is its Kafka
-    name.
+    """A value for a path in the configuration. It overrides the file and the command line.
+
+    `key` is Kafka's name of the setting.
     """
 
     path: tuple[str, ...]
@@ -50,7 +51,7 @@ class ConfigTables:
             self.problems.append(problem)
 
     def problem(self, path: tuple[str, ...], message: str) -> Problem:
-        """A problem with the key at `path`, with its file, line and column or the command line argument."""
+        """Return a problem with the key at `path`, with its file, line and column or its command-line argument."""
         for depth in range(len(path), 0, -1):
             if path[:depth] in self.origins:
                 path = (*self.origins[path[:depth]], *path[depth:])
@@ -73,10 +74,10 @@ class ConfigTables:
         return dict(here)
 
     def settings(self, kind: type, *path: str, leave_out: Sequence[str] = ()) -> Any:
-        """Return the table at `path` as settings of class `kind`; None, with problems reported, if it is wrong."""
+        """Return the table at `path` as settings of class `kind`; None, after a report, if it has problems."""
         table = {key: value for key, value in self.table(path).items() if key not in leave_out}
         prefix = ".".join(path) + "."
-        # A value of `--set` may be text although a number is needed.
+        # A value of `--set` is text, even where a number is needed.
         specs = specs_of(kind)
         for key in flatten(table, specs):
             if key in specs and specs[key].deprecated:
@@ -101,7 +102,7 @@ class ConfigTables:
         table.setdefault(path[-1], value)
 
     def names_at(self, path: tuple[str, ...]) -> list[str]:
-        """The names in the list at `path`."""
+        """Return the names in the list at `path`."""
         names = self.table(path[:-1]).get(path[-1], ())
         return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 

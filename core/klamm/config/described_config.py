@@ -1,7 +1,7 @@
-"""The server's own settings by Kafka's names, as DescribeConfigs of a broker lists them and AlterConfigs changes them.
+"""The server's own settings by Kafka's names: DescribeConfigs of a broker lists them, and AlterConfigs changes them.
 
-A listener's setting has Kafka's plain name, which applies to all listeners, and `listener.name.NAME.key`, which applies
-to one."""
+A listener's setting has two names: Kafka's plain name, which applies to all listeners, and `listener.name.NAME.key`,
+which applies to one."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class DynamicSetting(NamedTuple):
 def described_configs(plan: ServerPlan) -> list[DescribedConfig]:
     """Return the numeric settings of the server and its listeners that have a name in Kafka, and all dynamic settings.
 
-    Settings of the first listener have Kafka's plain name; those of other listeners are `listener.name.NAME.key`,
-    and are listed if the value differs, or if they are dynamic.
+    A setting of the first listener has Kafka's plain name. A setting of another listener is named
+    `listener.name.NAME.key`, and is listed if its value differs from the first listener's, or if it is dynamic.
     """
     configs = list(_numbers_of(plan.server))
     if plan.listeners:
@@ -49,14 +49,14 @@ def described_configs(plan: ServerPlan) -> list[DescribedConfig]:
         for each in configs
     ]
     listed = {config.name for config in configs}
-    # Dynamic settings of parts, and those of listeners whose value equals that of the first listener.
+    # Dynamic settings that are not listed yet: those of parts, and those with the same value as the first listener's.
     configs += [each.described for name, each in dynamic.items() if name not in listed]
     return configs
 
 
 def _numbers_of(settings: Any) -> Iterator[DescribedConfig]:
     for spec in specs_of(type(settings)).values():
-        # Settings with a name of klamm's own have that name as `kafka` too.
+        # A `kafka` without a dot is a name of klamm's own, which Kafka does not have.
         if spec.kafka is not None and "." in spec.kafka and spec.kind in _NUMBERS:
             yield _described(spec.kafka, settings, spec)
 
@@ -66,7 +66,7 @@ def _described(name: str, settings: Any, spec: SettingSpec) -> DescribedConfig:
 
 
 def dynamic_settings(plan: ServerPlan) -> dict[str, DynamicSetting]:
-    """Every setting of the server, its listeners and their parts that changes while it runs, by Kafka's name."""
+    """Return all settings of server, listeners and parts that can change while the server runs, by Kafka's name."""
     found: dict[str, DynamicSetting] = {}
 
     def add(name: str, path: tuple[str, ...], settings: Any, spec: SettingSpec) -> None:
@@ -78,7 +78,7 @@ def dynamic_settings(plan: ServerPlan) -> dict[str, DynamicSetting]:
 
     for spec in _dynamic_of(plan.server):
         add(str(spec.kafka), ("server", spec.name), plan.server, spec)
-    # The listeners of other nodes have the settings of the first node's.
+    # A listener has the same settings on every node, so those of the first node suffice.
     for listener in (each for each in plan.listeners if each.node == 0):
         own = f"listener.name.{listener.name.lower()}."
         top = ("listeners", listener.name)
@@ -97,8 +97,9 @@ def dynamic_settings(plan: ServerPlan) -> dict[str, DynamicSetting]:
 
 
 def _dynamic_of(settings: Any) -> Iterator[SettingSpec]:
-    """Yield one setting for each name in Kafka. If several settings share a name, e.g. the kinds of key stores, yield
-    the one that is set.
+    """Yield one dynamic setting for each of Kafka's names.
+
+    If several settings share a name, e.g. one for each kind of key store, yield the one that is set.
     """
     by_name: dict[str | None, SettingSpec] = {}
     for spec in specs_of(type(settings)).values():
@@ -108,10 +109,10 @@ def _dynamic_of(settings: Any) -> Iterator[SettingSpec]:
 
 
 def puts_of(plan: ServerPlan, values: Mapping[str, str]) -> list[Put]:
-    """Return the values of dynamic settings by their paths. Those of one listener come after those of all, so that they
-    win.
+    """Return a `Put` for each path that these values of dynamic settings set.
 
-    Raises ValueError for a name that is not a dynamic setting.
+    Values for one listener come after values for all listeners, so that they replace them. Raises ValueError for a name
+    that is not a dynamic setting.
     """
     known = dynamic_settings(plan)
     puts = []

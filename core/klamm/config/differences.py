@@ -1,4 +1,4 @@
-"""Differences between two configurations, key by key, and when a running server applies them."""
+"""The differences between two configurations, key by key, with the time at which a running server applies each."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _OF_PART: Final = "this part reads it once"
 
 
 class Difference(NamedTuple):
-    """One table, and its keys with other values; without keys the table itself is new or gone.
+    """A table that differs, and the keys whose values differ; without keys the table itself was added or removed.
 
-    `part` is the part whose table it is; None for a table of klamm itself.
+    `part` is the part that the table belongs to; None for a table of klamm itself.
     """
 
     table: str
@@ -32,7 +32,7 @@ class Difference(NamedTuple):
 
     @property
     def when(self) -> str:
-        """Return when a running server applies it, and why not before."""
+        """Return the time at which a running server applies this, with the reason if that is the next start."""
         if self.part is not None:
             factory = load_factory(self.part.found)
             takes = getattr(factory, "reconfigure", None) is not Part.reconfigure
@@ -44,7 +44,7 @@ class Difference(NamedTuple):
 
 
 def differences(old: ServerPlan, new: ServerPlan) -> Iterator[Difference]:
-    """Return what differs, table by table; keys that a running server applies have a difference of their own."""
+    """Yield the differences, table by table. Keys that a running server applies are in a separate difference."""
     yield from _of_settings("server", old.server, new.server)
     before, after = ({plan.name: plan for plan in one.listeners} for one in (old, new))
     for name in before | after:
@@ -62,7 +62,7 @@ def _of_listener(old: ListenerPlan, new: ListenerPlan) -> Iterator[Difference]:
         return
     found = [*_of_settings(f"listeners.{old.name}", old.settings, new.settings)]
     found += _of_parts(f"listeners.{old.name}.", old.all_parts, new.all_parts)
-    # What `[server]` says for all listeners may differ alone.
+    # A default that `[server]` gives to all listeners may differ although the listener's table does not.
     yield from found or [Difference(f"listeners.{old.name}")]
 
 
@@ -80,7 +80,7 @@ def _of_settings(table: str, old: Any, new: Any, part: PartPlan | None = None) -
 def _of_parts(
     prefix: str, old: Iterable[PartPlan], new: Iterable[PartPlan], names: Iterable[str] = ()
 ) -> Iterator[Difference]:
-    """Compare parts of the same provider; parts that are new or gone are in the key that names them."""
+    """Compare the parts of the same provider. For a new or removed part, the key that names it differs."""
     others = {(part.found, part.name): part for part in new}
     tables = list(names)
     for number, part in enumerate(old):

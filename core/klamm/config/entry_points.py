@@ -1,9 +1,9 @@
 """The entry points of one group that installed distributions declare.
 
-`importlib.metadata` gives the same answer, but takes a fifth of klamm's start: it imports `email` and `zipfile`, and
-reads the metadata of every installed distribution. This module looks at `entry_points.txt`, which few distributions
-have, and reads the metadata only if the distribution declares the group. If the import system has additional finders,
-or archives on its path, it uses `importlib.metadata`.
+`importlib.metadata` gives the same result, but takes a fifth of klamm's start: it imports `email` and `zipfile`, and
+reads the metadata of every installed distribution. This module first reads `entry_points.txt`, which few distributions
+have, and reads the metadata only if the distribution declares the group. If Python's path contains archives, or if
+additional finders are installed, this module uses `importlib.metadata`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class InstalledDistribution:
 
 @dataclass(frozen=True)
 class InstalledEntryPoint:
-    """One line of an `entry_points.txt`; `value` is `package.module:attribute`, the attribute optional."""
+    """One line of an `entry_points.txt`; `value` is `package.module:attribute` or `package.module`."""
 
     name: str
     value: str
@@ -65,9 +65,9 @@ class InstalledEntryPoint:
 
 
 def installed_entry_points(group: str) -> list[EntryPoint]:
-    """Return the entry points of a group in the order of `sys.path`; of two equal distributions, the first counts."""
+    """Return the entry points of a group in the order of `sys.path`; of equal distributions, the first counts."""
     if not _is_plain(sys.path, sys.meta_path):
-        # Not imported at the top of the module, because it is expensive.
+        # Not imported at the top of the module, because the import is slow.
         import importlib.metadata
 
         return list(importlib.metadata.entry_points(group=group))
@@ -109,7 +109,7 @@ def _info_folders(folder: str) -> list[str]:
 
 
 def _normalized(info: str) -> str:
-    """Return the distribution's name from the folder, normalized for comparison (PEP 503)."""
+    """Return the distribution's name from the name of its folder, normalized for comparison (PEP 503)."""
     return info.rpartition(".")[0].partition("-")[0].lower().replace(".", "_")
 
 
@@ -124,7 +124,7 @@ def _section(text: str, group: str) -> Iterator[tuple[str, str]]:
 
 
 def _distribution(info: str) -> InstalledDistribution:
-    """Return name and version from its metadata, "?" if they are missing."""
+    """Return a distribution with the name and version in its metadata, "?" if they are missing."""
     fields = {"name": "?", "version": "?"}
     for file_name in ("METADATA", "PKG-INFO"):
         try:
@@ -132,7 +132,7 @@ def _distribution(info: str) -> InstalledDistribution:
                 for line in file:
                     key, colon, value = line.partition(":")
                     if not line.strip() or not colon:
-                        # The description follows.
+                        # The headers end here; the description follows.
                         break
                     if key.lower() in fields:
                         fields[key.lower()] = value.strip()

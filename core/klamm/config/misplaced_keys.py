@@ -22,7 +22,7 @@ PART_KEYS: Final = {
     ProviderKind.SASL_MECHANISM: 'mechanisms = ["{}"]',
     ProviderKind.CREDENTIAL_STORE: 'credential_stores = ["{}"]',
 }
-"""The TOML that names a part of each kind in a listener, or in its table `sasl`."""
+"""The TOML with which a listener, or its table `sasl`, names a part of each kind."""
 OF_SASL: Final = (ProviderKind.SASL_MECHANISM, ProviderKind.CREDENTIAL_STORE)
 
 _OTHER_NAMES: Final = {
@@ -34,9 +34,9 @@ _OTHER_NAMES: Final = {
 
 
 def place_of(key: str, value: object, api_sets: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Return the place where a key belongs; None if that is unknown.
+    """Return the place where a key belongs; None if it is unknown.
 
-    The key may be the first word of a dotted one. `api_sets` has the settings of each handler set, by its table's name.
+    The key may be the first word of a dotted key. `api_sets` maps the tables of handler sets to their settings.
     """
     for name in _dotted(key, value):
         other = _OTHER_NAMES.get(name)
@@ -68,7 +68,7 @@ def place_of_part(name: str, plugins: PluginRegistry) -> str | None:
 
 
 def place_of_kafkas(key: str) -> str | None:
-    """Return the replacement for one of Kafka's keys that klamm has under another name."""
+    """Return klamm's replacement for a key of Kafka that has another name in klamm; None for other keys."""
     return place_of(key, None, {}) if key in _OTHER_NAMES else None
 
 

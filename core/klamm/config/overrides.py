@@ -1,4 +1,4 @@
-"""`--set KEY=VALUE`, `--bind` and `--data-dir`: the command line overrides the file."""
+"""The arguments `--set KEY=VALUE`, `--bind` and `--data-dir`, which override the file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def apply_overrides(
     data_dir: str | None,
     puts: Sequence[Put] = (),
 ) -> None:
-    """Apply the arguments of the command line to the tables, and then `puts`; problems are reported."""
+    """Apply the arguments of the command line to the tables, and then `puts`; report problems to `config`."""
     _Overrides(config, plugins).apply(overrides, bind, data_dir, puts)
 
 
@@ -40,8 +40,8 @@ class _Overrides:
     def apply(self, overrides: Sequence[str], bind: str | None, data_dir: str | None, puts: Sequence[Put]) -> None:
         of_parts = []
         listeners = list(self._config.table(("listeners",)) or {"default": {}})
-        # The known keys depend on the handler sets and extensions, so arguments that name those are applied first,
-        # wherever they stand.
+        # The known keys depend on the handler sets and extensions. So arguments that choose handler sets or extensions
+        # are applied first, wherever they stand.
         for text in sorted(overrides, key=_chooses_parts, reverse=True):
             key, equals, value = text.partition("=")
             if not equals or not key.strip():
@@ -65,8 +65,9 @@ class _Overrides:
             self._put(put.path, put.value, put.key)
 
     def _refuse_unknown_listeners(self, listeners: Sequence[str]) -> None:
-        """Report listeners that only the command line names and that have no address: their names are probably
-        misspelled.
+        """Report listeners that only the command line names and that have no address.
+
+        Their names are probably misspelled.
         """
         for path, source in list(self._config.overridden.items()):
             head, _, rest = path.partition(".")
@@ -159,11 +160,11 @@ class _Overrides:
         return []
 
     def _extensions(self) -> Sequence[str]:
-        """The extensions that the server uses; the value may be text from the command line."""
+        """Return the extensions that the server uses; the value may be text from the command line."""
         return _listed(self._config.table(("server",)).get("extensions", ()))
 
     def _api_sets(self) -> dict[str, list[str]]:
-        """The settings' names of each api set that a listener uses."""
+        """Return the names of the settings of each api set that a listener uses."""
         found: dict[str, list[str]] = {}
         listeners = self._config.table(("listeners",)) or {"default": {}}
         for table in listeners.values():
@@ -176,7 +177,7 @@ class _Overrides:
                 settings = self._plugins.resolve(ProviderKind.API_SET, provider).provider.load_settings()
                 found[name] = list(specs_of(settings)) if settings is not None else []
             except Exception:
-                # Reported when the handler set is resolved.
+                # The error is reported when the handler set is resolved.
                 found[name] = []
         return found
 
@@ -194,15 +195,15 @@ def _chooses_parts(text: str) -> bool:
 
 
 def _settings_of(provider: Provider, key: str, listeners: Sequence[str]) -> Iterator[tuple[str, str | None]]:
-    """The settings of a part with that Kafka name, and the listener that the name contains, if it contains one."""
+    """Yield the settings of a part that have this name in Kafka, with the listener that the name contains, if any."""
     try:
         settings = provider.load_settings()
         specs = specs_of(settings) if settings is not None else {}
     except Exception:
-        # Reported if a listener names the part.
+        # The error is reported if a listener names the part.
         return
     for name, spec in specs.items():
-        # For a Kafka key whose value names a listener, klamm has a flag of that listener.
+        # Where the value of Kafka's key names a listener, klamm has a flag in the listener's table.
         if spec.kafka is None or spec.kind is bool:
             continue
         if key == spec.kafka:
@@ -213,7 +214,7 @@ def _settings_of(provider: Provider, key: str, listeners: Sequence[str]) -> Iter
 
 
 def _forget_nested(table: dict[str, Any], name: str) -> None:
-    """Remove `[a] b.c = 1` if `"b.c"` is set: both are the same setting."""
+    """Remove `b.c = 1` from `[a]` if `"b.c"` is set, because both are the same setting."""
     parts = name.split(".")
     for key in parts[:-1]:
         below = table.get(key)
@@ -234,7 +235,7 @@ def _value(text: str) -> Any:
 
 
 def _listed(names: Any) -> Sequence[str]:
-    """A list of names; the value may be text from the command line."""
+    """Return a list of names; the value may be text from the command line."""
     if isinstance(names, str):
         return [name.strip() for name in names.split(",")]
     return names if isinstance(names, (list, tuple)) else ()

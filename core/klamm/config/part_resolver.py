@@ -1,4 +1,4 @@
-"""`PartResolver`: from the names and tables of parts to `PartPlan`s."""
+"""`PartResolver`, which makes `PartPlan`s from the names and tables of parts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from klamm.logs.causes import failure
 
 
 def table_of(api_set: str) -> tuple[str, ...]:
-    """The table of a handler set, by the name that listeners use: `[NAME]`, or `[PROVIDER.NAME]`."""
+    """Return the path of a handler set's table from the name that listeners use: `[NAME]`, or `[PROVIDER.NAME]`."""
     return tuple(api_set.split(".", 1))
 
 
 def provider_of(config: ConfigTables, api_set: str) -> object:
-    """Return the provider that its table names; by default the first word of its name."""
+    """Return the provider that the handler set's table names; by default the first word of the set's name."""
     path = table_of(api_set)
     return config.table(path).get("provider", path[0])
 
@@ -30,11 +30,11 @@ def provider_of(config: ConfigTables, api_set: str) -> object:
 def default_parts(
     config: ConfigTables, plugins: PluginRegistry, kind: ProviderKind, key: str, api_set: str
 ) -> tuple[str, ...]:
-    """Return the parts of a listener that names none: those that its api set names and that are installed."""
+    """Return the default parts of a listener that names none: the installed ones of those that its api set names."""
     try:
         found = plugins.resolve(ProviderKind.API_SET, str(provider_of(config, api_set)))
     except PluginError:
-        # Reported when the api set itself is resolved.
+        # The error is reported when the api set itself is resolved.
         return ()
     wanted: tuple[str, ...] = getattr(found.provider, key)
     known = {one.provider.name for one in plugins.providers(kind)} if wanted else ()
@@ -42,7 +42,7 @@ def default_parts(
 
 
 def name_defaults(config: ConfigTables, plugins: PluginRegistry) -> None:
-    """Name the default provider wherever a table names none; a kind without a default stays unset."""
+    """Name the default provider in each table that names none; a kind without a default stays unset."""
     tables: list[tuple[tuple[str, ...], type]] = [(("server",), ServerSettings)]
     tables += [(("listeners", name), ListenerSettings) for name in config.table(("listeners",))]
     for path, settings in tables:
@@ -53,10 +53,10 @@ def name_defaults(config: ConfigTables, plugins: PluginRegistry) -> None:
 
 
 class PartResolver:
-    """Finds the providers that a configuration names, and makes their settings. Problems are reported.
+    """Finds the providers that a configuration names, makes their settings, and reports problems to `config`.
 
-    `common_tables` are the tables at the top of the file whose settings apply to all parts of that name. With `files`,
-    the settings' `problems` are called.
+    `common_tables` are the tables at the top of the file whose settings apply to all parts of the same name. With
+    `files`, it also calls the method `problems` of settings, which checks files.
     """
 
     def __init__(self, config: ConfigTables, plugins: PluginRegistry, files: bool) -> None:
@@ -66,7 +66,7 @@ class PartResolver:
         self.common_tables: set[str] = set()
 
     def part(self, kind: ProviderKind, provider: str, path: tuple[str, ...], key: str) -> PartPlan | None:
-        """The part `provider` that the key `key` of the table at `path` names."""
+        """Return the part `provider` that the key `key` of the table at `path` names; None after a problem."""
         try:
             found = self.plugins.resolve(kind, provider)
         except PluginError as error:
@@ -75,7 +75,7 @@ class PartResolver:
         return self._with_settings(provider, found, (*path, provider), common=(provider,))
 
     def default(self, kind: ProviderKind, path: tuple[str, ...], key: str) -> str:
-        """Return the default of a kind; empty, with the problem reported, if there is none."""
+        """Return the default of a kind; report a problem and return an empty string if there is none."""
         try:
             return self.plugins.default(kind)
         except PluginError as error:
@@ -83,7 +83,7 @@ class PartResolver:
             return ""
 
     def api_set(self, name: str, users: Mapping[str, Sequence[str]]) -> PartPlan | None:
-        """The api set `name`; `users` are the listeners of each api set."""
+        """Return the api set `name`; None after a problem. `users` are the listeners of each api set."""
         path, table = table_of(name), self.config.table(table_of(name))
         named_by = ("listeners", users[name][0], "api_set")
         provider = provider_of(self.config, name)
@@ -112,7 +112,7 @@ class PartResolver:
         leave_out: Sequence[str] = (),
         common: tuple[str, ...] = (),
     ) -> PartPlan | None:
-        """A part and its settings: the table at `path`, with defaults from the one at `common`."""
+        """Return a part with the settings from the table at `path`, with defaults from the table at `common`."""
         try:
             kind = found.provider.load_settings()
             if kind is not None:
@@ -154,7 +154,10 @@ class PartResolver:
             self.config.report(path, f"cannot be checked: {failure(error)}")
 
     def _tables_of_others(self, kind: type, path: tuple[str, ...], named: Collection[str]) -> set[str]:
-        """Report tables of parts that no key names, unless they come from a table that listeners share."""
+        """Return the names of the tables of parts that no key names.
+
+        Report each as a problem, unless it comes from a table that listeners share.
+        """
         found = set()
         table = self.config.table(path)
         for key, spec in self._naming_keys(kind).items():

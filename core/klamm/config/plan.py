@@ -1,4 +1,4 @@
-"""`ServerPlan`: the parts and settings of a server, every name resolved, with nothing opened, bound or started."""
+"""`ServerPlan`: the parts and settings of a server, after all names are resolved and before anything is opened."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Endpoint = tuple[str, int]
 class PartPlan:
     """One part that a listener or the server uses: a provider and its settings.
 
-    `parts` are the parts of the part, by the settings that name them, e.g. the mechanisms of an authenticator.
+    `parts` are this part's own parts, e.g. the mechanisms of an authenticator, by the settings that name them.
     """
 
     name: str
@@ -34,25 +34,24 @@ class PartPlan:
 
     @property
     def distribution(self) -> str:
-        """Return the package that provides it."""
+        """Return the distribution that provides the part."""
         return self.found.source.distribution
 
     def settings_of_parts(self, other: PartPlan) -> dict[str, tuple[Any, ...]] | None:
-        """Return the settings that another plan has for this part's own parts, if these are the same parts; else
-        None.
-        """
+        """Return the settings that another plan has for this part's own parts; None if the plans name other parts."""
         if not _same_parts(self.parts, other.parts):
             return None
         return {key: tuple(part.settings for part in parts) for key, parts in other.parts.items()}
 
     def describe(self) -> str:
-        """Kind, name and origin, for log lines and admin events."""
+        """Return kind, name and origin, for log lines and admin events."""
         source = self.found.source
         return f"{self.found.kind.label} {self.name} of {source.distribution} {source.version}"
 
     def load(self) -> None:
-        """Import the code of the part and of its parts. Raises PluginError, also for a class that does not fit its
-        contract.
+        """Import the code of the part and of its own parts.
+
+        Raises PluginError, also for a class that does not fit its contract.
         """
         self._factory()
         for parts in self.parts.values():
@@ -60,8 +59,9 @@ class PartPlan:
                 part.load()
 
     def build(self, *arguments: Any) -> Any:
-        """Import the factory and call it with the settings. Raises PluginError, also if the result does not fit its
-        contract.
+        """Import the factory, call it with the settings, and return the part.
+
+        Raises PluginError, also if the result does not fit its contract.
         """
         factory = self._factory()
         below = {key: tuple(part.build() for part in parts) for key, parts in self.parts.items()}
@@ -86,7 +86,7 @@ class PartPlan:
 
     @property
     def _is_own(self) -> bool:
-        """Return True for a part of klamm: tests check those, not each start."""
+        """Return True for a part of klamm. Tests check these parts against their contracts, so a start need not."""
         return self.distribution == "klamm"
 
     @property
@@ -99,7 +99,7 @@ class PartPlan:
 
 
 def _same_parts(some: Mapping[str, tuple[PartPlan, ...]], others: Mapping[str, tuple[PartPlan, ...]]) -> bool:
-    """Return True if these are the same providers under the same names, with equal parts of their own."""
+    """Return True if both have the same providers under the same names, and these have the same parts of their own."""
 
     def kept(parts: Mapping[str, tuple[PartPlan, ...]]) -> dict[str, list[tuple[Any, ...]]]:
         return {key: [(part.found, part.name, part.parts) for part in each] for key, each in parts.items()}
@@ -109,7 +109,7 @@ def _same_parts(some: Mapping[str, tuple[PartPlan, ...]], others: Mapping[str, t
 
 @dataclass(frozen=True, slots=True)
 class ListenerPlan:
-    """One listener, with every name resolved."""
+    """The plan of one listener, with all names resolved."""
 
     name: str
     settings: ListenerSettings
@@ -126,10 +126,13 @@ class ListenerPlan:
     api_set: str
     node: int = 0
     configured_as: str = ""
-    """The name in the configuration; `name` differs for the same listener of another node."""
+    """The name in the configuration. `name` is the same for the first node, and differs for further nodes."""
 
     def of_node(self, node: int) -> ListenerPlan:
-        """Return this listener for another node of the handler set, by its position: it has another name and port."""
+        """Return this listener for another node of the handler set, given by its position.
+
+        Name and port are different.
+        """
         if node == 0:
             return self
         return replace(
@@ -144,14 +147,14 @@ class ListenerPlan:
     def _of_node(self, endpoint: Endpoint, node: int) -> Endpoint:
         host, port = endpoint
         ports = self.settings.node_ports
-        # An advertised address that differs, e.g. that of a proxy, counts up from its own port.
+        # The ports of a different advertised address, e.g. of a proxy, count up from its own port.
         if ports and port == self.bind[1]:
             return host, ports[node - 1]
         return _next_port(endpoint, node)
 
     @property
     def many(self) -> tuple[PartPlan, ...]:
-        """Return the parts of those kinds of which a listener may have several."""
+        """Return the parts of the kinds of which a listener may have several."""
         return (*self.gates, *self.filters, *self.throttles, *self.observers)
 
     def _fields_of_parts(self) -> Iterator[tuple[str, tuple[PartPlan, ...]]]:
@@ -164,11 +167,11 @@ class ListenerPlan:
 
     @property
     def all_parts(self) -> tuple[PartPlan, ...]:
-        """Every part of the listener."""
+        """Return all parts of the listener."""
         return tuple(part for _name, parts in self._fields_of_parts() for part in parts)
 
     def counterpart(self, part: PartPlan) -> PartPlan | None:
-        """Return the part of the same kind and name, whatever its settings."""
+        """Return this listener's part of the same kind and name, even if its settings differ."""
         for _name, parts in self._fields_of_parts():
             for other in parts:
                 if (other.found, other.name) == (part.found, part.name):
@@ -196,7 +199,7 @@ def _next_port(endpoint: Endpoint, step: int) -> Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ServerPlan:
-    """The plan of a server. `api_sets` are by the names that listeners use."""
+    """The plan of a server. `api_sets` maps the names that listeners use to handler sets."""
 
     server: ServerSettings
     request_scheduler: PartPlan
@@ -206,7 +209,7 @@ class ServerPlan:
     source: Path | None
     warnings: tuple[Problem, ...] = field(default=(), compare=False)
     changed: Callable[[Sequence[Put]], ServerPlan] | None = field(default=None, compare=False, repr=False)
-    """Makes the plan again from the same file and command line with other values; raises ConfigError."""
+    """Makes the plan again from the same file and command line, with these values on top; raises ConfigError."""
 
     def more_ports(self, api_set: str) -> Sequence[int]:
         """Return the ports that listeners of a handler set bind in addition to their own."""
@@ -214,7 +217,7 @@ class ServerPlan:
         return ports
 
     def counterpart(self, part: PartPlan) -> PartPlan | None:
-        """Return the scheduler, handler set or extension of the same provider and name, whatever its settings."""
+        """Return the scheduler, handler set or extension of the same provider and name, even if its settings differ."""
         for other in (self.request_scheduler, *self.api_sets.values(), *self.extensions):
             if (other.found, other.name) == (part.found, part.name):
                 return other

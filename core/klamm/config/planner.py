@@ -1,4 +1,4 @@
-"""`load_plan`: a TOML file and command-line overrides → a `ServerPlan`, with nothing opened, bound or started."""
+"""`load_plan`, which makes a `ServerPlan` from a TOML file and command-line overrides, without opening anything."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from klamm.config.tables import read_tables
 from klamm.shared.addresses import UNIX_PREFIX
 
 _SECTIONS: Final = ("server", "plugins", "listeners")
-# The limit on Linux; elsewhere it is about the same.
+# The limit of Linux; those of other systems are about the same.
 _UNIX_PATH_MAX_BYTES: Final = 107
 ANY_HOST: Final = frozenset({"", "0.0.0.0", "::"})
 
@@ -43,14 +43,14 @@ def load_plan(
     defaults: Mapping[str, object] | None = None,
     more_parts: Mapping[str, Sequence[str]] | None = None,
 ) -> ServerPlan:
-    """Check everything that can be checked without binding. Raises ConfigError with all problems found.
+    """Return the plan, after all checks that need no bound port. Raises ConfigError with all problems found.
 
-    With `files`, the `problems` of the parts' settings are called too (see `setting`), which check that the files they
-    name can be used. A start and `klamm check` do that; a reload does not, because parts keep what they have read.
+    With `files`, this also calls the method `problems` of the parts' settings (see `setting`), which checks that files
+    can be used. A start and `klamm check` do that; a reload does not, because parts keep what they have read.
     `overrides` are `--set` arguments, `KEY=VALUE`; `bind` moves the first listener; `data_dir` is relative to the
-    current directory, unlike paths in the file. `defaults` apply to handler sets that have the setting, if neither the
-    file nor the command line gives a value. `more_parts` are parts that every listener, or the server, has in addition
-    to those that it names, and before them; they are grouped by key, e.g. `filters`.
+    current directory, unlike paths in the file. `defaults` are values for settings of handler sets for which neither
+    the file nor the command line gives a value. `more_parts` are parts, grouped by key, e.g. `filters`, which every
+    listener, or the server, has before those that it names.
     """
     tables, text = read_tables(file)
 
@@ -58,7 +58,7 @@ def load_plan(
         config = ConfigTables(file, copy.deepcopy(tables), text)
         name_defaults(config, plugins)
         apply_overrides(config, plugins, overrides, bind, data_dir, puts)
-        # For listeners of the command line.
+        # Again, for listeners that only the command line names.
         name_defaults(config, plugins)
         planner = _Planner(config, plugins, files)
         planner.set_defaults(defaults or {})
@@ -125,7 +125,7 @@ class _Planner:
                 ProviderKind.REQUEST_SCHEDULER, server.request_scheduler, ("server",), "request_scheduler"
             )
         extensions: list[PartPlan | None] = []
-        # One wrong key of [server] must not hide problems of the extensions, nor make their tables look unknown.
+        # If a key of [server] is wrong, the extensions and their tables are checked all the same.
         named = self.config.names_at(("server", "extensions")) if server is None else server.extensions
         for name in named:
             self.parts.common_tables.add(name)
@@ -171,7 +171,7 @@ class _Planner:
         return 1
 
     def named(self, kind: ProviderKind, provider: str | None, path: tuple[str, ...], key: str) -> PartPlan | None:
-        """Return the part that a key names; without a name the missing default is reported."""
+        """Return the part that a key names; without a name, report that the kind has no default."""
         if provider is None:
             self.parts.default(kind, path, key)
             return None
@@ -186,7 +186,7 @@ class _Planner:
         before = len(self.config.problems)
         settings: ListenerSettings | None = self.config.settings(ListenerSettings, *path, leave_out=sorted(parts))
         if settings is None:
-            # One wrong key must not hide problems of the parts: they are checked with the valid keys.
+            # If a key is wrong, the parts are checked all the same, with the valid keys.
             settings = self.valid_settings(table, parts)
         bind, advertise = self.addresses(path, settings)
         named = _NamedParts(self, path, settings)
@@ -235,7 +235,7 @@ class _Planner:
         return f"no part of this listener has that name{did_you_mean(name, used)}"
 
     def addresses(self, path: tuple[str, ...], settings: ListenerSettings) -> tuple[Endpoint | None, Endpoint | None]:
-        """Return the address to bind, None if it is wrong, and the advertised one, None if it is unset."""
+        """Return the address to bind, or None if it is wrong, and the advertised address, or None if it is unset."""
         bind = self.endpoint(path, "bind", settings.bind, parse_endpoint)
         advertise = None
         if settings.advertise is not None and settings.advertise.startswith(UNIX_PREFIX):
@@ -312,7 +312,7 @@ class _Planner:
                         self.config.report(("server", scheduler.name, name), message)
 
     def check_workers(self, api_sets: Mapping[str, PartPlan | None], extensions: Iterable[PartPlan | None]) -> None:
-        """Every handler set and extension must declare that it works with several worker processes."""
+        """Report each handler set and extension that does not declare that it works with several worker processes."""
         key = ("server", "workers")
         if not hasattr(os, "fork"):
             self.config.report(key, "needs a system that can fork processes")
@@ -334,7 +334,7 @@ class _Planner:
         return users
 
     def specs_of_api_sets(self) -> dict[str, Mapping[str, SettingSpec]]:
-        """The settings of the handler sets that listeners use, by the names of their tables."""
+        """Return the settings of the handler sets that listeners use, by the names of their tables."""
         found: dict[str, Mapping[str, SettingSpec]] = {}
         for name in self.api_set_users(self.config.table(("listeners",))):
             provider = str(provider_of(self.config, name))
@@ -360,7 +360,7 @@ class _Planner:
                 self.config.report((key,), f"unknown table; no listener uses a part or api set of that name{hint}")
 
     def check_tables_below(self, provider: str, table: Mapping[str, Any], api_sets: Collection[str]) -> None:
-        """Check a table `[PROVIDER]` if listeners use only `[PROVIDER.NAME]`: each of its keys must be such a table."""
+        """Check a table `[PROVIDER]` if listeners use only `[PROVIDER.NAME]`: each key must be a used `NAME`."""
         used = [name for name in api_sets if table_of(name)[0] == provider]
         for key, value in table.items():
             name = f"{provider}.{key}"
@@ -390,12 +390,12 @@ class _NamedParts:
         self.used: set[str] = set()
 
     def one(self, kind: ProviderKind, key: str, provider: str | None) -> PartPlan | None:
-        """The part of a key that names one."""
+        """Return the part that a key names."""
         self.used.add(provider or "")
         return self._planner.named(kind, provider, self._path, key)
 
     def many(self, kind: ProviderKind, key: str) -> tuple[PartPlan, ...]:
-        """The parts of a key that names a list."""
+        """Return the parts that a key lists."""
         config = self._planner.config
         names = getattr(self._settings, key)
         if names is None:
@@ -407,7 +407,7 @@ class _NamedParts:
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """`HOST:PORT`, IPv6 hosts in brackets; or `unix:/PATH`, with port 0. Raises ValueError."""
+    """Return host and port of `HOST:PORT` (IPv6 hosts in brackets), or `unix:/PATH` and port 0. Raises ValueError."""
     if text.startswith(UNIX_PREFIX):
         path = text.removeprefix(UNIX_PREFIX)
         if not path.startswith("/") or path.endswith("/"):

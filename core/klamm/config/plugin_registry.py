@@ -1,7 +1,7 @@
-"""Finds plugins: klamm's own and third-party ones use the same entry-point group, `klamm`.
+"""`PluginRegistry`, which finds the plugins: klamm's own and third-party ones use the same entry-point group, `klamm`.
 
-An installed plugin is not active: loading an entry point only registers names. A broken plugin causes a warning, until
-a configuration names a part that it might have provided; then it stops the start.
+An installed plugin is not active: loading its entry point only registers names. A broken plugin causes only a warning,
+unless a configuration names a part that is not found and that the plugin may provide: then the start fails.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ class Found:
 
 
 class PluginError(Exception):
-    """A provider cannot be used: it is unknown, ambiguous, blocked or broken."""
+    """Raised if a provider cannot be used: it is unknown, ambiguous, blocked or broken."""
 
 
 class _PluginManager(pluggy.PluginManager):
     def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
-        # Most names of a plugin's module are not those of hooks.
+        # Most functions of a plugin's module are not hooks.
         return super().parse_hookimpl_opts(plugin, name) if name.startswith("klamm_") else None
 
 
 class PluginRegistry:
     """All providers of all installed plugins.
 
-    `block` names entry points that are not loaded, or providers as `KIND:NAME` or `KIND:NAME@DISTRIBUTION`, e.g.
-    `sasl_mechanism:PLAIN@klamm`: so another distribution's provider can replace klamm's. The environment can restrict
-    them further: `KLAMM_LOAD_PLUGINS` lists the only third-party plugins to load (empty: only klamm's own).
-    `KLAMM_TRACE_PLUGINS=1` prints what is loaded. `entry_points` are those of the group `klamm` that are installed,
-    unless given.
+    `block` names entry points that are not loaded, or providers that are left out, as `KIND:NAME` or
+    `KIND:NAME@DISTRIBUTION`. E.g. `sasl_mechanism:PLAIN@klamm` lets another distribution's provider replace klamm's.
+    The environment can restrict the plugins further: `KLAMM_LOAD_PLUGINS` lists the only third-party plugins to load
+    (empty: only klamm's own). `KLAMM_TRACE_PLUGINS=1` prints each loaded plugin. `entry_points` are by default the
+    installed ones of the group `klamm`.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class PluginRegistry:
         installed = list(entry_points)
         known = [entry_point.name for entry_point in installed]
         for name in sorted(one for one in self.blocked.difference(known) if ":" not in one):
-            # Not an error: a file may be for several machines.
+            # Not an error, because several machines with different plugins may use the same file.
             log.warning('the plugin "%s" is blocked but not installed%s', name, did_you_mean(name, known))
         for entry_point in installed:
             distribution = entry_point.dist
@@ -121,8 +121,9 @@ class PluginRegistry:
                 print(f"klamm: plugin {entry_point.name} of {source.distribution} {source.version}", file=sys.stderr)
 
     def add(self, plugin: object, name: str) -> None:
-        """Register a plugin object, for tests and embedding; does nothing if an entry point has already registered
-        it.
+        """Register a plugin object, for tests and embedding.
+
+        Does nothing if an entry point has already registered the object.
         """
         if self._manager.is_registered(plugin):
             return
@@ -146,7 +147,7 @@ class PluginRegistry:
         self._sources[name] = source
 
     def providers(self, kind: ProviderKind) -> list[Found]:
-        """All providers of a kind, by name. The hooks run at the first call."""
+        """Return all providers of a kind, sorted by name. The hooks run at the first call."""
         found = self._found.get(kind)
         if found is None:
             every = sorted(self._call_hook(kind), key=lambda one: one.provider.name)
@@ -175,10 +176,10 @@ class PluginRegistry:
                 )
 
     def resolve(self, kind: ProviderKind, name: str, others: Sequence[str] = ()) -> Found:
-        """Return the one provider of that name. Raises PluginError with the known names, the broken plugins, or the
-        conflict.
+        """Return the provider of that name.
 
-        `others` are names that are known without a provider.
+        Raises PluginError if there is none, with the known names and the broken plugins, or if there are several.
+        `others` are further names for the message, which are valid without a provider.
         """
         matches = [found for found in self.providers(kind) if found.provider.name == name]
         if len(matches) == 1:
@@ -216,12 +217,12 @@ class PluginRegistry:
         return message
 
     def all(self) -> list[Found]:
-        """Every provider of every kind."""
+        """Return all providers of all kinds."""
         return [found for kind in ProviderKind for found in self.providers(kind)]
 
 
 def load_factory(found: Found) -> Any:
-    """A provider's factory. Raises PluginError naming the distribution and the cause."""
+    """Import and return a provider's factory. Raises PluginError with the distribution and the cause."""
     try:
         return found.provider.load_factory()
     except Exception as error:
@@ -234,13 +235,13 @@ def _kind_name(kind: ProviderKind) -> str:
 
 
 def _blocked_by(found: Found) -> tuple[str, str]:
-    """Return the entry of `block` that excludes a provider, by its name alone or with its distribution."""
+    """Return the two entries of `block` that exclude a provider: without and with its distribution."""
     name = f"{_kind_name(found.kind)}:{found.provider.name}"
     return name, f"{name}@{found.source.distribution}"
 
 
 def _check_plugin_api(plugin: object) -> None:
-    """Raise PluginError if a plugin requires another version of hooks and contracts."""
+    """Raise PluginError if a plugin requires another version of the hooks and contracts."""
     wanted = getattr(plugin, "PLUGIN_API", PLUGIN_API)
     if wanted != PLUGIN_API:
         other = "klamm" if isinstance(wanted, int) and wanted > PLUGIN_API else "the plugin"

@@ -1,4 +1,4 @@
-"""Problems of a configuration: place, key, cause and, if possible, a suggestion."""
+"""Problems of a configuration, each with place, key, cause and, if possible, a suggestion."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used, with all of its problems."""
+    """Raised if a configuration cannot be used. It has all problems of the configuration."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = list(problems)
@@ -30,7 +30,7 @@ class ConfigError(Exception):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean "x"?` if a known word is similar, else an empty string."""
-    # Imported here: only a mistake needs it.
+    # Imported here, because only a mistake needs the module.
     import difflib
 
     spelled = {name.lower(): name for name in known}

@@ -1,4 +1,4 @@
-"""Warnings of `klamm check` and `klamm serve`: configurations that are valid, and insecure or without effect."""
+"""Warnings of `klamm check` and `klamm serve` about settings that are valid, but insecure or without effect."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 class ListenerSecurity:
     """The protection of a listener, for the method `warnings` of a settings class (see `setting`).
 
-    `loopback`           it listens at an address to which only this machine can connect.
-    `encrypted`          its transport encrypts what it sends.
-    `proves_principals`  its transport can verify the identity of a client, e.g. by a certificate.
-    `authorized`         it has an authorizer.
-    `has_cluster_acls`   its handler set knows the ACLs of a cluster behind it (`Provider.has_cluster_acls`).
+    `loopback`           True if only this machine can connect to its address.
+    `encrypted`          True if its transport encrypts the bytes.
+    `proves_principals`  True if its transport can verify the identity of a client, e.g. by a certificate.
+    `authorized`         True if it has an authorizer.
+    `has_cluster_acls`   True if its handler set forwards to a cluster and knows its ACLs (`Provider.has_cluster_acls`).
     """
 
     name: str
@@ -43,7 +43,7 @@ Warning = tuple[tuple[str, ...], str]
 
 
 def security_warnings(plan: ServerPlan) -> Iterator[Warning]:
-    """Yield the path of a key and a message for each risk. Checks the modes of files; opens and binds nothing."""
+    """Yield the path of a key and a message for each risk. Checks the modes of files, but opens no file or port."""
     yield from _private_paths(plan.server, ("server",))
     scheduler = plan.request_scheduler
     useless: Callable[[int], Iterable[tuple[str, str]]] | None = getattr(scheduler.settings, "warnings", None)
@@ -62,7 +62,7 @@ def is_loopback(host: str) -> bool:
     """Return True if only this machine can connect to a listener that is bound to the host."""
     if host in ("127.0.0.1", "::1", "localhost") or host.startswith(UNIX_PREFIX):
         return True
-    # Most listeners of a laptop or a test are one of these, and start faster without.
+    # Most listeners of a laptop or a test have one of these hosts, and start faster without the import below.
     import ipaddress
 
     try:
@@ -99,7 +99,7 @@ def _listener_warnings(plan: ServerPlan, listener: ListenerPlan) -> Iterator[War
 
 def _security_of(plan: ServerPlan, listener: ListenerPlan) -> ListenerSecurity:
     transport: Any = None
-    # The start reports a transport that cannot be loaded.
+    # If the transport cannot be loaded, the start reports that.
     with contextlib.suppress(PluginError):
         transport = load_factory(listener.transport.found)
     proves: Callable[[Any], bool] = getattr(transport, "proves_principals", lambda settings: False)

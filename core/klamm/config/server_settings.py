@@ -1,4 +1,4 @@
-"""The settings of the server and of a listener; settings of plugins are defined by the plugins."""
+"""The settings of the server and of a listener. Plugins define the settings of their own parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from klamm.logs.output import LOG_FORMATS
 from klamm.wire.api_keys import ApiKey, spec_of
 
 AS_VERSIONS: Final = ("2.8", "3.9", "4.0", "4.3", "4.4")
-"""Releases to whose API versions a server can restrict itself: those of `klamm.wire.releases`."""
+"""The releases of Apache Kafka whose API versions a server can be restricted to, from `klamm.wire.releases`."""
 _MAX_PORT: Final = 65535
 ALL_CORES: Final = "cores"
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")

@@ -1,7 +1,7 @@
 """`setting(...)`: a key's name, default, documentation, Kafka name and bounds in one place, as a dataclass field.
 
-The converter is klamm's own: pydantic takes 85 ms to import, a third of the time that a start may take; msgspec stops
-at the first error of a file; neither reports the line.
+The conversion of values is klamm's own. The import of pydantic takes 85 ms, a third of the time that a start may take;
+msgspec stops at the first error of a file; and neither reports the line of an error.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ UNKNOWN_KEY: Final = "unknown key"
 class SettingSpec(NamedTuple):
     """The declaration of one setting, made by `setting`.
 
-    `name` is the key in TOML; `attribute` the field; `kafka` Kafka's name for it, if there is one; for the other fields
-    see `setting`.
+    `name` is the key in TOML, `attribute` the field of the class, `kafka` Kafka's name of the setting if it has one.
+    For the other fields see `setting`.
     """
 
     name: str
@@ -74,29 +74,32 @@ def setting(
 ) -> Any:
     """Return a field of a settings class, which is a frozen dataclass.
 
-    `name` gives a TOML key other than the field's own, which may then be written quoted or as nested tables. In a class
-    whose `DOTTED_KEYS` is True, the field `num_partitions` has Kafka's key `num.partitions`. `kafka` names
-    Kafka's key of the same meaning. `check` returns the problem, or None.
-    `parts` means that the value names providers of a kind (a tuple of names): each is made with the settings in the
-    table of its name below this one, and passed to the factory as the argument with the field's name. `per_server`
-    means that all listeners that have the part must have the same value, `names_listeners` that the value names
-    listeners, `private` that only the server may access the file or directory: a wider mode causes a warning.
-    `provider` means that the value names one provider of a kind; if it is unset, the kind's default is used. `dynamic`
-    means that AlterConfigs can change the setting while the server runs, by its Kafka name: CLUSTER_WIDE for one broker
-    or all, PER_BROKER for one broker. A part gets such a change through `reconfigure`.
-    `counts_nodes` means that the value of a handler set is a number of nodes: each listener of the set is opened once
-    for each node, at the next ports (see `ListenerContext.node`). `deprecated` names the replacement; a configuration
-    that has the key works, with a warning.
+    - `name`: a TOML key other than the field's name. In the file it may be quoted, or written as nested tables. In a
+      class whose `DOTTED_KEYS` is True, the field `num_partitions` has the key `num.partitions`.
+    - `kafka`: Kafka's key of the same meaning.
+    - `check`: a function that returns the problem with a value, or None.
+    - `parts`: the value names providers of this kind (a tuple of names). Each part is made with the settings in the
+      table of its name below this table. The factory gets the parts as the argument with the field's name.
+    - `provider`: the value names one provider of this kind. If it is unset, the kind's default is used.
+    - `per_server`: all listeners that have the part must have the same value.
+    - `names_listeners`: the value names listeners.
+    - `private`: the value is a file or directory to which only the server may have access. A wider mode causes a
+      warning.
+    - `dynamic`: AlterConfigs can change the setting by its Kafka name while the server runs: CLUSTER_WIDE for one
+      broker or for all, PER_BROKER only for one broker. A part gets the change through `reconfigure`.
+    - `counts_nodes`: the value, in the settings of a handler set, is a number of nodes. Each listener of the set is
+      opened once for each node, at the next ports (see `ListenerContext.node`).
+    - `deprecated`: the replacement. A configuration that has the key works, with a warning.
 
-    A settings class may have a method `problems`, which yields a key and a message for each setting that names a file
-    which cannot be used, or contradicts another setting ("" is the table as a whole). `klamm check` and a start call it
-    when all keys are valid by themselves; a reload does not, because parts keep their state.
+    A settings class may have a method `problems`. It yields a key and a message for each setting that names an unusable
+    file or contradicts another setting; the key "" stands for the whole table. `klamm check` and a start call it if all
+    keys are valid by themselves; a reload does not, because parts keep their state.
 
-    The settings of a handler set may have a property `more_ports`: further ports that each of its listeners binds.
+    The settings of a handler set may have a property `more_ports`: further ports that each listener of the set binds.
 
-    The settings of a part of a listener may have a method `warnings(listener)` too, which gets a
-    `klamm.config.ListenerSecurity` and yields a key and a message for each risk. `klamm check` and `klamm serve` report
-    them. The settings of a request scheduler may have it too, to report settings without effect; it gets the server's
+    The settings of a listener's part may have a method `warnings(listener)`. It gets a `klamm.config.ListenerSecurity`
+    and yields a key and a message for each risk, which `klamm check` and `klamm serve` report. The settings of a
+    request scheduler may have this method too, to report settings without effect; its argument is the server's
     `io_threads`."""
     flags = (per_server, names_listeners, private)
     more = (*flags, provider, deprecated, dynamic, counts_nodes)
@@ -108,12 +111,12 @@ def setting(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-# A start examines each class a dozen times, and evaluating annotations is slow.
+# Cached, because a start examines each class a dozen times and evaluating annotations is slow.
 _SPECS: Final[dict[type, Mapping[str, SettingSpec]]] = {}
 
 
 def specs_of(settings: type) -> Mapping[str, SettingSpec]:
-    """The settings of a class, by their names in TOML. Raises TypeError for a class that is not a settings class."""
+    """Return the settings of a class by their names in TOML. Raises TypeError if it is not a settings class."""
     if settings in _SPECS:
         return _SPECS[settings]
     found = {}
@@ -142,7 +145,7 @@ def specs_of(settings: type) -> Mapping[str, SettingSpec]:
 
 
 def _fits(kind: Any, default: Any) -> bool:
-    """Return True if `_convert` keeps a default of that type unchanged; never for an unknown type."""
+    """Return True if `_convert` returns a default of that type unchanged. False for an unknown type."""
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
         return default is None or any(_fits(each, default) for each in typing.get_args(kind) if each is not type(None))
@@ -153,8 +156,9 @@ def _fits(kind: Any, default: Any) -> bool:
 
 
 def flatten(table: Mapping[str, Any], known: Mapping[str, SettingSpec]) -> dict[str, Any]:
-    """Return the table with dotted keys, which TOML reads as nested tables, joined again if a setting has such a
-    name.
+    """Return the table with nested tables replaced by dotted keys where a setting has the dotted name.
+
+    TOML reads an unquoted dotted key as nested tables.
     """
     flat: dict[str, Any] = {}
     for key, value in table.items():
@@ -182,9 +186,9 @@ Report = Callable[[str, str], None]
 def convert(
     settings: type, table: Mapping[str, Any], report: Report, base: Path, *, lenient: Container[str] = ()
 ) -> Any:
-    """Return an instance of a settings class; report every problem to `report(key, message)`, and then return None.
+    """Return an instance of a settings class, or None after calling `report(key, message)` for each problem.
 
-    Keys in `lenient` accept strings as numbers and booleans, as a command line gives them. Paths are relative to
+    The keys in `lenient` come from the command line: their numbers and booleans may be strings. Paths are relative to
     `base`.
     """
     specs = specs_of(settings)
@@ -215,7 +219,7 @@ def check_value(spec: SettingSpec, value: Any, base: Path, *, lenient: bool = Fa
         known = ", ".join(f'"{choice}"' for choice in spec.choices)
         hint = did_you_mean(str(value), map(str, spec.choices))
         raise ValueError(f"must be one of {known}, not {value!r}{hint}")
-    # Negated so that NaN, for which every comparison is False, is refused.
+    # `not` refuses NaN too, because each comparison with it is False.
     if spec.minimum is not None and converted is not None and not converted >= spec.minimum:
         raise ValueError(f"must be at least {_bound(spec.minimum)}, not {converted}")
     if spec.maximum is not None and converted is not None and not converted <= spec.maximum:
@@ -276,8 +280,9 @@ def _convert_item(kind: Any, value: Any, base: Path, lenient: bool, what: str) -
 
 
 def _pairs(text: str) -> Any:
-    """Parse `KEY:VALUE,KEY:VALUE`, as Kafka writes tables; keys may contain colons. Other text is returned
-    unchanged.
+    """Return the pairs of `KEY:VALUE,KEY:VALUE`, Kafka's form of tables; keys may contain colons.
+
+    Any other text is returned unchanged.
     """
     pairs = [part.strip().rpartition(":") for part in text.split(",") if part.strip()]
     return {key: value for key, _colon, value in pairs} if all(key for key, _colon, _value in pairs) else text

@@ -1,4 +1,4 @@
-"""One table of a configuration file, for commands that need no server."""
+"""Functions that check and load one table of a configuration file, for commands that need no server."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from klamm.config.tables import position_of, read_tables
 
 
 def check_table(settings: type, table: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The problems of a table that is to become an instance of a settings class: keys and messages."""
+    """Return the problems of a table as settings of a class: a key and a message for each."""
     problems: list[tuple[str, str]] = []
     convert(settings, table, lambda key, message: problems.append((key, message)), Path())
     return problems
 
 
 def load_settings(file: Path, path: tuple[str, ...], settings: type, *, others: bool = False) -> Any:
-    """Return the table at `path` as an instance of a settings class; defaults if the file has no such table.
+    """Return the table at `path` as an instance of a settings class; the defaults if the file has no such table.
 
-    `others` allows keys that the class does not have. Raises ConfigError with file, line and key.
+    With `others`, the table may have keys that the class does not have. Raises ConfigError with file, line and key.
     """
     tables, text = read_tables(file)
     problems: list[Problem] = []

@@ -1,4 +1,4 @@
-"""The tables of a configuration file, as TOML has them, and the lines and columns of its keys."""
+"""Functions that read the tables of a TOML file, and find the lines and columns of its keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ASSIGNMENT: Final = re.compile(
     r"""^\s*((?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+))*)\s*="""
 )
 _PART: Final = re.compile(r""""([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+)""")
-# Comments and short strings are matched too, so that three quotes within them open nothing.
+# Comments and short strings are matched too, so that three quotes within them do not start a long string.
 _QUOTED: Final = re.compile(
     r'''#[^\n]*|"""(?:\\.|[^\\])*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\\n])*"|'[^'\n]*\'''', re.DOTALL
 )
@@ -26,7 +26,7 @@ def read_tables(file: Path | None) -> tuple[dict[str, Any], str]:
     """Return the tables of a file and its text. Raises ConfigError if the file cannot be read or is not TOML."""
     if file is None:
         return copy.deepcopy(dict(DEFAULT)), ""
-    # Imported here: most programs that import this module read no file.
+    # Imported here, because most programs that import this module read no file.
     import tomli
 
     try:
@@ -53,7 +53,7 @@ def _quotes_hint(text: str, line_number: int) -> str:
 
 
 def blocked_plugins(file: Path | None) -> tuple[str, ...]:
-    """Return `[plugins] block`, which applies before any plugin is loaded."""
+    """Return the value of `[plugins] block`, which is needed before any plugin is loaded."""
     tables, _ = read_tables(file)
     block = tables.get("plugins", {}).get("block", ()) if isinstance(tables.get("plugins", {}), dict) else ()
     return tuple(name for name in block if isinstance(name, str)) if isinstance(block, list) else ()
@@ -69,8 +69,9 @@ def _without_long_strings(text: str) -> str:
 
 
 def position_of(text: str, path: Sequence[str]) -> tuple[int, int] | None:
-    """Return line and column, from 1, of the key at `path`, or else of the first key below it, or of the nearest table
-    above.
+    """Return line and column, from 1, of the key at `path`.
+
+    If the file does not have the key, return those of the first key below it, or of the nearest table above it.
     """
     wanted = ".".join(path).split(".")
     table: list[str] = []

@@ -1,1 +1,1 @@
-"""Code that all log lines share: escaping, rate limits, the slow-request log."""
+"""Code for log lines: escaping, formats, files and rate limits."""

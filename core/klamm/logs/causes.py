@@ -1,4 +1,4 @@
-"""The cause of an exception in one line, for people without a traceback, with its place in a plugin."""
+"""Functions that return the cause of an exception in one line, with its place in a plugin."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import traceback
 from pathlib import Path
 from typing import Final
 
-# The frames of the core, and those that import a module, reveal nothing about a plugin.
+# Frames of the core, and frames that import a module, are not the place of an error in a plugin.
 _OTHERS: Final = ("<frozen", f"{Path(__file__).parents[1]}/", f"{Path(traceback.__file__).parent}/importlib/")
 
 
 def raised_at(error: BaseException) -> str:
-    """Return `FILE:LINE` of the innermost line of a plugin that raised or imported it; empty if there is none."""
+    """Return `FILE:LINE` of the innermost line of a plugin in the traceback; empty if there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno or 0}"
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
@@ -21,8 +21,8 @@ def raised_at(error: BaseException) -> str:
 
 
 def failure(error: BaseException) -> str:
-    """Return the exception as code, and the place where it was raised."""
-    # The place of a syntax error would be in its repr twice.
+    """Return the repr of an exception, and the place where it was raised."""
+    # Not the repr of a syntax error, because it has the place already.
     text = f"SyntaxError({error.msg!r})" if isinstance(error, SyntaxError) else repr(error)
     place = raised_at(error)
     return f"{text} at {place}" if place else text
@@ -31,9 +31,8 @@ def failure(error: BaseException) -> str:
 def cause(error: Exception) -> str:
     """Return the cause for a log line about a part that cannot open.
 
-    For an error of the system it consists of the file and the system's message. For one of Python's own exceptions,
-    whose message is not written for users, it is the class and the line that raised it. For any other exception it is
-    the exception's message.
+    For an OSError it is the file and the system's message. For Python's other built-in exceptions, whose messages are
+    not written for users, it has the class and the line too. For any other exception it is only the message.
     """
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror

@@ -1,4 +1,4 @@
-"""Log lines that no client can forge: text that clients choose is written with its control characters escaped."""
+"""The escaping of control characters in log lines, so that no client can forge a line."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Final
 FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 _INDENT: Final = "    "
 LOGGED_CHARACTERS: Final = 256
-"""Maximum number of characters of a client's string in a log line."""
+"""The maximum number of characters of a client's string in a log line."""
 
 
 def clipped(text: str, characters: int = LOGGED_CHARACTERS) -> str:
-    """Return the text, or its first characters and its length. For strings from clients in log lines."""
+    """Return the text, or if it is too long its first characters and its length. Used for clients' strings in logs."""
     if len(text) <= characters:
         return text
     return f"{text[:characters]}… ({len(text)} characters)"
 
 
 def escape_control_characters(text: str) -> str:
-    """The text with every unprintable character written as Python writes it: a newline as `\\n`.
+    """Return the text with all unprintable characters escaped as in Python: a newline becomes `\\n`.
 
-    Unprintable are control and format characters, line separators and lone surrogates; all else stays.
+    Unprintable are control and format characters, line separators and lone surrogates.
     """
     if text.isprintable():
         return text
@@ -32,21 +32,22 @@ def escape_control_characters(text: str) -> str:
 
 
 class LogFields(str):
-    """Fields at the start of a message, as `name=value name=value`. A formatter for machines reads `fields`."""
+    """The fields at the start of a message, as text `name=value name=value`. `JsonFormatter` reads `fields`."""
 
     fields: dict[str, str]
 
     def __new__(cls, **fields: str) -> LogFields:
-        """Make the text of the fields, in their order."""
+        """Return the text of the fields, in their order."""
         made = super().__new__(cls, " ".join(f"{name}={value}" for name, value in fields.items()))
         made.fields = fields
         return made
 
 
 class EscapingFormatter(logging.Formatter):
-    """Writes each record as one line, even if its arguments have line breaks; then the traceback, indented and escaped.
+    """A formatter that writes each record as one line, even if its arguments have line breaks.
 
-    `klamm serve` installs it for all handlers, so no logging call needs to escape a client's text.
+    The traceback follows, indented and escaped. `klamm serve` installs the formatter for all handlers, so that no
+    logging call has to escape a client's text.
     """
 
     def __init__(self, format: str = FORMAT) -> None:
@@ -57,7 +58,7 @@ class EscapingFormatter(logging.Formatter):
         record.message = record.getMessage()
         record.asctime = self.formatTime(record)
         lines = [escape_control_characters(self.formatMessage(record))]
-        # Not from `record.exc_text`: another handler's formatter may have cached it unescaped.
+        # Not `record.exc_text`, because another formatter may have stored an unescaped text there.
         if record.exc_info:
             lines += _indented(self.formatException(record.exc_info))
         elif record.exc_text:

@@ -1,4 +1,4 @@
-"""Log records as JSON Lines, for machines: each record is one object on one line, with the names of the audit."""
+"""Log records as JSON Lines: each record is one object on one line. Fields have the same names as in the audit."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _AUDIT_NAMES: Final = {
     "send_ms": "send_time_ms",
     "throttle_ms": "throttle_time_ms",
 }
-"""The audit's names of fields whose names are shorter in the text."""
+"""The names in the audit of fields that have shorter names in the text format."""
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes each record as one JSON object in ASCII, so no text of a client ends a line or makes up a field.
+    """A formatter that writes each record as one JSON object in ASCII. No client's text can end a line or add a field.
 
     Fields are `time` (UTC), `level`, `logger` and `message`, `worker` if the server has several, `exception` and
-    `stack` if there are any, and what the message names, e.g. `listener` and `principal`.
+    `stack` if there are any, and the fields that the message names, e.g. `listener` and `principal`.
     """
 
     def __init__(self, worker: int | None = None) -> None:
@@ -49,7 +49,7 @@ class JsonFormatter(logging.Formatter):
         }
         if self._worker is not None:
             line["worker"] = self._worker
-        # Another handler's formatter may have made the text of the exception.
+        # Another formatter may have stored the text of the exception already.
         exception = self.formatException(record.exc_info) if record.exc_info else record.exc_text
         if exception:
             line["exception"] = exception
@@ -61,9 +61,9 @@ class JsonFormatter(logging.Formatter):
 
 
 def _named(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
-    """Yield the fields that a message names as `name=%s`, and those of arguments that are fields.
+    """Yield the fields that a message names as `name=%s`, and the fields of arguments that are `LogFields`.
 
-    The names are those of the code's format string: text of a client that looks like a field is none.
+    The names come from the format string in the code, so that a client's text that looks like a field is ignored.
     """
     if not isinstance(record.args, tuple) or not isinstance(record.msg, str):
         return

@@ -10,10 +10,10 @@ from pathlib import Path
 
 
 class LogFile(WatchedFileHandler):
-    """Appends to a file, and opens it again if another program has moved it away or removed it.
+    """A handler that appends to a file, and opens it again if another program has moved or removed it.
 
-    Each record is one write at the end of the file, so several processes may share it. A record that cannot be written
-    goes to standard error, and its caller is not disturbed.
+    Each record is one write at the end of the file, so several processes may share the file. A record that cannot be
+    written goes to standard error; the logging call does not raise.
     """
 
     def __init__(self, path: Path) -> None:

@@ -15,7 +15,7 @@ LOG_FORMATS: Final = ("text", JSON)
 
 
 def log_formatter(log_format: str, worker: int | None = None) -> logging.Formatter:
-    """Return the formatter of a format, for the process of a worker with its number."""
+    """Return the formatter of a format; `worker` is the number of this worker process, if there are several."""
     if log_format == JSON:
         from klamm.logs.json_lines import JsonFormatter
 
@@ -24,10 +24,10 @@ def log_formatter(log_format: str, worker: int | None = None) -> logging.Formatt
 
 
 def start_logging(level: str, log_format: str, file: Path | None) -> None:
-    """Write all log records from now on. Raises OSError if the file cannot be opened."""
+    """Write log records of this level and above from now on. Raises OSError if the file cannot be opened."""
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     if file is not None:
-        # Imported here: a server that logs to standard error does not need it.
+        # Imported here, because a server that logs to standard error does not need it.
         from klamm.logs.log_file import LogFile
         from klamm.runtime.files import make_folder
 
@@ -38,7 +38,7 @@ def start_logging(level: str, log_format: str, file: Path | None) -> None:
 
 
 def log_file_descriptors() -> list[int]:
-    """Return the descriptors of log files, which a forked process has to keep."""
+    """Return the descriptors of log files, which a forked process must keep open."""
     found = []
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.FileHandler) and handler.stream is not None:
@@ -48,6 +48,6 @@ def log_file_descriptors() -> list[int]:
 
 
 def log_as_worker(log_format: str, worker: int) -> None:
-    """Name the worker in every log line of this process, from now on."""
+    """Add the number of the worker to every log line of this process, from now on."""
     for handler in logging.getLogger().handlers:
         handler.setFormatter(log_formatter(log_format, worker))

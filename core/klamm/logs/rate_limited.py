@@ -1,4 +1,4 @@
-"""Log lines that clients can cause without limit: the first ones in full, then only their number."""
+"""`RateLimitedLog`, for log lines that clients can cause in any number. After the first, only a number is logged."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _KEYS: Final = 1000
 
 
 class RateLimitedLog:
-    """Writes `burst` lines for each key per interval, and at the end of the interval the number of further ones.
+    """A log that writes `burst` lines for each key per interval, and at its end the number of further lines.
 
-    `later(delay_ms, callback)` is the server's scheduler. May be called from any thread.
+    `later(delay_ms, callback)` calls a function later, e.g. `Scheduler.schedule`. Any thread may use the log.
     """
 
     def __init__(self, logger: logging.Logger, later: Later, *, burst: int = 1, interval_ms: int = INTERVAL_MS) -> None:
@@ -35,11 +35,11 @@ class RateLimitedLog:
         return self._suppressed
 
     def log(self, key: Hashable, level: int, message: str, *arguments: object, error: Exception | None = None) -> None:
-        """Write a line, with the traceback of `error`, unless the key has had its `burst` in this interval."""
+        """Write a line, with the traceback of `error`, unless this interval has had `burst` lines of the key."""
         with self._lock:
             seen = self._seen.get(key, 0)
             if seen == 0 and len(self._seen) >= _KEYS:
-                # Too many keys at once: further keys share one.
+                # There are too many keys, so all further keys count as one.
                 key = "others"
                 seen = self._seen.get(key, 0)
             self._seen[key] = seen + 1

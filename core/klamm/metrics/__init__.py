@@ -1,4 +1,4 @@
-"""Measurements, and the registry that exporters read. The names listed here are public."""
+"""Counters and histograms, and the registry that exporters read. The names listed here are public."""
 
 from klamm.metrics.metrics_registry import Counter, Family, Histogram, HistogramValue, MetricsRegistry, Sample
 from klamm.metrics.windows import RatePerMinute

@@ -1,4 +1,4 @@
-"""`ClosedConnectionUsage`: the time that clients used on connections which are closed, in a fixed amount of memory."""
+"""`ClosedConnectionUsage`: the time that clients have used on closed connections, in a fixed amount of memory."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from klamm.api.context import ConnectionContext
 
 CLIENTS: Final = 128
 LABEL_CHARACTERS: Final = 100
-"""Longest label that a client chooses."""
+"""The maximum length of a label that a client chooses."""
 
 
 class ClientKey(NamedTuple):
-    """A client of one listener, as metrics name it."""
+    """A client of one listener, by the labels of its metrics."""
 
     principal: str
     host: str
@@ -21,7 +21,7 @@ class ClientKey(NamedTuple):
 
 
 class Usage:
-    """Nanoseconds of processors and of handlers."""
+    """The time that a client has used: nanoseconds of processors and of handlers."""
 
     __slots__ = ("handler_ns", "processor_ns")
 
@@ -41,21 +41,21 @@ def client_key(connection: ConnectionContext) -> ClientKey:
 
 
 class ClosedConnectionUsage:
-    """The algorithm Space-Saving (Metwally and others, 2005) with `clients` counters, of one listener.
+    """The time that clients of one listener have used on closed connections, in `clients` counters.
 
-    Every client that has used more than the `clients`-th part of all time is there, and no count is too large by more
-    than that part. A client without a counter takes the smallest one, and keeps its count. Open connections
-    are counted exactly, by themselves.
+    The algorithm is Space-Saving (Metwally and others, 2005). Each client that has used more than the `clients`-th part
+    of the total time has a counter. A count is too large by at most that part, and never too small: a client without a
+    counter takes over the smallest counter with its count. The time of open connections is counted elsewhere, exactly.
     """
 
     def __init__(self, clients: int = CLIENTS) -> None:
         self._clients = clients
-        # Protects the counters: connections close on several threads.
+        # Protects the counters, because connections close on several threads.
         self._lock = threading.Lock()
         self._counters: dict[ClientKey, Usage] = {}
 
     def add(self, client: ClientKey, processor_ns: int, handler_ns: int) -> None:
-        """Add what a connection has used; from any thread."""
+        """Add the time that a closed connection has used. Any thread may call this."""
         with self._lock:
             usage = self._counters.get(client)
             if usage is None:

@@ -1,4 +1,4 @@
-"""Counts of a listener's connections: their events, as Kafka's `Selector` metrics, and their failures."""
+"""Counts of a listener's connections: their events, like the metrics of Kafka's `Selector`, and their failures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_REASONS: Final = 50
 
 
 class ConnectionCounts:
-    """One per listener, shared by all of its processors. Its events are rare compared to requests."""
+    """The counts of one listener, which all of its processors share. The events are rare compared to requests."""
 
     def __init__(self) -> None:
         self.created = Counter()
@@ -32,25 +32,25 @@ class ConnectionCounts:
         self._ended: dict[str, Counter] = {}
 
     def note_closed(self, connection: ConnectionContext) -> None:
-        """Count a closed connection; its bytes stay in the sums."""
+        """Count a closed connection. Its bytes stay in the sums."""
         self.closed_received_bytes.add(connection.received_bytes)
         self.closed_sent_bytes.add(connection.sent_bytes)
         self.closed.add()
 
     def note_ended(self, reason: str) -> None:
-        """Count a session that a part ended. Reasons beyond the first 50 count as `other`."""
+        """Count a session that a part has ended. After the first 50 reasons, further reasons count as `other`."""
         counters = self._ended
         if reason not in counters and len(counters) >= _MOST_REASONS:
             reason = "other"
         counters.setdefault(reason, Counter()).add()
 
     def ended(self) -> dict[str, int]:
-        """The sessions that were ended, by reason."""
+        """Return the numbers of ended sessions, by reason."""
         return {reason: counter.value for reason, counter in list(self._ended.items())}
 
 
 class ConnectionFailures:
-    """Counts by reason; from any thread. Reasons are metric labels: few values, lower_snake_case."""
+    """The numbers of failures by reason. Any thread may call it. Reasons are metric labels: few, lower_snake_case."""
 
     def __init__(self, listener: str) -> None:
         self._listener = listener
@@ -61,12 +61,12 @@ class ConnectionFailures:
         self._counters.setdefault(reason, Counter()).add()
 
     def of(self, reason: str) -> int:
-        """The count of a reason."""
+        """Return the count of a reason."""
         counter = self._counters.get(reason)
         return counter.value if counter is not None else 0
 
     def read(self) -> Iterable[tuple[Labels, float]]:
-        """For a MetricsRegistry."""
+        """Return the samples of a metric."""
         return [
             ({"listener": self._listener, "reason": reason}, counter.value)
             for reason, counter in list(self._counters.items())

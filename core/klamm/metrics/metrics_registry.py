@@ -1,9 +1,10 @@
-"""`MetricsRegistry`: the metrics of the server and its plugins, by Kafka's names. Collected only on demand.
+"""`MetricsRegistry`: the metrics of the server and its plugins, by Kafka's names. They are collected only on demand.
 
-A counter is a plain attribute that its owner adds to, a histogram a list of them; a gauge is a function that is called
-at collection. A name is Kafka's MBean without labels, `kafka.network:type=RequestChannel,name=RequestQueueSize`; if
-Kafka has the number as an attribute of an MBean without `name`, the attribute takes the place of the name,
-`kafka.server:type=socket-server-metrics,name=connection-count`. klamm's own metrics are under `klamm:type=…`.
+A counter is a plain attribute to which its owner adds; a histogram is a list of counters; a gauge is a function that is
+called at each collection. A name is that of Kafka's MBean without labels, e.g.
+`kafka.network:type=RequestChannel,name=RequestQueueSize`. If the number is an attribute of an MBean without `name`, the
+attribute stands for the name, e.g. `kafka.server:type=socket-server-metrics,name=connection-count`. The names of
+klamm's own metrics begin with `klamm:type=…`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Labels: TypeAlias = Mapping[str, str]
 
 
 class Counter:
-    """A number that only grows. `value += n` by one thread, or `add` by several."""
+    """A number that only grows. One thread may use `value += n`; several threads must use `add`."""
 
     __slots__ = ("_lock", "value")
 
@@ -35,7 +36,7 @@ class Counter:
         self._lock = threading.Lock()
 
     def add(self, amount: int = 1) -> None:
-        """Count; from any thread."""
+        """Add to the value. Any thread may call this."""
         with self._lock:
             self.value += amount
 
@@ -44,9 +45,9 @@ _BITS: Final = 64
 
 
 class Histogram:
-    """Counts of non-negative integers by their powers of two; one thread adds.
+    """The counts of non-negative integers in buckets bounded by powers of two. Only one thread may add.
 
-    The bucket of a value is its bit length: an `add` is two integer additions and no search.
+    The bucket of a value is its bit length, so `add` takes two integer additions and no search.
     """
 
     __slots__ = ("counts", "total")
@@ -69,7 +70,7 @@ class Histogram:
     def snapshot(self, scale: float, bits: range) -> HistogramValue:
         """Return the counts, in a unit that is `scale` times the unit of `add`.
 
-        `bits` are the exponents of the bounds: values above the last bound are only in the count.
+        `bits` are the exponents of the bounds. Values above the last bound are only in the total count.
         """
         counts = list(self.counts)
         below, bounds = sum(counts[: bits.start]), []
@@ -81,7 +82,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class HistogramValue:
-    """A histogram at one moment: upper bounds with the count of all values below each, the whole count, the sum."""
+    """A histogram at one moment: upper bounds, each with the count of all values below, the total count and the sum."""
 
     bounds: tuple[tuple[float, int], ...]
     count: int
@@ -90,7 +91,7 @@ class HistogramValue:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One number, or one histogram, with its labels."""
+    """One number or histogram, with its labels."""
 
     labels: Labels
     value: float | HistogramValue
@@ -98,7 +99,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """All samples of one name at one moment."""
+    """All samples of one metric name at one moment."""
 
     name: str
     kind: Kind
@@ -110,7 +111,7 @@ Read: TypeAlias = Callable[[], Iterable[tuple[Labels, float | HistogramValue]]]
 
 
 class MetricsRegistry:
-    """All metrics of one server. Any thread may register, remove and collect."""
+    """All metrics of one server. Any thread may register, remove and collect metrics."""
 
     def __init__(self) -> None:
         # Protects the families and their readers.
@@ -126,8 +127,9 @@ class MetricsRegistry:
         return counter
 
     def gauge(self, name: str, doc: str, read: Callable[[], float], **labels: str) -> Callable[[], None]:
-        """Register a number that `read` returns; return a function that removes it. Raises ValueError like
-        `register`.
+        """Register a number that `read` returns; return a function that removes the gauge.
+
+        Raises ValueError like `register`.
         """
         _check_labels(name, labels)
         return self.register(name, "gauge", doc, lambda: ((labels, read()),))
@@ -154,7 +156,7 @@ class MetricsRegistry:
         return remove
 
     def collect(self, wanted: Callable[[str], bool] = lambda name: True) -> Iterator[Family]:
-        """Collect every metric whose name is wanted, ordered by name. A source that raises is logged and left out."""
+        """Collect the metrics whose names are wanted, ordered by name. A source that raises is logged and left out."""
         with self._lock:
             families = [
                 (name, *self._families[name][:2], tuple(self._families[name][2]))
@@ -174,7 +176,7 @@ class MetricsRegistry:
         if name in self._failed:
             log.debug("metric %s cannot be read", name, exc_info=True)
         else:
-            # Logged once, because a scraper returns every few seconds.
+            # Logged once, because a scraper collects metrics every few seconds.
             self._failed.add(name)
             log.exception("metric %s cannot be read", name)
 

@@ -1,8 +1,8 @@
-"""Measurements of requests: Kafka's `RequestMetrics`, kept per processor so that only its thread ever adds.
+"""Measurements of requests: Kafka's `RequestMetrics`. Each processor has its own, to which only its thread adds.
 
-Every request is counted. Timing its stages takes half a dozen clock reads, so every request is timed only for APIs
-whose requests wait for others. For the other APIs a sample is timed, weighted by the number of requests that it
-represents.
+Every request is counted. But timing a request takes half a dozen reads of the clock. So all requests are timed only for
+APIs whose requests wait for data or other clients. For all other APIs a sample is timed, weighted by the number of
+requests that it represents.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from klamm.metrics.metrics_registry import Histogram, HistogramValue, Labels, Me
 from klamm.wire.error_counts import ErrorCounts
 from klamm.wire.errors import ErrorCode
 
-# About one sample of each API and version per interval, on each processor: rare requests are all timed, and samples
-# take less than a hundredth of the processor's time, however many requests there are.
+# On each processor, about one request of each API and version is timed per interval. So all rare requests are timed,
+# and timing takes less than a hundredth of the processor's time even if there are many requests.
 SAMPLE_INTERVAL_NS: Final = 5_000_000
 MAX_EVERY: Final = 1023
 
 UNKNOWN_VERSION: Final = -1
 
 _GROUP: Final = "kafka.network:type=RequestMetrics,name="
-# Bounds from 2^4 to 2^25 microseconds, 16 µs to 34 s, and from 2^5 to 2^27 bytes.
+# The bounds are 2^4 to 2^25 microseconds, i.e. 16 µs to 34 s, and 2^5 to 2^27 bytes.
 _TIME_BITS: Final = range(4, 26)
 _SIZE_BITS: Final = range(5, 28)
 
 
 class ApiTimes:
-    """Stage times of one API's requests in microseconds, and their sizes in bytes.
+    """The stage times of one API's requests in microseconds, and their sizes in bytes.
 
     The stages add up to the total, as in Kafka.
     """
@@ -57,7 +57,7 @@ class ApiTimes:
         self.request_bytes = Histogram()
 
     def record(self, times: StageTimes, throttle_time_ms: int, request_bytes: int, weight: int) -> None:
-        """Add a request that has ended; it represents `weight` requests."""
+        """Add a request that has ended, and that represents `weight` requests."""
         received_ns, start_ns, local_end_ns, completed_ns, dequeued_ns, end_ns = times
         self.request_queue.add((start_ns - received_ns) // 1000, weight)
         self.local.add((local_end_ns - start_ns) // 1000, weight)
@@ -87,7 +87,7 @@ _STAGES: Final = {
 
 
 class RequestCount:
-    """Requests of one API and version on one processor.
+    """The number of requests of one API and version on one processor.
 
     Each counted request subtracts 1 from `until_sample`; below 0 a sample is due.
     """
@@ -104,16 +104,15 @@ class RequestCount:
 
     @property
     def count(self) -> int:
-        """The requests counted."""
+        """Return the number of counted requests."""
         return self._next_sample - self.until_sample
 
     def sample(self, now_ns: int) -> int:
-        """Return the weight of a sample of the request just counted: the number of requests that only this sample
-        represents.
+        """Return the weight of the request that was counted last, which becomes a sample.
 
-        If samples follow each other too quickly, they become rarer, otherwise more frequent again. Every 3rd, 7th, 15th
-        … request is sampled: the number is never even, so that batches of a round size are not always sampled at the
-        same position.
+        The weight is the number of requests that this sample represents. If samples follow each other too quickly, they
+        become rarer, otherwise more frequent again. Every 3rd, 7th, 15th … request is sampled. The number is never
+        even, so that batches of a round size are not always sampled at the same position.
         """
         ordinal = self.count
         weight = ordinal - self._stood_for
@@ -148,7 +147,7 @@ class RequestCount:
 
 
 class ApiCounts:
-    """The counts of one API, `by_version` from version 0 on, and its times."""
+    """The counts of one API in `by_version`, from version 0 on, and its times."""
 
     __slots__ = ("by_version", "times", "unknown")
 
@@ -159,7 +158,7 @@ class ApiCounts:
 
 
 class _CountsByApi(dict[int, ApiCounts]):
-    """The counts of each API, made at its first request: a client uses few, and a start saves a tenth of its time."""
+    """The counts of each API, made at its first request, because clients use few APIs. A start takes a tenth less."""
 
     def __init__(self, served: Iterable[tuple[int, range]], always_timed: Callable[[int], bool]) -> None:
         super().__init__()
@@ -172,9 +171,9 @@ class _CountsByApi(dict[int, ApiCounts]):
 
 
 class RequestRecorder:
-    """Counts of one processor. `apis` are the counts by API key, of those that have had a request.
+    """The counts of one processor. `apis` maps the keys of APIs that have had a request to their counts.
 
-    If `always_timed` is True for an API, each of its requests is timed.
+    If `always_timed` returns True for an API, all of its requests are timed.
     """
 
     def __init__(self, served: Iterable[tuple[int, range]], always_timed: Callable[[int], bool]) -> None:
@@ -183,7 +182,7 @@ class RequestRecorder:
         self.apis: dict[int, ApiCounts] = _CountsByApi(served, always_timed)
 
     def count_errors(self, api_key: int, errors: ErrorCounts) -> None:
-        """A response carried errors."""
+        """Count the errors of a response."""
         self.failed[api_key] = self.failed.get(api_key, 0) + 1
         for code, count in errors.items():
             key = (api_key, code)
@@ -191,10 +190,10 @@ class RequestRecorder:
 
 
 class RequestMetrics:
-    """All recorders of a server, including those of stopped processors: a counter never falls."""
+    """All recorders of a server, even those of stopped processors, because a counter must never fall."""
 
     def __init__(self, registry: MetricsRegistry, name_of: Callable[[int], str]) -> None:
-        # Protects the list of recorders; each recorder belongs to one thread.
+        # Protects the list of recorders. Each recorder belongs to one thread.
         self._lock = threading.Lock()
         self._recorders: list[RequestRecorder] = []
         self._name_of = name_of
@@ -216,7 +215,7 @@ class RequestMetrics:
             registry.register(_GROUP + name, "histogram", doc, self._stage(attribute))
 
     def add(self, recorder: RequestRecorder) -> RequestRecorder:
-        """Add a recorder to the server's."""
+        """Add a processor's recorder, and return it."""
         with self._lock:
             self._recorders.append(recorder)
         return recorder
@@ -258,7 +257,7 @@ class RequestMetrics:
             counts[api_key, 0] = counts.get((api_key, 0), 0) + count
         for (api_key, code), count in sorted(counts.items()):
             if code == 0:
-                # A request may be counted before its errors are; a counter must not fall.
+                # A request may be counted before its errors, and a counter must never fall.
                 count = self._clean[api_key] = max(self._clean.get(api_key, 0), count)
             yield {"request": self._name_of(api_key), "error": _error_name(code)}, count
 

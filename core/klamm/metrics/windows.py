@@ -1,4 +1,4 @@
-"""Growth of a total over a recent window. Computed when a metric is read; counting has no extra cost."""
+"""The growth of a total over a recent window. It is computed when a metric is read, so that counting costs no more."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MINUTE_NS: Final = 60_000_000_000
 
 
 class RecentGrowth:
-    """The growth of a total and the elapsed time, over one to two windows. Thread safe.
+    """The growth of a total and the elapsed time, over one to two windows. Any thread may call it.
 
-    Readers do not disturb each other: a total is stored every 5 s at most, however often it is read.
+    A total is stored at most every 5 s, so that several readers get the same window.
     """
 
     def __init__(self, window_ns: int, begin_ns: int, begin_total: float = 0) -> None:
@@ -27,7 +27,7 @@ class RecentGrowth:
         self._marks = deque([(begin_ns, begin_total)])
 
     def read(self, now_ns: int, total: float) -> tuple[float, int]:
-        """The growth and the nanoseconds since the window began."""
+        """Return the growth, and the nanoseconds since the window began."""
         with self._lock:
             marks = self._marks
             while len(marks) > 1 and now_ns - marks[1][0] >= self._window_ns:
@@ -39,16 +39,16 @@ class RecentGrowth:
 
 
 class WindowedShare:
-    """The share of time that a growing total of nanoseconds represents, over the last half to one minute.
+    """The share of time that a total of nanoseconds has grown by, over the last half to one minute.
 
-    Kafka's percentages are meters over such windows.
+    Kafka's percentages use such windows too.
     """
 
     def __init__(self, begin_ns: int) -> None:
         self._growth = RecentGrowth(_HALF_MINUTE_NS, begin_ns)
 
     def read(self, now_ns: int, total_ns: int, capacity: int = 1) -> float:
-        """Return the share, 0 to 1, of the time that `capacity` threads had since the window began."""
+        """Return the growth as a share, 0 to 1, of the time of `capacity` threads since the window began."""
         grown_ns, elapsed_ns = self._growth.read(now_ns, total_ns)
         return min(1.0, max(0.0, grown_ns / (elapsed_ns * capacity))) if elapsed_ns > 0 else 0.0
 
@@ -56,7 +56,7 @@ class WindowedShare:
 class RatePerMinute:
     """The growth of `total()` per minute, over the last minute, or since the previous read if that was earlier.
 
-    Kafka's rates are over two windows of 30 s.
+    Kafka's rates use two windows of 30 s.
     """
 
     def __init__(self, clock: Clock, total: Callable[[], float]) -> None:
@@ -65,6 +65,6 @@ class RatePerMinute:
         self._growth = RecentGrowth(_MINUTE_NS, clock.monotonic_ns(), total())
 
     def read(self) -> float:
-        """Per minute, now."""
+        """Return the current growth per minute."""
         grown, elapsed_ns = self._growth.read(self._clock.monotonic_ns(), self._total())
         return grown * _MINUTE_NS / elapsed_ns if elapsed_ns > 0 else 0.0

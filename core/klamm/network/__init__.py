@@ -1,6 +1,7 @@
 """The staged reactor, after Apache Kafka's `SocketServer` and `common.network`.
 
-One acceptor per listener, N processors with a selector each, one request channel, M request handlers. A channel
-belongs to one processor thread at a time; nothing here locks a channel. What crosses threads are new connections
-(acceptor → processor), requests (processor → handlers) and responses (any thread → processor).
+A listener has one acceptor, and one or more processors with a selector each. The server has one request channel, and
+one or more request handlers. A channel belongs to one processor thread at a time, and is never locked. Three things are
+passed between threads: new connections (acceptor → processor), requests (processor → handlers) and responses (any
+thread → processor).
 """

@@ -1,4 +1,4 @@
-"""`Acceptor`: accepts connections, calls the gates, and gives each connection to a processor. It never waits."""
+"""`Acceptor`, which accepts connections, calls the gates, and gives each connection to a processor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from klamm.shared.addresses import UNIX_HOST
 log = logging.getLogger("klamm.network")
 
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-# None if the platform has no such sockets.
+# None if the platform has no Unix domain sockets.
 _AF_UNIX: Final = getattr(socket, "AF_UNIX", None)
 _UNIX_PEER: Final = Address(UNIX_HOST, 0)
 _DESCRIPTORS_PAUSE_MS: Final = 100
@@ -34,7 +34,7 @@ _MAX_DELAYED: Final = 1000
 
 
 class _Held:
-    """A connection without a processor: the gates that admitted it, and the reasons for which it has waited."""
+    """A connection without a processor, the gates that have admitted it, and the reasons for which it has waited."""
 
     __slots__ = ("admitted", "peer", "socket", "waited_for")
 
@@ -46,13 +46,13 @@ class _Held:
 
 
 class Acceptor:
-    """Does the work of Kafka's class of that name, as a step of the loop that calls `accept_some`.
+    """The counterpart of Kafka's class of that name. It has no thread: a loop calls `accept_some`, which never waits.
 
-    With one processor that loop is the processor's reactor, with several it is an `AcceptorThread`, because passing the
-    interpreter between threads costs more than accepting. Where Kafka's acceptor waits, this one pauses: for a gate's
-    Delay, a lack of descriptors, or full queues of new connections at the processors (KIP-402). Until `paused_until_ns`
-    it accepts nothing, and peers wait in the system's backlog. `blocked_ns_until` counts the pauses, `busy_ns` the time
-    of accepting.
+    The loop is that of the processor if there is only one, because a switch between threads costs more than accepting.
+    With several processors, an `AcceptorThread` is the loop. Where Kafka's acceptor waits, this one pauses: for a
+    gate's Delay, a lack of descriptors, or full queues of new connections at the processors (KIP-402). Until
+    `paused_until_ns` it accepts no connection, and peers wait in the system's backlog. `blocked_ns_until` returns the
+    time of the pauses, `busy_ns` is the time spent on accepting.
     """
 
     def __init__(
@@ -75,62 +75,63 @@ class Acceptor:
         self._turns = runtime.turns
         self._gave_way = False
         self._held: _Held | None = None
-        # One loop takes over from another when the number of processors changes.
+        # When the number of processors changes, another loop may take over.
         self._accepting = threading.Lock()
         self._place: Callable[[NewConnection], bool] = self._place_by_balancer
         self.wake: Callable[[], None] = _no_loop
         self._rate = Rate()
-        # Protects the rate of accepted connections, which metrics read from other threads.
+        # Protects the rate of accepted connections, because other threads read it for metrics.
         self._rate_lock = threading.Lock()
         self._limited_log = RateLimitedLog(log, runtime.scheduler.schedule)
         self._out_of_descriptors = False
-        # Protects the refused sockets that are closed later, by the scheduler.
+        # Protects the refused sockets, which the scheduler's thread closes later.
         self._delayed_lock = threading.Lock()
         self._delayed_sockets: set[socket.socket] = set()
         server_socket.setblocking(False)
 
     @property
     def descriptor(self) -> int:
-        """The listening socket's."""
+        """Return the descriptor of the listening socket."""
         return self._socket.fileno()
 
     def accept_queues(self) -> list[AcceptQueue]:
-        """Return the system's queues of its listening sockets, if they are known. May be called from any thread."""
+        """Return the system's queues of the listening sockets, if they are known. Any thread may call this."""
         server_socket = self._socket
         sockets = server_socket.sockets if isinstance(server_socket, ListeningSockets) else (server_socket,)
         return [queue for each in sockets if (queue := accept_queue(each)) is not None]
 
     @property
     def processors(self) -> Sequence[BalancedProcessor]:
-        """The processors that get new connections."""
+        """Return the processors that get new connections."""
         return self._balancer.processors
 
     def blocked_ns_until(self, now_ns: int) -> int:
-        """Return the nanoseconds for which it could not accept, including a current pause."""
-        # A pause that ends between the two reads is left out once, rather than counted twice.
+        """Return the nanoseconds of all pauses, including a current one."""
+        # The order of the two reads: a pause that ends between them is missed once, and not counted twice.
         since_ns = self._paused_since_ns
         return self._blocked_ns + (max(0, now_ns - since_ns) if since_ns else 0)
 
     def accept_rate(self) -> float:
-        """Connections accepted per second, over Kafka's default windows: the last eleven seconds."""
+        """Return the accepted connections per second, over Kafka's default windows: the last eleven seconds."""
         with self._rate_lock:
             return self._rate.measure(self._clock.monotonic_ns() // 1_000_000)
 
     def run_in(self, wake: Callable[[], None], place: Callable[[NewConnection], bool] | None) -> None:
-        """Set the loop that calls `accept_some` from now on. `wake` wakes it; `place` gets connections instead of the
-        processor that the balancer would choose. May be called from any thread.
+        """Set the loop that calls `accept_some` from now on. Any thread may call this.
+
+        `wake` wakes the loop. `place` gets the connections; if it is None, the balancer chooses a processor for each.
         """
         with self._accepting:
             self.wake = wake
             self._place = place or self._place_by_balancer
 
     def resume(self) -> None:
-        """If it pauses for a gate, call that again now; from any thread."""
+        """End a pause for a gate, so that the gate is called again now. Any thread may call this."""
         self._resume_requested = True
         self.wake()
 
     def accept_some(self, limit: int) -> None:
-        """Accept up to `limit` connections, if it does not pause."""
+        """Accept up to `limit` connections, unless the acceptor pauses."""
         with self._accepting:
             if not self._may_go_on():
                 return
@@ -141,8 +142,9 @@ class Acceptor:
             self.busy_ns += self._clock.monotonic_ns() - start_ns
 
     def _accept_one(self) -> bool:
-        """Accept a connection, or try again for the one that is held; return False if no further one can be accepted
-        now.
+        """Accept a connection, or try again to place the connection that is held.
+
+        Return False if no further connection can be accepted now.
         """
         held, self._held = self._held, None
         if held is None:
@@ -168,10 +170,13 @@ class Acceptor:
         self.paused_until_ns = self._paused_since_ns + delay_ms * 1_000_000
 
     def _gives_way(self, turns: AcceptTurns) -> bool:
-        """Pause once for a worker with fewer connections; a connection that is still there afterwards is accepted."""
+        """Pause once, so that a worker with fewer connections can accept; return True for such a pause.
+
+        If no worker has accepted the connection by then, this one does.
+        """
         self._gave_way = not self._gave_way and turns.is_over()
         if self._gave_way:
-            # No client waits because of a limit, so this does not count as blocked.
+            # Not counted as blocked time, because no limit makes a client wait.
             self.paused_until_ns = self._clock.monotonic_ns() + _GIVE_WAY_NS
         return self._gave_way
 
@@ -227,7 +232,8 @@ class Acceptor:
         proxies = self._runtime.proxies
         if proxies is not None:
             if proxies.trusts(held.peer):
-                # The gates decide about the client behind the proxy, whose address only the processor reads.
+                # The gates decide about the client behind the proxy: the processor calls them when it has read the
+                # client's address.
                 return None
             if proxies.required:
                 return Refuse("proxy_untrusted", "not one of trusted_proxies")
@@ -252,8 +258,8 @@ class Acceptor:
             held.socket.close()
 
     def _close_later(self, sock: socket.socket, delay_ms: int) -> None:
-        # Kept open and unserved for the delay, so that a peer that retries at once gains nothing (KIP-612). Thousands
-        # of such connections must not use up all descriptors.
+        # The connection stays open and unserved for the delay, so that the peer cannot retry at once (KIP-612). Their
+        # number is limited, because thousands of them would use up all descriptors.
         with self._delayed_lock:
             if len(self._delayed_sockets) < _MAX_DELAYED:
                 self._delayed_sockets.add(sock)
@@ -272,18 +278,18 @@ class Acceptor:
             set_connection_options(sock, self._runtime.limits.send_buffer_bytes)
 
     def _place_by_balancer(self, connection: NewConnection) -> bool:
-        """Give a connection to the processor that the balancer chooses, or to the next one with room."""
+        """Give a connection to the first of the balancer's processors that has room; return False if none has."""
         return any(processor.inbox.accept(connection) for processor in self._balancer.choose(connection.peer))
 
     def reopen(self, server_socket: socket.socket | ListeningSockets) -> None:
-        """Accept from another listening socket, after `stop`."""
+        """Use another listening socket. Called after `stop`."""
         server_socket.setblocking(False)
         with self._accepting:
             self._socket = server_socket
             self.stopping = False
 
     def stop(self) -> None:
-        """Stop accepting, and close the listening socket. Call it when no loop watches the socket."""
+        """Stop accepting, and close the listening socket. Called when no loop watches the socket any more."""
         self.stopping = True
         with self._accepting:
             held, self._held = self._held, None
@@ -299,7 +305,7 @@ class Acceptor:
 
 
 def set_connection_options(sock: socket.socket, send_buffer_bytes: int) -> None:
-    """The options of Kafka's connections. On a listening socket, Linux's accepted sockets inherit them."""
+    """Set the options of Kafka's connections. On Linux, accepted sockets inherit them from a listening socket."""
     if sock.family != _AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -308,4 +314,4 @@ def set_connection_options(sock: socket.socket, send_buffer_bytes: int) -> None:
 
 
 def _no_loop() -> None:
-    """Stand in for `wake` of an acceptor whose loop does not run yet."""
+    """Do nothing: the function `wake` of an acceptor whose loop does not run yet."""

@@ -1,4 +1,4 @@
-"""The thread of an acceptor: its own, where the listener has several processors, or that of the only one."""
+"""The thread of an acceptor. It is a thread of its own if the listener has several processors, else the processor's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ACCEPTS_A_TURN: Final = 64
 
 
 class AcceptorThread:
-    """Runs from `start` to `stop`. Kafka's acceptor is such a thread for each listener."""
+    """A thread that runs an acceptor from `start` to `stop`. Kafka has such a thread for each listener."""
 
     def __init__(self, acceptor: Acceptor, clock: Clock, poller: str) -> None:
         self._acceptor = acceptor
@@ -69,14 +69,14 @@ class AcceptorThread:
             self._acceptor.accept_some(_ACCEPTS_A_TURN)
 
     def _watch(self, watching: bool) -> None:
-        # While it pauses, connections that wait must not end each poll at once.
+        # During a pause the socket is not watched: waiting connections would end each poll at once.
         if watching != self._watching:
             self._watching = watching
             self._poller.modify(self._acceptor.descriptor, READ if watching else 0)
 
 
 class AcceptorLoop:
-    """A single processor runs the acceptor on its own thread; with several processors, an acceptor thread does."""
+    """The loop of an acceptor: a single processor's, or with several processors that of an acceptor thread."""
 
     def __init__(self, acceptor: Acceptor, runtime: ListenerRuntime) -> None:
         self._acceptor = acceptor

@@ -1,6 +1,7 @@
 """Calls to the gates of a listener, by the acceptor or a processor.
 
-A gate that raises when it is asked refuses. One that raises when it is notified is logged, and the others are called.
+If a gate raises in `admit`, the connection is refused. If it raises in a notification, the exception is logged, and the
+other gates are notified all the same.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ log = logging.getLogger("klamm.network")
 
 
 class GateOutcomes:
-    """Counts of gates' decisions on connections of a listener, by reason; its acceptor counts, or behind a proxy its
-    processors. `refused`: closed at once; `delayed`: closed after a delay; `paused`: kept waiting.
+    """Counts of the connections that gates of a listener did not admit at once, by reason.
+
+    `refused` connections were closed at once, `delayed` ones closed after a delay, `paused` ones kept waiting. The
+    acceptor counts them, or the processors if the listener is behind a proxy.
     """
 
     def __init__(self) -> None:
@@ -30,7 +33,7 @@ class GateOutcomes:
         self.paused: Counter[str] = Counter()
 
     def count(self, refusal: Refuse | Delay) -> None:
-        """Count a connection that was refused, or must wait."""
+        """Count a connection that is refused or must wait."""
         counts = self.refused
         if isinstance(refusal, Delay):
             counts = self.paused if refusal.pause_acceptor else self.delayed
@@ -41,8 +44,9 @@ class GateOutcomes:
 def call_gates(
     listener: ListenerContext, gates: Sequence[ConnectionGate], address: Address, admitted: list[ConnectionGate]
 ) -> Refuse | Delay | None:
-    """Call, in order, the gates that are not in `admitted` yet, and add those that admit. Return None if all admit,
-    else the refusal.
+    """Call the gates that are not in `admitted` yet, in order, and add each that admits the connection.
+
+    Return None if all admit it, else the refusal.
     """
     for gate in gates[len(admitted) :]:
         try:
@@ -50,7 +54,7 @@ def call_gates(
             if answer is not None and not isinstance(answer, (Refuse, Delay)):
                 raise unfit(answer, "None", "a Refuse", "a Delay")
         except Exception as error:
-            # A gate that raises refuses: it fails closed.
+            # If a gate raises, the connection is refused.
             listener.failures.log(log, gate, "admit", error)
             return Refuse("gate_failed")
         if answer is not None:
@@ -65,7 +69,7 @@ def describe_refusal(refusal: Refuse | Delay) -> str:
 
 
 def notify_authenticated(listener: ListenerContext, gates: Sequence[ConnectionGate], address: Address) -> None:
-    """The connection became READY."""
+    """Notify the gates that the connection has become READY."""
     _notify(listener, gates, "authenticated", lambda gate: gate.authenticated(address))
 
 
@@ -75,12 +79,12 @@ def notify_identified(listener: ListenerContext, gates: Sequence[ConnectionGate]
 
 
 def notify_authentication_failed(listener: ListenerContext, gates: Sequence[ConnectionGate], address: Address) -> None:
-    """The connection failed its handshake or authentication."""
+    """Notify the gates that the connection has failed its handshake or authentication."""
     _notify(listener, gates, "authentication_failed", lambda gate: gate.authentication_failed(address))
 
 
 def release_gates(listener: ListenerContext, gates: Sequence[ConnectionGate], address: Address) -> None:
-    """The connection is closed."""
+    """Notify the gates that the connection has closed."""
     _notify(listener, gates, "release", lambda gate: gate.release(address))
 
 

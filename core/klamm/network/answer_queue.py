@@ -1,4 +1,4 @@
-"""`AnswerQueue`: the started but unanswered requests of one connection, in order."""
+"""`AnswerQueue`: the requests of one connection that have started and are not answered yet, in order."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from klamm.wire.chunks import Chunk, total_bytes
 
 MAX_PENDING: Final = 100
 MAX_PENDING_BYTES: Final = 8 * 1024 * 1024
-"""Maximum number of requests of one connection that start before the first is answered; clients send up to 5 by
-default.
-"""
+"""The maximum number of unanswered requests of one connection. By default, clients send up to 5 before an answer."""
 
 
 class ReadyAnswer(NamedTuple):
-    """An answer that was ready at once but must wait for earlier ones; `requests` end when it is sent."""
+    """An answer that was ready at once but must wait for earlier answers; `requests` end when it is sent."""
 
     chunks: list[Chunk]
     requests: list[PendingRequest]
@@ -27,9 +25,11 @@ Entry: TypeAlias = PendingRequest | ReadyAnswer
 
 
 class AnswerQueue:
-    """`delivered` are requests whose answer has come and waits for its turn; `streamed` is a request whose answer is
-    sent while it arrives. While `muted_for` is not answered, no further request starts; `waits_for_room` means that
-    only the number or size of `pending` prevents it.
+    """The unanswered requests of one connection.
+
+    `delivered` are requests whose answer has arrived and waits for earlier answers. `streamed` is a request whose
+    answer is sent while it arrives. No further request starts while the request `muted_for` is unanswered.
+    `waits_for_room` is True if the next request cannot start only because `pending` has too many requests or bytes.
     """
 
     __slots__ = ("_bytes", "delivered", "muted_for", "pending", "streamed", "waits_for_room")
@@ -43,26 +43,26 @@ class AnswerQueue:
         self._bytes = 0
 
     def add(self, entry: Entry) -> None:
-        """A request waits for its answer, or an answer for its turn."""
+        """Append a request that waits for its answer, or an answer that waits for earlier answers."""
         self.pending.append(entry)
         self._bytes += _bytes_of(entry)
 
     @property
     def is_full(self) -> bool:
-        """Return True if the connection must not accept a further request."""
+        """Return True if no further request of the connection may start."""
         return len(self.pending) >= MAX_PENDING or self._bytes >= MAX_PENDING_BYTES
 
     @property
     def held_bytes(self) -> int:
-        """Return the bytes of requests that wait for their answers, and of answers that wait for their turn."""
+        """Return the bytes of requests that wait for their answers, and of answers that wait for earlier answers."""
         results = [request.result for request in tuple(self.delivered)]
         return self._bytes + sum(total_bytes(result) for result in results if isinstance(result, list))
 
     @property
     def holds_back(self) -> bool:
-        """Return True if no further answer may be read, because a streamed answer or many bytes wait for their turn.
+        """Return True if no further answer may be read, because a streamed answer or many bytes wait to be sent.
 
-        Small answers do not hold back others: the answer before them may not have arrived yet.
+        Small answers do not prevent it, because the earlier answer that they wait for may not have arrived yet.
         """
         size_bytes = 0
         for request in self.delivered:
@@ -74,7 +74,7 @@ class AnswerQueue:
         return size_bytes >= MAX_PENDING_BYTES
 
     def take_next(self) -> Entry | None:
-        """Return the next answer to be sent, if it has come."""
+        """Remove and return the next answer to be sent, or None if it has not arrived."""
         if self.streamed is not None or not self.pending:
             return None
         first = self.pending[0]

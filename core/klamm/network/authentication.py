@@ -1,6 +1,7 @@
-"""`ChannelAuthentication`: brings a channel to READY, and re-authenticates it (KIP-368).
+"""`ChannelAuthentication`, which brings a channel to READY, and re-authenticates it (KIP-368).
 
-Runs on the processor's thread. A channel that fails gets its error response, and is closed after a delay (KIP-306).
+It runs on the processor's thread. If authentication fails, the client gets the error response, and the channel is
+closed after a delay (KIP-306).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _SERVED: Final = frozenset({_READY, ChannelState.FINISHING})
 
 
 class ChannelOwner(Protocol):
-    """The methods of `ChannelLifecycle` that are called here."""
+    """The methods of `ChannelLifecycle` that `ChannelAuthentication` calls."""
 
     def advance(self, channel: KafkaChannel) -> None: ...
 
@@ -55,7 +56,7 @@ class ChannelOwner(Protocol):
 
 
 class ChannelAuthentication:
-    """One per processor; used on its thread. Raises nothing: a failure closes its channel."""
+    """The authentication of one processor's channels, used on its thread. A failure closes the channel."""
 
     def __init__(self, runtime: ListenerRuntime, selector: Selector, owner: ChannelOwner) -> None:
         self._listener = runtime.context
@@ -96,7 +97,7 @@ class ChannelAuthentication:
     def intercept(self, channel: KafkaChannel, frame: Buffer) -> list[Chunk] | None:
         """Return the reply to a frame of a re-authentication on a READY channel, or None to serve the frame (KIP-368).
 
-        Raises InvalidRequestError when the session has expired or was ended: the next request closes the channel, as in
+        Raises InvalidRequestError if the session has expired or was ended: the request then closes the channel, as in
         Kafka, and does not count as a failed authentication.
         """
         authenticator = channel.authenticator
@@ -115,19 +116,19 @@ class ChannelAuthentication:
         if expires_ns is None:
             return False
         if channel.transport.session_end:
-            # A timer may have ended it since this turn began.
+            # A timer may have ended the session since this turn began.
             return self._clock.monotonic_ns() >= expires_ns
         return self._selector.now_ns > expires_ns
 
     def end_expired(self, channel: KafkaChannel) -> None:
-        """Close a READY channel whose session has expired, at its next request or by its authenticator."""
+        """Close a READY channel whose session has expired."""
         channel.session_expires_ns = None
         self._counts.expired.add()
         if self._observers is not None:
             self._observers.session_expired(channel.connection)
 
     def resume(self, channel: KafkaChannel) -> None:
-        """Continue after a pending step whose outcome has come."""
+        """Continue after a pending step whose outcome is known."""
         try:
             if channel.state is _CLOSING:
                 self._owner.close(channel, channel.close_reason)
@@ -198,14 +199,14 @@ class ChannelAuthentication:
     def fail_handshake(self, channel: KafkaChannel, error: HandshakeError) -> None:
         """Send the TLS alert after a failed handshake, and close after the delay for failed authentications.
 
-        Kafka closes at once; the peer may then see a reset connection instead of the alert.
+        Kafka closes at once, so its peers may see a reset connection instead of the alert.
         """
         self._failures.count(error.reason)
         channel.connection.transport_details = error.details
         self._fail(channel, str(error), [])
 
     def refuse(self, channel: KafkaChannel, refusal: Refuse | Delay) -> None:
-        """Close a channel because a gate does not admit the client of a proxy, after the delay if there is one."""
+        """Close a channel because a gate does not admit the client of a proxy: at once, or after the gate's delay."""
         self._failures.count(refusal.reason)
         channel.close_reason = f"refused: {refusal.reason}"
         if self._observers is not None:
@@ -230,7 +231,10 @@ class ChannelAuthentication:
         self._owner.close(channel, _NOT_READY_IN_TIME)
 
     def end_abandoned(self, channel: KafkaChannel) -> bool:
-        """A channel closes: record the failure of a login that was refused before the client ended the exchange."""
+        """Record a failed login whose exchange had not ended when the channel closes; return True for such a login.
+
+        E.g. the login was refused, and the client closed the connection instead of answering.
+        """
         assert channel.authenticator is not None
         try:
             reason = channel.authenticator.abandoned()
@@ -243,18 +247,18 @@ class ChannelAuthentication:
         return True
 
     def note_failure(self, channel: KafkaChannel, reason: str, *, again: bool) -> None:
-        """Record a failed authentication that leaves the channel open, or a failed login at the server behind."""
+        """Record a failed authentication without closing the channel, e.g. a failed login at another server."""
         self._failures.count("authentication_failed")
         self._record_failure(channel, reason, again=again)
         notify_authentication_failed(self._listener, channel.gates, channel.accepted_from)
 
     def note_success(self, channel: KafkaChannel, *, again: bool) -> None:
-        """Record a login at the server behind."""
+        """Record a successful login at another server, to which the handler set forwards requests."""
         if again:
             self._counts.reauthenticated.add()
         else:
             notify_identified(self._listener, channel.gates, channel.accepted_from)
-            # A TLS handshake has already been counted.
+            # A TLS handshake with a certificate has already been counted.
             if self._listener.security_protocol == "PLAINTEXT":
                 self._counts.authenticated.add()
         if self._observers is not None:
@@ -284,6 +288,6 @@ class ChannelAuthentication:
 
 
 def with_sizes(frames: Sequence[Buffer]) -> list[Chunk]:
-    """Return the frames with their sizes as one piece to send; an empty list if there are none."""
+    """Return one chunk with all frames, each after its size; an empty list if there are no frames."""
     joined = b"".join(_SIZE.pack(len(frame)) + bytes(frame) for frame in frames)
     return [joined] if joined else []

@@ -1,4 +1,4 @@
-"""`LoadBalancer`: measures the processors of one listener, and moves connections as its assigner decides."""
+"""`LoadBalancer`, which measures the load of a listener's processors, and moves connections as the assigner decides."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ class BalancedProcessor(Protocol):
 
 
 class LoadBalancer:
-    """`choose` runs on the acceptor's thread, `tick` on the scheduler's; both only read the counters of channels.
+    """The balancer of one listener. `choose` runs on the acceptor's thread, `tick` on the scheduler's.
 
-    Nothing is measured before the first call of `tick`, nor while there is only one processor.
+    Both only read the counters of channels. Loads are measured only from the first `tick` on, and only while there are
+    several processors.
     """
 
     def __init__(self, name: str, assigner: ProcessorAssigner, clock: Clock) -> None:
@@ -56,8 +57,8 @@ class LoadBalancer:
     def choose(self, peer: Address) -> Sequence[BalancedProcessor]:
         """Return the processors that may take a new connection, in the order in which to try them.
 
-        A processor that is stuck in a turn is left out while another is not stuck. The loads do not show that, because
-        they are an interval old.
+        Processors that are stuck in a turn are left out, unless all are. The assigner cannot leave them out, because
+        the loads are up to an interval old.
         """
         now_ns = self._clock.monotonic_ns()
         processors = [p for p in self.processors if p.turn_age_ns(now_ns) < _STUCK_NS] or self.processors
@@ -67,7 +68,7 @@ class LoadBalancer:
         return [*processors[first:], *processors[:first]]
 
     def tick(self) -> None:
-        """At the end of an interval, compute the loads and move connections."""
+        """Compute the loads of the last interval and move connections. Called at the end of each interval."""
         processors = self.processors
         if len(processors) < 2:
             self._measured = ()
@@ -116,9 +117,10 @@ class LoadBalancer:
 
 
 def spread(sources: Sequence[BalancedProcessor], targets: Sequence[BalancedProcessor]) -> None:
-    """Move connections from processors to new ones, each at its next quiet point, until all have about the same number.
+    """Move connections from `sources` to `targets`, so that all processors get about the same number.
 
-    Channels with an `AnswerQueue` stay: they are bound to their processor.
+    Each moves when it has no request or response in flight. Channels with an `AnswerQueue` stay, because they are bound
+    to their processor.
     """
     if not sources or not targets:
         return

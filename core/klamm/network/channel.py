@@ -21,7 +21,7 @@ log = logging.getLogger("klamm.network")
 
 
 class IllegalTransitionError(Exception):
-    """A transition that the state table does not allow: a bug, which closes the channel."""
+    """Raised for a transition that the state table does not allow. This is a bug, and closes the channel."""
 
 
 class ChannelState(enum.Enum):
@@ -35,7 +35,7 @@ class ChannelState(enum.Enum):
         ▼              ▼             ▼ (re-authentication)
        AUTHENTICATION_FAILED ──(delay)──► CLOSED            (any state may end there)
     ```
-    Nothing is read in FINISHING and CLOSING. Only FINISHING sends answers.
+    In FINISHING and CLOSING no bytes are read. FINISHING still sends answers, CLOSING does not.
     """
 
     # Members are looked up for every request; `Enum.__hash__` is Python code.
@@ -72,7 +72,7 @@ class MuteState(enum.Enum):
            MUTED_AND_THROTTLED_AND_RESPONSE_PENDING ─► MUTED_AND_THROTTLED
                                         response sent
     ```
-    A request that the processor's thread answers at once needs no muting.
+    A channel is not muted for a request that the processor's thread answers at once.
     """
 
     # Members are looked up for every request; `Enum.__hash__` is Python code.
@@ -86,7 +86,7 @@ class MuteState(enum.Enum):
 
 
 class MuteEvent(enum.Enum):
-    """An event that changes a `MuteState`: Kafka's `ChannelMuteEvent`, with muting and unmuting themselves."""
+    """An event that changes a `MuteState`: Kafka's `ChannelMuteEvent`, and two more for muting and unmuting."""
 
     # Members are looked up for every request; `Enum.__hash__` is Python code.
     __hash__ = object.__hash__
@@ -116,14 +116,17 @@ MUTE_TRANSITIONS: Final[dict[tuple[MuteState, MuteEvent], MuteState]] = {
 class KafkaChannel:
     """One connection, owned by one processor thread.
 
-    `receive` holds incoming bytes, `send` the outgoing answer (one at a time). `in_flight` is the request that is being
-    answered elsewhere, `answering` is True if `send` ends with its answer, `sending` are the requests whose answers
-    `send` holds. `accepted_from` is the peer as the gates saw it; until `admitted`, only the header of a proxy is read.
-    Requests are taken from `receive.frames` only while `can_process`, so answers keep their order. `migrating` is True
-    if the channel moves to another processor at its next quiet point. `last_bytes` are sent at the end of FINISHING.
-    `requests` counts started requests. `busy_ns` is the time of its processor's thread that it has used, `network_ns`
-    the part of it spent on reading and writing since the last request, counted only for throttles. `handler_ns` is the
-    time of handler threads that its answered requests have used.
+    - `receive` holds incoming bytes, `send` the outgoing answer (one at a time).
+    - `in_flight` is the request that is executed on another thread, or waits. `answering` is True if `send` ends with
+      its answer. `sending` are the requests whose answers `send` holds.
+    - `accepted_from` is the peer that the gates have decided about. Until `admitted`, only a proxy's header is read.
+    - Requests are taken from `receive.frames` only while `can_process` is True, so that answers keep their order.
+    - `migrating` is True if the channel will move to another processor when no request or response is in flight.
+    - `last_bytes` are sent at the end of FINISHING.
+    - `requests` counts started requests.
+    - `busy_ns` is the time of the processor's thread that the channel has used. `network_ns` is the part for reading
+      and writing since the last request, and is counted only for throttles. `handler_ns` is the time of handler threads
+      that answered requests have used.
     """
 
     __slots__ = (
@@ -211,8 +214,8 @@ class KafkaChannel:
     def has_requests(self) -> bool:
         """Return True if requests wait to be processed, or are being answered.
 
-        If the client has disconnected, its last request does not count while it waits, because the client may have
-        chosen the waiting time.
+        If the client has disconnected, a request that waits for data or time does not count, because the client may
+        have chosen a long waiting time.
         """
         if self.receive.frames or self.waiting_for_turn:
             return True
@@ -232,7 +235,7 @@ class KafkaChannel:
 
     @property
     def held_bytes(self) -> int:
-        """Return the bytes of requests and answers that it holds in memory. May be called from any thread."""
+        """Return the bytes of requests and answers that the channel holds in memory. Any thread may call this."""
         send, answers, request = self.send, self.answers, self.in_flight
         held_bytes = self.receive.held_bytes + (send.held_bytes if send is not None else 0)
         if answers is not None:
@@ -240,15 +243,16 @@ class KafkaChannel:
         return held_bytes + (request.size_bytes if request is not None else 0)
 
     def admit(self, transport: TransportLayer) -> None:
-        """Use this transport from here on: the gates have admitted the client."""
+        """Use this transport from now on, because the gates have admitted the client."""
         self.admitted = True
         self.transport = transport
         self.may_buffer = transport.may_buffer
 
     @property
     def is_quiet(self) -> bool:
-        """Return True if nothing is under way: no request, no answer, no throttle, no wait. Bytes of the next request
-        may have arrived: they belong to the channel.
+        """Return True if the channel may migrate: it has no request, no answer, no throttle and no wait.
+
+        Bytes of the next request may have arrived; they migrate with the channel.
         """
         return (
             self.state is ChannelState.READY
@@ -273,19 +277,19 @@ class KafkaChannel:
         self.mute_state = state
 
     def request_received(self, request: PendingRequest) -> None:
-        """Note that a request is executed elsewhere, or waits: no other one starts until its response has been sent."""
+        """Mute the channel, because a request runs on another thread or waits: its response must be sent first."""
         self.in_flight = request
         self.on_mute_event(MuteEvent.MUTE)
         self.on_mute_event(MuteEvent.REQUEST_RECEIVED)
 
     def response_sent(self) -> None:
-        """Note that the answer has left, or that there is none."""
+        """Note that the answer has been sent, or that the request has none."""
         self.in_flight = None
         self.on_mute_event(MuteEvent.RESPONSE_SENT)
         self.maybe_unmute()
 
     def maybe_unmute(self) -> None:
-        """Unmute if nothing is pending and no throttle is active."""
+        """Unmute the channel if no response is pending and no throttle is active."""
         if self.mute_state is MuteState.MUTED:
             self.on_mute_event(MuteEvent.UNMUTE)
 
@@ -298,14 +302,14 @@ class KafkaChannel:
 
 
 def describe(channel: KafkaChannel) -> LogFields:
-    """The fields that a log line about a channel starts with."""
+    """Return the fields with which log lines about a channel start."""
     connection = channel.connection
     principal = clipped(escape_control_characters(str(connection.principal)))
     return LogFields(listener=connection.listener.name, connection_id=connection.connection_id, principal=principal)
 
 
 def close_transport(channel: KafkaChannel) -> None:
-    """Close its transport, and log exceptions of the transport."""
+    """Close the transport of a channel, and log its exceptions."""
     try:
         channel.transport.close()
     except Exception:

@@ -14,9 +14,9 @@ from klamm.network.selector import Selector
 
 
 class ChannelLink(ConnectionLink):
-    """The link of one connection. Only its processor's thread makes and uses it; any thread may call `call_soon`.
+    """The link of one connection. Only the processor's thread makes and uses it, but any thread may call `call_soon`.
 
-    `abort` closes a channel for a reason.
+    `abort(channel, reason)` closes the channel.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class ChannelLink(ConnectionLink):
         return threading.get_ident() == self._thread
 
     def notify_drained(self) -> None:
-        """Call `on_drained` if the handler set waits for it."""
+        """Call `on_drained` if `can_send` was read as False before."""
         if self._blocked and self.can_send:
             self._blocked = False
             if self.on_drained is not None:

@@ -1,4 +1,4 @@
-"""`ConnectionLook`: what each connection of a processor does now, described on the processor's own thread."""
+"""`ConnectionLook`: a description of a processor's connections, made on the processor's own thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _THROTTLED: Final = frozenset(
 
 
 class OneAtATime:
-    """Lets one look take place: it has a row of every connection, and takes turns of the processors."""
+    """A lock that lets only one look take place, because a look uses memory for each connection and processor time."""
 
     def __init__(self) -> None:
         # Held while a look takes place.
@@ -46,9 +46,10 @@ class HasChannels(Protocol):
 
 
 class ConnectionLook:
-    """Another thread creates it, and waits for it; the processor's thread takes its steps, one in each turn.
+    """A look at the connections of one processor. Another thread creates it and waits for its end.
 
-    A step describes a fixed number of connections, so that clients do not wait for a look at many.
+    The processor's thread calls `step` once in each turn. A step describes a fixed number of connections, so that
+    clients wait only briefly even if there are many.
     """
 
     def __init__(self, processor: int, clock: Clock) -> None:
@@ -76,16 +77,16 @@ class ConnectionLook:
         return True
 
     def wait(self, until_s: float) -> list[dict[str, Any]] | None:
-        """Return what was seen; None if the processor has not come to it until `until_s` of the monotonic clock."""
+        """Return the descriptions; None if they are not complete at `until_s` of the monotonic clock."""
         if self._done.wait(max(0.0, until_s - time.monotonic())):
             return self._rows
-        # No further turn is spent on it.
+        # The processor spends no further turn on this look.
         self._given_up = True
         return None
 
 
 def described(channel: KafkaChannel, processor: int, now_ns: int) -> dict[str, Any]:
-    """Return a connection in the form of JSON."""
+    """Return the description of a connection, as a JSON object."""
     connection, send = channel.connection, channel.send
     return {
         "id": connection.connection_id,
@@ -112,7 +113,7 @@ def described(channel: KafkaChannel, processor: int, now_ns: int) -> dict[str, A
 
 
 def waits_for(channel: KafkaChannel) -> str:
-    """Return in a word what a connection waits for; empty if it waits for its client's next request."""
+    """Return a word for the reason why a connection waits; empty if it waits for its client's next request."""
     request = channel.in_flight
     if channel.send is not None:
         return "client reads"
@@ -142,7 +143,7 @@ def _in_flight(channel: KafkaChannel, now_ns: int) -> dict[str, Any]:
     count = len(channel.answers.pending) if channel.answers is not None else int(request is not None)
     if request is None:
         return {"in_flight": count, "api": "", "in_flight_ms": 0}
-    # A request that is not timed has come with the last bytes.
+    # If requests are not timed, the arrival of the last bytes stands for that of the request.
     since_ns = request.received_ns or channel.last_active_ns
     return {"in_flight": count, "api": request.context.api_name, "in_flight_ms": _ms(now_ns - since_ns)}
 

@@ -1,4 +1,4 @@
-"""`ConnectionSetup`: the connections of a processor until they are registered: accepted here, or handed over."""
+"""`ConnectionSetup`: new connections of a processor, accepted by itself or by an acceptor thread, until registered."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ _ACCEPTS_A_TURN: Final = 4
 
 
 class ConnectionSetup:
-    """Set-up of connections on their processor's thread; other threads call only `listen` and `stop_listening`.
+    """The set-up of connections on their processor's thread; other threads call only `listen` and `stop_listening`.
 
-    A processor accepts connections itself only if it is the only one of its listener. `wake` wakes the thread,
-    `process_completed` serves channels that became ready. `setup_ns` is the time that the thread has spent on set-up.
+    A processor accepts connections itself only if its listener has no other one. `wake` wakes the thread,
+    `process_completed` serves channels that have become ready. `setup_ns` is the time that the thread has spent on
+    set-up.
     """
 
     def __init__(
@@ -56,14 +57,15 @@ class ConnectionSetup:
     # ---- from any thread
 
     def listen(self, acceptor: Acceptor) -> None:
-        """Accept connections as a step of the loop, from the next turn on. May be called from any thread."""
+        """Accept connections as a step of the loop, from the next turn on. Any thread may call this."""
         acceptor.run_in(self._wake, self._take_over)
         self._acceptor = acceptor
         self._wake()
 
     def stop_listening(self, *, waits: bool = True) -> None:
-        """Stop accepting; the listening socket may be closed afterwards. May be called from any other thread, while the
-        loop runs; without `waits` from the loop's own.
+        """Stop accepting, and wait until the listening socket may be closed.
+
+        Another thread calls this while the loop runs. The loop's own thread calls it with `waits=False`.
         """
         self._stopped_listening.clear()
         self._acceptor = None
@@ -81,9 +83,9 @@ class ConnectionSetup:
         return acceptor.paused_until_ns if acceptor is not None else 0
 
     def step(self) -> None:
-        """Accept a few connections, and take one step for those that are being set up."""
+        """Accept a few connections, and take one step for one connection that is being set up."""
         inbox, selector = self._inbox, self._selector
-        # A listener may already be online again: connections that it accepts are not among those to close.
+        # No accepting before `close_connections` is carried out, which would close the new connections too.
         acceptor = None if inbox.is_closing_connections else self._acceptor
         if acceptor is not None:
             if selector.has_connections or acceptor.paused_until_ns or selector.listening < 0:
@@ -109,7 +111,8 @@ class ConnectionSetup:
         selector.has_connections = False
         selector.charge_none()
         start_ns = selector.charged_until_ns
-        # A few a turn: connected clients must not wait. A channel without a handshake is ready in this turn.
+        # Only a few in each turn, so that connected clients do not wait. A channel without a handshake becomes READY in
+        # the same turn.
         acceptor.accept_some(_ACCEPTS_A_TURN)
         selector.charge_none()
         self._process_completed()
@@ -121,7 +124,7 @@ class ConnectionSetup:
         return True
 
     def _set_up_one(self) -> None:
-        # One per turn, because a step takes as long as many requests, and connected clients must not wait for new ones.
+        # One in each turn: a step takes as long as many requests, and connected clients must not wait for new clients.
         selector, setup = self._selector, self._selector.setup
         selector.charge_none()
         start_ns = selector.charged_until_ns
@@ -148,7 +151,7 @@ class ConnectionSetup:
         local = _local_address(sock) or runtime.context.bound
         name, opened_ns = self.connection_id(local, peer), self._clock.monotonic_ns()
         connection = ConnectionContext(name, runtime.context, local, peer, opened_ns=opened_ns)
-        # Read before the transport takes over the socket.
+        # Read now, because the transport takes over the socket below.
         descriptor = sock.fileno()
         proxies = runtime.proxies
         layer = runtime.wrap(sock, peer) if proxies is None else proxies.header_layer(sock, peer)
@@ -165,6 +168,6 @@ class ConnectionSetup:
 
 
 def _local_address(sock: socket.socket) -> Address | None:
-    """Return host and port; None for a Unix domain socket, which has neither."""
+    """Return host and port of the socket; None for a Unix domain socket, which has neither."""
     name = sock.getsockname()
     return Address(*name[:2]) if isinstance(name, tuple) else None

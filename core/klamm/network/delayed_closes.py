@@ -1,4 +1,4 @@
-"""`DelayedCloses`: channels that are closed later, with a last answer (KIP-306)."""
+"""`DelayedCloses`: channels that get a last answer later and are then closed (KIP-306)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _AFTER_LAST_ANSWER_NS: Final = 50_000_000
 
 
 class DelayedClose(NamedTuple):
-    """A close that is due at some time; `order` keeps equal times in order and prevents comparisons of channels."""
+    """A close that is due at a time. `order` orders closes of the same time, so that channels are never compared."""
 
     due_ns: int
     order: int
@@ -22,24 +22,28 @@ class DelayedClose(NamedTuple):
 
 
 class DelayedCloses:
-    """`heap` is ordered by when they are due, in monotonic nanoseconds. Used on the processor's thread."""
+    """The delayed closes of one processor, used on its thread.
+
+    `heap` is ordered by the times at which they are due, in monotonic nanoseconds.
+    """
 
     def __init__(self) -> None:
         self.heap: list[DelayedClose] = []
         self._order = itertools.count()
 
     def add(self, due_ns: int, channel: KafkaChannel, reply: list[Chunk]) -> None:
-        """Send `reply` to the peer, if there is one, and close the channel at `due_ns`."""
+        """Schedule a close at `due_ns`, before which `reply` is sent to the peer, if it is not empty."""
         heapq.heappush(self.heap, DelayedClose(due_ns, next(self._order), channel, reply))
 
     def add_after_reply(self, now_ns: int, channel: KafkaChannel) -> None:
-        """Close a channel shortly after its last answer: some clients notice the end of a connection before they read
-        data that was sent before it.
+        """Schedule a close shortly after the last answer was sent.
+
+        The delay is for clients that notice the end of a connection before they read the data before it.
         """
         self.add(now_ns + _AFTER_LAST_ANSWER_NS, channel, [])
 
     def pop_due(self, now_ns: int) -> tuple[KafkaChannel, list[Chunk]] | None:
-        """Return the next close that is due, or None."""
+        """Remove and return the next close that is due, or return None."""
         if not self.heap or self.heap[0].due_ns > now_ns:
             return None
         due = heapq.heappop(self.heap)

@@ -1,4 +1,4 @@
-"""`ChannelExpiry`: finds channels that are too old, or have been idle for too long."""
+"""`ChannelExpiry`, which finds channels that are too old, or have been idle for too long."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _LOOK_EVERY_NS: Final = 1_000_000_000
 
 
 class ChannelExpiry:
-    """Examines all channels at most once a second, so that a request only needs to set a time.
+    """The expiry of one processor's channels. It examines all of them at most once a second.
 
-    `channels` are the processor's, `setting_up` those of them that are not READY yet. Times are monotonic nanoseconds.
+    So a request only has to store its time. `channels` are all channels of the processor, `setting_up` are those that
+    are not READY yet. Times are monotonic nanoseconds.
     """
 
     def __init__(self, limits: Limits, channels: Mapping[int, KafkaChannel], setting_up: set[KafkaChannel]) -> None:
@@ -32,8 +33,8 @@ class ChannelExpiry:
     def idle(self, now_ns: int) -> list[KafkaChannel]:
         """Return channels on which nothing has happened for the idle time (`connections.max.idle.ms`), oldest first.
 
-        A channel whose peer does not read its response is also idle. So is one whose request waits for records,
-        members, time or another server, because its peer may have disconnected unnoticed.
+        A channel is also idle if its peer does not read its response, or if its request waits for records, members,
+        time or another server, because the peer may have disconnected unnoticed.
         """
         if self._idle_ns <= 0 or now_ns < self._next_idle_ns:
             return []
@@ -47,7 +48,7 @@ class ChannelExpiry:
     def overdue(self, now_ns: int) -> list[KafkaChannel]:
         """Return channels whose handshake and authentication take longer than allowed.
 
-        The time counts from the accept: a peer that sends a byte now and then does not extend it.
+        The time starts when the connection is accepted. A peer cannot extend it by sending a byte now and then.
         """
         if not self._setting_up or self._setup_ns <= 0 or now_ns < self._next_setup_ns:
             return []
@@ -56,8 +57,9 @@ class ChannelExpiry:
         return [channel for channel in self._setting_up if channel.connection.opened_ns <= limit_ns]
 
     def aged(self, now_ns: int) -> list[KafkaChannel]:
-        """Return channels older than `max_connection_age_ms` that are quiet now; the others are checked again each
-        turn.
+        """Return channels older than `max_connection_age_ms` that have no request or response in flight.
+
+        Older channels that have one are checked again in each turn.
         """
         if self._age_ns <= 0:
             return []
@@ -75,9 +77,9 @@ class ChannelExpiry:
         return due
 
     def forget(self, channel: KafkaChannel) -> None:
-        """Forget a channel that has migrated to another processor."""
+        """Remove a channel that has migrated to another processor."""
         self._aged.discard(channel)
 
     def least_recently_used(self, count: int) -> list[KafkaChannel]:
-        """The channels to close first when room is needed; Kafka's `lowestPriorityChannel`."""
+        """Return the channels to close first if room is needed; Kafka's `lowestPriorityChannel`."""
         return heapq.nsmallest(count, self._channels.values(), key=lambda channel: channel.last_active_ns)

@@ -1,4 +1,4 @@
-"""`HandshakeOffload`: runs steps of handshakes on separate threads, so that requests do not wait for cryptography."""
+"""`HandshakeOffload`, which runs handshakes on separate threads, so that requests do not wait for cryptography."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from klamm.shared.addresses import source_of
 
 
 class HandshakeOffload:
-    """The handshakes of one selector's channels; Kafka takes their steps on its network threads.
+    """The handshakes of one selector's channels. Kafka runs them on its network threads.
 
-    Between `begin` and `take_back` a channel's transport belongs to one of the threads, and no other thread may use it:
-    a channel that is closed meanwhile keeps its transport open until then. `done` holds outcomes that wait for
+    Between `begin` and `take_back` a channel's transport belongs to a handshake thread, and no other thread may use it.
+    If the channel is closed meanwhile, its transport is closed afterwards. `done` holds outcomes that wait for
     `take_back`. Only the selector's thread calls these methods.
     """
 
@@ -27,17 +27,20 @@ class HandshakeOffload:
         self._under_way: set[KafkaChannel] = set()
         self._outcomes: dict[KafkaChannel, Interest | Exception] = {}
         self.done: deque[tuple[KafkaChannel, Interest | Exception]] = deque()
-        # Protects `_closed`: an outcome after the close has no processor to take it.
+        # Protects `_closed`: after the close, no processor takes outcomes.
         self._lock = threading.Lock()
         self._closed = False
 
     def begin(self, channel: KafkaChannel) -> None:
-        """Start the next step on a thread."""
+        """Start the next step of a channel's handshake on a handshake thread."""
         self._under_way.add(channel)
         self._workers.submit(partial(self._step, channel), source_of(channel.connection.client_address.host))
 
     def take_back(self) -> list[KafkaChannel]:
-        """Return channels whose step is over, in that order; those that were closed meanwhile are released."""
+        """Return the channels whose step is over, in the order of their ends.
+
+        Channels that were closed meanwhile are left out, and their transports are closed.
+        """
         found = []
         while self.done:
             channel, outcome = self.done.popleft()
@@ -50,8 +53,9 @@ class HandshakeOffload:
         return found
 
     def outcome(self, channel: KafkaChannel) -> Interest:
-        """Return the result of `handshake` of a channel that was taken back. Raises the exception that `handshake`
-        raised.
+        """Return the result of `handshake` for a channel that `take_back` has returned.
+
+        Raises the exception that `handshake` has raised.
         """
         outcome = self._outcomes.pop(channel)
         if isinstance(outcome, Exception):
@@ -59,14 +63,15 @@ class HandshakeOffload:
         return outcome
 
     def forget(self, channel: KafkaChannel) -> bool:
-        """Forget a closed channel. Return True if a thread still uses its transport, which is then closed
-        afterwards.
+        """Remove a closed channel. Return True if a handshake thread still uses its transport.
+
+        That transport is closed when the step is over.
         """
         self._outcomes.pop(channel, None)
         return channel in self._under_way
 
     def close(self) -> None:
-        """Stop returning channels to the selector: a channel that is under way closes when its step is over."""
+        """Stop returning channels to the selector. A channel whose step still runs is closed when the step is over."""
         with self._lock:
             self._closed = True
         self._close_done()
@@ -79,7 +84,7 @@ class HandshakeOffload:
             except Exception as error:
                 outcome = error
             except BaseException as error:
-                # A plugin must not end a thread that others need.
+                # An exception of a plugin must not end the thread, because other channels need it.
                 outcome = RuntimeError(repr(error))
         with self._lock:
             self.done.append((channel, outcome))
@@ -89,7 +94,7 @@ class HandshakeOffload:
         self._close_done()
 
     def _close_done(self) -> None:
-        # Both the selector and the threads use this: each channel goes to one of them.
+        # The selector and the handshake threads may call this at once: each channel is popped only once.
         while True:
             try:
                 channel, _ = self.done.popleft()

@@ -1,6 +1,4 @@
-"""`Inbox`: items that other threads pass to a processor: new connections, migrated channels, calls, requests to
-close.
-"""
+"""`Inbox`: the items that other threads pass to a processor, e.g. new connections, migrated channels and calls."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ class NewConnection(NamedTuple):
 
 
 class Inbox:
-    """The inbox of one processor. The methods down to `wakeup` are for any thread, the rest for the processor's."""
+    """The inbox of one processor. Any thread may call the methods down to `wakeup`, only the processor's the others."""
 
     def __init__(self, waker: Waker, max_incoming: int) -> None:
         self._waker = waker
@@ -44,8 +42,9 @@ class Inbox:
         self._sleeping = False
 
     def accept(self, connection: NewConnection) -> bool:
-        """Take over a connection if the queue of new ones has room. Return False if not, and while all connections are
-        to be closed: one that comes later is not among them.
+        """Take over a connection and return True, if the queue of new connections has room.
+
+        Return False also while `close_connections` has not been carried out, so that it does not close this connection.
         """
         with self._lock:
             if not self._accepting or self.is_closing_connections or len(self.connections) >= self._max_incoming:
@@ -55,7 +54,7 @@ class Inbox:
         return True
 
     def adopt(self, channel: KafkaChannel) -> bool:
-        """Take over a quiet channel from another processor; return False if this one has ended."""
+        """Take over a quiet channel from another processor; return False if this processor has ended."""
         with self._lock:
             if self._ended:
                 return False
@@ -64,7 +63,7 @@ class Inbox:
         return True
 
     def evict_one(self, connections: int) -> bool:
-        """Close one of `connections` channels in the next turn; return False if none is left."""
+        """Close one of `connections` channels in the next turn; return False if all are to be closed already."""
         with self._lock:
             if connections <= self.evictions:
                 return False
@@ -78,7 +77,7 @@ class Inbox:
         self.wakeup()
 
     def call_soon(self, channel: KafkaChannel, callback: Callable[[Any], None], argument: Any) -> None:
-        """Call back in the next turn, for a channel."""
+        """Call `callback(argument)` in the next turn; `channel` is the channel that the call is about."""
         self.calls.append((channel, callback, argument))
         self.wakeup()
 
@@ -100,11 +99,11 @@ class Inbox:
     # ---- on the processor's thread
 
     def going_to_sleep(self) -> None:
-        """Called before the last check of `has_work`: an item that is added afterwards wakes the processor."""
+        """Make items wake the processor from now on. Called before the last check of `has_work`."""
         self._sleeping = True
 
     def awake(self) -> None:
-        """The processor is awake and checks `has_work` itself."""
+        """Stop waking the processor for items, because it is awake and checks `has_work` itself."""
         self._sleeping = False
 
     @property
@@ -120,12 +119,12 @@ class Inbox:
         )
 
     def take_connection(self) -> NewConnection:
-        """Return the new connection that has waited longest."""
+        """Remove and return the new connection that has waited longest."""
         with self._lock:
             return self.connections.popleft()
 
     def take_all_connections(self) -> list[NewConnection]:
-        """Return all new connections, which are to be closed."""
+        """Remove and return all new connections, because they are to be closed."""
         with self._lock:
             self.is_closing_connections = False
             taken = [*self.connections]
@@ -133,7 +132,7 @@ class Inbox:
             return taken
 
     def take_evictions(self) -> int:
-        """Return the number of channels to close to make room, and reset it."""
+        """Return the number of channels to close to make room, and set it to 0."""
         with self._lock:
             count, self.evictions = self.evictions, 0
             return count

@@ -1,7 +1,7 @@
-"""`ChannelLifecycle`: serves a channel's requests, sends responses, throttles and closes.
+"""`ChannelLifecycle`, which serves the requests of channels, sends responses, throttles channels and closes them.
 
-Runs on the processor's thread only. A failure closes its channel and affects no other. It knows connections and bytes;
-the pipeline knows requests.
+It runs only on the processor's thread. A failure closes its channel and does not affect other channels. This module
+handles connections and bytes; the pipeline handles requests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from klamm.wire.chunks import Buffer, Chunk, close_chunks
 log = logging.getLogger("klamm.network")
 
 CallSoon: TypeAlias = Callable[[KafkaChannel, Callable[[Any], None], Any], None]
-"""`(channel, callback, argument)`: call back on the processor's thread, in its next turn. From any thread."""
+"""Takes `(channel, callback, argument)`, and calls `callback(argument)` on the processor's thread in its next turn.
+
+Any thread may call it.
+"""
 
 _JOIN_UP_TO_BYTES: Final = 256 * 1024
 _FRAMES_A_TURN: Final = 4096
@@ -42,7 +45,7 @@ _ANSWERED: Final = RequestOutcome.ANSWERED
 
 
 class ChannelLifecycle:
-    """One per processor. Channels in `unfinished` have more requests to serve than one turn of the loop allows."""
+    """The lifecycle of one processor's channels. Those in `unfinished` have more requests than one turn may serve."""
 
     def __init__(
         self, runtime: ListenerRuntime, selector: Selector, pipeline: RequestPipeline, call_soon: CallSoon
@@ -81,7 +84,7 @@ class ChannelLifecycle:
             self.fail(channel, error)
 
     def fail(self, channel: KafkaChannel, error: Exception) -> None:
-        """Log an exception about a channel and close the channel. Called in the `except` block."""
+        """Log the exception that a channel has caused, and close the channel. Called in the `except` block."""
         if isinstance(error, InvalidRequestError):
             self._close_for(channel, str(error), error.last_bytes)
         elif isinstance(error, OSError):
@@ -91,7 +94,7 @@ class ChannelLifecycle:
             self.close(channel, f"channel failed: {error!r}")
 
     def _refuse(self, channel: KafkaChannel, error: InvalidRequestError) -> None:
-        """Stop serving a channel at a frame that is not a request; it closes after the answers to earlier requests."""
+        """Stop serving a channel that has sent an invalid frame; it closes after the answers to earlier requests."""
         channel.receive.discard()
         if channel.state is _FINISHING:
             self._maybe_finish(channel)
@@ -105,7 +108,7 @@ class ChannelLifecycle:
         self.close(channel, reason)
 
     def proceed(self, channel: KafkaChannel) -> None:
-        """Let a channel continue, first with received frames, then with reading. A channel that migrates waits."""
+        """Continue with a channel's received frames, and then with reading. A migrating channel waits instead."""
         if channel.migrating and channel.state is _READY:
             return
         if channel.receive.frames or channel.state is _CLOSING or channel.state is _FINISHING:
@@ -137,7 +140,7 @@ class ChannelLifecycle:
             self._counts.usage.add(client_key(channel.connection), 0, handler_ns)
 
     def sent(self, channel: KafkaChannel) -> None:
-        """Process the end of a send that had to wait: it is complete, or was lost with its connection."""
+        """Handle the end of a send that had to wait: its bytes were sent, or lost with the connection."""
         if channel.state is _CLOSING and channel.send is not None:
             channel.send = None
             self._end_sending(channel, RequestOutcome.LOST_AFTER)
@@ -171,7 +174,7 @@ class ChannelLifecycle:
             # `channel.can_process`, inlined: this runs for every request.
             while frames and channel.send is None and channel.mute_state is _NOT_MUTED:
                 if not left or out_bytes > _JOIN_UP_TO_BYTES:
-                    # Let the others have their turn; if something is still unsent then, this channel waits.
+                    # Let other channels have their turn. If bytes are still unsent, this channel waits.
                     channel.waiting_for_turn = True
                     self.unfinished.append(channel)
                     break
@@ -190,14 +193,14 @@ class ChannelLifecycle:
                     self._send(channel, ready, sending)
         finally:
             channel.requests += _FRAMES_A_TURN - left
-            # Also when a later request fails: earlier answers are sent.
+            # In `finally`, so that earlier answers are sent even if a later request fails.
             if out:
                 self._send(channel, [out[0] if len(out) == 1 else b"".join(out)], served)
         if channel.waiting_for_turn:
             self._selector.update_interest(channel)
 
     def _take_up(self, channel: KafkaChannel, frame: Buffer, served: list[PendingRequest]) -> list[Chunk] | None:
-        """Start one request; return its answer, if it is ready at once and is to be sent."""
+        """Start one request; return its answer if it is ready at once, else None."""
         connection = channel.connection
         throttles = self._listener.throttles
         network_ns = 0
@@ -230,11 +233,11 @@ class ChannelLifecycle:
         return result  # type: ignore[return-value]
 
     def _park(self, channel: KafkaChannel, request: PendingRequest) -> None:
-        """Note that a request is executed elsewhere, or waits: the next one starts when it has been answered."""
+        """Let the channel wait for a request that runs on another thread or waits; the next one starts afterwards."""
         channel.request_received(request)
 
     def _send(self, channel: KafkaChannel, chunks: list[Chunk], answers_of: list[PendingRequest]) -> bool:
-        """Send answers; return True if they were sent completely at once, else `sent` follows."""
+        """Send answers; return True if they were sent completely at once, else `sent` is called later."""
         if answers_of:
             channel.sending = [*channel.sending, *answers_of] if channel.sending else answers_of
         if channel.state is _CLOSING:
@@ -288,18 +291,18 @@ class ChannelLifecycle:
             self.proceed(channel)
 
     def resume_authentication_soon(self, channel: KafkaChannel) -> Callable[[], None]:
-        """Return the function that a pending step of an authentication calls, once, from any thread."""
+        """Return the function that a pending step of an authentication calls once, on any thread."""
         resume = self._authentication.resume
         return lambda: self._call_soon(channel, resume, channel)
 
     # ---- the end of a channel
 
     def close_later(self, channel: KafkaChannel, delay_ns: int, reply: list[Chunk]) -> None:
-        """Send `reply`, if there is one, after the delay, and close the channel for its `close_reason`."""
+        """After the delay, send `reply` if it is not empty, and close the channel with its `close_reason`."""
         self.delayed_closes.add(self._selector.now_ns + delay_ns, channel, reply)
 
     def close_due(self, now_ns: int) -> None:
-        """Answer and close the channels whose delay is over."""
+        """Send the replies to the channels whose delay is over, and close these channels."""
         while (due := self.delayed_closes.pop_due(now_ns)) is not None:
             channel, reply = due
             if reply and channel.state is not _CLOSED:
@@ -322,7 +325,7 @@ class ChannelLifecycle:
             reason = SESSION_EXPIRED
         if channel.authenticator is not None:
             self._authentication.end_abandoned(channel)
-        # A client that closes after each request counts too.
+        # The time of a client that closes its connection after each request must be counted too.
         self._selector.charge(channel)
         self._selector.close(channel)
         self._end_sending(channel, RequestOutcome.LOST_AFTER)

@@ -1,4 +1,4 @@
-"""Listening sockets: several that accept as one, their queues, and the turns of worker processes that share one."""
+"""Listening sockets: several used as one, their queues, and the turns of worker processes that share a socket."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _TCP_INFO: Final = getattr(socket, "TCP_INFO", None)
 class ListeningSockets:
     """Several sockets that an acceptor uses like one. The first has the listener's own address.
 
-    Its descriptor is that of a poller, which another poller can watch: epoll and kqueue can be nested. Where none can,
-    a thread watches.
+    `fileno` is the descriptor of a poller that watches the sockets, because epoll and kqueue can watch each other. On
+    systems with neither, a thread watches the sockets.
     """
 
     def __init__(self, sockets: Sequence[socket.socket]) -> None:
@@ -51,12 +51,13 @@ class ListeningSockets:
         return self._descriptor
 
     def getsockname(self) -> Any:
-        """The address of the first."""
+        """Return the address of the first socket."""
         return self.sockets[0].getsockname()
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Return a connection that waits at one of the sockets, which take turns. Raises BlockingIOError if there is
-        none.
+        """Return a connection that waits at one of the sockets, which are tried in turn.
+
+        Raises BlockingIOError if no connection waits.
         """
         if not self._ready:
             self._ready.extend(key.fileobj for key, _ in self._selector.select(0))  # type: ignore[misc]
@@ -79,7 +80,7 @@ class ListeningSockets:
 
 
 class _Watch:
-    """A thread that makes a descriptor readable as soon as one of several sockets is, until `go_on`."""
+    """A thread that makes a descriptor readable when one of several sockets is readable, until `go_on` is called."""
 
     def __init__(self, sockets: Sequence[socket.socket]) -> None:
         self._selector = PLATFORM.selector()
@@ -97,7 +98,7 @@ class _Watch:
         while not self._ending:
             self._selector.select()
             self._watching.clear()
-            # `close` may have come before `clear`.
+            # `close` may have been called before `clear`.
             if not self._ending:
                 self._found.wake()
                 self._watching.wait()
@@ -107,7 +108,7 @@ class _Watch:
         return self._found.descriptor
 
     def go_on(self) -> None:
-        """No connection waits any more: look again."""
+        """Watch the sockets again, because no connection waits any more."""
         self._found.drain()
         self._watching.set()
 
@@ -123,13 +124,13 @@ class _Watch:
 
 
 class AcceptTurns:
-    """A worker with more connections than another lets the other go first, for a millisecond.
+    """The turns of worker processes: a worker with more connections than another waits a millisecond for the other.
 
-    A new connection wakes every worker, and otherwise the first one to run would accept it: one worker would get most
-    of the clients that connect to an idle server. `table` is memory that all workers share: each writes its number of
-    connections plus 1 at its position, and reads those of the others; 0 means a worker without a process. Counts may be
-    one connection late, so this balances but does not limit. `connections` returns the number of this worker, for all
-    listeners.
+    A new connection wakes all workers. Without turns the first one to run would accept it, and one worker would get
+    most of the clients of an idle server. `table` is memory that all workers share. Each worker writes its number of
+    connections plus 1 at its position, and reads the numbers of the others; 0 means a worker without a process. A
+    number may be one connection late, so this balances the workers but does not limit them. `connections` returns the
+    number of connections of this worker, for all listeners.
     """
 
     def __init__(self, table: memoryview, position: int, connections: Callable[[], int]) -> None:
@@ -154,22 +155,22 @@ class AcceptQueue(NamedTuple):
 
 
 def accept_queue(sock: socket.socket) -> AcceptQueue | None:
-    """Return the queue of a listening socket; None if the system does not report it, and for Unix domain sockets."""
+    """Return the queue of a listening socket; None for Unix domain sockets, or if the system does not report it."""
     if _TCP_INFO is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return None
     try:
         info = sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _QUEUE_OFFSET + _QUEUE.size)
         return AcceptQueue(*_QUEUE.unpack_from(info, _QUEUE_OFFSET))
     except (OSError, error):
-        # The socket was closed meanwhile, or the system has another structure.
+        # The socket was closed meanwhile, or the system's structure has other fields.
         return None
 
 
 class ListenOverflows:
-    """Counts the connections that have found a queue full since this was made, at all sockets of the host or container.
+    """The number of connections that have found a full queue since the creation of this object.
 
-    With `[server] workers` the counts of all processes are added up, including those that have ended, so no process
-    may include the system's initial number.
+    The system counts them for all sockets of the host or container. The number does not include the system's count at
+    the creation, because with `[server] workers` the numbers of all processes, even ended ones, are added up.
     """
 
     def __init__(self, netstat: Path = _NETSTAT) -> None:
@@ -183,7 +184,7 @@ class ListenOverflows:
 
 
 def listen_overflows(netstat: Path = _NETSTAT) -> int | None:
-    """Return how many connections found a queue full, at all sockets of the host or container; None if unknown."""
+    """Return the number of connections that found a full queue at any socket of the host; None if it is unknown."""
     try:
         lines = netstat.read_text(encoding="ascii").splitlines()
     except OSError:

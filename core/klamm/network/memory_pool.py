@@ -16,8 +16,8 @@ _VACANT_NS: Final = 50_000_000
 class Claim:
     """The memory that one connection holds for an incomplete request, and its place among the waiting claims.
 
-    `evicted` is True if the pool wants the memory back: the connection must be closed. `refused_ns` is the time since
-    which it waits for memory; 0 if it does not.
+    `evicted` is True if the pool needs the memory: the connection must then be closed. `refused_ns` is the time since
+    which the claim waits for memory; 0 if it does not wait.
     """
 
     __slots__ = ("asked_ns", "evicted", "held_bytes", "lapses", "refused_ns")
@@ -31,26 +31,28 @@ class Claim:
 
 
 class MemoryPool:
-    """Counts bytes, but does not hold them. All methods may be called from any thread.
+    """A budget of bytes. It counts bytes, but does not hold them. Any thread may call all methods.
 
-    Memory is taken as bytes arrive, so it belongs either to *complete* requests, which are answered without more
-    memory, or to *partial* ones, which need more. Partial requests could fill the pool and then wait for each other for
-    ever. So:
+    A request takes memory as its bytes arrive. *Complete* requests are answered without more memory; *partial* requests
+    need more. Partial requests could fill the pool and then wait for each other for ever. So:
 
-    1. All partial requests together may grow to half of the pool. Beyond that only one does, the *first*.
-    2. A claim that would be refused while there is no first one becomes the first. While the first lacks memory, no
-       other claim gets memory that is released. Small requests do not count as partial if their missing bytes have
-       arrived and only remain to be read: they may use the other half too, like complete ones.
-    3. If the first lacks memory and no complete request holds any, waiting does not help. Then a connection is closed
-       that was first before, is not complete and has been silent for a second. If there is none, the first exceeds the
-       limit; if another one exceeds it already, the connection that was first most often is closed.
-    4. The first stays first while its bytes keep coming: 64 KiB in half a second, or all that it lacks. Else the next
-       claim that needs memory is first. That claim has bytes to store, so a silent connection does not hold up the
-       others; a claim that has lost its turn gets another turn only when no other claim needs it.
+    1. All partial requests together may grow to half of the pool. Beyond that, only one claim may grow: the *first*.
+    2. If there is no first claim, a claim that would be refused becomes the first. While the first claim lacks memory,
+       no other claim gets released memory. A small request does not count as partial if its missing bytes have arrived
+       and only have to be read: it may use the other half too, like complete requests.
+    3. If the first claim lacks memory and no complete request holds any, waiting does not help. The pool then closes a
+       connection whose claim was first earlier, is not complete and has been silent for a second. If there is no such
+       connection, the first claim may exceed the limit. If another claim exceeds the limit already, the pool closes the
+       connection whose claim was first most often.
+    4. The first claim stays first while its bytes keep arriving: 64 KiB in half a second, or all bytes that it lacks.
+       Otherwise the next claim that needs memory becomes the first. That claim has bytes to store, so a silent
+       connection does not hold up the others. A claim that has lost its turn becomes the first again only if no other
+       claim needs memory.
 
-    Hence the first is completed, or loses its turn to one that will be, and each end frees memory: no request waits for
-    ever. The limit is exceeded by less than one request at any time, and not at all while no request is larger than
-    half of the pool and no peer slows down in its turn. A strict pool, unlike Kafka's broker, refuses larger requests.
+    Hence no request waits for ever: the first claim is completed, or loses its turn to a claim that will be completed,
+    and each completed request frees memory. The limit is exceeded by less than one request at any time. It is not
+    exceeded at all if no request is larger than half of the pool and no first claim slows down. A strict pool refuses
+    larger requests, unlike Kafka's broker.
     """
 
     def __init__(self, size_bytes: int, *, strict: bool = False, clock: Clock | None = None) -> None:
@@ -93,8 +95,9 @@ class MemoryPool:
 
     @property
     def depleted_ns(self) -> int:
-        """The total time in nanoseconds between a refusal and the next release of memory; the metric
-        MemoryPoolDepletedTimeTotal, and its rate MemoryPoolAvgDepletedPercent."""
+        """Return the total time between refusals and the next release of memory, in nanoseconds.
+
+        It is the metric MemoryPoolDepletedTimeTotal; its rate is MemoryPoolAvgDepletedPercent."""
         since_ns = self._depleted_since_ns
         return self._depleted_ns + (self._clock.monotonic_ns() - since_ns if since_ns is not None else 0)
 
@@ -106,13 +109,14 @@ class MemoryPool:
 
     @property
     def is_low(self) -> bool:
-        """Return True if less than a tenth is free, or partial requests use all that they may: then reads are served in
-        random order, and little is read before the size of a request is known.
+        """Return True if less than a tenth of the pool is free, or if partial requests use all that they may.
+
+        Channels are then read in random order, and few bytes are read before the size of a request is known.
         """
         return self._available * 10 < self.size_bytes or self._partial >= self._partial_limit
 
     def try_allocate(self, size_bytes: int) -> bool:
-        """Take memory for a request that has arrived completely; the common case."""
+        """Take memory for a request that has arrived completely, and return True if there is enough."""
         with self._lock:
             if size_bytes <= self._available and not self._first_lacks:
                 self._available -= size_bytes
@@ -120,7 +124,7 @@ class MemoryPool:
         return False
 
     def allocate_whole(self, claim: Claim, size_bytes: int) -> bool:
-        """Do `try_allocate` for a claim, which waits in line if there is no memory."""
+        """Do the same as `try_allocate` for a claim, which joins the waiting claims if there is too little memory."""
         with self._lock:
             now_ns = self._clock.monotonic_ns()
             fits = size_bytes <= self._available and not self._first_lacks
@@ -134,8 +138,9 @@ class MemoryPool:
             return True
 
     def grow(self, claim: Claim, wanted_bytes: int, at_least: int = 1) -> int:
-        """Take memory for bytes of a partial request. Return the granted number: 0, or from `at_least` to
-        `wanted_bytes`.
+        """Take memory for bytes of a partial request.
+
+        Return the granted number of bytes: 0, or from `at_least` to `wanted_bytes`.
         """
         with self._lock:
             now_ns = claim.asked_ns = self._clock.monotonic_ns()
@@ -154,8 +159,9 @@ class MemoryPool:
             return granted
 
     def grow_to_the_end(self, claim: Claim, lacking_bytes: int) -> int:
-        """Take memory for all bytes that a partial request lacks and that its peer has already sent. Return the granted
-        number: 0 or `lacking_bytes`.
+        """Take memory for all missing bytes of a partial request. Its peer must have sent all of them.
+
+        Return the granted number of bytes: 0 or `lacking_bytes`.
         """
         with self._lock:
             if self._first_lacks or lacking_bytes > self._available:
@@ -179,7 +185,7 @@ class MemoryPool:
                     self._first_until_ns = self._clock.monotonic_ns() + _TENURE_NS
 
     def complete(self, claim: Claim) -> None:
-        """Note that the partial request has arrived completely: `release` later frees its memory."""
+        """Note that the partial request has arrived completely. `release` frees its memory later."""
         with self._lock:
             self._partial -= claim.held_bytes
             claim.held_bytes = claim.lapses = 0
@@ -194,7 +200,7 @@ class MemoryPool:
                 self._end_depletion()
 
     def abandon(self, claim: Claim) -> None:
-        """Release the memory of a partial request, and its place, because its connection is closed."""
+        """Release the memory and the place of a partial request, because its connection has closed."""
         with self._lock:
             self._available += claim.held_bytes
             self._partial -= claim.held_bytes
@@ -224,7 +230,7 @@ class MemoryPool:
         if size_bytes <= self._available:
             self._first_lacks = False
             return True
-        # The time in which it waits for memory does not count against its turn.
+        # While the first claim waits for memory, its time does not run.
         self._first_lacks = True
         self._first_until_ns = now_ns + _TENURE_NS
         if self.used_bytes > self._partial or self._evicted:
@@ -247,7 +253,7 @@ class MemoryPool:
             self._refused.discard(claim)
 
     def _refuse(self, claim: Claim, now_ns: int) -> None:
-        # Once for each request, which asks again and again.
+        # Counted once for each request, although a request tries again and again.
         if not claim.refused_ns:
             claim.refused_ns = now_ns
             self._refused.add(claim)

@@ -1,4 +1,4 @@
-"""`MemoryWaiters`: channels that wait for memory of the pool (`queued.max.request.bytes`) before they are read on."""
+"""`MemoryWaiters`: channels that are not read while they wait for memory of the pool (`queued.max.request.bytes`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EVICTED: Final = "the rest of its request did not arrive, and memory is short"
 
 
 class ChannelReads(Protocol):
-    """Actions on a channel that got memory, or lost it: the `Selector` implements them."""
+    """The actions on a channel that has got memory or lost it. `Selector` implements them."""
 
     channels: dict[int, KafkaChannel]
     completed_receives: list[KafkaChannel]
@@ -29,8 +29,9 @@ class ChannelReads(Protocol):
 
 
 class MemoryWaiters:
-    """Channels of one selector that wait for memory. `shuffle` puts them in random order, so that none is always
-    last.
+    """The channels of one selector that wait for memory.
+
+    `shuffle` puts them in random order, so that no channel is always last.
     """
 
     def __init__(self, reads: ChannelReads, pool: MemoryPool | None, shuffle: Callable[[list[Any]], None]) -> None:
@@ -41,21 +42,22 @@ class MemoryWaiters:
         self._seen_evictions = 0
 
     def add(self, channel: KafkaChannel) -> None:
-        """Add a channel, which is not read until there is memory."""
+        """Add a channel, which is not read until it gets memory."""
         self._waiting.add(channel)
         self._reads.update_interest(channel)
 
     def forget(self, channel: KafkaChannel) -> None:
-        """A channel is closed."""
+        """Remove a channel that has closed."""
         self._waiting.discard(channel)
 
     def before_poll(self, timeout_s: float) -> float:
-        """Let channels continue that now get memory, and close those whose memory the pool has taken. Return how long
-        to poll.
+        """Let channels continue that get memory now, and close those whose memory the pool has taken.
+
+        Return the time in seconds for which the next poll may wait.
         """
         assert self._pool is not None
         if self._waiting:
-            # Memory may be released on another processor, which does not wake this one.
+            # Another processor may release memory, and does not wake this one.
             timeout_s = 0.0 if self._resume() else min(timeout_s, _MEMORY_POLL_S)
         if self._pool.evictions != self._seen_evictions:
             self._seen_evictions = self._pool.evictions

@@ -1,4 +1,4 @@
-"""`ChannelMigration`: moves channels from one processor to another, each at its next quiet point."""
+"""`ChannelMigration`, which moves channels to another processor when no request or response is in flight."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ class Target(Protocol):
 
 
 class ChannelMigration:
-    """Migration of one processor's channels. `request` and `retire` may be called from any thread, all other methods
-    only on the processor's.
+    """The migration of one processor's channels to others.
+
+    Any thread may call `request` and `retire`, only the processor's thread the other methods.
     """
 
     def __init__(self, selector: Selector, lifecycle: ChannelLifecycle) -> None:
@@ -32,7 +33,7 @@ class ChannelMigration:
 
     @property
     def retired(self) -> bool:
-        """Return True if all channels must leave."""
+        """Return True if all channels must migrate, because `retire` was called."""
         return bool(self._successors)
 
     @property
@@ -42,11 +43,11 @@ class ChannelMigration:
 
     @property
     def requested(self) -> bool:
-        """Return True if there is a request that `step` has not seen."""
+        """Return True if `request` was called and `step` has not handled it yet."""
         return bool(self._wanted)
 
     def request(self, channel: KafkaChannel, target: Target) -> None:
-        """Ask for a channel to be moved to another processor when it is quiet; has no effect if it closes before."""
+        """Move a channel to another processor when it is quiet. Has no effect if the channel closes first."""
         self._wanted.append((channel, target))
 
     def retire(self, successors: Sequence[Target]) -> None:
@@ -54,7 +55,10 @@ class ChannelMigration:
         self._successors = successors
 
     def step(self, adopt_again: Callable[[KafkaChannel], None], *, draining: bool) -> list[KafkaChannel]:
-        """Migrate the channels that are quiet now, and return them. A channel that its target refuses stays here."""
+        """Migrate the channels that are quiet now, and return them. Called on the processor's thread.
+
+        If the target refuses a channel, `adopt_again` gets the channel. With `draining`, all migrations are cancelled.
+        """
         while self._wanted:
             channel, target = self._wanted.popleft()
             self._begin(channel, target)

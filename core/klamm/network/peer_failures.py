@@ -1,4 +1,4 @@
-"""`PeerFailureLog`: log lines that any peer can cause, limited per minute and address."""
+"""`PeerFailureLog`: log lines that any peer can cause, limited in number per minute and address."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ SUPPRESSED_DOC: Final = (
 
 
 class PeerFailureLog:
-    """The log of failed peers of one listener; any thread may call it. At the end of a minute one line gives the number
-    of suppressed lines.
+    """The log of failed peers of one listener. Any thread may call it.
 
-    An IPv6 address counts as its /64. From the thousandth address of a minute on, all further addresses share their
-    lines.
+    At the end of a minute one line gives the number of suppressed lines. IPv6 addresses of one /64 count as one
+    address. From the thousandth address of a minute on, all further addresses share one limit.
     """
 
     def __init__(
@@ -36,7 +35,7 @@ class PeerFailureLog:
         return self._lines.suppressed
 
     def log(self, host: str, level: int, message: str, *arguments: object) -> None:
-        """A line about a connection from `host`."""
+        """Log a line about a connection from `host`, unless the limit of its address is reached."""
         self._lines.log(source_of(host), level, message, *arguments)
 
 

@@ -1,7 +1,7 @@
-"""`PipelinedLifecycle`: channels whose requests start while earlier ones wait for their answers.
+"""`PipelinedLifecycle`: the lifecycle of channels whose requests start while earlier ones wait for their answers.
 
-For handler sets that forward requests (`ApiSet.pipelined`). Answers are sent in the order of the requests; one may be
-sent while it arrives.
+Handler sets that forward requests use it (`ApiSet.pipelined`). Answers are sent in the order of the requests. An answer
+may be sent while it still arrives from the other server.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAY_THROTTLE: Final = frozenset({MuteState.MUTED, MuteState.MUTED_AND_RESPONSE_
 
 
 class PipelinedLifecycle(ChannelLifecycle):
-    """See the module. A channel is bound to its processor from its first request on."""
+    """The lifecycle of pipelined channels. A channel stays on its processor from its first request on."""
 
     def __init__(
         self, runtime: ListenerRuntime, selector: Selector, pipeline: RequestPipeline, call_soon: CallSoon
@@ -44,7 +44,7 @@ class PipelinedLifecycle(ChannelLifecycle):
                 channel, answers, self._selector, self._call_soon, self._abort, self._authentication
             )
         elif answers.pending and channel.authenticator is not None and _api_key(frame) in _SASL:
-            # Authentication again answers by itself: after the requests before it.
+            # A re-authentication is answered here, after the requests before it.
             channel.receive.frames.appendleft(frame)  # type: ignore[arg-type]
             self._mute_for(channel, answers, answers.pending[-1])
             return None
@@ -64,15 +64,15 @@ class PipelinedLifecycle(ChannelLifecycle):
         assert answers is not None
         answers.add(request)
         channel.in_flight = answers.oldest
-        # A request that goes to a handler's thread, or that a filter holds, must not be overtaken. The answer to a
-        # login determines who sends the following requests.
+        # Later requests must not overtake a request that runs on a handler thread or that a filter holds. They must
+        # also wait for the answer to a login, which determines their principal.
         if not request.inline or request.result is GO_ON or request.context.api_key in _SASL:
             self._mute_for(channel, answers, request)
         elif answers.is_full:
             self._wait_for_room(channel, answers, request)
 
     def _wait_for_room(self, channel: KafkaChannel, answers: AnswerQueue, entry: Entry) -> None:
-        # A disconnected client sends no more requests: those that it has sent start at once.
+        # If the client has disconnected, its remaining requests start at once, because no more can follow.
         if channel.state is not ChannelState.CLOSING:
             self._mute_for(channel, answers, entry)
             answers.waits_for_room = True
@@ -89,7 +89,7 @@ class PipelinedLifecycle(ChannelLifecycle):
         channel.maybe_unmute()
 
     def answered(self, request: PendingRequest) -> None:
-        """Process the answer of a request: it is sent after the answers to earlier ones."""
+        """Process the answer of a request, which is sent after the answers to earlier requests."""
         channel: KafkaChannel = request.channel
         self._count_handler_time(channel, request)
         answers = channel.answers
@@ -106,13 +106,13 @@ class PipelinedLifecycle(ChannelLifecycle):
             self.fail(channel, error)
 
     def sent(self, channel: KafkaChannel) -> None:
-        """Process the end of a send that had to wait."""
+        """Handle the end of a send that had to wait."""
         super().sent(channel)
         if channel.answers is not None:
             self._flush(channel, channel.answers)
 
     def _flush(self, channel: KafkaChannel, answers: AnswerQueue) -> None:
-        """Send the answers whose turn it is, until the client accepts no more."""
+        """Send the next answers in order, until one has not arrived or the client accepts no more bytes."""
         while channel.send is None and channel.state is not ChannelState.CLOSED:
             entry = answers.take_next()
             if entry is None:
@@ -175,7 +175,7 @@ class PipelinedLifecycle(ChannelLifecycle):
             request, answers.streamed = answers.streamed, None
             self._send(channel, [data], [request])
             channel.in_flight = answers.oldest
-            # Not within the call, because its answers may come back here.
+            # Not within this call, because its answers may lead back here.
             self._call_soon(channel, self._flush_soon, channel)
         except Exception as error:
             self.fail(channel, error)
@@ -191,7 +191,7 @@ class PipelinedLifecycle(ChannelLifecycle):
     # ---- the end of a channel
 
     def close(self, channel: KafkaChannel, reason: str) -> None:
-        """Close the channel like the base class, and end every request that waits for its answer."""
+        """Close the channel like the base class, and end all requests that wait for their answers."""
         answers = channel.answers
         if channel.state is ChannelState.CLOSED or answers is None:
             super().close(channel, reason)
@@ -215,7 +215,7 @@ class PipelinedLifecycle(ChannelLifecycle):
         answers.pending.clear()
 
     def _maybe_finish(self, channel: KafkaChannel) -> None:
-        # Forwarded requests go on without this connection; there is no client to take the answers.
+        # Forwarded requests are executed even without this connection, and no client can receive the answers.
         answers = channel.answers
         if channel.state is ChannelState.CLOSING and answers is not None and answers.waits_for_room:
             self._unmute(channel, answers)
@@ -227,7 +227,7 @@ class PipelinedLifecycle(ChannelLifecycle):
 
 
 def lifecycle_of(runtime: ListenerRuntime) -> type[ChannelLifecycle]:
-    """Return the class that serves the channels of a listener, as its handler set requires."""
+    """Return the class that serves the channels of a listener: it depends on the handler set."""
     return PipelinedLifecycle if runtime.api_set.pipelined else ChannelLifecycle
 
 

@@ -1,4 +1,4 @@
-"""`Pipes`: move bytes from one socket to another within the kernel."""
+"""`Pipes`, with which bytes move from one socket to another within the kernel."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Final
 from klamm.wire.chunks import Chunk
 
 PIPE_BYTES: Final = 512 * 1024
-"""Capacity of a pipe; a client that stops reading in the middle of a response occupies one pipe."""
+"""The capacity of a pipe. A client that stops reading in the middle of a response occupies one pipe."""
 MAX_IDLE: Final = 4
-"""Empty pipes that are kept for the next responses."""
+"""The number of empty pipes that are kept for the next responses."""
 _COPIED_BYTES: Final = 64 * 1024
 _SET_SIZE: Final = 1031
 
 
 class Pipe:
-    """Both ends of a pipe, which are closed together. Raises OSError if the system grants no more."""
+    """Both ends of a pipe, which are closed together. Raises OSError if the system cannot make another pipe."""
 
     __slots__ = ("reader", "writer")
 
     def __init__(self) -> None:
-        # Not available on every system: pipes exist only if `Platform.has_splice` is True.
+        # Some systems lack these functions; pipes are used only if `Platform.has_splice` is True.
         import fcntl
 
         self.reader, self.writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -36,7 +36,7 @@ class Pipe:
 
 
 class PipedBytes:
-    """Bytes that wait in a pipe: a chunk of a response. `size_bytes` are left."""
+    """A chunk of a response whose bytes wait in a pipe; `size_bytes` bytes are left."""
 
     __slots__ = ("_pipes", "pipe", "position", "size_bytes")
 
@@ -47,11 +47,11 @@ class PipedBytes:
         self.position = 0
 
     def fileno(self) -> int:
-        """The end that is read."""
+        """Return the descriptor of the end from which bytes are read."""
         return self.pipe.reader
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        """Return the next bytes; a pipe has no positions."""
+        """Return the next bytes. `position` is ignored, because a pipe has no positions."""
         return os.read(self.pipe.reader, size_bytes)
 
     def read_into(self, position: int, buffer: memoryview) -> int:
@@ -59,22 +59,22 @@ class PipedBytes:
         return os.readv(self.pipe.reader, [buffer])
 
     def close(self) -> None:
-        """Release the pipe: its bytes were sent, or will not be."""
+        """Release the pipe, because its bytes have been sent or will not be sent."""
         if not self.size_bytes:
             self._pipes.give_back(self.pipe)
 
 
 class Pipes:
-    """Pipes of one processor, used on its thread."""
+    """The pipes of one processor, used on its thread."""
 
     def __init__(self, open_pipe: Callable[[], Pipe] = Pipe) -> None:
         self._open_pipe = open_pipe
         self._idle: list[Pipe] = []
 
     def fill(self, descriptor: int, count: int) -> Chunk:
-        """Take up to `count` bytes from a socket; none at its end.
+        """Read up to `count` bytes from a socket into a pipe, or into memory if no pipe is available.
 
-        They are copied if no pipe is available. Raises BlockingIOError if nothing has arrived, and OSError.
+        Return no bytes at the end of the stream. Raises BlockingIOError if no bytes have arrived, and OSError.
         """
         if sys.platform != "linux":
             raise NotImplementedError
@@ -97,10 +97,10 @@ class Pipes:
         try:
             return self._open_pipe()
         except OSError:
-            # No descriptor is free, or the user has reached the system's limit of memory in pipes.
+            # No descriptor is free, or the system's limit for the memory of pipes is reached.
             return None
 
     def give_back(self, pipe: Pipe) -> None:
-        """An empty pipe may be used again."""
+        """Keep an empty pipe for the next response, or close it if there are enough."""
         if len(self._idle) < MAX_IDLE:
             self._idle.append(pipe)

@@ -1,4 +1,4 @@
-"""Readiness of sockets: epoll if the system has it, else the pollers of `selectors`, with the same four methods."""
+"""Pollers, which report the readiness of sockets: epoll if the system has it, else those of Python's `selectors`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ _LOOK_EVERY_S: Final = 0.1
 
 
 class Poller(Protocol):
-    """Level-triggered readiness of file descriptors; masks consist of READ and WRITE, and on return also of ERROR and
-    HANG_UP.
+    """A level-triggered poller of file descriptors; `select.epoll` has this interface.
 
-    `select.epoll` has this interface.
+    Masks consist of READ and WRITE; those that `poll` returns also of ERROR and HANG_UP.
     """
 
     def register(self, descriptor: int, mask: int, /) -> None: ...
@@ -35,17 +34,17 @@ class Poller(Protocol):
     def unregister(self, descriptor: int, /) -> None: ...
 
     def poll(self, timeout_s: float, /) -> list[tuple[int, int]]:
-        """Wait at most `timeout_s`; pairs of descriptor and mask."""
+        """Wait at most `timeout_s`; return pairs of descriptor and mask."""
         ...
 
     def close(self) -> None: ...
 
 
 class SelectorsPoller:
-    """Readiness by a selector of Python: kqueue on a Mac, `select` on Windows.
+    """A poller that uses a selector of Python: kqueue on a Mac, `select` on Windows.
 
-    Selectors have no empty mask: sockets that are watched for nothing are paused. The end of such a connection is found
-    by a look at all of them in each tenth of a second.
+    Python's selectors have no empty mask, so a socket with an empty mask is paused, i.e. not registered. All paused
+    sockets are examined ten times a second, to find connections that have ended.
     """
 
     def __init__(self) -> None:
@@ -56,7 +55,7 @@ class SelectorsPoller:
         self._next_look_s = 0.0
 
     def register(self, descriptor: int, mask: int, /) -> None:
-        """Watch a descriptor. Raises OSError if there are as many as the system takes."""
+        """Watch a descriptor. Raises OSError if the system can watch no more descriptors."""
         if self._max_watched is not None and len(self._selector.get_map()) + len(self._paused) >= self._max_watched:
             raise OSError(errno.EMFILE, f"this system waits for {self._max_watched} sockets at most")
         events = self._events(mask)
@@ -66,7 +65,7 @@ class SelectorsPoller:
             self._paused.add(descriptor)
 
     def modify(self, descriptor: int, mask: int, /) -> None:
-        """Watch for something else. Raises KeyError for a descriptor that is not watched."""
+        """Change the mask of a descriptor. Raises KeyError if the descriptor is not watched."""
         events = self._events(mask)
         if not events:
             if descriptor not in self._paused:
@@ -79,14 +78,14 @@ class SelectorsPoller:
             self._selector.modify(descriptor, events)
 
     def unregister(self, descriptor: int, /) -> None:
-        """Watch it no more."""
+        """Stop watching a descriptor."""
         if descriptor in self._paused:
             self._paused.discard(descriptor)
         else:
             self._selector.unregister(descriptor)
 
     def poll(self, timeout_s: float, /) -> list[tuple[int, int]]:
-        """Wait at most `timeout_s`; pairs of descriptor and mask."""
+        """Wait at most `timeout_s`; return pairs of descriptor and mask."""
         if self._paused:
             timeout_s = min(timeout_s, _LOOK_EVERY_S)
         found = [
@@ -99,7 +98,7 @@ class SelectorsPoller:
         return found
 
     def close(self) -> None:
-        """Close what the system has for it. The sockets stay open."""
+        """Close the selector. The sockets stay open."""
         self._selector.close()
 
     @staticmethod
@@ -118,7 +117,7 @@ def make_poller(kind: str = "auto") -> Poller:
 
 
 class Waker:
-    """Makes a sleeping `poll` return: an eventfd, or a socket pair if there is none."""
+    """A descriptor that makes a sleeping `poll` return: an eventfd, or a socket pair if the system has none."""
 
     def __init__(self, kind: str = "auto") -> None:
         self._pair: tuple[socket.socket, socket.socket] | None = None
@@ -130,13 +129,13 @@ class Waker:
             for end in self._pair:
                 end.setblocking(False)
                 if end.family == socket.AF_INET:
-                    # As on Windows: else a second call would wait until the first is acknowledged.
+                    # Without delay: otherwise a second `wake` would wait until the first is acknowledged.
                     end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.descriptor = self._pair[0].fileno()
 
     def wake(self) -> None:
-        """From any thread."""
-        # A full pipe or a closed waker needs no waking.
+        """Make `poll` return. Any thread may call this."""
+        # An error means that a wake-up is pending already, or that the waker is closed.
         with contextlib.suppress(OSError):
             if self._pair is None:
                 os.eventfd_write(self._event, 1)
@@ -144,7 +143,7 @@ class Waker:
                 self._pair[1].send(b"\0")
 
     def drain(self) -> None:
-        """Consume the wake-ups."""
+        """Consume all pending wake-ups."""
         with contextlib.suppress(BlockingIOError):
             if self._pair is None:
                 os.eventfd_read(self._event)

@@ -1,4 +1,4 @@
-"""`Processor`: a thread that owns connections; this is the interface for other threads."""
+"""`Processor`: a thread that owns connections. Its methods are the interface for other threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _PAUSE_S: Final = 0.02
 
 
 class Processor:
-    """Kafka's `Processor`: runs the turns of its `Reactor` until it is drained. All methods are for other threads."""
+    """Kafka's `Processor`: a thread that runs the turns of its `Reactor` until it is drained.
+
+    Other threads call all public methods.
+    """
 
     def __init__(self, index: int, runtime: ListenerRuntime) -> None:
         self.index = index
@@ -42,26 +45,26 @@ class Processor:
 
     @property
     def connection_count(self) -> int:
-        """Return the number of connections that it has or is about to get."""
+        """Return the number of connections that the processor has or is about to get."""
         return self._reactor.connection_count
 
     @property
     def channels(self) -> list[KafkaChannel]:
-        """Its connections at this moment, to look at."""
+        """Return a snapshot of the connections, to be read only."""
         return list(self._reactor.selector.channels.values())
 
     @property
     def migrated_connections(self) -> int:
-        """Return the number of connections that it has given to other processors."""
+        """Return the number of connections that have migrated to other processors."""
         return self._reactor.migration.migrated_connections
 
     def idle_ns_until(self, now_ns: int) -> int:
-        """The time spent waiting, with the wait it may be in."""
+        """Return the time spent waiting in the poller, including a current wait."""
         start_ns = self._reactor.poll_start_ns
         return self._reactor.idle_ns + (max(0, now_ns - start_ns) if start_ns else 0)
 
     def busy_ns_until(self, now_ns: int) -> int:
-        """Return the time since its start that it has not spent waiting."""
+        """Return the time since the start that was not spent waiting."""
         return max(0, now_ns - self.created_ns - self.idle_ns_until(now_ns))
 
     @property
@@ -76,18 +79,18 @@ class Processor:
 
     @property
     def turn_ns(self) -> int:
-        """Return the time, on the monotonic clock, at which it last looked for work."""
+        """Return the time, on the monotonic clock, at which the processor last looked for work."""
         return self._reactor.selector.now_ns
 
     def turn_age_ns(self, now_ns: int) -> int:
-        """Return the duration of its current turn; 0 while it sleeps."""
+        """Return the duration of the current turn; 0 while the processor sleeps."""
         return 0 if self._reactor.poll_start_ns else max(0, now_ns - self._reactor.selector.now_ns)
 
     def served_until_ns(self) -> int:
-        """Return a moment, in monotonic nanoseconds: requests that had arrived by then have run or are in the request
+        """Return a time, in monotonic nanoseconds: requests that had arrived by then have run or are in the request
         queue.
 
-        Wakes an idle processor, so that the next call returns a later moment. May be called from any thread.
+        Wakes an idle processor, so that the next call returns a later time.
         """
         self.inbox.wakeup()
         return self._reactor.served_until_ns
@@ -103,14 +106,12 @@ class Processor:
 
     @property
     def waiting_requests(self) -> int:
-        """Return the number of requests that it holds because the request queue had no room; the metric
-        WaitingRequests.
-        """
+        """Return the number of requests that wait here because the request queue had no room: WaitingRequests."""
         return len(self._reactor.waiting)
 
     @property
     def response_queue_size(self) -> int:
-        """Responses that wait; the metric ResponseQueueSize."""
+        """Return the number of responses that wait: the metric ResponseQueueSize."""
         return len(self.inbox.calls)
 
     def listen(self, acceptor: Acceptor) -> None:
@@ -122,12 +123,12 @@ class Processor:
         self._reactor.setup.stop_listening(waits=self._thread is not None)
 
     def migrate(self, channel: KafkaChannel, target: Processor) -> None:
-        """Ask for a channel to be moved to another processor when it is quiet; has no effect if it closes before."""
+        """Move a channel to another processor when it is quiet. Has no effect if the channel closes first."""
         self._reactor.migration.request(channel, target)
         self.inbox.wakeup()
 
     def adopt(self, channel: KafkaChannel) -> bool:
-        """Take over a quiet channel from another processor; return False if this one has ended."""
+        """Take over a quiet channel from another processor; return False if this processor has ended."""
         return self.inbox.adopt(channel)
 
     def retire(self, successors: Sequence[Processor]) -> None:
@@ -144,13 +145,13 @@ class Processor:
         return self.inbox.evict_one(len(self._reactor.selector.channels))
 
     def look(self) -> ConnectionLook:
-        """Return a description of its connections that its thread makes in its next turns."""
+        """Request a description of the connections; the processor's thread makes it in its next turns."""
         look = ConnectionLook(self.index, self._runtime.clock)
         self.inbox.look(look)
         return look
 
     def close_connection(self, channel: KafkaChannel, reason: str) -> None:
-        """Close a connection in the next turn, if it is still here."""
+        """Close a connection in the next turn, unless it has moved to another processor."""
         self.inbox.call_soon(channel, lambda one: self._reactor.close_if_here(one, reason), channel)
 
     def close_connections(self) -> None:
@@ -158,18 +159,19 @@ class Processor:
         self.inbox.close_connections()
 
     def drain(self, deadline_ns: int, grace_end_ns: int) -> None:
-        """Finish current work and end: wait for running requests until `deadline_ns`, for parked ones until
-        `grace_end_ns`.
+        """Finish the current work and end.
+
+        Running requests may finish until `deadline_ns`; requests that wait for data or time, until `grace_end_ns`.
         """
         self._reactor.drain(deadline_ns, grace_end_ns)
 
     @property
     def ended(self) -> bool:
-        """Return True if it has closed or given away all its connections."""
+        """Return True if all connections are closed or have migrated."""
         return self.inbox.ended
 
     def join(self) -> None:
-        """Wait for its end."""
+        """Wait until the thread has ended."""
         if self._thread is not None:
             self._thread.join()
             return
@@ -189,7 +191,7 @@ class Processor:
     def _run(self) -> None:
         while not self._reactor.drained():
             if not self._turn():
-                # Only a bug leads here. If every turn fails, the pause lets other threads run.
+                # Only a bug leads here. The pause lets other threads run even if every turn fails.
                 self._pause.wait(_PAUSE_S)
         self._reactor.end()
 

@@ -1,4 +1,4 @@
-"""`Reactor`: the turns of a processor, in Kafka's order; no channel can stop a turn."""
+"""`Reactor`: the turns of a processor's loop, in Kafka's order. The failure of a channel does not end a turn."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 log = logging.getLogger("klamm.network")
 
 _POLL_S: Final = 0.3
-# Interval at which channels are checked for age and idleness.
+# The interval at which channels are checked for age and idleness.
 _LOOK_EVERY_NS: Final = 20_000_000
 _SERVER_STOPS: Final = "server stops"
 _OFFLINE: Final = "the listener goes offline"
 
 
 class Reactor:
-    """Runs only on its processor's thread. `inbox` holds items from other threads.
+    """The loop of a processor, on its thread. `inbox` holds the items from other threads.
 
-    Requests that had arrived by `served_until_ns` are served; that time does not advance while a channel has more
-    requests than one turn may run.
+    All requests that had arrived by `served_until_ns` have been started. That time does not advance while a channel has
+    more requests than one turn may serve.
     """
 
     def __init__(self, index: int, runtime: ListenerRuntime) -> None:
@@ -69,7 +69,7 @@ class Reactor:
     def _proxy_admission(self) -> ProxyAdmission | None:
         if self._runtime.proxies is None:
             return None
-        # Imported only for listeners with proxies: loading takes start-up time.
+        # Imported here, because few listeners have proxies and the import slows the start.
         from klamm.network.proxy.admission import ProxyAdmission
 
         return ProxyAdmission(
@@ -84,12 +84,13 @@ class Reactor:
 
     @property
     def connection_count(self) -> int:
-        """Return the number of connections that it has or is about to get. May be called from any thread."""
+        """Return the number of connections that the processor has or is about to get. Any thread may call this."""
         return len(self.selector.channels) + len(self.inbox.connections) + len(self.inbox.adopted)
 
     def drain(self, deadline_ns: int, grace_end_ns: int) -> None:
-        """Finish running requests until `deadline_ns`, parked ones until `grace_end_ns`, and end. May be called from
-        any thread.
+        """Let the loop end when the current work is finished. Any thread may call this.
+
+        Running requests may finish until `deadline_ns`; requests that wait for data or time, until `grace_end_ns`.
         """
         self.inbox.stop_accepting()
         self._drain_deadline_ns = deadline_ns
@@ -98,7 +99,7 @@ class Reactor:
         self._waker.wake()
 
     def end(self) -> None:
-        """Close what is left: the last thing that the thread does."""
+        """Close all connections and the selector. The thread calls this at its end."""
         self.setup.forget_listening()
         self.inbox.end()
         self._close_connections(_SERVER_STOPS)
@@ -160,7 +161,7 @@ class Reactor:
         paused_until_ns = self.setup.paused_until_ns
         if paused_until_ns:
             timeout_s = min(timeout_s, max(0.0, (paused_until_ns - self._clock.monotonic_ns()) / 1e9))
-        # An item that is added from here on either wakes this thread or is seen below.
+        # From now on a new item wakes this thread. Earlier items are seen below.
         self.inbox.going_to_sleep()
         selector = self.selector
         if self.has_work:
@@ -181,7 +182,7 @@ class Reactor:
             monotonic_ns = self._clock.monotonic_ns
             for channel in channels:
                 lifecycle.advance(channel)
-                # `Selector.charge`, inlined: this runs for every request. `close` may have charged before.
+                # `Selector.charge`, inlined: this runs for every request. A close in `advance` charges it too.
                 ended_ns = monotonic_ns()
                 channel.busy_ns += ended_ns - selector.charged_until_ns
                 selector.charged_until_ns = ended_ns
@@ -215,7 +216,7 @@ class Reactor:
         try:
             self.selector.adopt(channel)
         except Exception as error:
-            # This processor owns it now: no other one would close it.
+            # This processor owns the channel now, so it must close it.
             self.lifecycle.close(channel, f"cannot be moved: {error!r}")
 
     def _close_excess_connections(self) -> None:
@@ -236,7 +237,7 @@ class Reactor:
 
     @property
     def has_work(self) -> bool:
-        """Return True if the next turn has something to do, whatever the poller finds."""
+        """Return True if the next turn has work even if the poller finds no event."""
         return bool(
             self.inbox.has_work
             or (self.waiting and self.waiting.has_room)

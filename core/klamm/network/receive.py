@@ -1,10 +1,9 @@
-"""`NetworkReceive`: bytes in, frames out. A frame is a 4-byte big-endian size and that many bytes.
+"""`NetworkReceive`, which splits received bytes into frames. A frame is a 4-byte big-endian size and that many bytes.
 
-One read takes sizes, bodies and further pipelined frames together into a buffer that all channels of a processor share;
-only an incomplete frame gets its own buffer. A declared size costs no memory: large buffers are anonymous maps, whose
-pages the system allocates as bytes arrive. That takes twice as long as memory that the process already has, so a
-connection that has sent a complete large frame gets such memory for its next ones, unless a `MemoryPool` counts the
-bytes.
+All channels of a processor share one buffer. One read may fill it with several frames; only an incomplete frame gets
+its own buffer. A declared size costs no memory: large buffers are anonymous maps, whose pages the system allocates as
+bytes arrive. This takes twice as long as memory that the process already has. So a connection that has sent a complete
+large frame gets such memory for its next frames, unless a `MemoryPool` counts the bytes.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ _SIZE_AND_KEY_BYTES: Final = 6
 _MAP_FROM_BYTES: Final = 64 * 1024
 _POOLED_MAP_FROM_BYTES: Final = 16 * 1024
 _STEP_BYTES: Final = 1024 * 1024
-# The number of bytes of a large frame that one channel reads at once; the others of its processor wait that long, a
+# The number of bytes of a large frame that one channel reads at once. Other channels of the processor wait meanwhile, a
 # fraction of a ms.
 _FAIR_READ_BYTES: Final = 512 * 1024
 _LOW_READ_BYTES: Final = 4096
-# The number of bytes that a system usually accepts for a connection while it is not read.
+# The number of bytes that a system usually accepts for a connection that the server does not read.
 _AT_HAND_UP_TO_BYTES: Final = 64 * 1024
 _TRUST_UP_TO_BYTES: Final = 4 * 1024 * 1024
 # The first two bytes of a TLS handshake: its content type and the major version.
@@ -41,7 +40,7 @@ def _unknown() -> int:
 
 
 class InvalidReceiveError(Exception):
-    """A peer declared a size that no request may have. Kafka's `InvalidReceiveException`.
+    """Raised if a peer has declared a size that no request may have. Kafka's `InvalidReceiveException`.
 
     `reason` is a metric label.
     """
@@ -59,11 +58,11 @@ class NetworkReceive:
                      ▲                  │  ▲ pool empty: waiting_for_memory, `stash` keeps what was read
                      └──────────────────┴──┘
     ```
-    With `limits`, frames are those of requests, and none may be larger than its API needs.
-    Frames are bytearrays, or memoryviews for large ones: writable, and not shared. With a pool, `reserve` goes
-    before each read and `settle` after it; while `waiting_for_memory` nothing may be read until `resume` returns True.
-    `bytes_at_hand` returns how many bytes the peer has sent that are still to be read. It is called only if the pool
-    has refused memory for a small request.
+    With `limits`, the frames are requests, and no frame may be larger than the limit of its API.
+    A frame is a bytearray, or a memoryview if it is large; it is writable and not shared. With a pool, call `reserve`
+    before each read and `settle` after it. While `waiting_for_memory` is True, the channel must not be read until
+    `resume` returns True. `bytes_at_hand` returns the number of bytes that the peer has sent and that are not read yet.
+    It is called only if the pool has refused memory for a small request.
     """
 
     __slots__ = (
@@ -99,30 +98,31 @@ class NetworkReceive:
 
     @property
     def idle(self) -> bool:
-        """Return True if the last frame is complete and no byte follows."""
+        """Return True if the last frame is complete and no byte of the next frame has arrived."""
         return not self._head and self.target is None and not self._stash
 
     @property
     def held_bytes(self) -> int:
-        """Return the bytes that have arrived and are still here. May be called from any thread."""
+        """Return the bytes that have arrived and are still held here. Any thread may call this."""
         held_bytes = sum(map(len, tuple(self.frames))) + len(self._head) + len(self._stash)
         return held_bytes + (self._filled if self.target is not None else 0)
 
     @property
     def evicted(self) -> bool:
-        """Return True if the pool wants back the memory of a frame that does not arrive."""
+        """Return True if the pool needs the memory of the incomplete frame: the channel must then be closed."""
         return self._claim is not None and self._claim.evicted
 
     def reserve(self) -> int:
-        """Get memory from the pool for the next read; return the number of bytes that may be read, 0 if it must
-        wait.
+        """Get memory from the pool for the next read.
+
+        Return the number of bytes that may be read, 0 if the channel must wait for memory.
         """
         pool, claim, target = self._pool, self._claim, self.target
         assert pool is not None
         assert claim is not None
         most_bytes = _LOW_READ_BYTES if pool.is_low else _STEP_BYTES
         if target is None:
-            # The frame is not known yet; memory for it is taken later.
+            # The size of the frame is not known yet; its memory is taken later.
             return most_bytes
         lacking = len(target) - self._filled
         if not self._granted_bytes:
@@ -143,8 +143,9 @@ class NetworkReceive:
             self._granted_bytes = 0
 
     def direct_buffer(self, at_least: int) -> memoryview | None:
-        """Return the buffer to read into, if the frame in `target` still needs `at_least` bytes; call `filled`
-        afterwards.
+        """Return the buffer of the frame in `target` if it still needs `at_least` bytes, else None.
+
+        The caller reads into the buffer and then calls `filled`.
         """
         target = self.target
         if target is not None and len(target) - self._filled >= at_least:
@@ -154,7 +155,7 @@ class NetworkReceive:
         return None
 
     def filled(self, count: int) -> None:
-        """Note that `count` bytes have been read to `direct_buffer`."""
+        """Note that `count` bytes have been read into `direct_buffer`."""
         target = self.target
         assert target is not None
         self._filled += count
@@ -170,7 +171,7 @@ class NetworkReceive:
             self.target = None
 
     def feed(self, data: memoryview, count: int) -> None:
-        """Take `count` bytes from `data`, which the caller may then reuse.
+        """Add the first `count` bytes of `data`, which the caller may reuse afterwards.
 
         Raises InvalidReceiveError for a negative or too large size.
         """
@@ -231,7 +232,7 @@ class NetworkReceive:
             )
 
     def _take_in(self, size_bytes: int, arrived_bytes: int) -> bool:
-        """Take memory for a new frame: for all of it if possible, else for the bytes that have arrived."""
+        """Take memory for a new frame: for the whole frame if possible, else for the bytes that have arrived."""
         pool, claim = self._pool, self._claim
         assert pool is not None
         assert claim is not None
@@ -250,7 +251,7 @@ class NetworkReceive:
         return lacking_bytes <= _AT_HAND_UP_TO_BYTES and self.bytes_at_hand() >= lacking_bytes
 
     def resume(self) -> bool:
-        """Try again for memory; True if reading may go on. Raises InvalidReceiveError."""
+        """Try again to take memory; return True if reading may go on. Raises InvalidReceiveError."""
         self.waiting_for_memory = False
         if self._stash:
             stash, self._stash = self._stash, b""
@@ -265,7 +266,7 @@ class NetworkReceive:
             self._pool.release(frame_bytes)
 
     def discard(self) -> None:
-        """The channel is closed: release everything it holds to the pool."""
+        """Release all memory to the pool, because the channel has closed."""
         if self._pool is not None:
             assert self._claim is not None
             self._pool.abandon(self._claim)

@@ -1,4 +1,4 @@
-"""`RefusedChannels`: ends channels whose peers send bytes that are not requests."""
+"""`RefusedChannels`, which ends channels whose peers send bytes that are not requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from klamm.network.watched_channels import WatchedChannels
 
 
 class RefusedChannels(WatchedChannels):
-    """A READY channel ends after its earlier requests are answered; any other channel ends at once, through
+    """The channels of a selector that end because of their peers' faults.
+
+    A READY channel ends after its earlier requests have been answered. Any other channel ends at once: it is added to
     `disconnected`.
     """
 
@@ -27,19 +29,20 @@ class RefusedChannels(WatchedChannels):
         self._failure_log = runtime.failure_log
 
     def report(self, channel: KafkaChannel, reason: str) -> None:
-        """Log the reason why a connection is closed, or is going to be."""
+        """Log the reason why a connection is closed now or later."""
         host = channel.connection.client_address.host
         self._failure_log.log(host, logging.WARNING, "%s: closing connection: %s", describe(channel), reason)
 
     def reject(self, channel: KafkaChannel, reason: str) -> None:
-        """Close a channel because of its peer's fault, and log the reason."""
+        """Close a channel because its peer is at fault, and log the reason."""
         self.report(channel, reason)
         channel.close_reason = reason
         self.disconnected.append(channel)
 
     def reject_receive(self, channel: KafkaChannel, error: InvalidReceiveError) -> None:
-        """Close a channel that declared a size that no request may have; frames received before it are still
-        answered.
+        """Close a channel whose peer has declared a size that no request may have.
+
+        The requests received before are still answered.
         """
         self._failures.count(error.reason)
         self.completed_receives.append(channel)
@@ -47,9 +50,9 @@ class RefusedChannels(WatchedChannels):
             self.reject(channel, f"invalid receive: {error}")
 
     def finish(self, channel: KafkaChannel, reason: str, last_bytes: bytes = b"") -> bool:
-        """Log the reason and read no more from a READY channel, which is closed when its requests are answered.
+        """Stop reading from a READY channel, log the reason, and close the channel when its requests are answered.
 
-        `last_bytes` are sent after the answers. Return False if it has no requests, or is not READY.
+        `last_bytes` are sent after the answers. Return False if the channel has no requests or is not READY.
         """
         if channel.state is not ChannelState.READY or not (channel.has_requests or channel.has_answers):
             return False
@@ -64,7 +67,7 @@ class RefusedChannels(WatchedChannels):
         return True
 
     def send_last(self, channel: KafkaChannel) -> None:
-        """Send a channel's last bytes, as far as the socket accepts them at once."""
+        """Send a channel's `last_bytes`, as many as the socket accepts at once."""
         if channel.last_bytes and channel.send is None:
             with contextlib.suppress(OSError):
                 channel.transport.write((channel.last_bytes,))

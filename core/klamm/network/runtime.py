@@ -1,4 +1,4 @@
-"""`ListenerRuntime`: everything that the processors of one listener share, made once when the listener is built."""
+"""`ListenerRuntime`: the objects that all processors of one listener share, made when the listener is built."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ log = logging.getLogger("klamm.network")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The settings of a listener that its processors keep; sizes in bytes, times in the unit of their name."""
+    """The limits of a listener that its processors enforce. Sizes are in bytes, times in the unit of their name."""
 
     max_incoming: int
     max_request_bytes: int
@@ -51,8 +51,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ListenerRuntime:
-    """See the module. `new_recorder` makes the object in which a processor counts its requests; None if nothing is
-    counted.
+    """The objects that all processors of one listener share.
+
+    `new_recorder` makes the object in which a processor counts its requests, or returns None if they are not counted.
     """
 
     context: ListenerContext
@@ -78,23 +79,23 @@ class ListenerRuntime:
 
     @property
     def name(self) -> str:
-        """The listener's name."""
+        """Return the listener's name."""
         return self.context.name
 
     @property
     def observers(self) -> RequestObservers | None:
-        """The listener's observers; None if it has none."""
+        """Return the listener's observers; None if it has none."""
         return self.requests.observers
 
     @property
     def max_first_bytes(self) -> int:
-        """The largest frame of a channel that is not READY."""
+        """Return the size of the largest frame that a channel may send before it is READY."""
         limit = self.authenticators.max_receive_bytes if self.authenticators is not None else None
         most = self.limits.max_request_bytes
         return most if limit is None else min(limit, most)
 
     def wrap(self, sock: socket.socket, peer: Address) -> TransportLayer:
-        """The transport's layer over an accepted socket. Raises ConnectionAbortedError if the transport fails."""
+        """Return the transport layer of an accepted socket. Raises ConnectionAbortedError if the transport fails."""
         try:
             layer = self.transport.wrap(sock, peer)
             if not isinstance(layer, TransportLayer):
@@ -107,7 +108,7 @@ class ListenerRuntime:
         return layer
 
     def authenticator(self, connection: ConnectionContext, transport: TransportLayer) -> Authenticator:
-        """A new connection's authenticator. Raises ConnectionAbortedError if the listener's factory fails."""
+        """Return the authenticator of a new connection. Raises ConnectionAbortedError if its factory fails."""
         factory = self.authenticators
         assert factory is not None
         try:
@@ -120,7 +121,7 @@ class ListenerRuntime:
         return made
 
     def connection_closed(self, connection: ConnectionContext) -> None:
-        """Report to the handler set that a connection is closed; never raises."""
+        """Notify the handler set that a connection has closed. Never raises."""
         try:
             self.api_set.connection_closed(connection)
         except Exception as error:

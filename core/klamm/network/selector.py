@@ -1,7 +1,7 @@
-"""`Selector`: finds the channels of one processor that can be read or sent to, or are disconnected.
+"""`Selector`, which reads from and writes to the channels of one processor, and finds disconnected channels.
 
-Not thread safe: one processor's thread uses it. The results of one `poll` are in `completed_receives`,
-`completed_sends` and `disconnected`, as in Kafka's class of that name; a failure of one channel never escapes from it.
+Only the processor's thread uses it. The results of one `poll` are in `completed_receives`, `completed_sends` and
+`disconnected`, as in Kafka's class of that name. The failure of a channel never raises an exception here.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ _NOT_MUTED: Final = MuteState.NOT_MUTED
 
 
 class Selector(RefusedChannels):
-    """See the module. `channels` are by descriptor; those in `closing` are disconnected and still have requests
-    (Kafka's `closingChannels`); `setup` are those that are not READY yet. The thread's time is charged to the channel
-    that uses it: `charged_until_ns` is the end of the last charge, so that a charge reads the clock once.
+    """The selector of one processor.
+
+    `channels` maps descriptors to channels. Channels in `closing` are disconnected and still have requests (Kafka's
+    `closingChannels`). Channels in `setup` are not READY yet. The thread's time is charged to the channel that uses it;
+    `charged_until_ns` is the end of the last charge, so that each charge reads the clock only once.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Selector(RefusedChannels):
         self._poller.register(waker.descriptor, READ)
 
     def register(self, channel: KafkaChannel) -> None:
-        """Watch a new channel and begin its handshake."""
+        """Watch a new channel and start its handshake."""
         channel.last_active_ns = self.now_ns
         self._poller.register(channel.descriptor, channel.interest)
         self.channels[channel.descriptor] = channel
@@ -89,7 +91,7 @@ class Selector(RefusedChannels):
             self.completed_receives.append(channel)
         self.look_for_buffered(channel)
         if channel.receive.evicted:
-            # No selector watched it during the migration.
+            # No selector has watched the channel during the migration.
             self.reject(channel, EVICTED)
 
     # ---- polling
@@ -115,13 +117,13 @@ class Selector(RefusedChannels):
             self._read_buffered()
 
     def charge(self, channel: KafkaChannel) -> None:
-        """Charge the time since the last charge to a channel."""
+        """Charge the time since the last charge to this channel."""
         ended_ns = self._monotonic_ns()
         channel.busy_ns += ended_ns - self.charged_until_ns
         self.charged_until_ns = ended_ns
 
     def charge_none(self) -> None:
-        """Note that no channel has used the time until now."""
+        """Charge the time since the last charge to no channel."""
         self.charged_until_ns = self._monotonic_ns()
 
     def _process(self, events: Iterable[tuple[int, int]]) -> None:
@@ -135,7 +137,7 @@ class Selector(RefusedChannels):
                 if descriptor == self._waker.descriptor:
                     self._waker.drain()
                 else:
-                    # Its callback may close a channel, which is charged.
+                    # The callback may close a channel, and then charges it.
                     self.charged_until_ns = start_ns
                     self.other_ready(descriptor, mask)
                 start_ns = monotonic_ns()
@@ -162,7 +164,7 @@ class Selector(RefusedChannels):
         if mask & READ:
             self.read(channel)
         elif mask & (HANG_UP | ERROR):
-            # The peer may have sent bytes before, which a channel that waits for its turn must still read.
+            # The peer may have sent bytes before it disconnected. A channel in set-up must still read them.
             if channel not in self.setup:
                 self._lost(channel, "connection reset by peer")
         elif mask & WRITE and channel.state is _HANDSHAKE:
@@ -181,7 +183,7 @@ class Selector(RefusedChannels):
             or receive.waiting_for_memory
             or self._reading_stopped
         ):
-            # Lazy mute: the mask changes only now that it matters.
+            # The mask of a muted channel is changed only now, at its next event.
             self.update_interest(channel)
             return
         read_ahead = self._read_ahead
@@ -215,8 +217,8 @@ class Selector(RefusedChannels):
             self.buffered.add(channel)
 
     def _read_buffered(self) -> None:
-        # Bytes inside a transport never make its socket readable again. If a channel cannot be read now, `resume` reads
-        # it when it may continue.
+        # Bytes that a transport has buffered do not make its socket readable. If a channel cannot be read now, `resume`
+        # reads it later.
         channels, self.buffered = self.buffered, set()
         for channel in channels:
             try:
@@ -232,7 +234,7 @@ class Selector(RefusedChannels):
             self.charge(channel)
 
     def look_for_buffered(self, channel: KafkaChannel) -> None:
-        """Check whether bytes wait inside a channel's transport."""
+        """Note whether a channel's transport has buffered bytes."""
         try:
             if channel.transport.has_buffered_data:
                 self.buffered.add(channel)
@@ -241,22 +243,21 @@ class Selector(RefusedChannels):
             self.reject(channel, f"channel failed: {error!r}")
 
     def resume(self, channel: KafkaChannel) -> None:
-        """A channel may be read again: watch it, and check its transport for bytes."""
+        """Watch a channel that may be read again, and check its transport for buffered bytes."""
         self.update_interest(channel)
         self.look_for_buffered(channel)
 
     # ---- sending
 
     def send(self, channel: KafkaChannel, chunks: list[Chunk]) -> bool:
-        """Send one response (or several joined ones); return True if it was sent completely at once, which needs no
-        event.
+        """Send one response, or several joined ones; return True if all bytes were sent at once.
 
-        The rest is sent in later polls, after earlier data, as one send.
+        Otherwise the bytes are sent in later polls, after earlier bytes; the channel is then in `completed_sends`.
         """
         if channel.send is not None:
             channel.send.extend(chunks)
             return False
-        # An answer is a sign of life: after a request that took long, the client has the idle time for its next one.
+        # The idle time starts again with each answer, so that it does not include the time of a long request.
         channel.last_active_ns = self.now_ns
         head = chunks[0]
         if len(chunks) == 1 and isinstance(head, bytes):
@@ -287,7 +288,7 @@ class Selector(RefusedChannels):
     # ---- the end of a channel
 
     def failed(self, channel: KafkaChannel, error: Exception) -> None:
-        """Handle an exception from reading or writing a channel; called in the `except` block."""
+        """Handle the exception of a read or write of a channel. Called in the `except` block."""
         if isinstance(error, OSError):
             self._lost(channel, str(error))
         elif isinstance(error, InvalidReceiveError):
@@ -299,7 +300,7 @@ class Selector(RefusedChannels):
     def _lost(self, channel: KafkaChannel, reason: str) -> None:
         """Handle a channel whose peer has disconnected, or whose session a part has ended.
 
-        Frames received before that are still served: Kafka's closing channels.
+        Frames received before are still served, as in Kafka's `closingChannels`.
         """
         if channel.state is _HANDSHAKE and not channel.close_reason:
             self._failures.count("closed_by_peer")
@@ -310,7 +311,7 @@ class Selector(RefusedChannels):
             self.forget(channel)
             self.closing.add(channel)
             if channel.send is not None:
-                # It stays, to report that its answers were lost; code that waits for its end continues.
+                # `channel.send` stays: its answers are then reported as lost, and code that waits for its end goes on.
                 channel.send.close()
                 self.completed_sends.append(channel)
             else:
@@ -319,7 +320,7 @@ class Selector(RefusedChannels):
             self.disconnected.append(channel)
 
     def close(self, channel: KafkaChannel) -> None:
-        """Close and forget a channel, once."""
+        """Close and remove a channel. A second call does nothing."""
         if channel.state is ChannelState.CLOSED:
             return
         channel.transition_to(ChannelState.CLOSED)

@@ -1,4 +1,4 @@
-"""`NetworkSend` and `FileSend`: a response that is being sent, in buffers and file regions."""
+"""`NetworkSend`: a response that is being sent, in buffers and file regions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from klamm.api.transport import TransportLayer
 from klamm.network.pipes import PipedBytes
 from klamm.wire.chunks import Buffer, Chunk, FileRegion, close_chunks, total_bytes
 
-# A peer that reads as fast as it is sent to would keep one sendfile going, at the expense of all other channels.
+# Without this limit, one sendfile to a fast peer would go on and on, and all other channels would wait.
 _TURN_BYTES: Final = 256 * 1024
 _GATHER: Final = 64
 _JOIN_UP_TO_BYTES: Final = 4096
@@ -19,8 +19,8 @@ _JOIN_UP_TO_BYTES: Final = 4096
 class NetworkSend:
     """The unsent rest of an answer on one channel. Call `write_to` until it returns True, and `close` in any case.
 
-    Regions of files are read into `scratch`, which is used only during a call, and written from there; without
-    `scratch`, `send_file` sends them.
+    Regions of files are read into `scratch` and written from there; if `scratch` is None, `send_file` sends them.
+    `scratch` is used only during a call, so several sends may share it.
     """
 
     __slots__ = ("_chunks", "_position", "_remaining", "_scratch", "size_bytes")
@@ -33,9 +33,9 @@ class NetworkSend:
         self.size_bytes = 0
 
     def write_to(self, transport: TransportLayer) -> bool:
-        """Write as much as the socket accepts; return True once everything is written.
+        """Write as much as the socket accepts; return True if everything has been written.
 
-        A call sends about 256 KiB of files, so that no channel holds up the others.
+        A call sends at most about 256 KiB of files, so that other channels do not wait long.
         """
         budget = self.size_bytes + _TURN_BYTES
         while self._chunks:
@@ -58,7 +58,7 @@ class NetworkSend:
                 break
             buffers.append(chunk)
             total += len(chunk)
-        # A system call for one buffer costs less than one for several.
+        # For a single buffer there is a cheaper system call.
         offered = buffers if len(buffers) == 1 or total > _JOIN_UP_TO_BYTES else (b"".join(buffers),)
         sent = transport.write(offered, len(buffers) < len(self._chunks))
         self.size_bytes += sent
@@ -91,7 +91,7 @@ class NetworkSend:
             self._remaining = -1
             region.close()
             return 1
-        # Less than offered was sent: the next try would only block.
+        # The socket has accepted only a part, so another try would block.
         return 1 if sent == wanted else 0
 
     def _write_piped(self, piped: PipedBytes, transport: TransportLayer) -> int:
@@ -110,15 +110,15 @@ class NetworkSend:
 
     @property
     def unsent_bytes(self) -> int:
-        """Return the bytes that are still to be sent, those of files included. May be called from any thread."""
+        """Return the number of bytes that are still to be sent, including those of files. Any thread may call this."""
         return total_bytes(tuple(self._chunks))
 
     @property
     def held_bytes(self) -> int:
-        """Return the bytes in memory that are still to be sent. May be called from any thread."""
+        """Return the number of bytes in memory that are still to be sent. Any thread may call this."""
         return sum(len(chunk) for chunk in tuple(self._chunks) if isinstance(chunk, (bytes, bytearray, memoryview)))
 
     def close(self) -> None:
-        """Close the files that were not sent."""
+        """Close the files that have not been sent."""
         close_chunks(self._chunks)
         self._chunks.clear()

@@ -1,4 +1,4 @@
-"""`SetupQueue`: takes handshakes and authentications of one processor step by step, after requests have been served."""
+"""`SetupQueue`, which takes steps of handshakes and authentications, after a processor has served requests."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class ChannelIo(Protocol):
 
 
 class SetupQueue:
-    """Channels that are not READY and have something to do, in the order in which they came.
+    """The channels of a processor that are not READY and wait for a step, in the order of their arrival.
 
-    A step takes as long as many requests, so it comes after them. With `handshakes`, threads take the steps of
-    handshakes.
+    A step takes as long as many requests, so it is taken after the requests of a turn. With `handshakes`, separate
+    threads take the steps of handshakes.
     """
 
     def __init__(self, io: ChannelIo, handshakes: HandshakeOffload | None) -> None:
@@ -74,11 +74,11 @@ class SetupQueue:
             self._io.failed(channel, error)
 
     def put_off(self, channel: KafkaChannel) -> bool:
-        """Make a channel that is not set up wait for its turn; return False if it has nothing to wait for."""
+        """Queue a channel that is not READY and return True; return False if the channel needs no step."""
         if channel is self._current or channel.state not in _NOT_SET_UP:
             return False
         if self._handshakes is not None and channel.admitted and channel.state is _HANDSHAKE:
-            # Not even watched without interest: the poller would report a disconnected peer all the time.
+            # Removed from the poller, which would report a disconnected peer again and again even with an empty mask.
             self._io.unwatch(channel)
             channel.interest = UNWATCHED
             self._handshakes.begin(channel)
@@ -88,13 +88,13 @@ class SetupQueue:
         return True
 
     def collect_offloaded(self) -> None:
-        """Queue the channels whose step on another thread is done."""
+        """Queue the channels whose step on a handshake thread is over."""
         if self._handshakes is not None and self._handshakes.done:
             for channel in self._handshakes.take_back():
                 self._ready[channel] = None
 
     def next_step(self) -> KafkaChannel:
-        """Take the next step of the channel that has waited longest; return that channel."""
+        """Take the next step of the channel that has waited longest, and return the channel."""
         channel = next(iter(self._ready))
         del self._ready[channel]
         try:
@@ -131,23 +131,23 @@ class SetupQueue:
             return
         if interest is Interest.NONE:
             channel.transition_to(_AUTHENTICATE)
-            # Data may have come with the last flight of the handshake, and the state needs a check even without data.
+            # Data may have arrived with the last message of the handshake, and the state must be checked anyway.
             self._io.completed_receives.append(channel)
             self._io.look_for_buffered(channel)
             interest = Interest.READ
         self._io.watch(channel, interest)
 
     def done(self, channel: KafkaChannel) -> None:
-        """A channel became READY, or failed to: its time limit ends."""
+        """End the time limit of a channel that has become READY or has failed."""
         self.setting_up.discard(channel)
 
     def forget(self, channel: KafkaChannel) -> bool:
-        """Forget a closed channel. Return False if a handshake's thread has its transport, and will close it."""
+        """Remove a closed channel. Return False if a handshake thread uses its transport, and will close it."""
         self._ready.pop(channel, None)
         self.setting_up.discard(channel)
         return self._handshakes is None or not self._handshakes.forget(channel)
 
     def close(self) -> None:
-        """Take nothing more from the threads of handshakes."""
+        """Stop taking channels back from the handshake threads."""
         if self._handshakes is not None:
             self._handshakes.close()

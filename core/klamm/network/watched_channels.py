@@ -13,16 +13,16 @@ log = logging.getLogger("klamm.network")
 
 
 def nothing() -> None:
-    """Do nothing: the `awake` callback of a selector without an inbox."""
+    """Do nothing: the `awake` callback of a selector that has no inbox."""
 
 
 class WatchedChannels:
-    """The channels of a processor. `channels` maps descriptors to channels; `buffered` has the channels whose transport
-    holds bytes that were read but not yet decoded.
+    """The channels of a processor.
 
-    Events are collected in `completed_receives`, `completed_sends` and `disconnected`, as in Kafka's class `Selector`.
-    A muted channel keeps its mask until its next event, because most mutes end before it. `awake` is called when the
-    thread will read its inbox before it waits again.
+    `channels` maps descriptors to channels. `buffered` has the channels whose transports hold bytes that were read but
+    not decoded yet. Events are collected in `completed_receives`, `completed_sends` and `disconnected`, as in Kafka's
+    class `Selector`. A muted channel keeps its mask until its next event, because it is mostly unmuted before. `awake`
+    is called when the thread is awake: it will then read its inbox before it waits again.
     """
 
     def __init__(self, poller: Poller, waker: Waker, awake: Callable[[], None]) -> None:
@@ -42,8 +42,9 @@ class WatchedChannels:
         self._others_watched: dict[int, int] = {}
 
     def watch_other(self, descriptor: int, interest: int, ready: Callable[[int], None]) -> None:
-        """Call `ready` with a mask when a descriptor that belongs to no channel is ready; see
-        `ConnectionLink.watch`.
+        """Call `ready` with a mask when a descriptor that belongs to no channel is ready.
+
+        See `ConnectionLink.watch`.
         """
         self.others[descriptor] = ready
         before = self._others_watched.get(descriptor, 0)
@@ -71,7 +72,7 @@ class WatchedChannels:
         ready = self.others.get(descriptor)
         if ready is None:
             return
-        # Before the callback: an answer that it brings is seen in the next turn, and need not wake this thread.
+        # Called before the callback, whose answers then need not wake this thread: the next turn sees them anyway.
         self._awake()
         try:
             ready(READ | WRITE if mask & (ERROR | HANG_UP) else mask)
@@ -101,8 +102,9 @@ class WatchedChannels:
         self._poller.register(descriptor, READ)
 
     def watch_listening(self, watched: bool) -> None:
-        """Watch the listening socket or not: while an acceptor pauses, waiting connections must not end each poll at
-        once.
+        """Start or stop watching the listening socket.
+
+        It is not watched while the acceptor pauses, because waiting connections would end each poll at once.
         """
         if watched != self._listening_watched:
             self._listening_watched = watched
@@ -130,7 +132,7 @@ class WatchedChannels:
         self._poller.register(channel.descriptor, READ)
 
     def update_interest(self, channel: KafkaChannel) -> None:
-        """Make the poller watch for the events that the channel's state needs, if these have changed."""
+        """Make the poller watch for the events that the channel's state needs, if they have changed."""
         if self.channels.get(channel.descriptor) is not channel:
             return
         interest = channel.wanted_interest
@@ -146,7 +148,7 @@ class WatchedChannels:
                 self.update_interest(channel)
 
     def forget(self, channel: KafkaChannel) -> None:
-        # The number may belong to a newer connection already.
+        # A newer connection may have the same descriptor already.
         if self.channels.get(channel.descriptor) is channel:
             del self.channels[channel.descriptor]
             if channel.interest == UNWATCHED:

@@ -1,1 +1,1 @@
-"""One request, from its frame to its answer. Knows no socket, no selector and no poller."""
+"""The handling of one request, from its frame to its answer. It does not use sockets, selectors or pollers."""

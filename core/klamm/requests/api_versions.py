@@ -1,4 +1,4 @@
-"""ApiVersions, which follows from the APIs and the features of a handler set (KIP-35, KIP-511, KIP-584, KIP-1242)."""
+"""ApiVersions, made from the APIs and the features of a handler set (KIP-35, KIP-511, KIP-584, KIP-1242)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ IsMeant: TypeAlias = Callable[[str, int, ConnectionContext], bool]
 
 
 class _PreparedResponse(ApiVersionsResponse):
-    """An answer that seldom changes, encoded once per version."""
+    """An answer that seldom changes. It is encoded once per version."""
 
     __slots__ = ("_encoded",)
 
@@ -42,14 +42,14 @@ class _PreparedResponse(ApiVersionsResponse):
         self._encoded = {version: super(_PreparedResponse, self).encode(version) for version in api_versions.VERSIONS}
 
     def encode(self, version: int) -> bytes:
-        # A throttled copy carries its throttle time.
+        # A copy with a throttle time is encoded each time.
         return super().encode(version) if self.throttle_time_ms else self._encoded[version]
 
 
 def api_versions_response(
     handlers: Iterable[ApiHandler], own_versions: range = api_versions.VERSIONS
 ) -> ApiVersionsResponse:
-    """Return the API versions offered to clients, ordered by API key; `own_versions` are those of ApiVersions."""
+    """Return the API versions for clients, ordered by API key; `own_versions` are those of ApiVersions itself."""
     ranges = {handler.api_key: (handler.min_version, handler.max_version) for handler in handlers if handler.advertised}
     ranges.setdefault(api_versions.API_KEY, (own_versions.start, own_versions.stop - 1))
     if _PRODUCE in ranges:
@@ -59,15 +59,14 @@ def api_versions_response(
 
 
 def unsupported_version_response(min_version: int, max_version: int) -> ApiVersionsResponse:
-    """The answer, in version 0, to ApiVersions of a version that is not known."""
+    """Return the answer to an ApiVersions request of an unknown version; it is sent in version 0."""
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[ApiVersion(api_versions.API_KEY, min_version, max_version)]
     )
 
 
 def error_of_request(request: ApiVersionsRequest, context: RequestContext, is_meant: IsMeant) -> ErrorCode:
-    """Return the error of a request or of its destination; if there is none, store the client's software and return
-    NONE.
+    """Return the error of an ApiVersions request, or store the name and version of the client's software, return NONE.
 
     INVALID_REQUEST: the software has no valid name, or the request names only one of cluster and node.
     REBOOTSTRAP_REQUIRED: the client wanted to reach another node, or another cluster (KIP-1242).
@@ -81,7 +80,7 @@ def error_of_request(request: ApiVersionsRequest, context: RequestContext, is_me
 
 
 def note_client_software(request: ApiVersionsRequest, context: RequestContext) -> bool:
-    """Store the client software name and version (KIP-511); False if one of them is not valid."""
+    """Store the client software name and version (KIP-511) and return True; return False if one is not valid."""
     if context.api_version < 3:
         return True
     connection = context.connection
@@ -120,14 +119,14 @@ def _always(cluster_id: str, node_id: int, connection: ConnectionContext) -> boo
 def api_versions_handler(
     answer: ApiVersionsResponse, features: Features, report: _Report = _everything, is_meant: IsMeant = _always
 ) -> Callable[[ApiVersionsRequest, RequestContext], ApiVersionsResponse]:
-    """Return a handler that gives this answer with the current features, as `report` filters them.
+    """Return a handler that answers with these APIs and the current features, which `report` filters.
 
-    Its errors are those of `error_of_request`.
+    The handler answers the errors of `error_of_request`.
     """
 
     def prepare(levels: FeatureLevels) -> tuple[FeatureLevels, _PreparedResponse, _PreparedResponse]:
-        # Clients of old versions refuse a feature that begins with level 0 (KAFKA-17492). It is left out here, because
-        # filters copy the answer.
+        # Old clients refuse a feature whose lowest level is 0 (KAFKA-17492). A separate answer without such features is
+        # made here, because filters copy the answer.
         old, new = (_PreparedResponse(_with_features(answer, report(levels), least)) for least in (1, 0))
         return levels, old, new
 
@@ -147,7 +146,7 @@ def api_versions_handler(
 
 
 class ApiVersionsAnswerer:
-    """Answers ApiVersions for clients that are not authenticated yet: takes a frame and returns a frame."""
+    """Answers ApiVersions requests of clients that are not authenticated yet. It gets and returns frames."""
 
     def __init__(self, handlers: Iterable[ApiHandler]) -> None:
         handler = next(one for one in handlers if one.api_key == api_versions.API_KEY)
@@ -155,8 +154,9 @@ class ApiVersionsAnswerer:
         self._versions = range(handler.min_version, handler.max_version + 1)
 
     def __call__(self, frame: Buffer, connection: ConnectionContext) -> bytes:
-        """Return the answer with its header and without its length. Raises ValueError for a frame that cannot be
-        parsed.
+        """Return the frame of the answer, without its size field.
+
+        Raises ValueError for a frame that cannot be parsed.
         """
         try:
             api_key, version, correlation_id, client_id, offset = decode_request_header(frame)
@@ -167,7 +167,7 @@ class ApiVersionsAnswerer:
             else:
                 request = ApiVersionsRequest.decode(version, frame, offset)
                 if request.cluster_id is not None and request.node_id != _NO_NODE:
-                    # As in Kafka, only authenticated clients learn that they have reached another node.
+                    # As in Kafka, only authenticated clients get the error that they have reached another node.
                     request.cluster_id, request.node_id = None, _NO_NODE
                 answer = self._handle(request, context)
         except WireError as error:
@@ -176,7 +176,7 @@ class ApiVersionsAnswerer:
 
 
 class _NoResponder:
-    """A responder for requests that are answered at once: it is never called."""
+    """The responder of requests that are answered at once. It is never called."""
 
     def respond(self, context: RequestContext, response: Any) -> None:
         raise AssertionError
@@ -195,7 +195,7 @@ def with_api_versions(
     report: _Report = _everything,
     is_meant: IsMeant = _always,
 ) -> list[ApiHandler]:
-    """Return the handlers of a set, with ApiVersions if it has none of its own.
+    """Return the handlers of a set, and a handler of ApiVersions if the set has none.
 
     `limits` are the oldest and the latest version by API key: APIs and versions beyond them are not served.
     `report(levels)` returns the features that ApiVersions reports. `is_meant` is `ApiSet.is_meant`.
@@ -220,7 +220,7 @@ def _within(limits: Mapping[int, tuple[int, int]], handlers: Iterable[ApiHandler
 def _default_api_versions(
     handlers: Sequence[ApiHandler], features: Features, latest: int, report: _Report, is_meant: IsMeant
 ) -> ApiHandler:
-    """ApiVersions for these handlers, up to its version `latest`."""
+    """Return the handler of ApiVersions for these handlers; `latest` is its own latest version."""
     module: Any = api_versions
     oldest = api_versions.VERSIONS.start
     answer = api_versions_response(handlers, range(oldest, latest + 1))

@@ -1,6 +1,6 @@
-"""Executes one request: decode, filters, the handler, filters again, quota charges, encode.
+"""The execution of one request: decode, filters, the handler, filters again, quota charges, encode.
 
-Functions of a request alone: processors and handler threads run them concurrently.
+The functions share no state except the request, so processor and handler threads call them at once.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pendi
     """Run the handler and return the whole frame to send, LATER or NO_RESPONSE.
 
     Raises InvalidRequestError for a body that cannot be parsed and for a failure that cannot be answered. Raises
-    NotInlineError for a request that is too much for a processor's thread: the function is then called again on another
-    thread.
+    NotInlineError if the request is too much work for the processor's thread; the caller then moves it to a handler
+    thread, which calls this function again.
     """
     route, context = request.route, request.context
     timed = request.received_ns
@@ -56,7 +56,7 @@ def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pendi
         except WireError as malformed:
             return _refuse(request, parts, malformed)
         if not route.keeps_frame:
-            # It lives on only in the views that the message holds.
+            # From now on only the views in the message keep the frame in memory.
             request.frame = b""
         request.message = message
     passed = len(route.on_request)
@@ -79,7 +79,7 @@ def execute(request: PendingRequest, parts: RequestParts) -> list[Chunk] | Pendi
     if isinstance(response, Pending) and response is LATER:
         return response
     if not timed and not passed and not isinstance(response, (Exception, Pending)):
-        # Without times there are no observers and no throttles either: the short path of most requests.
+        # The short path of most requests: a request that is not timed has no observers and no throttles.
         try:
             return _encode(request, route, response)
         except Exception as error:
@@ -109,7 +109,7 @@ def _refuse(request: PendingRequest, parts: RequestParts, error: WireError) -> l
         f"{route.name} v{context.api_version} request has more than {route.max_elements} elements "
         "(request_max_elements)"
     )
-    # Without elements there is no place for the errors of elements: only an answer with a top-level error is possible.
+    # The answer has no elements, which could carry errors. So an answer is possible only if it has a top-level error.
     answer = error_response(route.request_class(), context.api_version, ErrorCode.INVALID_REQUEST, reason)
     if answer is None or not _carries_error(route, context.api_version, answer):
         raise InvalidRequestError(reason)
@@ -136,9 +136,7 @@ def _carries_error(route: Route, version: int, answer: Any) -> bool:
 
 
 def _filter_request(request: PendingRequest, route: Route, message: Any) -> tuple[Any, Answer | None, int]:
-    """Return the message for the handler, or a filter's own answer; and the number of filters through which the
-    response returns.
-    """
+    """Return the message for the handler, a filter's own answer or None, and the number of filters for the response."""
     for number, on_request in enumerate(route.on_request):
         if number < request.next_filter:
             continue
@@ -164,7 +162,7 @@ def _filter_request(request: PendingRequest, route: Route, message: Any) -> tupl
 
 
 def _check_filtered(route: Route, message: Any) -> None:
-    """Raise WrongTypeError for a value that no filter may return from `on_request`."""
+    """Raise WrongTypeError for a result of `on_request` that has a wrong type."""
     if isinstance(message, Answer):
         if message.response is None or message.response is LATER:
             raise unfit(message.response, f"an Answer with a {route.name}Response")
@@ -175,10 +173,10 @@ def _check_filtered(route: Route, message: Any) -> None:
 def finish(
     request: PendingRequest, parts: RequestParts, response: Any, passed: int | None = None
 ) -> list[Chunk] | Pending:
-    """Turn the answer of a handler or a filter into a frame, NO_RESPONSE, or LATER; `passed` filters see it first.
+    """Turn the answer of a handler or a filter into a frame, NO_RESPONSE or LATER, after `passed` filters have seen it.
 
-    LATER means that one of them holds it. An exception becomes an error response of the request's API and version.
-    Raises InvalidRequestError if there is no such response.
+    The result is LATER if a filter holds the response. An exception becomes an error response of the request's API and
+    version. Raises InvalidRequestError if there is no such response.
     """
     route, context = request.route, request.context
     if request.received_ns:
@@ -220,15 +218,16 @@ def _explained(route: Route, response: Any, error: Exception) -> Exception:
 
 def _filter_response(request: PendingRequest, parts: RequestParts, response: Any, passed: int | None) -> Any:
     on_response = request.route.on_response
-    # Before a handler, filters are called first, and then observers, which do not see responses.
+    # `on_request` has the calls of filters, and after them those of observers, which do not see responses.
     count = len(on_response)
-    # A handler may return the same object to others too: it is copied once, before the first filter that may change it.
+    # A handler may return the same object for several requests. So it is copied before the first filter that may change
+    # it.
     own = None
     for number in reversed(range(count if passed is None else min(passed, count))):
         if response is NO_RESPONSE or isinstance(response, EncodedResponse):
             return response
         if number == request.route.renamed_by and parts.observers is not None:
-            # Its names are those of the request as the handler got it.
+            # It has the names of the request that the handler got.
             request.named, own = response, None
         step = on_response[number]
         if step is None:
@@ -256,9 +255,9 @@ def _filter_response(request: PendingRequest, parts: RequestParts, response: Any
 
 
 def _renamed(request: PendingRequest, response: Any) -> Any:
-    """Return an error made from the handler's request, with the names that its client knows.
+    """Return an error response that was made from the handler's request, with the names that the client knows.
 
-    Raises InvalidRequestError if that fails too, so that the client sees no other names.
+    Raises InvalidRequestError if the names cannot be rewritten, so that the client never sees other names.
     """
     rename = request.route.on_response[request.route.renamed_by]
     try:
@@ -282,7 +281,7 @@ def _error_response(request: PendingRequest, parts: RequestParts, error: Excepti
         if request.outcome is None:
             request.outcome = RequestOutcome.FAILED
         parts.failures.log(
-            # Equal failures, with the same API and exception, are one kind.
+            # Failures with the same API and exception count as equal, and share a line.
             (route.name, type(error)),
             logging.ERROR,
             "listener=%s connection_id=%s principal=%s api=%s version=%d correlation_id=%d: %s",
@@ -296,12 +295,12 @@ def _error_response(request: PendingRequest, parts: RequestParts, error: Excepti
             error=error,
         )
     request.failed = True
-    # The exception's frames refer to it, and to the messages of the request: a cycle, which only the collector would
-    # find.
+    # The traceback's frames refer to the exception and to the request's messages. Only the garbage collector would find
+    # this cycle.
     error.__traceback__ = None
     response = error_response(request.message, context.api_version, code, message)
     if response is None:
-        # As in Kafka the connection closes: a producer with acks=0 cannot notice an error otherwise.
+        # The connection closes, as in Kafka, because a producer with acks=0 would not notice the error otherwise.
         request.error_code = int(code)
         raise InvalidRequestError(f"{route.name} without a response failed: {code.name}")
     return response
@@ -334,14 +333,14 @@ def _charge(request: PendingRequest, response: Any) -> Any:
     if type(response) is OpaqueResponse:
         return response.throttled(context.api_key, context.api_version, context.throttle_time_ms)
     if getattr(response, "throttle_time_ms", context.throttle_time_ms) < context.throttle_time_ms:
-        # The handler may return the same object to others too.
+        # A copy, because the handler may return the same object for several requests.
         response = copy.copy(response)
         response.throttle_time_ms = context.throttle_time_ms
     return response
 
 
 def _check_response(route: Route, response: Any) -> None:
-    """Raise WrongTypeError for a message of another API; an object that is not a message must encode itself."""
+    """Raise WrongTypeError for a message of another API, and for an object that has no method `encode`."""
     if isinstance(response, WireStruct) and not isinstance(response, route.response_class):
         raise unfit(response, f"a {route.name}Response")
 
@@ -350,7 +349,7 @@ def _encode(request: PendingRequest, route: Route, response: Any) -> list[Chunk]
     context = request.context
     version, correlation_id = context.api_version, context.correlation_id
     if route.opaque and type(response) is OpaqueResponse and response.stream is None:
-        # Unchanged bytes: nothing to count, and one copy less.
+        # The bytes are unchanged, so errors need not be counted again and the body need not be copied.
         body = response.body
         size_bytes = request.response_bytes = len(body)
         if version >= route.flexible_from:
@@ -398,7 +397,7 @@ def _encode(request: PendingRequest, route: Route, response: Any) -> list[Chunk]
 
 
 def encode_unsupported(request: PendingRequest) -> list[Chunk]:
-    """The response to ApiVersions of a version that is not served: version 0, with the versions that are served."""
+    """Return the response to an ApiVersions request whose version is not served: the served versions, in version 0."""
     route, context = request.route, request.context
     request.handler_start_ns = request.local_end_ns = request.completed_ns = request.received_ns
     request.error_code = int(ErrorCode.UNSUPPORTED_VERSION)

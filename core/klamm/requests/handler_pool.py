@@ -1,4 +1,4 @@
-"""`KafkaRequestHandlerPool`: the threads that run handlers which may block."""
+"""`KafkaRequestHandlerPool`: the threads that run the handlers that may block."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PAUSE_S: Final = 0.1
 
 
 class _BusyMeter:
-    """Busy time of one handler; only it writes. `since_ns` is the start of its current request."""
+    """The busy time of one handler thread, which alone writes it. `since_ns` is the start of its current request."""
 
     __slots__ = ("busy_ns", "since_ns")
 
@@ -29,13 +29,13 @@ class _BusyMeter:
         self.since_ns = 0
 
     def busy_ns_until(self, now_ns: int) -> int:
-        # A request that ends between the two reads is left out once, rather than counted twice.
+        # The order of the two reads: a request that ends between them is missed once, and not counted twice.
         since_ns = self.since_ns
         return self.busy_ns + (max(0, now_ns - since_ns) if since_ns else 0)
 
 
 class KafkaRequestHandlerPool:
-    """Handlers of one request channel. `resize` at any time; `busy_ns_until` is for RequestHandlerAvgIdlePercent."""
+    """The handler threads of one request channel. `resize` may be called at any time, by any thread."""
 
     def __init__(self, channel: RequestChannel, clock: Clock, threads: Threads = SYSTEM_THREADS) -> None:
         self._channel = channel
@@ -44,7 +44,7 @@ class KafkaRequestHandlerPool:
         # Protects the threads and their target count.
         self._lock = threading.Lock()
         self._pause = threading.Event()
-        # None for a handler that works in steps.
+        # The value is None for a handler that runs in steps of a simulation.
         self._threads: dict[_BusyMeter, Joinable | None] = {}
         self._target = 0
         self._next_id = 0
@@ -56,7 +56,7 @@ class KafkaRequestHandlerPool:
         return len(self._threads)
 
     def resize(self, count: int) -> None:
-        """Set the number of handlers; excess ones stop after their current request."""
+        """Set the number of handlers. Excess handlers stop after their current request."""
         with self._lock:
             surplus = self._target - count
             self._target = count
@@ -76,7 +76,7 @@ class KafkaRequestHandlerPool:
             log.exception("the request scheduler failed")
 
     def shutdown(self, timeout_s: float) -> bool:
-        """Stop all handlers; False if some still run a request after the timeout."""
+        """Stop all handlers; return False if some still run a request after the timeout."""
         self.resize(0)
         started = [thread for thread in list(self._threads.values()) if thread is not None]
         for thread in started:
@@ -84,7 +84,10 @@ class KafkaRequestHandlerPool:
         return not started or not self._threads
 
     def busy_ns_until(self, now_ns: int) -> int:
-        """Return the time that all handlers together have spent on requests, including current ones."""
+        """Return the total time that handlers have spent on requests, including current ones.
+
+        The metric RequestHandlerAvgIdlePercent is computed from it.
+        """
         with self._lock:
             meters = list(self._threads)
             total_ns = self._stopped_busy_ns
@@ -113,7 +116,7 @@ class KafkaRequestHandlerPool:
 
     def _loop(self, meter: _BusyMeter) -> None:
         while True:
-            # A thread that waits for the next request must not keep the last one, which may have 100 MiB.
+            # A waiting thread must not keep its last request in memory, which may have 100 MiB.
             request = None
             try:
                 request = self._channel.receive_request()
@@ -123,10 +126,10 @@ class KafkaRequestHandlerPool:
                     continue
                 self._handle(request, meter)
             except BaseException:
-                # A bug, because `run_queued` answers exceptions of handlers. It must not end the thread.
+                # Only a bug leads here, because `run_queued` answers exceptions of handlers. The thread must go on.
                 log.exception("request handler failed")
                 if request is None:
-                    # The queue itself fails: wait, so as not to flood the log.
+                    # The queue itself has failed. Wait, in order not to flood the log.
                     self._pause.wait(_PAUSE_S)
 
     def _should_stop(self, meter: _BusyMeter) -> bool:

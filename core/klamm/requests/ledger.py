@@ -1,7 +1,7 @@
-"""`RequestLedger`: one entry for each request, from its header to its end.
+"""`RequestLedger`, which records the beginning and the end of each request.
 
-One per processor, used only on its thread. It decides once, at the beginning, if a request is timed, and passes one set
-of stage times to the metrics, the slow-request log and the observers.
+Each processor has one, and uses it only on its thread. The ledger decides at the beginning of a request whether the
+request is timed. It passes the same stage times to the metrics, the slow-request log and the observers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAY_BE_KNOWN_BEFORE: Final = frozenset({RequestOutcome.ANSWERED, RequestOutcome
 
 
 class AlreadyEndedError(Exception):
-    """A request was ended twice: a bug."""
+    """Raised if a request is ended twice, which is a bug."""
 
 
 class _Answered:
@@ -41,10 +41,10 @@ class _Lost:
     """The responder of requests whose connection is lost."""
 
     def respond(self, context: RequestContext, response: Any) -> None:
-        """Without effect: the client is disconnected."""
+        """Do nothing, because the client is disconnected."""
 
     def close_connection(self, context: RequestContext, reason: str) -> None:
-        """Without effect: the connection is closed."""
+        """Do nothing, because the connection is closed."""
 
 
 ANSWERED: Final = _Answered()
@@ -52,7 +52,7 @@ LOST: Final = _Lost()
 
 
 class RequestLedger:
-    """One per processor. Without observers, throttles and metrics it reads no clock."""
+    """The ledger of one processor. Without observers, throttles and metrics it reads no clock."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class RequestLedger:
         return api.by_version[request.context.api_version] if request.supported else api.unknown
 
     def begin(self, request: PendingRequest, now_ns: int) -> None:
-        """Count a new request that will run on this thread, and decide if it is timed."""
+        """Count a new request that will run on this thread, and decide whether it is timed."""
         if self._apis is not None:
             # `count_of`, inlined: this runs for every request.
             api = self._apis[request.route.api_key]
@@ -91,8 +91,9 @@ class RequestLedger:
             request.received_ns = now_ns
 
     def begin_queued(self, request: PendingRequest, now_ns: int) -> None:
-        """Count a new request that goes to the handlers. All of these are timed, because the queue costs far more than
-        that.
+        """Count a new request that goes to the handlers.
+
+        All such requests are timed, because the queue takes far longer than the reading of the clock.
         """
         request.stage = RequestStage.QUEUED
         request.received_ns = now_ns
@@ -102,7 +103,7 @@ class RequestLedger:
             request.weight = count.sample(now_ns) if count.until_sample < 0 else count.one()
 
     def requeue(self, request: PendingRequest, now_ns: int) -> None:
-        """Note that a request that has started on this thread moves to the handlers after all."""
+        """Note that a request that has started on this thread moves to the handlers."""
         request.stage = RequestStage.QUEUED
         request.handler_start_ns = request.local_end_ns = 0
         if not request.received_ns:
@@ -112,9 +113,9 @@ class RequestLedger:
                 request.weight = count.one()
 
     def park(self, request: PendingRequest) -> None:
-        """Note that a request that ran on this thread waits: time all requests of its API from now on.
+        """Note that a request that ran on this thread waits, and time all requests of its API from now on.
 
-        Except those that are passed on unread, because every one of them waits.
+        This does not apply to opaque requests, because all of them wait.
         """
         request.parked = True
         if request.route.opaque:
@@ -124,7 +125,7 @@ class RequestLedger:
             count.time_all()
 
     def end_untimed(self, request: PendingRequest) -> None:
-        """Do what `end` does, for a request that was answered on this thread and is neither timed nor observed."""
+        """End a request that was answered on this thread and is neither timed nor observed. Otherwise like `end`."""
         request.ended = True
         request.context.responder = ANSWERED
         if request.errors is not None and self._recorder is not None:
@@ -171,11 +172,11 @@ class RequestLedger:
                 self._free_later(request.take_messages())
 
     def _free_later(self, messages: list[Any]) -> None:
-        # Other clients would wait while this thread frees them.
+        # Freed on another thread, because other clients would wait meanwhile.
         self._listener.services.scheduler.schedule(_FREED_AFTER_MS, lambda: free_in_pieces(messages))
 
     def refuse_unserved(self, context: RequestContext, error_code: int, now_ns: int) -> None:
-        """A header names an API or a version that this listener does not serve: the request's beginning and end."""
+        """Record the beginning and the end of a request whose API or version this listener does not serve."""
         if self._observers is not None:
             times = StageTimes(now_ns, now_ns, now_ns, now_ns, now_ns, now_ns)
             event = RequestEvent(context, RequestOutcome.FAILED, error_code, None, None, 0, times)
@@ -191,14 +192,14 @@ class RequestLedger:
 
 
 def note_streamed(request: PendingRequest) -> None:
-    """Note the errors of a response that was sent while it arrived, now that it has ended."""
+    """Note the errors of a response that was sent while it arrived. Called when the response is complete."""
     message = request.streamed
     request.errors = request.route.count_errors(message)
     request.error_code = first_error(message)
 
 
 def _stage_times(request: PendingRequest, end_ns: int) -> StageTimes:
-    """Return stage times without gaps: a skipped stage begins and ends with the one before it, or with the end."""
+    """Return stage times without gaps: a skipped stage begins and ends at the end of the stage before it."""
     received_ns = request.received_ns
     start_ns = max(request.handler_start_ns, received_ns) if request.handler_start_ns else end_ns
     local_end_ns = max(request.local_end_ns, start_ns) if request.local_end_ns else end_ns

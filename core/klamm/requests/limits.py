@@ -1,4 +1,4 @@
-"""`RequestLimits`: the limits of one request of a listener, by API: bytes, elements, and bytes of the answer."""
+"""`RequestLimits`: the limits of requests of a listener, by API: bytes, elements, and bytes of the answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DOC: Final = "Requests refused because they, or their answers, exceeded a limit 
 MAX_KEYS: Final = 128
 DEFAULT: Final = "default"
 CHECKED_FROM_BYTES: Final = 64 * 1024
-"""The smallest limit of bytes: smaller frames are not checked."""
+"""The smallest limit of bytes. Smaller frames are not checked."""
 
 _KIB: Final = 1024
 _MIB: Final = 1024 * 1024
@@ -23,8 +23,9 @@ DEFAULT_MAX_ELEMENTS: Final = 100_000
 DEFAULT_MAX_ANSWER_BYTES: Final = 32 * _MIB
 INLINE_MAX_BYTES: Final = 64 * _KIB
 INLINE_MAX_ELEMENTS: Final = 100
-"""Maximum number of elements that a processor's thread decodes; a request with more goes to the handlers. One element
-may cost 10 µs, and other clients wait meanwhile.
+"""The maximum number of elements that a processor's thread decodes. A request with more goes to the handlers.
+
+An element may take 10 µs, and other clients wait meanwhile.
 """
 
 _LARGE: Final = frozenset(
@@ -39,18 +40,18 @@ _LARGE: Final = frozenset(
         ApiKey.SHARE_ACKNOWLEDGE,
     }
 )
-"""Requests that name many partitions, or carry bytes or texts of the client."""
+"""APIs whose requests may name many partitions, or carry bytes or texts of the client."""
 
 _MAX_BYTES: Final = {
     **dict.fromkeys(_LARGE, 16 * _MIB),
-    # One value of many bytes is copied at once, and other clients wait meanwhile. Kafka keeps all of a group in one
-    # record of at most message.max.bytes, 1 MiB by default.
+    # A large value is copied in one piece, and other clients wait meanwhile. Kafka stores a group in one record of at
+    # most message.max.bytes, 1 MiB by default.
     ApiKey.JOIN_GROUP: _MIB,
     ApiKey.SYNC_GROUP: _MIB,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _MIB,
     # Kafka's telemetry.max.bytes is 1 MiB.
     ApiKey.PUSH_TELEMETRY: _MIB + 64 * _KIB,
-    # Renewers are stored as long as their token.
+    # The renewers are stored as long as the token.
     ApiKey.CREATE_DELEGATION_TOKEN: 64 * _KIB,
     ApiKey.RENEW_DELEGATION_TOKEN: 64 * _KIB,
     ApiKey.EXPIRE_DELEGATION_TOKEN: 64 * _KIB,
@@ -64,7 +65,7 @@ _FILTERS: Final = frozenset(
         ApiKey.UPDATE_FEATURES,
     }
 )
-"""Requests whose lists are states, kinds, features, owners or renewers of tokens: clients name a few of them."""
+"""APIs whose requests list a few states, kinds, features, or owners or renewers of tokens."""
 
 _MAX_ELEMENTS: Final = {
     **dict.fromkeys(_FILTERS, 1_000),
@@ -73,14 +74,14 @@ _MAX_ELEMENTS: Final = {
             ApiKey.DESCRIBE_CONFIGS,
             ApiKey.ALTER_CLIENT_QUOTAS,
             ApiKey.LIST_TRANSACTIONS,
-            # Sorted at once.
+            # The elements are sorted in one call, and other clients wait meanwhile.
             ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-            # Everything that their handlers keep for the elements is freed at once, and other clients wait meanwhile.
+            # The handler's data about all elements are freed in one call, and other clients wait meanwhile.
             ApiKey.DELETE_GROUPS,
             ApiKey.LEAVE_GROUP,
             ApiKey.OFFSET_DELETE,
             ApiKey.OFFSET_FETCH,
-            # Each element may name the same group, which is then described each time.
+            # A request may name the same group in each element, and the group is then described each time.
             ApiKey.SHARE_GROUP_DESCRIBE,
         ),
         20_000,
@@ -90,18 +91,18 @@ _MAX_ELEMENTS: Final = {
 
 
 class LimitCounts:
-    """Numbers of requests that exceeded each limit; from any thread."""
+    """The number of requests that have exceeded each limit. Any thread may call it."""
 
     def __init__(self, listener: str) -> None:
         self._listener = listener
         self.counters = {name: Counter() for name in ("request_bytes", "request_elements", "response_bytes")}
 
     def count(self, limit: str) -> None:
-        """Count one request."""
+        """Count a request that has exceeded a limit."""
         self.counters[limit].add()
 
     def read(self) -> Iterable[tuple[Labels, float]]:
-        """For a MetricsRegistry."""
+        """Return the samples of a metric."""
         return [
             ({"listener": self._listener, "limit": limit}, counter.value) for limit, counter in self.counters.items()
         ]
@@ -109,7 +110,7 @@ class LimitCounts:
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """By API key, `MAX_KEYS` long each; a key without an API has the default's limit."""
+    """The limits of requests. Each tuple has `MAX_KEYS` limits by API key. A key without an API has the default."""
 
     max_bytes: tuple[int, ...]
     max_elements: tuple[int, ...]
@@ -117,7 +118,7 @@ class RequestLimits:
     counts: LimitCounts = field(default_factory=lambda: LimitCounts(""))
 
     def bytes_of(self, api_key: int) -> int:
-        """The largest frame of an API."""
+        """Return the size of the largest allowed frame of an API."""
         return self.max_bytes[api_key] if 0 <= api_key < MAX_KEYS else DEFAULT_MAX_BYTES
 
 
@@ -130,7 +131,7 @@ def request_limits(
     max_elements: Mapping[str, int] | None = None,
     max_answer_bytes: Mapping[str, int] | None = None,
 ) -> RequestLimits:
-    """Return the limits of one listener: klamm's own, overridden by its tables."""
+    """Return the limits of one listener: klamm's defaults, overridden by the listener's tables."""
 
     def by_key(default: int, own: Mapping[ApiKey, int], set_to: Mapping[str, int]) -> tuple[int, ...]:
         limits = [set_to.get(DEFAULT, default)] * MAX_KEYS

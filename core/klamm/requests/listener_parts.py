@@ -15,9 +15,9 @@ from klamm.runtime.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class RequestParts:
-    """Shared by all processors of a listener.
+    """The parts for the requests of one listener. All of its processors share them.
 
-    The active throttles are `listener.throttles`, which may change at any time. `api_set` is the name of the handler
+    The active throttles are in `listener.throttles`, which may change at any time. `api_set` is the name of the handler
     set."""
 
     listener: ListenerContext

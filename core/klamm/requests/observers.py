@@ -1,4 +1,4 @@
-"""`RequestObservers`: notifies the observers of one listener. A listener without observers has none."""
+"""`RequestObservers`, which notifies the observers of one listener."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ log = logging.getLogger("klamm.observers")
 
 
 class RequestObservers:
-    """An observer that raises is logged, once a minute for each of its methods; the others are still called."""
+    """The observers of one listener. A listener without observers has None instead.
+
+    If an observer raises, the exception is logged once a minute for each method, and the other observers are called.
+    """
 
     def __init__(self, observers: Sequence[RequestObserver], failures: PartFailures) -> None:
         self._observers = tuple(observers)
@@ -32,7 +35,7 @@ class RequestObservers:
                 self._failures.log(log, observer, event, error)
 
     def refused(self, address: Address, reason: str, detail: str) -> None:
-        """A gate refused a connection."""
+        """Notify observers that a gate has refused a connection."""
         self._notify("connection_refused", address, reason, detail)
 
     def authenticated(self, connection: ConnectionContext, *, again: bool) -> None:
@@ -40,19 +43,19 @@ class RequestObservers:
         self._notify("authenticated", connection, again)
 
     def authentication_failed(self, connection: ConnectionContext, reason: str, *, again: bool) -> None:
-        """A client failed to authenticate."""
+        """Notify observers that a client has failed to authenticate."""
         self._notify("authentication_failed", connection, reason, again)
 
     def session_expired(self, connection: ConnectionContext) -> None:
-        """A client did not authenticate again in time."""
+        """Notify observers that a client has not authenticated again in time."""
         self._notify("session_expired", connection)
 
     def opened(self, connection: ConnectionContext) -> None:
-        """A channel became READY."""
+        """Notify observers that a channel has become READY."""
         self._notify("connection_opened", connection)
 
     def closed(self, connection: ConnectionContext, reason: str) -> None:
-        """A channel is closed."""
+        """Notify observers that a channel has closed."""
         self._notify("connection_closed", connection, reason)
 
     def completed(self, events: Sequence[RequestEvent]) -> None:
@@ -66,7 +69,7 @@ class RequestObservers:
     def start_calls(self, needed: Callable[[RequestObserver], AbstractContextManager[None]]) -> list[StartCalls]:
         """Return the APIs and calls of the observers that are notified before a handler runs.
 
-        `needed(observer)` turns an observer's exception into an error of the start.
+        `needed(observer)` turns an exception of the observer into an error of the start.
         """
         calls = []
         for observer in self._observers:

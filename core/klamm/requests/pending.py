@@ -1,4 +1,4 @@
-"""`PendingRequest`: a request and the server's data about it; plugins see only its `RequestContext`."""
+"""`PendingRequest`: a request with the server's own data about it. Plugins see only its `RequestContext`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from klamm.wire.error_counts import ErrorCounts
 
 
 class IllegalStageError(Exception):
-    """A transition that the table of stages does not allow: a bug."""
+    """Raised for a transition that the table of stages does not allow, which is a bug."""
 
 
 class RequestStage(enum.Enum):
@@ -29,8 +29,8 @@ class RequestStage(enum.Enum):
        │                   (answered, by the handler's return value or through its context)
        └──► CANCELLED      (connection lost, or the queue failed: the handler never runs)
     ```
-    Requests that a filter has held go from RUNNING back to QUEUED.
-    A request that runs on its processor's thread begins as RUNNING.
+    A request that a filter has held goes from RUNNING back to QUEUED. A request that runs on its processor's thread
+    starts as RUNNING.
     """
 
     __hash__ = object.__hash__
@@ -51,9 +51,9 @@ STAGE_TRANSITIONS: Final[dict[RequestStage, frozenset[RequestStage]]] = {
 
 
 class CloseConnection(NamedTuple):
-    """The result of a request that cannot be answered: its connection is closed, `reason` goes to the log.
+    """The result of a request that cannot be answered: its connection is closed, and `reason` goes to the log.
 
-    `last_bytes` are sent before that.
+    `last_bytes` are sent before the close.
     """
 
     reason: str
@@ -61,16 +61,16 @@ class CloseConnection(NamedTuple):
 
 
 GO_ON: Final = Pending("GO_ON")
-"""The result of a request that a filter has held: it now goes to the handlers."""
+"""The result of a request that a filter has held until now. The request goes to the handlers."""
 
 
 Result: TypeAlias = "list[Chunk] | Pending | CloseConnection"
 
 
 class InvalidRequestError(Exception):
-    """A request that cannot be answered: the connection is closed, as Kafka does. The message is the log's reason.
+    """Raised if a request cannot be answered. The connection is closed, as in Kafka, and the message goes to the log.
 
-    `last_bytes` are sent before that.
+    `last_bytes` are sent before the close.
     """
 
     def __init__(self, reason: str, last_bytes: bytes = b"") -> None:
@@ -79,7 +79,7 @@ class InvalidRequestError(Exception):
 
 
 class RequestOwner(Protocol):
-    """The pipeline that a request goes through."""
+    """The pipeline that a request passes."""
 
     def run_queued(self, request: PendingRequest) -> int: ...
 
@@ -95,25 +95,27 @@ class RequestOwner(Protocol):
 class PendingRequest:
     """One request on its way through the pipeline.
 
-    `frame` and `body_offset` locate the undecoded body; the handler gets `message` and returns `response`. `result` is
-    the result of a later answer: the whole frame in chunks, NO_RESPONSE or CloseConnection. `channel` is the connection
-    it came on; only the network layer looks into it.
+    `frame` and `body_offset` locate the undecoded body. The handler gets `message` and returns `response`. `result` is
+    the result of a request that is answered later: the whole frame in chunks, NO_RESPONSE or CloseConnection. `channel`
+    is the request's connection; only the network layer uses it.
 
     Times are monotonic nanoseconds; `received_ns` is 0 for a request that is not timed. `weight` is the number of
-    requests that its times represent in the metrics. `network_ns` is the time spent on reading it, if throttles charge
-    for that.
+    requests that its times represent in the metrics. `network_ns` is the time spent on reading the request, if
+    throttles charge for it.
 
-    `streamed` is the message of a response that is sent while it arrives, complete at its end. `named` is the response
-    with the handler's names, if a filter changes names.
+    `streamed` is the message of a response that is sent while it arrives; the message is complete at the end. `named`
+    is the response with the handler's names, if a filter changes names.
 
-    `failed_step` is the method of a filter that has raised; `next_filter` is the position at which a held message
-    continues. `outcome` is set if the end is known before the answer is sent. These are True: `failed` if an error
-    answers it, `parked` if the handler answers later, `inline` if it runs on its processor's thread, `lost` if the
-    connection is closed, `ended` if the ledger has its end, `large` if it has more elements than a processor's thread
-    decodes. `upstream_node_id` is the node of another cluster that it was forwarded to.
+    `failed_step` is the method of a filter that has raised. A held message continues with the filter at `next_filter`.
+    `outcome` is set if the outcome is known before the answer is sent. `upstream_node_id` is the node of another
+    cluster that got the request.
+
+    Flags: `failed` if the answer is an error, `parked` if the handler answers later, `inline` if the request runs on
+    its processor's thread, `lost` if the connection is closed, `ended` if the ledger has recorded the end, `large` if
+    the request has more elements than a processor's thread decodes.
     """
 
-    # Defaults of the class, not of each request: most requests need few of them.
+    # Class attributes, because most requests change only few of these values.
     stage = _S.RUNNING
     supported = True
     message: Any = None
@@ -150,33 +152,34 @@ class PendingRequest:
         self.frame = frame
         self.body_offset = body_offset
         self.channel = channel
-        # Not a class default: in compiled code a default of such a type would be missing.
+        # Not a class attribute, because compiled code would lose the default of an attribute of this type.
         self.result: Result | None = None
 
     @property
     def waits(self) -> bool:
-        """Return True if its handler runs or has run, and answers later. A request that a filter or the queue holds
-        does not count.
+        """Return True if the handler runs or has run, and answers later.
+
+        False for a request that a filter or the queue holds.
         """
         return self.parked and self.stage is RequestStage.RUNNING and self.result is not GO_ON
 
     @property
     def response_wanted(self) -> bool:
-        """Return True if a filter or an observer needs its response as a message."""
+        """Return True if a filter or an observer needs the response as a message."""
         return self.route.response_wanted
 
     @property
     def response_filtered(self) -> bool:
-        """Return True if a filter wants its response, which it may change."""
+        """Return True if a filter needs the response as a message, and may change it."""
         return self.route.response_filtered
 
     @property
     def size_bytes(self) -> int:
-        """The size of its frame, without the length."""
+        """Return the size of the frame, without its size field."""
         return self.context.size_bytes
 
     def take_messages(self) -> list[Any]:
-        """Return its messages and forget them."""
+        """Remove the messages of the request and return them."""
         taken = [self.message, self.response, self.named]
         self.message = self.response = self.named = None
         return taken
@@ -197,15 +200,15 @@ class PendingRequest:
 
 
 def pending_of(context: RequestContext) -> PendingRequest | None:
-    """Return the request to which a context belongs; None once it has ended, e.g. because its connection was closed."""
+    """Return the request of a context; None if the request has ended, e.g. because its connection was closed."""
     responder = context.responder
     return responder if isinstance(responder, PendingRequest) else None
 
 
 def request_frame(context: RequestContext) -> Buffer | None:
-    """Return the frame of a request, without its size, for an `opaque` handler that got it as a message.
+    """Return the frame of a request, without its size field, for an `opaque` handler that got the request as a message.
 
-    None if a filter of its API may have changed the message.
+    Return None if a filter may have changed the message.
     """
     request = context.responder
     return request.frame if type(request) is PendingRequest and request.route.keeps_frame else None
@@ -214,8 +217,8 @@ def request_frame(context: RequestContext) -> Buffer | None:
 def note_upstream_node(context: RequestContext, node_id: int | None) -> None:
     """Record the node of another cluster to which a request is sent, for observers and the audit.
 
-    None means that it has not been sent, or will not be: if its connection is then lost, it ends as LOST_BEFORE. Call
-    this before the request is sent, and with None if it must wait. Has no effect on a request that has ended.
+    Call this before the request is sent. Call it with None if the request must wait or will not be sent: if its
+    connection is then lost, the request ends as LOST_BEFORE. Has no effect on a request that has ended.
     """
     request = context.responder
     if type(request) is PendingRequest:
@@ -224,8 +227,8 @@ def note_upstream_node(context: RequestContext, node_id: int | None) -> None:
 
 
 def large_response(context: RequestContext) -> AbstractContextManager[None]:
-    """Make large responses, decoded in the block on a thread of the handler set, take turns with large requests.
+    """Run the block, which decodes a large response, as a large request: wait for the turn, and keep it until the end.
 
-    So network threads get the interpreter in between. Waits for its turn.
+    Call this on a thread of the handler set. The turns let network threads use the interpreter in between.
     """
     return SHARED_INTERPRETER.turn(context.listener.services.scheduler.schedule, may_wait=False)

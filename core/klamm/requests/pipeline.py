@@ -1,14 +1,15 @@
-"""`RequestPipeline`: one request from its frame to its answer.
+"""`RequestPipeline`, which handles one request from its frame to its answer.
 
 ```
 frame ─► parse ─► admit ─┬─► execute ─────────────────────────────────────► encode ─► chunks
                          │   decode ► filters ► handler ► filters ► charge     ▲
                          │      │ too much for this thread                     │
                          └──────┴─► queue ─► execute on a handler's thread     │
-                                          handler says "later" ─► respond() ───┘
+                                     handler returns later() ─► respond() ─────┘
 ```
-It does not know sockets, selectors or threads: a processor calls `submit`, a handler's thread `run_queued`, and any
-thread that has the request's context `respond`. It takes frames, and returns chunks, "later", "nothing" or "close".
+The pipeline uses no sockets, selectors or threads. A processor calls `submit`, a handler thread calls `run_queued`, and
+any thread that has the request's context may call `respond`. A result is the chunks of the answer, LATER, NO_RESPONSE
+or CloseConnection.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ _OUTCOME_IF_LOST: Final = {
 
 
 class RequestPipeline:
-    """See the module. One per processor.
+    """The pipeline of one processor.
 
-    `enqueue` puts a request into the queue of the handlers, or keeps it until there is room; `deliver` returns an
-    answered request to the processor's thread. `enqueue` is called on the processor's thread, `deliver` on any; neither
-    blocks.
+    `enqueue(request)` puts a request into the queue of the handlers, or keeps it until there is room. It is called on
+    the processor's thread. `deliver(request)` returns an answered request to the processor's thread. Any thread may
+    call it. Neither blocks.
     """
 
     def __init__(
@@ -75,7 +76,8 @@ class RequestPipeline:
     ) -> tuple[PendingRequest, Result]:
         """Start the request in a frame. Return its result, or LATER if `deliver` will be called with the request.
 
-        Raises InvalidRequestError: the request has ended, and the caller closes the connection.
+        Raises InvalidRequestError if the request cannot be answered. The request has then ended, and the caller must
+        close the connection.
         """
         request = self._parse(frame, channel, connection, now_ns)
         if network_ns:
@@ -140,14 +142,14 @@ class RequestPipeline:
         self.end((request,), RequestOutcome.FAILED)
 
     def lose(self, request: PendingRequest) -> None:
-        """The connection of a request that a handler runs, or that is queued, is closed. A queued one never runs."""
+        """Note that the connection of a queued or running request has closed. A queued request will never run."""
         with self._handed_over:
             request.lost = True
             cancelled = request.stage is RequestStage.QUEUED
             if cancelled:
                 request.transition_to(RequestStage.CANCELLED)
             else:
-                # It may have its answer, which is on its way here and will be dropped.
+                # The request may have its answer already, which is on its way here and will be dropped.
                 held = RequestOutcome.LOST_BEFORE if request.result is GO_ON else None
                 request.outcome = request.outcome or held or _OUTCOME_IF_LOST[request.stage]
                 if request.outcome is RequestOutcome.LOST_AFTER and isinstance(request.result, CloseConnection):
@@ -165,9 +167,7 @@ class RequestPipeline:
             self.end((request,), request.outcome or RequestOutcome.LOST_DURING)
 
     def close(self) -> None:
-        """End the requests whose connection is lost and whose handlers have not answered, because the processor
-        ends.
-        """
+        """End the requests of lost connections whose handlers have not answered. Called when the processor ends."""
         lost, self._lost = self._lost, set()
         for request in lost:
             if not request.ended:
@@ -176,7 +176,7 @@ class RequestPipeline:
     # ---- on a handler's thread
 
     def run_queued(self, request: PendingRequest) -> int:
-        """Execute a request from the queue, and deliver its result. Returns when the handler was done, in ns."""
+        """Execute a request from the queue, and deliver its result. Return the time at which the handler ended."""
         with self._handed_over:
             if request.stage is RequestStage.CANCELLED:
                 return self._parts.clock.monotonic_ns()
@@ -200,7 +200,7 @@ class RequestPipeline:
             return execute(request, self._parts)
         except NotInlineError:
             request.large = True
-            # Not raised from here, because the handler's exception would keep what was decoded so far.
+            # Not handled in the `except` block, because the exception would keep the decoded message in memory.
             pass
         return self._execute_large(request)
 
@@ -234,12 +234,12 @@ class RequestPipeline:
             self._deliver(request)
 
     def hold_request(self, request: PendingRequest, held: Hold) -> None:
-        """Keep a request that a filter holds: it goes to the handlers when the hold ends."""
+        """Keep a request that a filter holds. It goes to the handlers when the hold ends."""
         request.result = GO_ON
         self._hold(held, lambda: self._deliver(request))
 
     def hold_response(self, request: PendingRequest, held: Hold) -> None:
-        """Keep a response that a filter holds: it continues to the earlier filters when the hold ends."""
+        """Keep a response that a filter holds. It continues with the earlier filters when the hold ends."""
         self._claim(request)
         self._hold(held, lambda: self._finish(request, request.response, request.next_filter))
 
@@ -257,10 +257,10 @@ class RequestPipeline:
         until.when_released(released)
 
     def go_on(self, request: PendingRequest) -> None:
-        """Pass a request that was held, and is back on the processor's thread, to the handlers."""
+        """Pass a held request to the handlers. Called on the processor's thread when the hold has ended."""
         with self._handed_over:
             if request.stage is not RequestStage.RUNNING:
-                # Its filter has answered it through its context.
+                # The filter has answered the request through its context.
                 return
             request.result = None
             request.inline = False
@@ -268,11 +268,11 @@ class RequestPipeline:
         self._enqueue(request)
 
     def close_connection(self, request: PendingRequest, reason: str) -> None:
-        """Close the connection that a request came on, instead of answering it."""
+        """Close the connection of a request instead of answering the request."""
         self._complete(request, CloseConnection(reason))
 
     def give_up(self, request: PendingRequest, reason: str) -> None:
-        """The queue raised for a request: its connection is closed."""
+        """Close the connection of a request, because the queue has raised an exception for the request."""
         with self._handed_over:
             if request.stage is not RequestStage.QUEUED:
                 return

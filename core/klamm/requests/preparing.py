@@ -1,4 +1,4 @@
-"""`preparing`: lets an authorizer decide about what a request names, before its handler runs."""
+"""`preparing`, which lets an authorizer decide about the resources that a request names before its handler runs."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _MAX_TOPIC_NAME: Final = 249
 
 
 def preparing(authorizer: Authorizer, names: TopicNames | None) -> Callable[[Any, RequestContext], Any] | None:
-    """Return the step before the handler of every request; None if the authorizer decides at once.
+    """Return the function that is called before the handler of each request; None if the authorizer decides at once.
 
-    `names` finds the names of topic ids, as the handler set knows them.
+    `names` maps topic ids to the names that the handler set knows.
     """
     if type(authorizer).prepare is Authorizer.prepare:
         return None
@@ -46,7 +46,7 @@ def preparing(authorizer: Authorizer, names: TopicNames | None) -> Callable[[Any
             if release is not None and not isinstance(release, Release):
                 raise unfit(release, "None", "a Release")
         except Exception as error:
-            # The handler runs at once, and `authorize` decides.
+            # After an exception the handler runs at once, and `authorize` decides.
             context.listener.failures.log(log, authorizer, "prepare", error)
             return message
         return message if release is None else Hold(message, authorizer.prepare_max_ms, release)
@@ -71,7 +71,7 @@ def _resources(message: Any, context: RequestContext, names: TopicNames | None) 
             if name is not None:
                 found[ResourceType.TOPIC, name] = None
     if context.api_key in _WITH_SESSIONS:
-        # A later request of a session leaves out what has not changed.
+        # A later request of a fetch session leaves out the topics that have not changed.
         session = context.connection.state.setdefault(_SESSION, {})
         session.update(found)
         while len(session) > _MAX_REMEMBERED:

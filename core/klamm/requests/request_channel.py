@@ -18,9 +18,9 @@ WakeUp: TypeAlias = Callable[[], None]
 
 
 class RequestChannel:
-    """One per server, shared by its listeners; any thread may call it.
+    """The request queue of a server, shared by its listeners. Any thread may call it.
 
-    A processor never blocks on a full queue: it keeps the request, and is woken when a handler takes another one.
+    A processor never blocks on a full queue. It keeps the request, and is woken when a handler takes another request.
     """
 
     def __init__(self, scheduler: RequestScheduler) -> None:
@@ -38,18 +38,18 @@ class RequestChannel:
         self.full_count = 0
 
     def send_request(self, request: RequestContext, wake_up: WakeUp) -> bool:
-        """Queue a request. Return False if the queue is full: try again after `wake_up` is called."""
+        """Queue a request. Return False if the queue is full; the caller tries again when `wake_up` is called."""
         if self._scheduler.offer(request):
             return True
         with self._lock:
             self.full_count += 1
             self._waiting.add(wake_up)
-        # A handler may have emptied the queue between the refusal and the registration. The registration stays even
-        # then, because other requests of the same processor may wait for that call.
+        # Try again, because a handler may have emptied the queue before `wake_up` was registered. The registration
+        # stays in any case, because other requests of the same processor may wait for that call.
         return self._scheduler.offer(request)
 
     def receive_request(self) -> RequestContext | None:
-        """Return the next request for a handler; None makes the handler check if it should stop."""
+        """Return the next request for a handler, or None if the handler must check whether to stop."""
         request = self.take()
         if self._waiting:
             with self._lock:
@@ -60,11 +60,10 @@ class RequestChannel:
 
 
 class WaitingRequests:
-    """Requests of one processor for which the queue had no room, by lane, so that none waits for a request of another
-    lane.
+    """The requests of one processor for which the queue had no room.
 
-    It is used on the processor's thread, except `room_made`, which handlers call. `give_up` ends a request for which
-    the scheduler raised.
+    They are kept by lane, so that no request waits for a request of another lane. The processor's thread calls all
+    methods except `room_made`, which handlers call. `give_up` ends a request for which the scheduler has raised.
     """
 
     def __init__(
@@ -80,12 +79,12 @@ class WaitingRequests:
         return bool(self._lanes)
 
     def __len__(self) -> int:
-        # A copy, because metrics read it from other threads.
+        # A copy, because other threads call this for metrics.
         return sum(map(len, list(self._lanes.values())))
 
     def room_made(self) -> None:
-        """Note that a handler has taken a request, so `retry` may now succeed. May be called from any thread."""
-        # Set first: a processor that is about to sleep looks at it.
+        """Note that a handler has taken a request, so that `retry` may succeed now. Any thread may call this."""
+        # Set before the wake-up, because a processor checks it before it sleeps.
         self.has_room = True
         self._wake_up()
 
@@ -100,9 +99,9 @@ class WaitingRequests:
             self._lanes[self._channel.lane(request.context)] = deque((request,))
 
     def retry(self) -> None:
-        """Queue what there is room for now: one request of each lane at a time.
+        """Queue as many requests as there is room for, one request of each lane at a time.
 
-        If the scheduler raises for a request, its connection is closed; the requests behind it are still tried.
+        If the scheduler raises for a request, its connection is closed, and the requests after it are tried.
         """
         self.has_room = False
         refused: set[Hashable] = set()
@@ -114,7 +113,7 @@ class WaitingRequests:
                 if waiting and not self._sent_or_given_up(waiting[0]):
                     refused.add(lane)
                     continue
-                # A lane that got a place is now last in the order: the next place goes to another lane.
+                # A lane that got a place becomes the last in the order, so that the next place goes to another lane.
                 del self._lanes[lane]
                 if waiting:
                     waiting.popleft()

@@ -1,4 +1,4 @@
-"""`Routes`: the APIs of one listener, each with everything that a request needs looked up."""
+"""`Routes`: the APIs of one listener, each with all data that its requests need."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RequestStep = Callable[[Any, RequestContext], Any]
 class FilterCalls(NamedTuple):
     """The APIs and methods of an open request filter; see `klamm.RequestFilter`. `renames` is True if it changes names.
 
-    `on_response` is None for a filter that does not override it: a response passes it unchanged.
+    `on_response` is None if the filter does not override it, because the method would not change the response.
     """
 
     api_keys: Collection[int] | None
@@ -52,16 +52,16 @@ class FilterCalls(NamedTuple):
 
     @classmethod
     def of(cls, part: RequestFilter) -> FilterCalls:
-        """Return the calls of a filter. Raises exceptions of the filter."""
+        """Return the calls of a filter. Raises the exceptions of the filter's properties."""
         renames = type(part).topic_name is not RequestFilter.topic_name
         own = getattr(part.on_response, "__func__", None) is not RequestFilter.on_response
         return cls(part.api_keys, part.blocking, part.on_request, part.on_response if own else None, renames)
 
 
 class StartCalls(NamedTuple):
-    """The APIs of an open observer that is notified before a handler runs, and the call, which returns the message.
+    """The APIs of an observer that is notified before a handler runs, and the function to call.
 
-    See `RequestObserver.starting`.
+    The function returns the message. See `RequestObserver.starting`.
     """
 
     api_keys: Collection[int]
@@ -69,7 +69,7 @@ class StartCalls(NamedTuple):
 
 
 class Readers(NamedTuple):
-    """The parts, besides filters, that read every request of a listener; `prepare` is the authorizer's step."""
+    """The parts other than filters that read all requests of a listener; `prepare` is the function of `preparing`."""
 
     authorizer: bool = False
     observers: bool = False
@@ -79,14 +79,17 @@ class Readers(NamedTuple):
 class Route:
     """One API of a listener.
 
-    `inline_max_bytes` is the largest frame whose request runs on the processor's thread; -1 means none. A request with
-    more than `inline_max_elements` goes to the handlers after all. `max_elements` and `max_answer_bytes` are the limits
-    of a request and its answer on any thread. `may_wait` is `ApiHandler.blocking`. `flexible_from` is the first version
-    with a flexible response header. `on_request` and `on_response` are the filters that want this API, in the order of
-    their calls; after them, `on_request` prepares the authorizer and notifies observers. `renamed_by` is the last of
-    them that changes names, -1 if there is none. `opaque` means that requests are not decoded, `keeps_frame` that the
-    handler may pass on the frame of a decoded one; `response_wanted` that a filter or an observer needs the response as
-    a message, `response_filtered` that a filter needs it.
+    - `inline_max_bytes` is the size of the largest frame whose request runs on the processor's thread; -1 means none. A
+      smaller request with more than `inline_max_elements` elements goes to the handlers too.
+    - `max_elements` and `max_answer_bytes` are the limits of a request and its answer on any thread.
+    - `may_wait` is `ApiHandler.blocking`.
+    - `flexible_from` is the first version with a flexible response header.
+    - `on_request` and `on_response` are the methods of the filters that see this API, in the order of their calls. At
+      its end, `on_request` also has the functions that prepare the authorizer and notify observers.
+    - `renamed_by` is the position of the last filter that changes names, -1 if there is none.
+    - `opaque` is True if requests are not decoded, `keeps_frame` if the handler may forward the frame of a decoded one.
+    - `response_wanted` is True if a filter or an observer needs the response as a message, `response_filtered` if a
+      filter does.
     """
 
     __slots__ = (
@@ -134,9 +137,8 @@ class Route:
         self.name = handler.name
         self.min_version = handler.min_version
         self.max_version = handler.max_version
-        # ApiVersions has response header v0 at every version, because its client does not know yet which versions the
-        # server supports. For an API that klamm does not know, which is opaque, the body begins after the correlation
-        # id.
+        # All versions of ApiVersions have response header v0, because the client does not know yet which versions the
+        # server supports. An API that klamm does not know is opaque, and its body begins after the correlation id.
         spec = None if handler.api_key == ApiKey.API_VERSIONS else find_spec(handler.api_key)
         self.flexible_from = _NEVER_FLEXIBLE if spec is None else spec.flexible_from
         wanted = [one for one in filters if one.api_keys is None or handler.api_key in one.api_keys]
@@ -156,7 +158,7 @@ class Route:
         self.may_wait = handler.blocking
         self.inline_max_bytes = _inline_max_bytes(handler, mode, blocked)
         if self.opaque or (handler.opaque and mode == "hybrid" and not self.on_request):
-            # A request that is passed on costs no more if it is large.
+            # A large opaque request costs no more than a small one, because it is not decoded.
             self.inline_max_bytes = _INLINE_ALWAYS
         self.max_elements = limits.max_elements[handler.api_key]
         self.max_answer_bytes = limits.max_answer_bytes[handler.api_key]
@@ -165,7 +167,10 @@ class Route:
         )
 
     def __getattr__(self, name: str) -> Any:
-        """Attributes that need the modules of the API. They are imported at its first request: a start needs few."""
+        """Load the modules of the API, and return an attribute that `load` has set.
+
+        The modules are imported at the first request, because a start needs only few of them.
+        """
         if name not in _LOADED:
             raise AttributeError(name)
         self.load()
@@ -206,7 +211,7 @@ def _inline_max_bytes(handler: ApiHandler, mode: str, blocked: bool) -> int:
 
 
 class Routes:
-    """By API key. `mode` is the listener's `dispatch`: `hybrid`, `inline` or `pool`."""
+    """The routes of one listener, by API key. `mode` is the setting `dispatch`: `hybrid`, `inline` or `pool`."""
 
     __slots__ = ("_by_key",)
 
@@ -230,8 +235,8 @@ class Routes:
     def load_one(self) -> bool:
         """Import the modules of one API that are not loaded yet; return True if there was one.
 
-        Raises exceptions of the import. A running server must not depend on its source files: they may be replaced, or
-        no descriptor may be free to open them.
+        Raises the exceptions of the import. All modules are loaded soon after the start, because later their files may
+        have been replaced, or no descriptor may be free to open them.
         """
         for route in self._by_key:
             if route is not None and not route.loaded:
@@ -241,7 +246,7 @@ class Routes:
 
     @property
     def served(self) -> list[tuple[int, range]]:
-        """API keys and versions."""
+        """Return the keys and the versions of all served APIs."""
         return [
             (route.api_key, range(route.min_version, route.max_version + 1))
             for route in self._by_key

@@ -1,5 +1,6 @@
-"""The slow-request log: one line, with the time of each stage, for each request that took longer than its API's
-threshold.
+"""The slow-request log: a line for each request that took longer than the threshold of its API.
+
+The line has the time of each stage.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ _NAMES: Final = {spec_of(key).name: int(key) for key in ApiKey}
 
 
 class SlowLog:
-    """Thresholds of one listener, in milliseconds by API name; `default` applies to all others."""
+    """The slow-request log of one listener.
+
+    `thresholds` maps API names to milliseconds; `default` applies to all other APIs.
+    """
 
     def __init__(self, listener: str, thresholds: Mapping[str, int], later: Later) -> None:
         self._listener = listener
@@ -31,11 +35,11 @@ class SlowLog:
         self._lines = RateLimitedLog(log, later, burst=LINES_A_MINUTE)
 
     def watches(self, api_key: int) -> bool:
-        """Return True if an API has a threshold: all of its requests are then timed."""
+        """Return True if an API has a threshold. All of its requests are then timed."""
         return self._limits_ms.get(api_key) is not None
 
     def note(self, context: RequestContext, times: StageTimes) -> None:
-        """Write a line if a request that has ended took longer than its threshold."""
+        """Write a line about a request that has ended, if it took longer than its threshold."""
         limit_ms = self._limits_ms.get(context.api_key)
         if limit_ms is None or times.total_ns < limit_ms * 1_000_000:
             return

@@ -1,4 +1,4 @@
-"""The only source of time. All code that depends on time takes a `Clock`, which tests can replace."""
+"""Clocks, the only source of time. All code that depends on time gets a `Clock`, which tests can replace."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Source of time, in the units of Kafka's `Time`."""
+    """A source of time, in the units of Kafka's `Time`."""
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds of a monotonic clock; for durations and deadlines."""
+        """Return nanoseconds of a monotonic clock, for durations and deadlines."""
         ...
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch; for timestamps that users see. May jump."""
+        """Return milliseconds since the epoch, for timestamps that users see. The time may jump."""
         ...
 
     def wall_us(self) -> int:
@@ -23,7 +23,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The clock of the operating system."""
 
     __slots__ = ()
 

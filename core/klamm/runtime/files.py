@@ -1,4 +1,4 @@
-"""Files and folders that survive a power cut; a file is put in place whole, through no link, and with no wider mode."""
+"""Functions that write files and make folders so that they survive a power cut."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from klamm.runtime.platform import PLATFORM
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o600, *, sync: bool = True) -> None:
-    """Write a file under a new name beside `path` and rename it, so that a reader sees either the complete new file or
-    the old one.
+    """Write a file under a temporary name beside `path` and rename it.
 
-    A user who may write to the folder cannot redirect the write: the new name is random, and is used only if nothing
-    has it, not even a link. The file gets `mode` before it gets the name `path`. With `sync` it survives a power cut.
-    Raises OSError; then the old file stays.
+    So a reader sees either the complete new file or the old one. Another user who may write to the folder cannot
+    redirect the write, because the temporary name is random and must not exist, not even as a link. The file gets its
+    `mode` before it gets the name `path`. With `sync` it survives a power cut. Raises OSError; the old file then stays.
     """
     descriptor, name = _new_file(path)
     try:
@@ -34,7 +33,7 @@ def replace_file(path: Path, content: bytes, mode: int = 0o600, *, sync: bool = 
 
 
 def sync_directory(path: Path) -> None:
-    """Make what was created, renamed and removed in a directory survive a power cut, if the system can."""
+    """Make the entries of a directory survive a power cut, if the system can: call this after changing them."""
     if PLATFORM.directory_flags:
         descriptor = PLATFORM.open(path, os.O_RDONLY | PLATFORM.directory_flags, 0)
         try:
@@ -51,7 +50,7 @@ def check_replaceable(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it that are missing, so that they survive a power cut. Raises OSError."""
+    """Make a folder and its missing parents, so that they survive a power cut. Raises OSError."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     for folder in missing:
@@ -59,8 +58,8 @@ def make_folder(path: Path) -> None:
 
 
 def _new_file(path: Path) -> tuple[int, Path]:
-    """A descriptor of a new file beside `path`, which only the user has access to, and its path. Raises OSError."""
-    # As `tempfile` does, which would take a hundredth of the start to load.
+    """Create a file beside `path` to which only its user has access; return descriptor and path. Raises OSError."""
+    # Like `tempfile`, whose import would take a hundredth of the start.
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
     while True:
         name = path.with_name(f".{path.name}-{os.urandom(8).hex()}")

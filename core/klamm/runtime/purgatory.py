@@ -1,7 +1,7 @@
 """Delayed operations: responses that wait for data, group members or time.
 
-Follows Kafka's `DelayedOperation` and `DelayedOperationPurgatory` (its purgatory of watched keys), so that a handler
-never blocks: it parks an operation and returns `context.later()`.
+They follow Kafka's `DelayedOperation` and `DelayedOperationPurgatory`. With them a handler never blocks: it creates a
+delayed operation and returns `context.later()`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ class Answerable(Protocol):
 
 
 class DelayedOperation:
-    """Something that completes once: when its condition holds, when it is forced, or when it expires.
+    """An operation that completes once: when its condition holds, when it is forced, or when it expires.
 
-    Subclasses define `try_complete`, `on_complete` and, if expiry differs, `on_expiration`. Exactly one of the threads
-    that race to complete it runs `on_complete`; at expiry `on_expiration` runs before it, on the scheduler's thread.
+    Subclasses define `try_complete`, `on_complete` and, if expiry needs more, `on_expiration`. Several threads may try
+    to complete an operation at once; only one of them runs `on_complete`. At expiry, the scheduler's thread runs
+    `on_expiration` and then `on_complete`.
 
-    `request` is the request that waits. If a method raises, the operation ends and the request gets the exception as
-    its response; other operations are not affected. Without a request the exception is logged.
+    `request` is the request that waits. If a method raises, the operation ends and the request is answered with the
+    exception; other operations are not affected. Without a request the exception is logged.
     """
 
     __slots__ = ("_completed", "_keys", "_lock", "_purgatory", "_timer", "_trying", "delay_ms", "request")
@@ -39,9 +40,9 @@ class DelayedOperation:
         self.delay_ms = delay_ms
         self.request = request
         self._completed = False
-        # Protects `_completed`: one caller alone completes the operation.
+        # Protects `_completed`, so that only one caller completes the operation.
         self._lock = threading.Lock()
-        # Held by the one thread that tries to complete it; trying may try again.
+        # Held by the thread that tries to complete the operation. Reentrant, because a try may lead to another try.
         self._trying = threading.RLock()
         self._timer: Timer | None = None
         self._purgatory: Purgatory | None = None
@@ -53,11 +54,17 @@ class DelayedOperation:
         return self._completed
 
     def try_complete(self) -> bool:
-        """Call `force_complete` if the condition holds, and return its result. Never called twice at the same time."""
+        """Call `force_complete` if the condition holds, and return its result, else False.
+
+        Never called by two threads at once.
+        """
         raise NotImplementedError
 
     def try_complete_for(self, key: Hashable) -> bool:  # noqa: ARG002
-        """`try_complete` after a change of this key alone: an operation that watches many may look at that one only."""
+        """Do the same as `try_complete` after a change of this key.
+
+        An operation that watches many keys may override this, and check only this key.
+        """
         return self.try_complete()
 
     def on_complete(self) -> None:
@@ -65,10 +72,10 @@ class DelayedOperation:
         raise NotImplementedError
 
     def on_expiration(self) -> None:
-        """The delay is over and the condition did not hold. Called before `on_complete`."""
+        """Called when the delay is over and the condition has not held, before `on_complete`."""
 
     def force_complete(self) -> bool:
-        """Complete now, even if the condition does not hold. False if it was complete already."""
+        """Complete the operation now, even if the condition does not hold. Return False if it was complete already."""
         if not self._claim():
             return False
         try:
@@ -78,14 +85,17 @@ class DelayedOperation:
         return True
 
     def safe_try_complete(self) -> bool:
-        """`try_complete` under the operation's lock."""
+        """Call `try_complete` with the operation's lock held."""
         if self._completed:
             return False
         with self._trying:
             return not self._completed and self.try_complete()
 
     def attempt(self, key: Hashable = None) -> bool:
-        """Try it for another request, which has changed `key`: an exception ends the operation and is not raised."""
+        """Try to complete the operation because another request has changed `key`.
+
+        An exception ends the operation, and is not raised in the other request.
+        """
         if self._completed:
             return False
         try:
@@ -98,7 +108,7 @@ class DelayedOperation:
 
     def _fail(self, error: Exception) -> None:
         if self.request is not None:
-            # RuntimeError: it failed after the response was sent.
+            # A RuntimeError means that the operation has failed after the response was sent.
             with contextlib.suppress(RuntimeError):
                 self.request.respond(error)
                 return
@@ -117,7 +127,7 @@ class DelayedOperation:
         return True
 
     def watched_by(self, purgatory: Purgatory, keys: tuple[Hashable, ...]) -> None:
-        """Remember the purgatory, so that completion ends the watch."""
+        """Store the purgatory and the keys, so that completion ends the watch."""
         self._keys = keys
         self._purgatory = purgatory
 
@@ -138,7 +148,7 @@ class DelayedOperation:
 
 
 class Purgatory:
-    """Waiting operations, by the keys whose changes may complete them."""
+    """The delayed operations, by the keys whose changes may complete them."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -149,7 +159,7 @@ class Purgatory:
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> bool:
         """Complete the operation now and return True, or watch it under `keys` until its delay is over.
 
-        Raises exceptions of the first try; a later exception is the response to the request.
+        Raises the exceptions of the first try. The request is answered with any later exception.
         """
         if operation.safe_try_complete():
             return True
@@ -158,7 +168,7 @@ class Purgatory:
             for key in keys:
                 self._watchers.setdefault(key, {})[operation] = None
         operation.watched_by(self, keys)
-        # A change between the first try and the watch would otherwise be missed.
+        # Try again, because a key may have changed between the first try and the watch.
         if operation.attempt() or operation.completed:
             self.forget(operation, keys)
             return True
@@ -177,7 +187,7 @@ class Purgatory:
         return sum(operation.attempt(key) for operation in operations)
 
     def expire_soon(self, key: Hashable) -> None:
-        """Expire every operation that watches `key`, on the scheduler's thread, because its answer has no recipient."""
+        """Expire every operation that watches `key`, on the scheduler's thread, because its client has disconnected."""
         if key in self._watchers:
             with self._lock:
                 operations = list(self._watchers.get(key, ()))

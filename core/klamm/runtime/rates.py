@@ -1,7 +1,7 @@
 """`Rate` and `TokenBucket`: the two ways to measure quotas, with the arithmetic of Kafka's metrics.
 
-Neither has a clock or a lock: the caller passes the time, in milliseconds of a monotonic clock, and lets one thread at
-a time use an object.
+They have no clock and no lock. The caller passes the time, in milliseconds of a monotonic clock. Only one thread at a
+time may use an object.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from typing import Final
 
 SAMPLES: Final = 11
-"""Kafka's `quota.window.num`: ten whole windows and the current one."""
+"""The number of windows, Kafka's `quota.window.num`: ten whole windows and the current one."""
 WINDOW_MS: Final = 1000
 """Kafka's `quota.window.size.seconds`."""
 MAX_THROTTLE_TIME_MS: Final = 2**31 - 1
@@ -20,9 +20,9 @@ MAX_THROTTLE_TIME_MS: Final = 2**31 - 1
 class Rate:
     """The sum of recorded values per second, over the last `samples` windows of `window_ms`.
 
-    Kafka's `Rate` over a `WindowedSum`: the elapsed time is at least `samples` - 1 whole windows, so a first burst is
-    spread over all of them. The ring of samples has one more than there are windows, since the oldest may overlap the
-    measured time.
+    It computes like Kafka's `Rate` over a `WindowedSum`. The elapsed time is at least `samples` - 1 whole windows, so a
+    first burst is spread over all of them. The ring has one sample more than there are windows, because the oldest
+    sample may overlap the measured time.
     """
 
     __slots__ = ("_current", "_lasts_ms", "_starts_ms", "_sums", "samples", "window_ms")
@@ -36,7 +36,7 @@ class Rate:
         self._sums: list[float] = []
 
     def record(self, value: float, now_ms: int) -> None:
-        """Add to the current window. A negative value subtracts an earlier one."""
+        """Add a value to the current window. A negative value undoes an earlier record."""
         current = self._current
         if not self._sums:
             self._append(now_ms)
@@ -56,15 +56,14 @@ class Rate:
         self._sums.append(0)
 
     def measure(self, now_ms: int) -> float:
-        """Per second, now."""
+        """Return the current rate per second."""
         return self._measure(now_ms)[0]
 
     def throttle_time_ms(self, bound: float, now_ms: int) -> int:
-        """Return the milliseconds without a record that bring the rate down to the bound; 0 if it is not above the
-        bound.
+        """Return after how many milliseconds without a record the rate is down to the bound; 0 if it is not above it.
 
-        Kafka's `QuotaUtils.throttleTime`: with the rate O over W milliseconds and the bound T, O·W / (W + X) = T. At
-        most MAX_THROTTLE_TIME_MS, where Kafka lets the number wrap around.
+        This is Kafka's `QuotaUtils.throttleTime`: with the rate O over W milliseconds and the bound T, the result X
+        solves O·W / (W + X) = T. The result is at most MAX_THROTTLE_TIME_MS; in Kafka the number wraps around.
         """
         rate, elapsed_ms = self._measure(now_ms)
         if rate <= bound:
@@ -99,8 +98,8 @@ class Rate:
 class TokenBucket:
     """Tokens that are refilled at `rate` per second, up to the number that `samples` windows give (KIP-599).
 
-    It begins full. One `take` may bring it below zero, and it is exhausted while it is below zero. The rate is passed
-    with each call, since it may change.
+    A new bucket is full. One `take` may bring the number of tokens below zero; the bucket is exhausted while it is
+    below zero. Each call gets the rate, because the rate may change.
     """
 
     __slots__ = ("_last_ms", "_tokens", "burst_s")
@@ -125,11 +124,11 @@ class TokenBucket:
         return self._tokens
 
     def throttle_time_ms(self, rate: float, now_ms: int) -> int:
-        """Milliseconds until the number of tokens is not negative; at most MAX_THROTTLE_TIME_MS."""
+        """Return the milliseconds until the number of tokens is not negative; at most MAX_THROTTLE_TIME_MS."""
         tokens = self.tokens(rate, now_ms)
         return _whole_ms(-tokens / rate * 1000) if tokens < 0 else 0
 
 
 def _whole_ms(milliseconds: float) -> int:
-    # Compared before rounding: a tiny quota may make it infinite.
+    # Compared before it is rounded, because the time is infinite for a tiny quota.
     return math.floor(milliseconds + 0.5) if milliseconds < MAX_THROTTLE_TIME_MS else MAX_THROTTLE_TIME_MS

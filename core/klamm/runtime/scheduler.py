@@ -1,7 +1,7 @@
-"""Timers on one thread: expiry of delayed operations and periodic work.
+"""`Scheduler`, which runs timers on one thread, for the expiry of delayed operations and for periodic work.
 
-Follows Kafka's `SystemTimer` and `KafkaScheduler`, with a heap in place of timing wheels. A cancelled timer stays in
-the heap until it is due, or until most of the heap is cancelled.
+It follows Kafka's `SystemTimer` and `KafkaScheduler`, but has a heap instead of timing wheels. A cancelled timer stays
+in the heap until it is due, or until most timers of the heap are cancelled.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger("klamm.scheduler")
 
 @final
 class Timer:
-    """One call in the future. Any thread may cancel it at any time, also after it ran."""
+    """One call in the future. Any thread may cancel it at any time, even after the call."""
 
     __slots__ = ("_scheduler", "callback", "deadline_ns", "period_ns")
 
@@ -34,16 +34,16 @@ class Timer:
         self.period_ns = period_ns
 
     def cancel(self) -> None:
-        """Prevent the call. A call that runs is not interrupted."""
+        """Prevent the call. If the call already runs, it is not interrupted."""
         if self.callback is not None:
             self.callback = None
             self._scheduler.note_cancelled()
 
 
 class Scheduler:
-    """Calls functions later, one after another. An exception is logged; later calls are not affected.
+    """Calls functions later, one after the other. Exceptions are logged and do not affect later calls.
 
-    `run_due()` does the work, and tests can call it with a manual clock; `start()` runs it on a thread.
+    `run_due()` runs the calls that are due; tests call it after moving a manual clock. `start()` runs it on a thread.
     """
 
     _COMPACT_AT = 1024
@@ -61,9 +61,9 @@ class Scheduler:
         self._siblings: list[Scheduler] = []
 
     def sibling(self) -> Scheduler:
-        """Return another scheduler with this clock, for calls that would hold up this one; `wake` wakes it too.
+        """Return another scheduler with the same clock, for calls that would hold up this scheduler.
 
-        The caller starts and stops it.
+        The caller starts and stops the new scheduler. `wake` of this scheduler also wakes the new one.
         """
         made = Scheduler(self._clock, self._threads)
         self._siblings.append(made)
@@ -74,7 +74,7 @@ class Scheduler:
         return self._add(Timer(self, self._clock.monotonic_ns() + int(delay_ms * 1_000_000), callback))
 
     def every(self, period_ms: float, callback: Callable[[], object]) -> Timer:
-        """Call each `period_ms` milliseconds, counted from the end of the last call."""
+        """Call `callback` again and again, each time `period_ms` milliseconds after the end of the last call."""
         period_ns = int(period_ms * 1_000_000)
         return self._add(Timer(self, self._clock.monotonic_ns() + period_ns, callback, period_ns))
 
@@ -87,14 +87,14 @@ class Scheduler:
         return timer
 
     def wake(self) -> None:
-        """Look at the clock again: it has jumped. From any thread."""
+        """Make the thread read the clock again, because a test has moved the clock. Any thread may call this."""
         with self._condition:
             self._condition.notify()
         for sibling in self._siblings:
             sibling.wake()
 
     def note_cancelled(self) -> None:
-        """Count a cancelled timer. Remove all cancelled ones from the heap when they outnumber the others."""
+        """Count a cancelled timer. If cancelled timers outnumber the others, remove them from the heap."""
         with self._condition:
             self._cancelled += 1
             if self._cancelled > self._COMPACT_AT and self._cancelled * 2 > len(self._heap):
@@ -103,19 +103,19 @@ class Scheduler:
                 self._cancelled = 0
 
     def run_due(self) -> float | None:
-        """Run every call that is due; return the seconds until the next, or None if nothing is scheduled."""
+        """Run all calls that are due; return the seconds until the next call, or None if none is scheduled."""
         while self.run_one():
             pass
         due_ns = self.next_due_ns()
         return None if due_ns is None else max(0, due_ns - self._clock.monotonic_ns()) / 1e9
 
     def next_due_ns(self) -> int | None:
-        """Return the moment of the next call, which may be cancelled by then; None if nothing is scheduled."""
+        """Return the monotonic time of the next timer, which may be cancelled; None if none is scheduled."""
         with self._condition:
             return self._heap[0][0] if self._heap else None
 
     def run_one(self) -> bool:
-        """Run the next call if it is due, or drop it if it is cancelled; return False if there is none."""
+        """Run the next call if it is due, or drop it if it is cancelled; return False if no call is due."""
         with self._condition:
             if not self._heap or self._heap[0][0] > self._clock.monotonic_ns():
                 return False

@@ -1,8 +1,8 @@
-"""`SharedInterpreter`: prevents large requests from holding the interpreter while network threads wait for it.
+"""`SharedInterpreter`, which lets network threads use the interpreter while large requests run.
 
-CPython has one lock for all threads. A network thread that wakes up waits for it up to the switch interval, 5 ms by
-default, and again after each system call. While a full garbage collection examines the objects of a large request, or
-one call frees them all, no thread gets it.
+CPython has one lock for all threads. A network thread that wakes up waits for the lock up to the switch interval, 5 ms
+by default, and again after each system call. No thread gets the lock while a full garbage collection examines the
+objects of a large request, or while one call frees all of them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from klamm.wire.struct_base import WireStruct
 Schedule: TypeAlias = Callable[[float, Callable[[], None]], object]
 SWITCH_INTERVAL_S: Final = 0.0001
 AT_ONCE: Final = {False: 1, True: 2}
-"""Number of large requests that run at the same time, of APIs that never wait and of APIs that may wait for a disk.
-More of them would not be faster, because they share the interpreter.
+"""The numbers of large requests that run at the same time: of APIs that never wait, and of APIs that may wait for a
+disk. More requests would not be faster, because they share the interpreter.
 """
 _CALM_AFTER_MS: Final = 1000.0
 _COLLECTS_AFTER_S: Final = 10
@@ -31,14 +31,14 @@ _LIST_FIELDS: Final[dict[type[WireStruct], tuple[str, ...]]] = {}
 
 
 class SharedInterpreter:
-    """One for the whole process, like the settings of the interpreter. Any thread may call it.
+    """The turns of large requests, and the settings of the interpreter. A process has one. Any thread may call it.
 
-    Large requests of all servers take turns. The interpreter's settings change only for servers passed to `tune_for`:
-    `klamm serve` owns its process, but an `EmbeddedServer` is a guest in another one. While their large requests run,
-    and for a second afterwards, threads switch more often, and no full collection runs by itself. After ten seconds the
-    next large request starts a collection, if possible while no other one runs, because there is then less to examine.
-    A collection stops all threads, for 30 ms if clients have 1,000 fetch sessions; requests have no cycles, so they
-    leave little to collect.
+    The large requests of all servers in the process take turns. The interpreter's settings are changed only for servers
+    passed to `tune_for`: `klamm serve` owns its process, but an `EmbeddedServer` runs in the process of a program.
+    While large requests of such a server run, and for a second afterwards, threads switch more often, and no full
+    garbage collection starts by itself. After ten seconds without a collection, the next large request starts one, if
+    possible while no other large request runs, because there are then fewer objects to examine. A collection stops all
+    threads, for 30 ms if clients have 1,000 fetch sessions. It frees little, because requests have no cycles.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class SharedInterpreter:
         self._tuned: set[Schedule] = set()
 
     def tune_for(self, schedule: Schedule) -> None:
-        """Allow the interpreter's settings to change for the server with this scheduler, until it has `stopped`."""
+        """Change the interpreter's settings for the server with this scheduler, until `stopped` is called for it."""
         with self._changed:
             self._tuned.add(schedule)
 
@@ -65,9 +65,10 @@ class SharedInterpreter:
 
     @contextmanager
     def turn(self, schedule: Schedule, *, may_wait: bool) -> Iterator[None]:
-        """Run the block as a large request, of an API that may wait or of one that never does. Waits for its turn.
+        """Wait for the turn, and run the block as a large request. `may_wait` is True if its API may wait for a disk.
 
-        `schedule(delay_ms, call)` ends the second. A thread that has its turn does not wait for another one.
+        `schedule(delay_ms, call)` calls a function a second after the end, which restores the settings. A thread that
+        has a turn already does not wait.
         """
         if getattr(self._of_this_thread, "has_turn", False):
             yield
@@ -86,14 +87,12 @@ class SharedInterpreter:
             with self._changed:
                 self._running[may_wait] -= 1
                 if self._schedule is None and not self.running:
-                    # Its server has stopped without waiting for it.
+                    # The server of this request has stopped without waiting for the request.
                     self._restore()
                 self._changed.notify_all()
 
     def switch_often(self, schedule: Schedule) -> None:
-        """Let threads switch often for a second, as during a turn; no thread waits, and any number of threads may
-        compute.
-        """
+        """Let threads switch often for a second, as during a turn, but without waiting for a turn."""
         with self._changed:
             self._collect_if_due()
             self._switch_often(schedule)
@@ -106,13 +105,14 @@ class SharedInterpreter:
             sys.setswitchinterval(min(SWITCH_INTERVAL_S, self._normal[0]))
             gc.set_threshold(*self._normal[1][:2], _NO_FULL_COLLECTION)
         if self._schedule != schedule:
-            # The first one, or the timer of a server that has stopped does not run.
+            # This is the first call, or the server whose timer would restore the settings has stopped.
             self._schedule = schedule
             schedule(_CALM_AFTER_MS, lambda: self._calm_down(schedule))
 
     def stopped(self, schedule: Schedule) -> None:
-        """Restore the interpreter's settings for a server that has stopped, and with it its timer, unless others
-        run.
+        """Restore the interpreter's settings when a server has stopped, unless large requests of other servers run.
+
+        The timer of a stopped server does not run any more.
         """
         with self._changed:
             self._tuned.discard(schedule)
@@ -151,18 +151,18 @@ SHARED_INTERPRETER: Final = SharedInterpreter()
 
 
 def switch_threads_often(schedule: Schedule) -> None:
-    """Let network threads run in between, for a second, while another thread computes for a millisecond or longer.
+    """Let threads switch often for a second. Call this before a thread computes for a millisecond or longer.
 
-    Has no effect in a process that klamm does not own, see `EmbeddedServer(tune_interpreter=True)`. `schedule(delay_ms,
-    call)` is that of the server's `Scheduler`.
+    Network threads then run in between. Has no effect in a process that klamm does not own, see
+    `EmbeddedServer(tune_interpreter=True)`. `schedule` is the method of the server's `Scheduler`.
     """
     SHARED_INTERPRETER.switch_often(schedule)
 
 
 def free_in_pieces(message: list[Any]) -> None:
-    """Free messages piece by piece, so that other threads run in between. Empties the list.
+    """Free messages piece by piece, so that other threads run in between. The list is empty afterwards.
 
-    Objects that others also hold stay unchanged: lists are copied before their elements are released.
+    Objects that are also used elsewhere stay unchanged, because lists are copied before their elements are released.
     """
     open_lists: list[list[Any]] = [message]
     while open_lists:
@@ -181,7 +181,7 @@ def free_in_pieces(message: list[Any]) -> None:
 
 
 def _list_fields(kind: type[WireStruct]) -> tuple[str, ...]:
-    """The fields of a class of messages that may be lists."""
+    """Return the fields of a message class that may be lists."""
     names = _LIST_FIELDS.get(kind)
     if names is None:
         annotations = getattr(vars(kind).get("__init__"), "__annotations__", {})

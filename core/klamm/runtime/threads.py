@@ -1,4 +1,4 @@
-"""`Threads`: who runs a server's work: threads of the system, or steps that a simulation draws."""
+"""`Threads`, which runs a server's work: on threads of the system, or in a simulation as steps in random order."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Joinable(Protocol):
     """Work that has been started."""
 
     def join(self, timeout_s: float | None = None, /) -> None:
-        """Wait for its end."""
+        """Wait until the work has ended."""
 
 
 class Threads(Protocol):
-    """Starts work. Any thread may call it."""
+    """Starts the work of a server. Any thread may call it."""
 
     def start(self, run: Callable[[], object], name: str) -> Joinable:
         """Run a function that ends by itself."""
@@ -31,23 +31,23 @@ class Threads(Protocol):
         name: str,
         due_ns: Callable[[], int | None] | None = None,
     ) -> Joinable | None:
-        """Run a function that goes on until it is stopped, or return None: then `step` is called again and again.
+        """Start a thread for `run`, a loop that runs until it is stopped; or call `step` again and again, return None.
 
-        A step never waits; it returns True if there was something to do. `due_ns` is the moment of the next work.
+        A step never waits, and returns True if it had work. `due_ns` returns the time of the next work.
         """
         ...
 
     def watch(self, poller: _Poller) -> _Poller:
-        """Return the poller that a loop uses in place of the system's."""
+        """Return the poller that a loop uses instead of this one; a simulation has its own."""
         ...
 
     def shuffle(self, items: list[Any], /) -> None:
-        """Put items into an order by chance."""
+        """Put the items into a random order."""
         ...
 
 
 class SystemThreads:
-    """Daemon threads. Raises RuntimeError if the system cannot start one."""
+    """Threads of the system, as daemons. The methods raise RuntimeError if the system cannot start a thread."""
 
     def start(self, run: Callable[[], object], name: str) -> threading.Thread:
         thread = threading.Thread(target=run, name=name, daemon=True)
@@ -71,4 +71,4 @@ class SystemThreads:
 
 
 SYSTEM_THREADS: Final = SystemThreads()
-"""The threads of a server that is no simulation."""
+"""The default: the threads of all servers outside simulations."""

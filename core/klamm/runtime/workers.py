@@ -1,4 +1,4 @@
-"""Threads for work that would block a processor."""
+"""`Workers`: threads for work that would block a processor."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Work = Callable[[], object]
 class Workers:
     """A few threads that do the work of each source in order, and take turns between sources.
 
-    A client waits for one piece of work of each other source, however many these have submitted. The queue is bounded
-    by the connections, since each waits for one piece of work. The threads start when there is work, have a lower
-    priority than the process's other threads, and are daemons.
+    So a client waits for at most one piece of work of each other source, even if a source has submitted many. The queue
+    has at most one piece of work for each connection, because a connection waits for its work. The threads start when
+    there is work, have a lower priority than the process's other threads, and are daemons.
     """
 
     def __init__(self, name: str, count: int, threads: Threads = SYSTEM_THREADS) -> None:
@@ -29,7 +29,7 @@ class Workers:
         self._count = count
         # Protects the queues, the counts of work and threads, and `_stopping`.
         self._changed = threading.Condition()
-        # Only sources with work, the next one first.
+        # Has only sources with work; the first is the next.
         self._queues: dict[str, deque[Work]] = {}
         self._waiting = 0
         self._idle = 0
@@ -37,7 +37,7 @@ class Workers:
         self._threads: list[Joinable] = []
 
     def submit(self, work: Work, source: str = "") -> None:
-        """Call `work` on one of the threads. An exception is logged."""
+        """Call `work` on one of the threads. Its exceptions are logged. Any thread may call this."""
         with self._changed:
             self._queues.setdefault(source, deque()).append(work)
             self._waiting += 1
@@ -49,7 +49,7 @@ class Workers:
         try:
             thread = self._start_loop(self._run, self._step, f"{self._name}-{len(self._threads)}")
         except RuntimeError:
-            # The system cannot create a thread: the others do the work, or the next submit tries again.
+            # The system cannot create a thread. The other threads do the work, or the next `submit` tries again.
             log.exception("%s: cannot start another thread", self._name)
         else:
             if thread is not None:
@@ -57,11 +57,11 @@ class Workers:
 
     @property
     def waiting(self) -> int:
-        """Pieces of work in the queue."""
+        """Return the number of pieces of work in the queue."""
         return self._waiting
 
     def close(self, timeout_s: float = 1.0) -> None:
-        """End the threads after their current work. A thread that takes longer than `timeout_s` is not waited for."""
+        """End the threads after their current work, and wait up to `timeout_s` seconds for them."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -80,7 +80,7 @@ class Workers:
             queue = self._queues.pop(source)
             work = queue.popleft()
             if queue:
-                # Behind all other sources.
+                # The source goes behind all others.
                 self._queues[source] = queue
             self._waiting -= 1
             return work
@@ -95,9 +95,9 @@ class Workers:
         lower_priority()
         while (work := self._next()) is not None:
             _do(work)
-            # This thread may wait for long, and work may hold a large request.
+            # Removed now, because this thread may wait for a long time and the work may hold a large request.
             del work
-            # Else a processor thread that wakes up on this core waits until the queue is empty.
+            # Without this, a processor thread that wakes up on this core would wait until the queue is empty.
             give_way()
 
 

@@ -1,1 +1,1 @@
-"""The server: listeners built from their plan, started, reloaded, drained and stopped."""
+"""The server, which builds listeners from their plan, and starts, reloads, drains and stops them."""

@@ -1,6 +1,6 @@
-"""Listening sockets that a service manager has bound, as systemd passes them: `man sd_listen_fds`.
+"""Listening sockets that a service manager has bound and passes to the server, as systemd does (`man sd_listen_fds`).
 
-They stay open while the server restarts, so the system queues connections, and no client is refused.
+The sockets stay open while the server restarts. The system queues connections meanwhile, so no client is refused.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 def passed_sockets(
     plan: ServerPlan, environment: MutableMapping[str, str] = os.environ
 ) -> Mapping[str, tuple[ListeningSocket, ...]]:
-    """Return the sockets that were passed to this process, by listener; the variables are removed.
+    """Return the sockets that were passed to this process, by listener, and remove the environment variables.
 
-    The name of a socket (`FileDescriptorName=`) is that of its listener. Raises StartError if a name is no listener,
-    or a listener gets too few or too many sockets.
+    The name of a socket (`FileDescriptorName=`) is the name of its listener. Raises StartError if no listener has the
+    name of a socket, or if a listener gets too few or too many sockets.
     """
     pid, count, names = (environment.pop(name, "") for name in _VARIABLES)
     if pid != str(os.getpid()):
@@ -47,7 +47,7 @@ def passed_sockets(
         if len(sockets) != ports:
             raise StartError(f"listener {name}: {len(sockets)} sockets were passed, but it has {ports} ports")
         for each in sockets:
-            # The service manager may have made them inheritable.
+            # The service manager may have made the sockets inheritable.
             try:
                 each.set_inheritable(False)
                 prepare(each, listener.settings)

@@ -13,12 +13,12 @@ from klamm.runtime.clock import Clock
 from klamm.server.listener import Listener
 from klamm.server.metric_tables import Samples, register_all
 
-# One collection reads several metrics of the same clients.
+# The time for which a reading is reused, because one collection reads several metrics of the same clients.
 _KEPT_NS: Final = 100_000_000
 
 
 class _Sums:
-    """The use of one client: open connections, and closed ones in the times."""
+    """The sums of one client. The times include closed connections, the other values only open ones."""
 
     def __init__(self) -> None:
         self.processor_ns = self.handler_ns = 0
@@ -26,21 +26,22 @@ class _Sums:
 
 
 class ClientMetrics:
-    """Names `max_clients` clients. Times of open connections are exact, and of closed ones as exact as
-    `ClosedConnectionUsage`.
+    """Metrics of the `max_clients` clients that use the most time.
+
+    Times of open connections are exact; times of closed connections are as exact as `ClosedConnectionUsage`.
     """
 
     def __init__(self, listeners: Sequence[Listener], max_clients: int, clock: Clock) -> None:
         self._listeners = listeners
         self._max_clients = max_clients
         self._clock = clock
-        # Protects what was read last.
+        # Protects the latest reading.
         self._lock = threading.Lock()
         self._read: list[tuple[tuple[str, ClientKey], _Sums]] = []
         self._read_ns = -_KEPT_NS
 
     def register(self, registry: MetricsRegistry) -> None:
-        """Register everything that is read here."""
+        """Register the metrics."""
         most = ": the clients that used the most time."
         register_all(
             registry,
@@ -95,7 +96,7 @@ class ClientMetrics:
             if now_ns - self._read_ns >= _KEPT_NS:
                 before, read = dict(self._read), self._read_all()
                 for key, one in read:
-                    # A connection that closes or moves meanwhile may be seen in neither place; a counter never falls.
+                    # A connection that closes or moves meanwhile may be missed, and a counter must never fall.
                     if (last := before.get(key)) is not None:
                         one.processor_ns = max(one.processor_ns, last.processor_ns)
                         one.handler_ns = max(one.handler_ns, last.handler_ns)

@@ -1,4 +1,4 @@
-"""Metrics of connections; after Kafka's `SocketServer`, `Acceptor` and `Selector`."""
+"""Metrics of connections. They follow those of Kafka's `SocketServer`, `Acceptor` and `Selector`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _SOFTWARE_LABELS: Final = 50
 
 
 class ConnectionMetrics:
-    """Reads listeners, acceptors and open connections."""
+    """The metrics that are read from listeners, acceptors and open connections."""
 
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self._listeners = listeners
         self._highest: dict[tuple[str, str], int] = {}
 
     def register(self, registry: MetricsRegistry) -> None:
-        """Register everything that is read here."""
+        """Register the metrics."""
         register_all(registry, "gauge", self._gauges())
         register_all(registry, "counter", self._of_listeners())
         register_all(registry, "counter", self._of_acceptors())
@@ -151,7 +151,7 @@ class ConnectionMetrics:
         for listener in list(self._listeners):
             open_bytes = sum(getattr(channel.connection, attribute) for channel in self._channels(listener))
             total = open_bytes + getattr(listener.counts, f"closed_{attribute}").value
-            # A connection that closes at this moment may be seen in neither place; a counter never falls.
+            # A connection that closes at this moment may be missed, and a counter must never fall.
             key = (listener.name, attribute)
             self._highest[key] = max(self._highest.get(key, 0), total)
             yield {"listener": listener.name}, self._highest[key]

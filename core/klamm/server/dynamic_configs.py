@@ -1,4 +1,4 @@
-"""`DynamicConfigs`: settings of the server that AlterConfigs changes while it runs; they override the file."""
+"""`DynamicConfigs`: values of settings that AlterConfigs changes while the server runs; they override the file."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from klamm.runtime.scheduler import Scheduler
 
 
 class DynamicConfigs:
-    """The values of one server, and the plan without them.
+    """The dynamic values of one server, and the plan without them.
 
     A change is checked as a whole: the plan is made again from the file, the command line and the change. Differences
-    are applied as at SIGHUP, on the scheduler's thread, because a handler may run on a thread for which a change waits.
-    A handler set may pass its stored values while it opens: the listeners are then made with them.
+    are applied as at SIGHUP. This happens on the scheduler's thread, because the caller may be a handler on a thread
+    that the change has to wait for. A handler set may pass its stored values while it opens; the listeners are then
+    made with these values.
     """
 
     def __init__(
@@ -30,30 +31,31 @@ class DynamicConfigs:
         adopt: Callable[[ServerPlan], None],
         apply: Callable[[ServerPlan], None],
     ) -> None:
-        """`current` is the plan in use; `adopt` takes another plan before the listeners are made, `apply`
-        afterwards.
+        """Set the functions: `current` returns the plan in use, `adopt` and `apply` put another plan into use.
+
+        `adopt` is called before the listeners are made, `apply` afterwards.
         """
         self._scheduler = scheduler
         self._current = current
         self._adopt = adopt
         self._apply_plan = apply
-        # The plan of the file and the command line alone.
+        # The plan without dynamic values: from the file and the command line.
         self._static = plan
         self._values: dict[str, str] = {}
         self._of_nodes: dict[int, dict[str, str]] = {}
-        # Protects the static plan and the values: a change is checked and stored in one step.
+        # Protects the static plan and the values, so that a change is checked and stored in one step.
         self._lock = threading.Lock()
         self._started = False
 
     def started(self) -> None:
-        """Note that the listeners exist: from now on changes are applied to them."""
+        """Apply further changes to the listeners, which exist from now on."""
         self._started = True
 
     def configs(self) -> list[DescribedConfig]:
-        """The settings without the dynamic values."""
+        """Return the settings without the dynamic values."""
         with self._lock:
             static = {each.name: each for each in described_configs(self._static)}
-            # Other changes, which a reload of the file could not apply, take effect at the next start.
+            # A reload of the file may have changed other settings too, which take effect at the next start.
             return [
                 static.get(each.name, each) if each.dynamic else each for each in described_configs(self._current())
             ]
@@ -61,9 +63,9 @@ class DynamicConfigs:
     def change(
         self, values: Mapping[str, str], validate_only: bool, of_nodes: Mapping[int, Mapping[str, str]] | None = None
     ) -> None:
-        """Replace all dynamic values by these; `of_nodes` has those of single nodes, by position.
+        """Replace all dynamic values by these; `of_nodes` has the values of single nodes, by position.
 
-        Raises ValueError, and then changes nothing.
+        Raises ValueError if a value is wrong, and then changes nothing.
         """
         own = {node: dict(each) for node, each in (of_nodes or {}).items() if each}
         with self._lock:
@@ -77,7 +79,7 @@ class DynamicConfigs:
         self._scheduler.schedule(0, self._apply)
 
     def over(self, plan: ServerPlan) -> ServerPlan:
-        """Return a plan that was made again from the file, with the dynamic values applied. Raises ValueError."""
+        """Return this plan, which a reload has made from the file, with the dynamic values added. Raises ValueError."""
         with self._lock:
             changed = self._plan_with(plan, self._values, self._of_nodes)
             self._static = plan

@@ -1,4 +1,4 @@
-"""`LaterAuthorizer`: an authorizer whose decisions take time, e.g. because a policy engine makes them."""
+"""`LaterAuthorizer`: a base class of authorizers whose decisions take time, e.g. because a policy engine decides."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class LaterSettings:
 
 
 class _Key(NamedTuple):
-    """The subject of a decision."""
+    """The arguments of `permitted`, by which decisions are cached."""
 
     principal: KafkaPrincipal
     host: str
@@ -66,7 +66,10 @@ class _Known(NamedTuple):
 
 
 class _Wait:
-    """A request that waits for decisions. The authorizer's lock protects `left`; one is for asking itself."""
+    """A request that waits for `left` decisions. The authorizer's lock protects `left`.
+
+    `left` starts at 1, so that it cannot reach 0 before `prepare` has asked for all decisions.
+    """
 
     def __init__(self) -> None:
         self.left = 1
@@ -74,11 +77,12 @@ class _Wait:
 
 
 class LaterAuthorizer(Authorizer):
-    """Decides by `permitted`, which may wait for a peer: it runs on threads of this authorizer, never on klamm's.
+    """An authorizer that decides with `permitted`, which may wait for a peer, on threads of its own.
 
-    A request waits for the decisions about what it names, without a thread, and later requests of its connection wait
-    for it. Decisions are cached. What is not decided in time, what fails, and what exceeds a limit is denied. Names
-    that a request does not contain, e.g. those of a list, are denied until their decisions, which then begin, are made.
+    A request waits, without a thread, for the decisions about the resources that it names. Later requests of its
+    connection wait too. Decisions are cached. An operation is denied if its decision fails, comes too late or exceeds a
+    limit. A resource that the request does not name, e.g. an element of a list, is denied until a decision about it is
+    in the cache; `authorize` starts that decision.
     """
 
     settings: LaterSettings
@@ -87,13 +91,16 @@ class LaterAuthorizer(Authorizer):
     def permitted(
         self, principal: KafkaPrincipal, host: str, resource_type: ResourceType, resource_name: str
     ) -> Collection[AclOperation]:
-        """Return the operations that the principal may perform on the resource from that host. May block and raise."""
+        """Return the operations that the principal may perform on the resource from this host.
+
+        Called on a thread of this authorizer. May block and raise.
+        """
 
     def open(self, listener: ListenerContext) -> None:
-        """Register the metrics; threads start with the first decision. An override calls this one."""
+        """Register the metrics. Threads start with the first decision. An override must call this method."""
         settings, services = self.settings, listener.services
         self.prepare_max_ms = settings.timeout_ms
-        # Two underscores: an author's class may have any private names.
+        # Two underscores, because a subclass may use any name with one.
         self.__clock = services.clock
         self.__failures = RateLimitedLog(log, services.scheduler.schedule)
         self.__workers = Workers(f"klamm-authorizer-{listener.name}", settings.threads, services.threads)
@@ -134,7 +141,7 @@ class LaterAuthorizer(Authorizer):
         *,
         log_if_denied: bool = True,
     ) -> bool:
-        """Decide by the cache. What is not in it is denied, and its decision begins."""
+        """Decide from the cache. If the decision is missing, deny the operation and start the decision."""
         key = _key(context, resource_type, resource_name)
         known, now_ns = self.__known.get(key), self.__clock.monotonic_ns()
         if known is None or now_ns >= known.renew_ns:
@@ -144,7 +151,7 @@ class LaterAuthorizer(Authorizer):
     def authorize_by_resource_type(
         self, context: RequestContext, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
-        """Return True if a cached decision about such a resource allows it."""
+        """Return True if a cached decision about a resource of the type allows the operation."""
         wanted, now_ns = _key(context, resource_type, "")[:3], self.__clock.monotonic_ns()
         with self.__lock:
             return any(
@@ -154,13 +161,13 @@ class LaterAuthorizer(Authorizer):
             )
 
     def prepare(self, context: RequestContext, resources: Collection[tuple[ResourceType, str]]) -> Release | None:
-        """Begin the decisions that the cache lacks."""
+        """Start the decisions that are missing in the cache; return None if none is missing."""
         now_ns = self.__clock.monotonic_ns()
         found = [(key, self.__known.get(key)) for key in (_key(context, *resource) for resource in resources)]
         if all(known is not None and now_ns < known.until_ns for _, known in found):
             return None
         wait = _Wait()
-        # The request waits in any case: what it may do now shall hold until its handler runs.
+        # The request has to wait in any case, so decisions that would expire meanwhile are renewed too.
         end_ns = now_ns + self.settings.timeout_ms * 1_000_000
         for key, known in found:
             if known is None or now_ns >= known.until_ns or (known.allowed and end_ns >= known.until_ns):
@@ -176,7 +183,7 @@ class LaterAuthorizer(Authorizer):
             self.__known.clear()
 
     def close(self) -> None:
-        """Release every request that waits, and end the threads; a call of `permitted` under way is not waited for."""
+        """Release all waiting requests and end the threads, without waiting for running calls of `permitted`."""
         for remove in self.__removals:
             remove()
         with self.__lock:
@@ -257,7 +264,7 @@ class LaterAuthorizer(Authorizer):
         return waits
 
     def __keep(self, key: _Key, allowed: frozenset[AclOperation], now_ns: int, for_ns: int) -> None:
-        # Removed first, so that the order is that of the decisions.
+        # Removed first, so that the newest decision is the last in the order of the dict.
         self.__known.pop(key, None)
         while self.__known:
             oldest = next(iter(self.__known))

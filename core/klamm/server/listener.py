@@ -49,15 +49,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("klamm.server")
 
-# A start imports only what it needs; the rest is imported after the first requests have been answered.
+# A start imports only the modules that it needs; the others are imported after the start, one after the other.
 _LOAD_AFTER_MS: Final = 500
 _LOAD_EVERY_MS: Final = 5
 _LOAD_AGAIN_MS: Final = 60_000
 
 
 class Listener:
-    """Built in phases, as the server's two-phase start needs: `bind`, `open_parts`, `start`; then `stop_accepting`,
-    `close`."""
+    """A listener with its socket, parts and threads.
+
+    The server starts it in phases: `bind`, `open_parts`, `start`; and stops it with `stop_accepting`, `close`."""
 
     def __init__(self, plan: ListenerPlan, as_version: str | None = None) -> None:
         self._plan = plan
@@ -81,16 +82,16 @@ class Listener:
 
     @property
     def plan(self) -> ListenerPlan:
-        """The plan in use."""
+        """Return the plan in use."""
         return self._plan if self._parts is None else self._parts.plan
 
     def adopt(self, plan: ListenerPlan) -> None:
-        """Use another plan, before `open_parts`."""
+        """Use another plan. Called before `open_parts`."""
         self._plan = plan
 
     @property
     def parts(self) -> list[ListenerPart]:
-        """All parts of this listener."""
+        """Return all parts of this listener."""
         return [] if self._parts is None else self._parts.all
 
     def part(self, name: str) -> ListenerPart | None:
@@ -98,9 +99,9 @@ class Listener:
         return None if self._parts is None else self._parts.find(name)
 
     def bind(self, services: ServerServices, more_ports: Sequence[int], bound: Sequence[ListeningSocket] = ()) -> None:
-        """Bind the address, and `more_ports` of the same host. Connections queue up in the backlog from here on.
+        """Bind the address, and `more_ports` of the same host. From now on the system queues connections.
 
-        `bound` are sockets that the parent of this process has bound there. Raises BindError.
+        `bound` are sockets that the parent of this process has already bound. Raises BindError.
         """
         self._listening = as_one(bound) if bound else listen_at_all(self.plan, more_ports)
         self._more_ports = more_ports
@@ -133,7 +134,7 @@ class Listener:
         described_api_set: str = "",
         turns: AcceptTurns | None = None,
     ) -> None:
-        """Make and open every part that the plan names, and the processors over them. Raises PartError."""
+        """Make and open all parts that the plan names, and make the processors. Raises PartError."""
         parts = self._parts = ListenerParts(self._plan, self.context)
         handlers = _complete(parts.with_authenticator_handlers(handlers), features, api_set, self._as_version)
         self.context.answer_api_versions = ApiVersionsAnswerer(handlers)
@@ -176,7 +177,7 @@ class Listener:
         self.acceptor = Acceptor(self._listening.socket, runtime, self._balancer)
         self._accepting = AcceptorLoop(self.acceptor, runtime)
         self.context.throttles_changed = parts.refresh_throttles
-        # A throttle may have become active since it was opened.
+        # A throttle may have become active after it was opened.
         parts.refresh_throttles()
         self.context.resume_accepting = self.acceptor.resume
         self.context.close_least_recently_used = self._close_least_recently_used
@@ -269,7 +270,7 @@ class Listener:
         self.runtime.scheduler.schedule(_LOAD_AFTER_MS, self._load_next_api)
 
     def _load_next_api(self) -> None:
-        # One at a time: timers and requests go on in between.
+        # One at a time, so that timers and requests run in between.
         delay_ms = _LOAD_EVERY_MS
         try:
             if not self.runtime.requests.routes.load_one():
@@ -280,7 +281,7 @@ class Listener:
         self.runtime.scheduler.schedule(delay_ms, self._load_next_api)
 
     def go_offline(self) -> None:
-        """Close the port and all connections; `go_online` opens the port again. The threads go on."""
+        """Close the port and all connections; `go_online` opens the port again. The threads keep running."""
         if self._online and self.acceptor is not None:
             self._online = False
             self._accepting.pause()
@@ -300,8 +301,10 @@ class Listener:
             self._accepting.begin(self.processors)
 
     def resize(self, count: int) -> None:
-        """Set the number of processors. All of them get new connections from now on; connections of excess processors
-        migrate to the others, and new processors get a fair share, each connection at its next quiet point.
+        """Set the number of processors.
+
+        Connections of removed processors migrate to the others, and some connections migrate to new processors. Each
+        migrates when it has no request or response in flight.
         """
         other_loop = (count == 1) != (len(self.processors) == 1)
         if other_loop:
@@ -309,7 +312,7 @@ class Listener:
         kept, surplus = self.processors[:count], self.processors[count:]
         before = len(kept)
         for _ in range(count - before):
-            # Never the index of a processor that may still run: connection ids and metrics contain it.
+            # Not the index of a processor that may still run, because connection ids and metrics contain the index.
             processor = Processor(self._next_index, self.runtime)
             self._next_index += 1
             processor.start()
@@ -326,11 +329,11 @@ class Listener:
 
     @property
     def all_processors(self) -> list[Processor]:
-        """Return processors that get new connections, and retired ones that still have connections."""
+        """Return the processors that get new connections, and retired processors that still have connections."""
         return [*self.processors, *(processor for processor in self.retired if not processor.ended)]
 
     def stop_accepting(self) -> None:
-        """Close the listening socket; open connections stay."""
+        """Close the listening socket; open connections stay open."""
         if self._balancing is not None:
             self._balancing.cancel()
         if self.acceptor is not None:
@@ -343,7 +346,7 @@ class Listener:
             self._listening.close()
 
     def reload(self) -> list[str]:
-        """Make every part read its files again; return one line for each part that could not."""
+        """Make every part read its files again; return one line for each part that failed."""
         return [] if self._parts is None else self._parts.reload()
 
     def reconfigure(self, plan: ListenerPlan) -> tuple[list[str], list[str]]:
@@ -351,7 +354,7 @@ class Listener:
         return ([], []) if self._parts is None else self._parts.reconfigure(plan)
 
     def close(self) -> None:
-        """Close the parts and the socket; may follow any phase."""
+        """Close the parts and the socket. May be called after any phase."""
         if self._parts is not None:
             self._parts.close()
         if self._handshakers is not None:
@@ -363,10 +366,10 @@ class Listener:
 def _complete(
     handlers: Iterable[ApiHandler], features: Features, api_set: ApiSet, release: str | None
 ) -> list[ApiHandler]:
-    """Return the handlers with ApiVersions, restricted to what a release of Kafka offers."""
+    """Return the handlers and that of ApiVersions, restricted to the APIs and versions of a release of Kafka."""
     if release is None:
         return with_api_versions(handlers, features, is_meant=api_set.is_meant)
-    # For tests: few servers need it.
+    # Imported here, because few servers need it: the setting is for tests.
     from klamm.shared.features import limited
     from klamm.wire.releases import RELEASES
 
@@ -378,7 +381,7 @@ def _complete(
 def _trusted_proxies(settings: ListenerSettings) -> TrustedProxies | None:
     if settings.proxy_protocol == "off":
         return None
-    # Imported only for listeners with proxies: loading takes start-up time.
+    # Imported here, because few listeners have proxies and the import slows the start.
     from klamm.network.proxy.trust import TrustedProxies
 
     return TrustedProxies(settings.trusted_proxies, required=settings.proxy_protocol == "required")

@@ -28,7 +28,7 @@ log = logging.getLogger("klamm.server")
 
 
 class PartError(Exception):
-    """A part of a listener cannot open; the message names listener, class and cause."""
+    """Raised if a part of a listener cannot open; the message names listener, class and cause."""
 
 
 class ListenerParts:
@@ -41,7 +41,7 @@ class ListenerParts:
         self.all: list[ListenerPart] = []
         self._plans: list[PartPlan] = []
         self._opened: list[ListenerPart] = []
-        # A throttle may become active while another thread checks all of them.
+        # Held while all throttles are checked: meanwhile another thread may report that one has become active.
         self._throttles_lock = threading.Lock()
         context.authorizer = self._make(plan.authorizer) if plan.authorizer else None
         self.transport: Transport = self._make(plan.transport)
@@ -65,11 +65,11 @@ class ListenerParts:
         return part
 
     def find(self, name: str) -> ListenerPart | None:
-        """The first part of that provider."""
+        """Return the first part of that provider, or None."""
         return next((part for plan, part in zip(self._plans, self.all, strict=True) if plan.name == name), None)
 
     def open(self, topic_names: Callable[[bytes], str | None] | None = None) -> None:
-        """Open every part, in the order of the plan; `topic_names` is the handler set's. Raises PartError."""
+        """Open all parts in the order of the plan. `topic_names` comes from the handler set. Raises PartError."""
         self._name_topics(topic_names)
         for part in self.all:
             with self.needed(part):
@@ -78,7 +78,10 @@ class ListenerParts:
         self.refresh_throttles()
 
     def _name_topics(self, names: Callable[[bytes], str | None] | None) -> None:
-        """Give each filter the handler set's names as the filters behind it change them; the authorizer is the last."""
+        """Set the function that names topics for each filter: the handler set's names, changed by the filters after it.
+
+        The authorizer comes after all filters.
+        """
         if names is None:
             return
         lookup: TopicNames = partial(_of_handler_set, names)
@@ -118,7 +121,7 @@ class ListenerParts:
             raise PartError(f"listener {self.name}: {text}") from error
 
     def refresh_throttles(self) -> None:
-        """Update the list of active throttles; may be called from any thread."""
+        """Update the list of active throttles. Any thread may call this."""
         with self._throttles_lock:
             self._context.throttles = tuple(throttle for throttle in self._throttles if self._is_active(throttle))
 
@@ -130,7 +133,7 @@ class ListenerParts:
             return True
 
     def reload(self) -> list[str]:
-        """Let every part read its files again; one line per part that could not."""
+        """Let every part read its files again; return one line for each part that failed."""
         problems = []
         for part in self._opened:
             try:
@@ -146,7 +149,7 @@ class ListenerParts:
     def reconfigure(self, plan: ListenerPlan) -> tuple[list[str], list[str]]:
         """Give parts their settings from a new plan; return the parts that applied them, and the problems.
 
-        `self.plan` has the settings in use; the other differences of the new plan take effect at the next start.
+        `self.plan` then has the settings in use. The other differences of the new plan take effect at the next start.
         """
         taken, problems = [], []
         for index, (old, part) in enumerate(zip(self._plans, self.all, strict=True)):

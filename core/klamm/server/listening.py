@@ -20,13 +20,14 @@ from klamm.shared.addresses import UNIX_PREFIX
 
 
 class BindError(Exception):
-    """A listener's address cannot be bound; the message names listener, host, port and cause."""
+    """Raised if a listener's address cannot be bound; the message names listener, host, port and cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListeningSocket:
-    """A bound socket and its address. `file` is the device and inode of a Unix domain socket, None for other
-    sockets.
+    """A bound socket and its address.
+
+    `file` is device and inode of the file of a Unix domain socket, and None for other sockets.
     """
 
     socket: socket.socket | ListeningSockets
@@ -34,7 +35,7 @@ class ListeningSocket:
     file: tuple[int, int] | None = None
 
     def close(self) -> None:
-        """Close it and remove its file, unless the file has been replaced."""
+        """Close the socket and remove its file, unless another file has replaced it."""
         with contextlib.suppress(OSError):
             self.socket.close()
         if self.file is not None:
@@ -45,7 +46,7 @@ class ListeningSocket:
 
 
 def advertised(plan: ListenerPlan, bound: Address) -> Address:
-    """Return the address that clients of a listener get."""
+    """Return the address that Metadata gives to the clients of a listener."""
     if plan.advertise is not None:
         host, port = plan.advertise
         return Address(host, port or bound.port)
@@ -60,7 +61,7 @@ def listen_at_all(plan: ListenerPlan, more_ports: Iterable[int]) -> ListeningSoc
 
 
 def bind_all(plan: ListenerPlan, more_ports: Iterable[int]) -> tuple[ListeningSocket, ...]:
-    """The address of a listener and further ports of its host. Raises BindError."""
+    """Bind the address of a listener and further ports of its host; return a socket for each. Raises BindError."""
     (host, port), listening = plan.bind, list[ListeningSocket]()
     for each in (port, *more_ports):
         try:
@@ -87,7 +88,7 @@ def listen(host: str, port: int, settings: ListenerSettings) -> ListeningSocket:
     """Bind and listen. Raises OSError."""
     if host.startswith(UNIX_PREFIX):
         return _listen_unix(host, settings)
-    # For a str, Python loads the tables of international names.
+    # Bytes, because Python loads the tables of international names for a str.
     name = host.encode("ascii") if host.isascii() else host
     found = socket.getaddrinfo(name or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, address = found[0]
@@ -114,7 +115,7 @@ def _listen_unix(host: str, settings: ListenerSettings) -> ListeningSocket:
         _set_buffers(sock, settings)
         sock.bind(path)
         listening = ListeningSocket(sock, Address(host, 0), _identity(path))
-        # No client can connect before `listen`, so the mode is in force from the first connection on.
+        # No client can connect before `listen`, so the mode applies to the first connection too.
         os.chmod(path, int(settings.unix_socket_mode, 8))
         sock.listen(settings.backlog)
     except BaseException:
@@ -124,7 +125,7 @@ def _listen_unix(host: str, settings: ListenerSettings) -> ListeningSocket:
 
 
 def prepare(sock: socket.socket, settings: ListenerSettings) -> None:
-    """Give a bound socket the options of a listener, and listen. Raises OSError if it is not a socket that can."""
+    """Set the options of a listener on a bound socket, and listen. Raises OSError if the socket cannot listen."""
     _set_buffers(sock, settings)
     sock.listen(settings.backlog)
 
@@ -142,8 +143,9 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _remove_stale(path: str) -> None:
-    """Remove the socket of a server that was killed. Raises OSError if a server listens there, or for any other
-    file.
+    """Remove the file of the socket of a killed server.
+
+    Raises OSError if a running server listens on the socket, or if the file is not a socket.
     """
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):

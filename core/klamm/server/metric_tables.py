@@ -27,26 +27,26 @@ def register_all(registry: MetricsRegistry, kind: Kind, table: MetricTable) -> N
 
 
 def single(read: Callable[[], float]) -> Callable[[], Samples]:
-    """One sample without labels."""
+    """Return a function that reads one sample without labels."""
     return lambda: [({}, read())]
 
 
 def acceptors_of(listeners: Sequence[Listener]) -> Iterator[tuple[str, Acceptor]]:
-    """Return the existing acceptors by their listeners' names."""
+    """Yield the existing acceptors with the names of their listeners."""
     for listener in list(listeners):
         if listener.acceptor is not None:
             yield listener.name, listener.acceptor
 
 
 def processors_of(listeners: Sequence[Listener]) -> Iterator[tuple[Labels, Processor]]:
-    """All processors, with their labels."""
+    """Yield all processors with their labels."""
     for listener in list(listeners):
         for processor in listener.all_processors:
             yield {"listener": listener.name, "networkProcessor": str(processor.index)}, processor
 
 
 class TimeShares:
-    """Shares of time over a window, by key."""
+    """Shares of time that keys spend, over a window."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -54,9 +54,7 @@ class TimeShares:
         self._shares: WeakKeyDictionary[object, WindowedShare] = WeakKeyDictionary()
 
     def read(self, key: object, total_ns: int, capacity: int = 1) -> float:
-        """Return the share, 0 to 1, of `capacity` threads' time that `key` has spent, calculated from its current
-        total.
-        """
+        """Return the share, 0 to 1, of the time of `capacity` threads that `key` has spent. `total_ns` is its total."""
         now_ns = self.clock.monotonic_ns()
         share = self._shares.get(key)
         if share is None:

@@ -1,4 +1,4 @@
-"""`OpenConnections`: the open connections of a server, to look at, to close and to move."""
+"""`OpenConnections`, which lists, closes and moves the open connections of a server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLOSED_BY_OPERATOR = "closed by an operator"
 
 
 class OpenConnections:
-    """`ServerServices.connections`. Any thread but a processor's may call it."""
+    """The object in `ServerServices.connections`. Any thread but a processor's may call its methods."""
 
     def __init__(self, listeners: Sequence[Listener], clock: Clock) -> None:
         self._listeners = listeners
@@ -27,9 +27,10 @@ class OpenConnections:
         self._looks = OneAtATime()
 
     def look(self, timeout_s: float) -> dict[str, Any]:
-        """Return `connections`, as each processor described its own; and `unanswered`, the processors that have not
-        done so within the time, each with the duration of the turn that keeps it. Raises TimeoutError if another look
-        takes longer.
+        """Return `connections`, which the processors have described, and `unanswered`, the processors that have not
+        described theirs in time, each with the duration of its current turn.
+
+        Raises TimeoutError if another caller's look does not end in time.
         """
         with self._looks.within(timeout_s):
             return self._look(timeout_s)
@@ -59,8 +60,9 @@ class OpenConnections:
         return ""
 
     def move(self, connection_id: str, index: int) -> str:
-        """Move a connection to another processor of its listener when it is quiet; return a problem, or an empty
-        text.
+        """Move a connection to another processor of its listener; return a problem, or an empty text.
+
+        The connection moves when no request or response is in flight.
         """
         found = self._find(connection_id)
         if found is None:

@@ -18,7 +18,7 @@ log = logging.getLogger("klamm.server")
 
 
 class StartError(Exception):
-    """The server cannot start; the message has the part and the cause. Everything that was opened is closed again."""
+    """Raised if the server cannot start, after everything has been closed; the message has the part and the cause."""
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class _OpenPart:
 
 
 class ServerParts:
-    """Opens, reloads, reconfigures and closes parts; a part that raises is logged and does not affect the others."""
+    """Opens, reloads, reconfigures and closes parts. Exceptions are logged and do not affect the other parts."""
 
     def __init__(self, services: ServerServices) -> None:
         self._services = services
@@ -61,7 +61,7 @@ class ServerParts:
             log.exception("%s failed", name_of(part))
 
     def reload(self) -> list[str]:
-        """Let every part read its files again; one line for each that failed."""
+        """Let every part read its files again; return one line for each part that failed."""
         problems = []
         for one in self._open:
             try:
@@ -74,7 +74,7 @@ class ServerParts:
     def reconfigure(
         self, new_plan: Callable[[PartPlan], PartPlan | None]
     ) -> tuple[list[tuple[PartPlan, PartPlan]], list[str], list[str]]:
-        """Offer each part its settings in a new plan: the plans that changed, their tables, and the problems."""
+        """Offer each part its settings in a new plan; return the changed plans, their tables, and the problems."""
         changed, taken, problems = [], [], []
         for one in self._open:
             new = new_plan(one.plan)

@@ -1,4 +1,4 @@
-"""`ServedUntil`: the moment up to which all arrived requests have been passed to their handlers."""
+"""`ServedUntil`: the time up to which all arrived requests have been passed to their handlers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from klamm.server.metric_tables import processors_of
 
 
 class ServedUntil:
-    """`ServerServices.served_until_ns`, in monotonic nanoseconds. Any thread may call it; it adds no work to requests.
+    """The function `ServerServices.served_until_ns`. Any thread may call it; it adds no work to requests.
 
-    It is the earliest of these times: those up to which each processor has read, and the arrival of the oldest request
-    in the request queue. Requests of a connection whose previous request is still being answered do not count.
+    It returns a time of the monotonic clock, in nanoseconds: the earliest of the times up to which each processor has
+    read, and of the arrival of the oldest request in the request queue. It ignores requests that wait for the answer to
+    an earlier request of their connection.
     """
 
     def __init__(self, clock: Clock, listeners: Sequence[Listener], request_channel: RequestChannel) -> None:

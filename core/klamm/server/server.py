@@ -1,4 +1,4 @@
-"""`SocketServer`: listeners, handler sets and threads; a start in two phases, and a stop that drains requests."""
+"""`SocketServer`, which starts listeners, handler sets and threads in two phases, and drains requests when it stops."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ _PARKED_GRACE_NS = 250_000_000
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """Values that a worker gets from its parent: its share of the limits, the listening sockets by listener, and the
-    table of `AcceptTurns`.
+    """The values that a worker process gets from its parent.
+
+    They are its share of the limits, the listening sockets by listener, and the table of `AcceptTurns`.
     """
 
     share: WorkerShare
@@ -58,13 +59,14 @@ class Inherited:
 
 
 class SocketServer:
-    """A running server. `start` returns when every listener answers, `stop` when everything is closed.
+    """A server. `start` returns when every listener answers, `stop` when everything is closed.
 
-    Start, after Kafka's two phases: bind every listener, open the handler sets, start the processors, accept.
-    `temporary` is an existing data directory for a plan that names none; it is deleted with the server. `inherited` is
-    set in a worker process, which binds nothing. With `tune_interpreter`, for a process that belongs to the server, the
-    switch interval and the thresholds of the garbage collector change while large requests run. `sockets` are those
-    that a service manager has bound, by listener. `threads` and `random_bytes` are those of a simulation.
+    The start has Kafka's two phases: bind every listener and open the handler sets; then start the processors and
+    accept. `temporary` is an existing data directory for a plan that names none; `stop` deletes it. `inherited` is set
+    in a worker process, which binds nothing. `tune_interpreter` lets large requests change the interpreter's switch
+    interval and the thresholds of the garbage collector while they run; set it only if the process belongs to the
+    server. `sockets` are the sockets that a service manager has bound, by listener. A simulation passes its own
+    `threads` and `random_bytes`.
     """
 
     def __init__(
@@ -108,7 +110,7 @@ class SocketServer:
         self._stopped = False
 
     def start(self) -> None:
-        """Start. On failure raises StartError, after closing everything that was opened."""
+        """Start the server. Raises StartError on failure, after closing everything that was opened."""
         try:
             self._start()
         except StartError:
@@ -223,7 +225,7 @@ class SocketServer:
     def _prepare_data_dir(self) -> None:
         if self.plan.server.data_dir is None:
             if self._temporary is None:
-                # Servers with data of their own start faster without.
+                # Imported here, because servers with a data directory start faster without the import.
                 import tempfile
 
                 self._temporary = Path(tempfile.mkdtemp(prefix="klamm-"))
@@ -237,7 +239,7 @@ class SocketServer:
             raise StartError(f"data directory {self.data_dir}: {cause}") from error
 
     def _open_api_sets(self) -> dict[str, Features]:
-        """Open every handler set. Returns by name the features of each."""
+        """Open all handler sets; return the features of each by its name."""
         features = {}
         contexts = {listener.name: listener.context for listener in self.listeners}
         for name, part in self.plan.api_sets.items():
@@ -264,9 +266,9 @@ class SocketServer:
         return features
 
     def stop(self, deadline_ms: int | None = None, *, keep_data: bool = False) -> None:
-        """Stop accepting, finish requests in flight within the deadline, close everything. May be called twice.
+        """Stop accepting, finish requests in flight within the deadline, and close everything. May be called twice.
 
-        `keep_data` leaves a temporary data directory for another server.
+        With `keep_data`, a temporary data directory is not deleted, so that another server can use it.
         """
         if self._stopped:
             return
@@ -276,7 +278,7 @@ class SocketServer:
         self.services.emit_admin_event("server_stopping")
         for extension in self.extensions:
             self._parts.attempt(extension, extension.stopping)
-        # A change of the number of processors that has started ends first; later ones have no effect.
+        # If the number of processors is being changed, this waits until that has ended. Later changes have no effect.
         with self.changing:
             for listener in self.listeners:
                 listener.stop_accepting()
@@ -305,7 +307,7 @@ class SocketServer:
             listener.adopt(listener_plan)
 
     def _apply(self, plan: ServerPlan) -> None:
-        """Use another plan that clients have requested."""
+        """Apply another plan that clients have requested."""
         with self.changing:
             if self._stopped:
                 return
@@ -319,7 +321,7 @@ class SocketServer:
     def reconfigure(self, plan: ServerPlan) -> tuple[list[str], list[str]]:
         """Apply the settings of a new plan that parts accept; return their tables, and the problems.
 
-        `self.plan` has the settings in use; the other differences of the new plan take effect at the next start.
+        `self.plan` then has the settings in use. The other differences of the new plan take effect at the next start.
         """
         changed, taken, problems = self._parts.reconfigure(plan.counterpart)
         for old, new in changed:
@@ -355,24 +357,24 @@ class SocketServer:
         return changes
 
     def reload(self) -> list[str]:
-        """Let all parts read their files again; returns the problems, one line each."""
+        """Let all parts read their files again; return the problems, one line each."""
         problems = [problem for listener in self.listeners for problem in listener.reload()]
         problems += self._parts.reload()
         self.services.emit_admin_event("config_reloaded", "; ".join(problems), failed=bool(problems))
         return problems
 
     def longest_turn_ms(self) -> float:
-        """Return for how long the slowest processor has not looked for something to do; 0 while the server stops."""
+        """Return the milliseconds since the slowest processor last looked for work; 0 while the server stops."""
         now_ns = self.clock.monotonic_ns()
         turns_ns = [processor.turn_ns for listener in self.listeners for processor in listener.all_processors]
         return 0.0 if self._stopped or not turns_ns else (now_ns - min(turns_ns)) / 1e6
 
     def addresses(self) -> dict[str, str]:
-        """The bound address of each listener."""
+        """Return the bound address of each listener by its name."""
         return {listener.name: str(listener.context.bound) for listener in self.listeners}
 
 
 def _api_name(api_key: int) -> str:
-    """For metrics; a handler set may serve APIs that klamm does not know."""
+    """Return the name of an API for metrics. A handler set may serve APIs that klamm does not know."""
     spec = find_spec(api_key)
     return spec.name if spec is not None else f"Api{api_key}"

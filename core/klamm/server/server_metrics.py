@@ -1,4 +1,4 @@
-"""The metrics of the network layer. They are read only when a scraper collects them."""
+"""The metrics of the network layer. Their values are read only when a scraper collects them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def register_server_metrics(
     worker: WorkerShare,
     queue_capacity: int,
 ) -> None:
-    """Register the metrics of one server. `max_clients` is the number of clients that they name."""
+    """Register the metrics of one server. Metrics by client have at most `max_clients` clients."""
     shares = TimeShares(clock)
     overflows = ListenOverflows() if worker.number == 1 else None
     ThreadMetrics(listeners, request_channel, handler_pool, shares, overflows, queue_capacity).register(registry)

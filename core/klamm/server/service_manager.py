@@ -1,4 +1,4 @@
-"""`ServiceManager`: notifies systemd of the server's state, and keeps its watchdog from acting: `man sd_notify`."""
+"""`ServiceManager`, which reports the server's state to systemd and its watchdog (`man sd_notify`)."""
 
 from __future__ import annotations
 
@@ -13,36 +13,39 @@ _US_PER_MS: Final = 1000
 
 
 class ServiceManager:
-    """Sends nothing if no service manager has started this process. It removes the manager's environment variables."""
+    """The service manager that has started this process. Without one, the methods do nothing.
+
+    The constructor removes the manager's environment variables.
+    """
 
     def __init__(self, environment: MutableMapping[str, str] = os.environ) -> None:
         self._address = environment.pop("NOTIFY_SOCKET", "")
         watchdog_us = environment.pop("WATCHDOG_USEC", "")
         watched = environment.pop("WATCHDOG_PID", "") in ("", str(os.getpid()))
         self.watchdog_ms = int(watchdog_us) // _US_PER_MS if watchdog_us and watched else None
-        """The time within which `alive` has to be called, or the process is killed; None without a watchdog."""
+        """The process is killed if `alive` is not called within this time; None without a watchdog."""
 
     def ready(self, status: str) -> None:
-        """Every listener answers, or a reload has ended."""
+        """Report that every listener answers, or that a reload has ended."""
         self._send(f"READY=1\nSTATUS={status}")
 
     def reloading(self) -> None:
-        """The server reads its configuration again."""
+        """Report that the server reads its configuration again."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
-        """The server begins to stop."""
+        """Report that the server begins to stop."""
         self._send("STOPPING=1")
 
     def alive(self) -> None:
-        """The server does its work."""
+        """Report to the watchdog that the server does its work."""
         self._send("WATCHDOG=1")
 
     def _send(self, state: str) -> None:
         if not self._address:
             return
         address = "\0" + self._address[1:] if self._address[0] == "@" else self._address
-        # A service manager that does not listen must not keep the server from serving.
+        # The server must serve even if the service manager does not listen.
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.settimeout(1)
             sock.sendto(state.encode(), address)

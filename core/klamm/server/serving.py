@@ -1,4 +1,4 @@
-"""`klamm serve`: one server in one process, its signals and its terminal output."""
+"""The command `klamm serve`: one server in one process, its signals and its terminal output."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from klamm.shared.version import __version__
 log = logging.getLogger("klamm.server")
 
 _SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
-"""Windows has SIGBREAK for what is SIGTERM elsewhere."""
+"""On Windows, SIGBREAK has the role of SIGTERM."""
 
 
 class HasExtensions(Protocol):
@@ -50,7 +50,7 @@ def run(
 ) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code. SIGHUP reloads files and settings.
 
-    `ready_file` exists while every listener answers, and at no other time unless the process is killed.
+    `ready_file` exists exactly as long as every listener answers, unless the process is killed.
     """
     started_ns = time.monotonic_ns()
     if ready_file is not None:
@@ -102,7 +102,7 @@ def _serve(
 
 
 def report_to(manager: ServiceManager, server: SocketServer) -> None:
-    """Notify the service manager that the server is ready, and from now on that its processors do their work."""
+    """Notify the service manager that the server is ready, and from now on repeatedly that its processors work."""
     manager.ready("serving")
     watchdog_ms = manager.watchdog_ms
     if watchdog_ms is None:
@@ -118,10 +118,10 @@ def report_to(manager: ServiceManager, server: SocketServer) -> None:
 
 @contextlib.contextmanager
 def no_collections() -> Iterator[None]:
-    """Disable garbage collection in the block; objects that exist at its end are never examined again.
+    """Disable garbage collection in the block. Objects that exist at the end of the block are never examined again.
 
-    Modules and parts of the server stay alive. Examining them would take a tenth of the start, and later interrupt
-    requests for milliseconds.
+    These are the modules and parts of the server, which stay alive. Examining them would take a tenth of the start, and
+    would later interrupt requests for milliseconds.
     """
     gc.disable()
     try:
@@ -132,7 +132,7 @@ def no_collections() -> Iterator[None]:
 
 
 def apply_log_level(server: SocketServer, plan: ServerPlan) -> list[str]:
-    """Write log lines from the level of another plan on, in this process; return the change."""
+    """Set the log level of another plan in this process; return a line for the report, if the level has changed."""
     before, now = server.plan.server.log_level, plan.server.log_level
     if before == now:
         return []
@@ -168,13 +168,14 @@ def nothing_changed(error: Exception) -> str:
 
 
 def at_next_start(keys: str) -> str:
-    """The report of keys that only a new process reads."""
+    """Return the report of keys that only a new process reads."""
     return f"reload: {keys} has changed; this takes effect at the next start"
 
 
 def reload_parts(server: SocketServer, reload_plan: Callable[[], ServerPlan] | None) -> Reloaded:
-    """Do what `reload` does, and return the report as data. Raises exceptions of `reload_plan`; then nothing is
-    changed.
+    """Do what `reload` does, and return the result as data.
+
+    Raises the exceptions of `reload_plan`; nothing is changed in that case.
     """
     applied: list[str] = []
     left: list[str] = []
@@ -190,7 +191,7 @@ def reload_parts(server: SocketServer, reload_plan: Callable[[], ServerPlan] | N
 
 
 class StartDetails(TypedDict):
-    """Facts for the start message that only a started server knows."""
+    """Facts for the start message that are known only when the server has started."""
 
     data: str
     described: str
@@ -210,12 +211,12 @@ def start_details(server: SocketServer) -> StartDetails:
 
 
 def banner(server: SocketServer, milliseconds: float) -> str:
-    """The start message of a server in this process."""
+    """Return the start message of a server in this process."""
     return start_message(server.plan, start_details(server), milliseconds)
 
 
 def start_message(server: ServerPlan, details: StartDetails, milliseconds: float) -> str:
-    """The start message: version, data directory, and each listener with its address and parts."""
+    """Return the start message: version, data directory, and each listener with its address and parts."""
     described = details["described"]
     lines = [f"klamm {__version__}  data {details['data']}" + (f"  {described}" if described else "")]
     rows = []
@@ -259,9 +260,9 @@ def prepare_ready_file(path: Path) -> None:
 
 
 def write_ready_file(path: Path, addresses: Mapping[str, str], entries: Mapping[str, object]) -> None:
-    """Write the file in one step: a reader never sees half of it."""
+    """Write the file in one step, so that a reader never sees half of it."""
     content = json.dumps({"pid": os.getpid(), "listeners": addresses, **entries})
-    # Health checks of other users read it, unless it has entries of extensions, which may be secrets.
+    # Other users may read the file, e.g. for health checks, unless it has entries of extensions, which may be secret.
     replace_file(path, f"{content}\n".encode(), 0o600 if entries else 0o644, sync=False)
 
 

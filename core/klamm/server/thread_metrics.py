@@ -1,6 +1,6 @@
 """Metrics of the threads that serve requests: their busy time, and the work that waits for them.
 
-They are the metrics of Kafka's `RequestChannel`, `Processor`, `Acceptor` and `KafkaRequestHandlerPool`.
+They follow the metrics of Kafka's `RequestChannel`, `Processor`, `Acceptor` and `KafkaRequestHandlerPool`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OTHER_LANES: Final = "other"
 
 
 class ThreadMetrics:
-    """Reads processors, acceptors and request handlers. Processors come and go."""
+    """The metrics that are read from processors, acceptors and request handlers. The set of processors may change."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class ThreadMetrics:
         overflows: ListenOverflows | None,
         queue_capacity: int,
     ) -> None:
-        """`overflows` is of one of several worker processes only."""
+        """Set the threads to read. `overflows` is given to only one of several worker processes."""
         self._listeners = listeners
         self._channel = request_channel
         self._handler_pool = handler_pool
@@ -51,7 +51,7 @@ class ThreadMetrics:
         self._queue_capacity = queue_capacity
 
     def register(self, registry: MetricsRegistry) -> None:
-        """Register everything that is read here."""
+        """Register the metrics."""
         register_all(registry, "gauge", self._gauges_of_queues())
         register_all(registry, "gauge", self._gauges_of_threads())
         register_all(registry, "counter", self._counters())
@@ -221,7 +221,7 @@ class ThreadMetrics:
 
 
 def _largest_lanes(sizes: Mapping[str, int]) -> Samples:
-    # Clients may name lanes: limit the length of the names and their number.
+    # Limit the length and the number of names, because clients may choose the names of lanes.
     merged: dict[str, int] = {}
     for lane, size in sizes.items():
         name = lane[:LABEL_CHARACTERS]

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    # A module is loaded when a name of it is first used: most servers use a few of them.
+    # A module is loaded when one of its names is first used, because most servers use only a few of them.
     _NAMES = {
         "addresses": ("IPV6_SOURCE_PREFIX_LENGTH", "IpAddress", "IpNetworks", "ip_address_of", "source_of"),
         "client_quotas": ("CLIENT_QUOTAS", "QuotaEntity", "client_quota_key", "quotas_by_entity"),

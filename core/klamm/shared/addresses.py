@@ -1,4 +1,4 @@
-"""IP addresses of peers: parsing, and grouping of addresses that count as one source."""
+"""Functions that parse IP addresses of peers, and group addresses that count as one source."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ IpAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 """An address of the standard library."""
 
 UNIX_PREFIX: Final = "unix:"
-"""Prefix of the address of a Unix domain socket: `unix:/run/klamm.sock`."""
+"""The prefix of the address of a Unix domain socket, e.g. `unix:/run/klamm.sock`."""
 UNIX_HOST: Final = "unix"
-"""The host of every client of a Unix domain socket, which has no address; its port is 0."""
+"""The host of all clients of Unix domain sockets, because they have no address. Their port is 0."""
 
 IPV6_SOURCE_PREFIX_LENGTH: Final = 64
-"""One site has a /64 of IPv6 or more (RFC 6177), so all its addresses are one source."""
+"""The addresses of an IPv6 /64 count as one source, because a site has at least a /64 (RFC 6177)."""
 
 
 def ip_address_of(host: str) -> IpAddress:
-    """The address, without its zone; an IPv4 address that IPv6 wraps (`::ffff:192.0.2.7`) is an IPv4 address.
+    """Return the address of a host, without its zone. An IPv4-mapped address (`::ffff:192.0.2.7`) becomes IPv4.
 
     Raises ValueError if the host is not an address.
     """
@@ -31,10 +31,9 @@ def ip_address_of(host: str) -> IpAddress:
 
 
 def source_of(host: str, ipv6_prefix_length: int = IPV6_SOURCE_PREFIX_LENGTH) -> str:
-    """Return the key by which a peer is counted: its IPv4 address, or the network of its IPv6 address. Another host is
-    its own key.
+    """Return the key by which a peer is counted: its IPv4 address, or the network of its IPv6 address.
 
-    With a prefix of 128 each IPv6 address is its own source.
+    The key of any other host is the host. With a prefix length of 128, each IPv6 address is a separate source.
     """
     return host if ":" not in host else _ipv6_source(host, ipv6_prefix_length)
 
@@ -51,7 +50,7 @@ def _ipv6_source(host: str, prefix_length: int) -> str:
 
 
 class IpNetworks:
-    """A set of addresses and CIDR networks: `host in networks`. A host that is not an address is in no set."""
+    """A set of addresses and CIDR networks: `host in networks`. False for a host that is not an address."""
 
     def __init__(self, networks: Iterable[str]) -> None:
         self._networks = tuple(ipaddress.ip_network(network, strict=False) for network in networks)

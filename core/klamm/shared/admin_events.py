@@ -1,6 +1,6 @@
-"""Administrative events: settings reloaded, certificates swapped, plugins loaded or failed.
+"""Administrative events, e.g. settings reloaded, certificates swapped, plugins loaded or failed.
 
-They are rare, so a subscriber gets the earlier ones too.
+They are rare, so a new subscriber also gets the earlier events.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HISTORY: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class AdminEvent:
-    """One event. `action` is one of a few words in lower_snake_case; `listener` is empty for the server as a whole."""
+    """One event. `action` is one of a few words in lower_snake_case. `listener` is empty for the whole server."""
 
     action: str
     detail: str
@@ -34,17 +34,17 @@ Subscriber: TypeAlias = Callable[[AdminEvent], object]
 
 
 class AdminEvents:
-    """Passes events on to subscribers, from any thread, and keeps the last 1,000 for later subscribers."""
+    """Passes events to subscribers, and keeps the last 1,000 for later subscribers. Any thread may call it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # Protects history and subscribers, and keeps the order of events.
+        # Protects history and subscribers, and is held during notifications, so that events stay in order.
         self._lock = threading.Lock()
         self._subscribers: list[Subscriber] = []
         self._history: deque[AdminEvent] = deque(maxlen=_HISTORY)
 
     def emit(self, action: str, detail: str = "", *, listener: str = "", failed: bool = False) -> None:
-        """Pass an event on to all subscribers. Never raises."""
+        """Pass an event to all subscribers, on this thread. Never raises."""
         event = AdminEvent(action, detail, listener, failed, self._clock.wall_us())
         with self._lock:
             self._history.append(event)
@@ -52,9 +52,9 @@ class AdminEvents:
                 self._notify(subscriber, event)
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Call `subscriber(event)` for past events and for each new one; it must not block or emit events.
+        """Call `subscriber(event)` for the past events and for each new event; return a function that unsubscribes.
 
-        Return a function that unsubscribes.
+        `subscriber` must not block or emit events.
         """
         with self._lock:
             self._subscribers.append(subscriber)

@@ -12,8 +12,9 @@ from klamm.shared.scram import ScramCredential, ScramMechanism
 
 @dataclass(frozen=True, slots=True)
 class DelegationToken:
-    """Kafka's `TokenInformation` and the proof of the token: its HMAC, in base64, is the password. Times are
-    milliseconds since the epoch.
+    """Kafka's `TokenInformation`, and the HMAC of the token: in base64 it is the password.
+
+    Times are milliseconds since the epoch.
     """
 
     token_id: str
@@ -31,10 +32,10 @@ class DelegationToken:
 
 
 class DelegationTokenCache:
-    """Kafka's class of that name: the valid tokens of a server, by id.
+    """The valid tokens of a server by id, like Kafka's class of that name.
 
-    `tokens` is a snapshot that never changes; the token manager replaces it. All parts of a server share one cache:
-    `shared.once(DELEGATION_TOKENS, …)`.
+    `tokens` is an immutable snapshot, which the token manager replaces. All parts of a server share one cache, which
+    they get with `shared.once(DELEGATION_TOKENS, …)`.
     """
 
     def __init__(self) -> None:
@@ -43,7 +44,7 @@ class DelegationTokenCache:
 
     @property
     def tokens(self) -> Mapping[str, DelegationToken]:
-        """The tokens now."""
+        """Return the current tokens."""
         return self._tokens
 
     @tokens.setter
@@ -57,7 +58,7 @@ class DelegationTokenCache:
     def watch(self, watcher: Callable[[Sequence[str]], object]) -> None:
         """Call `watcher(token_ids)` after tokens have changed or ended, on the thread of the change.
 
-        It must not block or raise.
+        `watcher` must not block or raise.
         """
         self._watchers = (*self._watchers, watcher)
 

@@ -1,4 +1,4 @@
-"""Announcements that a public name is going to be removed; `docs/stability.md` has the promise."""
+"""`warn_deprecated`, which announces the removal of a public name; see `docs/stability.md`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import warnings
 
 
 def warn_deprecated(name: str, instead: str, *, above: int = 1) -> None:
-    """Emit a DeprecationWarning: what is deprecated, and what to do instead.
+    """Emit a DeprecationWarning with the deprecated name and its replacement.
 
-    It is reported for the caller `above` levels over the one that calls this, once for each such place, as Python does
-    by default.
+    Python reports it for the line `above` levels above the caller of this function, by default once for each line.
     """
     warnings.warn(f"{name} is deprecated: {instead}", DeprecationWarning, stacklevel=above + 2)

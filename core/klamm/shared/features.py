@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 RELEASE_FEATURES: Final[Mapping[str, Mapping[str, tuple[int, int]]]] = {
-    # With ZooKeeper there are no features.
+    # Brokers with ZooKeeper have no features.
     "2.8": {},
     "3.9": {"metadata.version": (1, 21)},
     "4.0": {"metadata.version": (7, 25), "transaction.version": (0, 2), "group.version": (0, 1)},
@@ -22,13 +22,12 @@ RELEASE_FEATURES: Final[Mapping[str, Mapping[str, tuple[int, int]]]] = {
 }
 """Maps a release and a feature to the lowest and the highest level, from Kafka's `MetadataVersion` and `Feature`.
 
-Of the first three, `kraft.version` and `eligible.leader.replicas.version`, which change nothing for clients, are left
-out.
+The first three releases lack `kraft.version` and `eligible.leader.replicas.version` here, which do not affect clients.
 """
 
 
 class Feature(NamedTuple):
-    """One feature: the levels that the software supports, and the finalized level; 0 means not finalized."""
+    """One feature: the levels that the software supports, and the finalized level, 0 if there is none."""
 
     name: str
     min_version: int
@@ -37,7 +36,7 @@ class Feature(NamedTuple):
 
 
 class FeatureLevels(NamedTuple):
-    """All features at one time. `epoch` rises with each change of a finalized level; -1 means that there are none."""
+    """All features at one time. `epoch` grows with each change of a finalized level; -1 if there are no features."""
 
     epoch: int = -1
     features: Sequence[Feature] = ()
@@ -48,8 +47,9 @@ class FeatureLevels(NamedTuple):
 
 
 class Features:
-    """Features that ApiVersions reports for a handler set. The handler set replaces `current` as a whole, from any
-    thread.
+    """The features that ApiVersions reports for a handler set.
+
+    To change one, the handler set replaces `current`, on any thread.
     """
 
     __slots__ = ("current",)
@@ -59,9 +59,7 @@ class Features:
 
 
 def limited(levels: FeatureLevels, release: str) -> FeatureLevels:
-    """Return the features that a broker of this release reports, from these; for a release that is not listed, all of
-    them.
-    """
+    """Return the features that a broker of this release reports, from these; all features for an unknown release."""
     ranges = RELEASE_FEATURES.get(release)
     if ranges is None:
         return levels

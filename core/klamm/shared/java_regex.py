@@ -1,11 +1,10 @@
-r"""Java's regular expressions in rules that map principals: the constructs that such rules use are translated to
-Python's `re`.
+r"""The translation of Java's regular expressions to Python's `re`, for rules that map principals.
 
-Translated: characters, `.` `^` `$`, classes with ranges, negation and `[a-z&&[^x]]`, `\d \w \s` and their opposites,
-seven POSIX classes such as `\p{Alpha}`, `\Q…\E`, `\A \z \Z`, `\t \n \r \f \xhh \uhhhh`, groups of every kind, back
-references, greedy, lazy and possessive repetition, `(?i)`. They have the same meaning as in `java.util.regex.Pattern`.
-Everything else raises JavaRegexError with the construct and its place; so does `\b`, whose meaning depends on the
-version of Java.
+It translates the constructs that such rules use: characters, `.` `^` `$`, classes with ranges, negation and
+`[a-z&&[^x]]`, `\d \w \s` and their opposites, seven POSIX classes such as `\p{Alpha}`, `\Q…\E`, `\A \z \Z`,
+`\t \n \r \f \xhh \uhhhh`, groups of every kind, back references, greedy, lazy and possessive repetition, `(?i)`. They
+have the same meaning as in `java.util.regex.Pattern`. All other constructs raise JavaRegexError with the construct and
+its place. This includes `\b`, because its meaning depends on the version of Java.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _OTHER_WORD: Final = {
     r"\Z": _BEFORE_LAST_LINE_END,
     r"\z": r"\Z",
 }
-# A surrogate is not a character, and a digit before another one may be part of a longer number.
+# Excludes surrogates, which are not characters, and references with several digits, which may be ambiguous.
 _SAME_IN_CLASS: Final = r"\\[dDwWsStnrf]|\\x[0-9a-fA-F]{2}|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}|\\[^A-Za-z0-9]"
 _MEMBER: Final = rf"{_SAME_IN_CLASS}|\\p\{{(?:{'|'.join(_POSIX)})\}}|(?!&&|--)[^\[\]\\]"
 _TOKEN: Final = re.compile(
@@ -54,13 +53,13 @@ _REPLACEMENT_TOKEN: Final = re.compile(r"\\(.)|\$([0-9]+)|\$\{([A-Za-z][A-Za-z0-
 
 
 class JavaRegexError(ValueError):
-    """A pattern or a replacement that is wrong in Java, or that has no translation."""
+    """Raised for a pattern or a replacement that is wrong in Java, or that cannot be translated."""
 
 
 def compile_java(pattern: str) -> re.Pattern[str]:
     """Compile like Java's `Pattern.compile(pattern)`, including groups and their names. Raises JavaRegexError."""
     done: list[str] = []
-    # For errors: the position of each token, here and in the translation.
+    # The position of each token in the pattern and in the translation, for errors.
     sources, targets = [0], [0]
     scopes: list[bool] = []
     ignoring_case = False
@@ -75,7 +74,8 @@ def compile_java(pattern: str) -> re.Pattern[str]:
         targets.append(targets[-1] + len(done[-1]) if done else 0)
         position = token.end()
         if token["ignore_case"]:
-            # In Java it applies to the end of its group, including other branches. Python needs it around each branch.
+            # In Java, the flag applies up to the end of its group, including other branches. Python needs the flag
+            # around each branch.
             done.append("" if ignoring_case else "(?i:")
             ignoring_case = True
         elif token["open"] or token["group"]:
@@ -126,9 +126,9 @@ def java_replacement(
 ) -> Callable[[str], str]:
     """Return a function that works like `Matcher.replaceAll(text)`, or like `replaceFirst`.
 
-    `$1` and `${name}` stand for groups; a backslash escapes the next character. A number takes as many digits as form
-    the number of a group. A number without a group is a JavaRegexError; with `keep_unknown` it is literal text, if the
-    pattern has groups at all.
+    `$1` and `${name}` stand for groups; a backslash escapes the next character. A group's number has as many digits as
+    possible. Raises JavaRegexError if there is no such group. With `keep_unknown`, such a number is literal text if the
+    pattern has any groups.
     """
     parts: list[str | int] = []
     for token in _REPLACEMENT_TOKEN.finditer(text):
@@ -145,7 +145,7 @@ def java_replacement(
     def replace(where: str) -> str:
         done: list[str] = []
         kept = position = 0
-        # Not `re.sub`: after an empty match Java does not search the same place again.
+        # Not `re.sub`, because after an empty match Java does not search the same place again.
         while position <= len(where) and (match := pattern.search(where, position)) is not None:
             done.append(where[kept : match.start()])
             done += (part if isinstance(part, str) else match.group(part) or "" for part in parts)

@@ -1,4 +1,4 @@
-"""`KafkaPrincipal`: a type and a name, as Kafka's class of that name."""
+"""`KafkaPrincipal`: a type and a name, like Kafka's class of that name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 class KafkaPrincipal:
     """An authenticated identity, written `User:alice`.
 
-    `token_authenticated` says that a delegation token proved it (KIP-48); it does not count in comparisons.
+    `token_authenticated` is True if a delegation token has proved the identity (KIP-48). Comparisons ignore it.
     """
 
     name: str

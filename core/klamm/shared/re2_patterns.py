@@ -1,7 +1,7 @@
-r"""Regular expressions of clients: compiled by RE2, within limits.
+r"""`compile_re2`, which compiles the regular expressions of clients with RE2, within limits.
 
-RE2 matches in linear time, but it compiles with the interpreter held, so that no other thread runs meanwhile: without
-limits for 0.8 s, for an expression of 30 KB like `\pL\pL\pL…`.
+RE2 matches in linear time. But it holds the interpreter lock while it compiles, so that no other thread runs. Without
+limits, that would take 0.8 s for an expression of 30 KB like `\pL\pL\pL…`.
 """
 
 from __future__ import annotations
@@ -9,21 +9,22 @@ from __future__ import annotations
 from typing import Any, Final
 
 MAX_MEMORY_BYTES: Final = 1_048_576
-"""Memory of a compiled expression. RE2's own default is eight times as much, which takes 100 ms to fill."""
+"""The maximum memory of a compiled expression. RE2's default is eight times as much, which takes 100 ms to fill."""
 MAX_UNICODE_CLASSES: Final = 100
-r"""Maximum number of classes like `\pL`, each of which takes 80 µs to read."""
+r"""The maximum number of classes like `\pL`. Reading one takes 80 µs."""
 _NO_RE2: Final = "the server has no RE2: google-re2 (the extra `regex` of klamm) is not installed"
 MAX_BRACES: Final = 100
-"""Maximum number of repetitions like `{2,1000}`, each of which takes 160 µs."""
+"""The maximum number of repetitions like `{2,1000}`. Compiling one takes 160 µs."""
 
 
 def compile_re2(pattern: str) -> Any:
-    """Compile an expression of RE2. Raises ValueError if it is invalid, too costly to compile, or if RE2 is not
-    installed.
+    """Compile an expression of RE2.
+
+    Raises ValueError if the expression is invalid or would take too long to compile, or if RE2 is not installed.
     """
     if pattern.count("\\p") + pattern.count("\\P") > MAX_UNICODE_CLASSES or pattern.count("{") > MAX_BRACES:
         raise ValueError("too many classes of Unicode characters, or repetitions")
-    # Imported here: most servers need it seldom or never.
+    # Imported here, because most servers need it seldom or never.
     try:
         import re2
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""The client's side of SASL: PLAIN (RFC 4616) and SCRAM (RFC 5802), without I/O."""
+"""The client's side of SASL logins: PLAIN (RFC 4616) and SCRAM (RFC 5802), without I/O."""
 
 from __future__ import annotations
 
@@ -15,35 +15,36 @@ _NUMBER: Final = re.compile("[0-9]{1,9}")
 
 
 class SaslExchange(ABC):
-    """The messages of one login."""
+    """The client's messages of one login."""
 
     @abstractmethod
     def first(self) -> bytes:
-        """The client's first message."""
+        """Return the client's first message."""
 
     @abstractmethod
     def respond(self, challenge: bytes) -> bytes | None:
-        """Return the answer to the server's message; None if the exchange is complete. Raises ValueError for a message
-        that is not valid, or a server that does not prove that it knows the account.
+        """Return the answer to the server's message; None if the exchange is complete.
+
+        Raises ValueError for an invalid message, or if the server does not prove that it knows the account.
         """
 
 
 class PlainExchange(SaslExchange):
-    """User and password in one message."""
+    """A login with PLAIN: user and password in one message."""
 
     def __init__(self, username: str, password: str) -> None:
         self._message = f"\0{username}\0{password}".encode()
 
     def first(self) -> bytes:
-        """The only message."""
+        """Return the only message."""
         return self._message
 
     def respond(self, challenge: bytes) -> None:
-        """The server's empty answer."""
+        """Return None, because the server's empty answer completes the exchange."""
 
 
 class ScramExchange(SaslExchange):
-    """Proves the password, and checks the server's proof that it knows the account."""
+    """A login with SCRAM, which proves the password, and checks the server's proof that it knows the account."""
 
     def __init__(self, account: SaslAccount, nonce: str) -> None:
         self._account = account
@@ -53,11 +54,11 @@ class ScramExchange(SaslExchange):
         self._server_signature = b""
 
     def first(self) -> bytes:
-        """User and nonce."""
+        """Return the message with user and nonce."""
         return f"n,,{self._first_bare}".encode()
 
     def respond(self, challenge: bytes) -> bytes | None:
-        """Return the proof, and then nothing."""
+        """Return the message with the proof, and at the second call None."""
         fields = _fields(challenge)
         if self._server_signature:
             import hmac
@@ -68,7 +69,7 @@ class ScramExchange(SaslExchange):
         nonce, iterations = fields.get("r", ""), fields.get("i", "")
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce) or not _NUMBER.fullmatch(iterations):
             raise ValueError("the server's first SCRAM message is not valid")
-        # They are computed on the caller's thread: at most as many as Kafka gives to a user.
+        # Limited to Kafka's maximum, because the iterations are computed on the caller's thread.
         if not MIN_ITERATIONS <= int(iterations) <= MAX_ITERATIONS:
             raise ValueError(
                 f"{iterations} SCRAM iterations are not accepted, only {MIN_ITERATIONS} to {MAX_ITERATIONS}"
@@ -87,7 +88,8 @@ class ScramExchange(SaslExchange):
 class SaslAccount:
     """An account at a server. Any thread may begin a login.
 
-    `mechanism` is PLAIN or one of SCRAM. Data computed from its password is kept: that takes a millisecond or more.
+    `mechanism` is PLAIN or a SCRAM mechanism. The salted password is kept, because computing it takes a millisecond or
+    more.
     """
 
     def __init__(self, mechanism: str, username: str, password: str, random_bytes: Callable[[int], bytes]) -> None:
@@ -103,13 +105,13 @@ class SaslAccount:
         return ScramMechanism.named(self.mechanism)
 
     def begin(self) -> SaslExchange:
-        """A new login."""
+        """Return a new login."""
         if self.mechanism == "PLAIN":
             return PlainExchange(self.username, self._password)
         return ScramExchange(self, base64.b64encode(self._random_bytes(_NONCE_BYTES)).decode())
 
     def salted_password(self, salt: bytes, iterations: int) -> bytes:
-        """PBKDF2 of the password."""
+        """Return the salted password (PBKDF2), which is computed at the first call with these arguments."""
         known = self._salted
         if known is not None and known[:2] == (salt, iterations):
             return known[2]

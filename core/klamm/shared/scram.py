@@ -1,7 +1,7 @@
 """SCRAM credentials (RFC 5802, RFC 7677), which a server stores instead of passwords, and their computation.
 
-The exchange of messages is elsewhere, because others use credentials too: admin APIs write them, delegation tokens are
-credentials, and PLAIN passwords are checked against them.
+They are used not only by the mechanism: admin APIs write credentials, delegation tokens are credentials, and PLAIN
+passwords are checked against them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from typing import Any, Final
 MIN_ITERATIONS: Final = 4096
 """See `MAX_ITERATIONS`."""
 MAX_ITERATIONS: Final = 16_384
-"""Bounds of Kafka's `ScramMechanism` and `ScramControlManager`; more would make a login too expensive for a client."""
+"""The bounds of Kafka's `ScramMechanism` and `ScramControlManager`: more would make logins too slow for clients."""
 
 SCRAM_CREDENTIALS: Final = "scram_credentials"
-"""The shared table that AlterUserScramCredentials writes: `ScramCredential.to_row` under `ScramMechanism.row_key`."""
+"""The name of the table that AlterUserScramCredentials writes. Keys are those of `ScramMechanism.row_key`, rows those
+of `ScramCredential.to_row`.
+"""
 
 
 class ScramMechanism(enum.Enum):
-    """Kafka's class of that name. `type_code` is its number on the wire (KIP-554)."""
+    """The SCRAM mechanisms, like Kafka's class of that name. `type_code` is the number on the wire (KIP-554)."""
 
     SCRAM_SHA_256 = ("SCRAM-SHA-256", 1, "sha256")
     SCRAM_SHA_512 = ("SCRAM-SHA-512", 2, "sha512")
@@ -35,7 +37,7 @@ class ScramMechanism(enum.Enum):
 
     @staticmethod
     def named(name: str) -> ScramMechanism:
-        """Return the mechanism of this name. Raises ValueError for an unknown one."""
+        """Return the mechanism of this name. Raises ValueError for an unknown name."""
         for mechanism in ScramMechanism:
             if mechanism.mechanism_name == name:
                 return mechanism
@@ -47,18 +49,18 @@ class ScramMechanism(enum.Enum):
         return next((mechanism for mechanism in ScramMechanism if mechanism.type_code == type_code), None)
 
     def row_key(self, user: str) -> str:
-        """The key of a user's row in the table `scram_credentials`."""
+        """Return the key of a user's row in the table of credentials."""
         return f"{self.mechanism_name}:{user}"
 
     @staticmethod
     def of_row_key(key: str) -> tuple[ScramMechanism, str]:
-        """Mechanism and user of a key of that table. Raises ValueError."""
+        """Return mechanism and user of a key of that table. Raises ValueError for any other text."""
         name, _, user = key.partition(":")
         return ScramMechanism.named(name), user
 
     def salted_password(self, password: bytes, salt: bytes, iterations: int) -> bytes:
-        """`SaltedPassword` of RFC 5802: PBKDF2. Takes about a millisecond and releases the interpreter lock."""
-        # Imported here: a server without passwords saves 20 ms. It is twice as fast as hashlib's.
+        """Return `SaltedPassword` of RFC 5802 (PBKDF2). It takes about a millisecond without the interpreter lock."""
+        # Imported here, because a server without passwords saves 20 ms. This function is twice as fast as hashlib's.
         from cryptography.hazmat.primitives import hashes
         from cryptography.hazmat.primitives.kdf.pbkdf2 import PBKDF2HMAC
 
@@ -86,10 +88,10 @@ _TEXT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """The credential that a server stores for one password and mechanism: enough to check the password, too little to
-    log in.
+    """The credential that a server stores for one password and mechanism.
 
-    As text it is `SCRAM-SHA-256$4096:salt$stored_key:server_key`, in base64, as RFC 5803 and PostgreSQL write it.
+    It suffices to check the password, but not to log in. Its text is `SCRAM-SHA-256$4096:salt$stored_key:server_key`
+    with values in base64, as in RFC 5803 and PostgreSQL.
     """
 
     mechanism: ScramMechanism
@@ -102,7 +104,7 @@ class ScramCredential:
     def from_salted_password(
         mechanism: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int
     ) -> ScramCredential:
-        """Return the credential for the values that a client of AlterUserScramCredentials sends."""
+        """Return the credential of a salted password, which clients of AlterUserScramCredentials send."""
         client_key = mechanism.hmac(salted_password, b"Client Key")
         server_key = mechanism.hmac(salted_password, b"Server Key")
         return ScramCredential(mechanism, salt, mechanism.hash(client_key), server_key, iterations)
@@ -111,16 +113,15 @@ class ScramCredential:
     def from_password(
         mechanism: ScramMechanism, password: str, salt: bytes, iterations: int = MIN_ITERATIONS
     ) -> ScramCredential:
-        """Return the credential of a password, like Kafka's `ScramFormatter.generateCredential`, from the password's
-        UTF-8 bytes.
+        """Return the credential of a password, like Kafka's `ScramFormatter.generateCredential`.
+
+        The password is encoded as UTF-8.
         """
         salted = mechanism.salted_password(password.encode(), salt, iterations)
         return ScramCredential.from_salted_password(mechanism, salted, salt, iterations)
 
     def verifies(self, password: str) -> bool:
-        """Return True if that is the password. A wrong password takes as long as the right one: more than a
-        millisecond.
-        """
+        """Return True if the password is right. A wrong password takes as long as the right one, over a millisecond."""
         import hmac
 
         mechanism = self.mechanism
@@ -129,13 +130,13 @@ class ScramCredential:
         return hmac.compare_digest(stored_key, self.stored_key)
 
     def to_text(self) -> str:
-        """One word; see the class."""
+        """Return the credential as text without spaces; see the class."""
         name = self.mechanism.mechanism_name
         return f"{name}${self.iterations}:{_encode(self.salt)}${_encode(self.stored_key)}:{_encode(self.server_key)}"
 
     @staticmethod
     def from_text(text: str) -> ScramCredential:
-        """Parse a credential's text. Raises ValueError, which does not repeat the text."""
+        """Parse the text of a credential. Raises ValueError, whose message does not contain the text."""
         match = re.fullmatch(_TEXT, text)
         if match is None:
             raise ValueError("is not a SCRAM verifier; `klamm users` makes them")
@@ -143,7 +144,7 @@ class ScramCredential:
         return _checked(mechanism, match["salt"], match["stored"], match["server"], int(match["iterations"]))
 
     def to_row(self) -> dict[str, Any]:
-        """A JSON object."""
+        """Return the credential as a JSON object, for the table."""
         return {
             "mechanism": self.mechanism.mechanism_name,
             "salt": _encode(self.salt),

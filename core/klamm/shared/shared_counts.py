@@ -1,4 +1,4 @@
-"""`SharedCounts`: counts by name that several worker processes keep together, without a lock."""
+"""`SharedCounts`: counts by name that several worker processes share without a lock."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ BYTES_PER_WORKER: Final = 4 * _ROWS * _WIDTH
 
 
 class SharedCounts:
-    """A count-min sketch in shared memory: each worker writes its own part of the table and reads all.
+    """A count-min sketch in shared memory: each worker writes its own part of the table and reads all parts.
 
-    A killed worker leaves no lock behind, and its part is cleared when it has ended. `key` is secret, so that no client
-    can choose names that collide. Counts are never too low, except for counts that another worker adds at the same
-    moment. A count is too high if other names share all four positions with it: with 10,000 names, that is so for one
-    name in 2,500.
+    There is no lock, which a killed worker would leave behind. The part of a worker that has ended is cleared. `key` is
+    secret, so that no client can choose names that collide. A count may miss an addition that another worker makes at
+    the same moment; otherwise it is never too low. A count is too high if other names share all four positions with its
+    name: with 10,000 names, that happens to one name in 2,500.
     """
 
     def __init__(self, table: memoryview, number: int, key: bytes) -> None:
@@ -29,7 +29,7 @@ class SharedCounts:
         size = _ROWS * _WIDTH
         self._starts = range(0, len(table), size)
         self._own = (number - 1) * size
-        # Protects this worker's part, to which several of its threads write.
+        # Protects this worker's part, because several threads of the worker write to it.
         self._lock = threading.Lock()
 
     def _positions(self, name: str) -> list[int]:
@@ -37,13 +37,13 @@ class SharedCounts:
         return [row * _WIDTH + column for row, column in enumerate(found)]
 
     def add(self, name: str, amount: int) -> None:
-        """Count for this worker; from any thread."""
+        """Add to a count, in this worker's part. Any thread may call this."""
         positions = self._positions(name)
         with self._lock:
             for position in positions:
                 self._table[self._own + position] += amount
 
     def count(self, name: str) -> int:
-        """The count of all workers."""
+        """Return the total count of all workers."""
         table = self._table
         return min(sum(table[start + position] for start in self._starts) for position in self._positions(name))

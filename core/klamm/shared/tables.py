@@ -1,8 +1,8 @@
-"""State that the parts of one server share: users, ACLs, quotas. Small tables in memory with an optional store.
+"""The state that the parts of one server share, e.g. users, ACLs and quotas: tables in memory with an optional store.
 
-A table maps a key to a JSON object. Admin APIs write it; authenticators, authorizers and throttles read it. A handler
-set may attach a store that makes tables durable (the embedded broker attaches `klamm.db`). Without a store they last as
-long as the server.
+A table maps keys to JSON objects. Admin APIs write tables; authenticators, authorizers and throttles read them. A
+handler set may attach a store that makes tables durable (the embedded broker attaches `klamm.db`). Without a store,
+tables last as long as the server.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ log = logging.getLogger("klamm.shared_state")
 
 T = TypeVar("T")
 Row: TypeAlias = Mapping[str, Any]
-"""A JSON object; immutable once it is in a table."""
+"""A JSON object. A row in a table must not be changed."""
 
 
 class TableStore(Protocol):
     """The store that makes tables durable."""
 
     def load(self, table: str) -> Mapping[str, Row]:
-        """All rows. Raises KafkaError."""
+        """Return all rows of a table. Raises KafkaError."""
         ...
 
     def write(self, table: str, changes: Mapping[str, Row | None]) -> None:
-        """Put rows, and delete those that are None: all or none, durable on return. Raises KafkaError."""
+        """Write rows, and delete those that are None, in one step. They are durable on return. Raises KafkaError."""
         ...
 
 
@@ -39,7 +39,7 @@ class Table:
         self.name = name
         self.rows: Mapping[str, Row] = MappingProxyType({})
         self._store: TableStore | None = None
-        # Protects `rows` and the store while a change is written, and the watchers; a watcher may read the table again.
+        # Protects `rows`, the store and the watchers during a change. Reentrant, because a watcher may read the table.
         self._lock = threading.RLock()
         self._watchers: list[Callable[[Mapping[str, Row | None]], object]] = []
 
@@ -48,9 +48,9 @@ class Table:
         return self.rows.get(key)
 
     def update(self, changes: Mapping[str, Row | None]) -> None:
-        """Put rows, and delete those that are None: write them to the store, publish them to readers, notify watchers.
+        """Write rows, and delete those that are None: first in the store, then for readers; then notify watchers.
 
-        May block for the disk. Raises KafkaError if the store fails; then nothing has changed.
+        May block for the disk. Raises KafkaError if the store fails; nothing has changed in that case.
         """
         with self._lock:
             if self._store is not None:
@@ -67,7 +67,7 @@ class Table:
     def modify(self, change: Callable[[Mapping[str, Row]], Mapping[str, Row | None]]) -> None:
         """Call `update` with the result of `change(rows)`.
 
-        No other update comes between. Raises exceptions of `change` and `update`.
+        No other update happens in between. Raises the exceptions of `change` and `update`.
         """
         with self._lock:
             self.update(change(self.rows))
@@ -78,7 +78,7 @@ class Table:
             self._watchers.append(watcher)
 
     def attach(self, store: TableStore) -> None:
-        """Load a store's rows and write to it from then on, beginning with the rows that only this table has."""
+        """Load the rows of a store, and write to it the rows that only this table has, and all later changes."""
         with self._lock:
             loaded = dict(store.load(self.name))
             missing = {key: row for key, row in self.rows.items() if key not in loaded}
@@ -97,18 +97,19 @@ class Table:
 
 
 class SharedState:
-    """The tables of one server, by name, and objects that its parts share."""
+    """The tables of one server, by name, and objects that its parts share. Any thread may call it."""
 
     def __init__(self) -> None:
-        # Protects the tables, the objects and the store; making an object may request another one.
+        # Protects the tables, the objects and the store. Reentrant, because making an object may request another one.
         self._lock = threading.RLock()
         self._tables: dict[str, Table] = {}
         self._objects: dict[str, Any] = {}
         self._store: TableStore | None = None
 
     def table(self, name: str) -> Table:
-        """Return the table of that name, which the first call creates. Raises KafkaError if its rows cannot be
-        loaded.
+        """Return the table of that name, which the first call creates.
+
+        Raises KafkaError if its rows cannot be loaded from the store.
         """
         with self._lock:
             table = self._tables.get(name)

@@ -1,4 +1,4 @@
-"""`WorkerShare`: identifies one of several worker processes, and computes its share of a limit of the whole server."""
+"""`WorkerShare`: the number of a worker process, and its share of the limits of the whole server."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WorkerShare:
-    """Worker `number` of `count`, from 1 on. A server in one process is worker 1 of 1, and its share is the whole.
+    """Worker `number` of `count`, from 1 on. A server in one process is worker 1 of 1, and has the whole limit.
 
-    `counts` are shared by all workers, for limits that must be exact; None in one process. Their names begin with the
-    kind of object that is counted.
+    `counts` are shared by all workers, for limits that must be exact; None if there is only one process. The name of a
+    count begins with the kind of the counted objects.
     """
 
     number: int = 1
@@ -22,20 +22,23 @@ class WorkerShare:
     counts: SharedCounts | None = field(default=None, compare=False)
 
     def of(self, limit: int) -> int:
-        """This worker's part of a limit; the parts of all workers add up to it. 0 if the limit is below `number`."""
+        """Return this worker's share of a limit; the shares of all workers add up to the limit.
+
+        The share is 0 if the limit is below `number`.
+        """
         return limit // self.count + (self.number <= limit % self.count)
 
     def at_least_one(self, limit: int) -> int:
-        """Return the share rounded up: the shares of all workers add up to at most `limit + count - 1`.
+        """Return the share rounded up; the shares of all workers add up to at most `limit + count - 1`.
 
-        For limits of which a share of 0 would lock clients out. 0 stays 0.
+        Use it for limits if a share of 0 would lock clients out. A limit of 0 stays 0.
         """
         return -(-limit // self.count)
 
     def of_rate(self, limit: float) -> float:
-        """This worker's part of a rate."""
+        """Return this worker's share of a rate."""
         return limit / self.count
 
     def named(self, name: str) -> str:
-        """Return a name of the server that no other worker has: `NAME-worker-2`; in one process the name itself."""
+        """Return a name that no other worker uses: `NAME-worker-2`, or `NAME` if there is only one process."""
         return name if self.count == 1 else f"{name}-worker-{self.number}"

@@ -1,4 +1,4 @@
-"""`Acls`: changes the access control lists of a server in a test, with Kafka's words."""
+"""`Acls`, with which a test changes the access control lists of a server, by Kafka's names."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ _Named = TypeVar("_Named", bound=Enum)
 
 
 class Acls:
-    """Rules of a server whose listeners have the authorizer `acl`. Raises KafkaError, e.g. SECURITY_DISABLED.
+    """The ACLs of a server whose listeners have the authorizer `acl`.
 
-    A user is a name, e.g. `alice`, or `*` for all. Raises ValueError for an unknown operation or type.
+    A user is a name, e.g. `alice`, or `*` for all users. The methods raise KafkaError, e.g. SECURITY_DISABLED, and
+    ValueError for an unknown operation or type.
     """
 
     def __init__(self, admin: Admin) -> None:
@@ -56,8 +57,9 @@ class Acls:
         prefix: bool = False,
         host: str = WILDCARD,
     ) -> AclBinding:
-        """Allow an operation to a user, e.g. `allow("alice", "READ", "TOPIC", "orders")`; `prefix` for all names that
-        begin so.
+        """Allow an operation to a user, e.g. `allow("alice", "READ", "TOPIC", "orders")`; return the rule.
+
+        With `prefix`, the rule applies to all resources whose names begin with the name.
         """
         return self._add(AclPermission.ALLOW, user, operation, resource_type, name, prefix, host)
 
@@ -71,11 +73,11 @@ class Acls:
         prefix: bool = False,
         host: str = WILDCARD,
     ) -> AclBinding:
-        """Deny an operation to a user, whatever allows it. The arguments are those of `allow`."""
+        """Deny an operation to a user, even if another rule allows it. The arguments are those of `allow`."""
         return self._add(AclPermission.DENY, user, operation, resource_type, name, prefix, host)
 
     def all(self, user: str | None = None) -> list[AclBinding]:
-        """Return the existing rules, or those that name a user, in order."""
+        """Return the existing rules in order: all, or those that name the user."""
         response = self._admin.call(DescribeAclsRequest(*_filter(user)), _VERSION)
         check_error(response.error_code, response.error_message)
         return sorted(
@@ -93,11 +95,11 @@ class Acls:
         )
 
     def remove(self, *bindings: AclBinding) -> None:
-        """Remove rules, as `allow` and `all` return them."""
+        """Remove rules that `allow`, `deny` or `all` have returned."""
         self._delete([DeleteAclsFilter(*astuple(one)) for one in bindings])
 
     def clear(self, user: str | None = None) -> None:
-        """Remove all rules, or those that name a user."""
+        """Remove all rules, or those that name the user."""
         self._delete([DeleteAclsFilter(*_filter(user))])
 
     def _add(

@@ -1,6 +1,4 @@
-"""`Admin`: reads and changes topics, records and groups in tests, over one raw connection; it needs no client
-library.
-"""
+"""`Admin`, which reads and changes topics, records and groups in tests, without a client library."""
 
 from __future__ import annotations
 
@@ -29,9 +27,9 @@ from klamm.wire.records import Record, decode_records, encode_batch, iterate_bat
 from klamm.wire.struct_base import Message
 
 HELPER_CLIENT_ID: Final = "klamm.testing"
-"""The client id of the helpers. Faults leave it alone, and recordings leave it out."""
+"""The client id of the helpers. Faults do not affect its requests, and recordings leave them out."""
 
-# All of them serve topics by name.
+# In all of these versions topics have names.
 _VERSIONS: Final = {
     create_topics.CreateTopicsRequest: 5,
     metadata.MetadataRequest: 8,
@@ -50,12 +48,12 @@ _LIMITED_BYTES: Final = 16 << 20
 _SYSTEM_CLOCK: Final = SystemClock()
 
 Isolation: TypeAlias = Literal["read_committed", "read_uncommitted"]
-"""The records that a reader gets: those of committed transactions, or all, like a consumer's `isolation.level`."""
+"""The values of a consumer's `isolation.level`: records of committed transactions, or all records."""
 _LEVELS: Final[dict[str, int]] = {"read_uncommitted": 0, "read_committed": 1}
 
 
 class ConsumedRecord(NamedTuple):
-    """A record as returned by `consume`."""
+    """A record that `consume` returns."""
 
     topic: str
     partition: int
@@ -67,27 +65,31 @@ class ConsumedRecord(NamedTuple):
 
 
 class Connects(Protocol):
-    """Opens a connection to the server, e.g. `functools.partial(RawClient, address)`."""
+    """A function that opens a connection to the server, e.g. `functools.partial(RawClient, address)`."""
 
     def __call__(self) -> RawClient: ...
 
 
 class Admin:
-    """Any thread may call it, one call at a time. Raises KafkaError if the server refuses a request.
+    """A client for tests, with one raw connection. Any thread may call it; calls wait for each other.
 
-    It reconnects if the connection is lost between two calls, because the server may have been restarted.
+    Raises KafkaError if the server refuses a request. If the connection is lost between two calls, it connects again,
+    because the server may have been restarted.
     """
 
     def __init__(self, connect: Connects, clock: Clock = _SYSTEM_CLOCK) -> None:
-        """`clock` stamps the records: the server's, if a test moves it."""
+        """Make an `Admin` that connects with `connect`, and takes the timestamps of records from `clock`.
+
+        Pass the server's clock if a test moves it.
+        """
         self._connect = connect
         self._clock = clock
         self._client: RawClient | None = None
-        # One call at a time uses the connection.
+        # Held during a call, because only one call at a time may use the connection.
         self._lock = threading.Lock()
 
     def call(self, request: Message, version: int | None = None) -> Any:
-        """Return the response to any request message; `version` may be left out for the APIs that this class uses."""
+        """Send a request message and return its response. Only the APIs that this class uses have a default version."""
         chosen = _VERSIONS[type(request)] if version is None else version
         with self._lock:
             if self._client is not None:
@@ -96,7 +98,7 @@ class Admin:
                 except ConnectionError:
                     self._drop()
                 except BaseException:
-                    # An answer may still be on its way, and would be mistaken for the next one.
+                    # An answer may still arrive, and would be mistaken for the answer to the next request.
                     self._drop()
                     raise
             self._client = self._connect()
@@ -126,7 +128,7 @@ class Admin:
         *,
         replication_factor: int = 1,
     ) -> None:
-        """Create a topic; returns when it can be used."""
+        """Create a topic, and return when it can be used."""
         pairs = [create_topics.CreatableTopicConfig(key, str(value)) for key, value in (configs or {}).items()]
         topic = create_topics.CreatableTopic(name, partitions, replication_factor, configs=pairs)
         (result,) = self.call(create_topics.CreateTopicsRequest([topic], _TIMEOUT_MS)).topics
@@ -162,7 +164,7 @@ class Admin:
         headers: Iterable[tuple[str, bytes | None]] = (),
         timestamp_ms: int | None = None,
     ) -> int:
-        """Append a record for each value, in one batch; returns the offset of the first."""
+        """Append a record for each value, in one batch; return the offset of the first record."""
         now_ms = self._clock.wall_ms() if timestamp_ms is None else timestamp_ms
         pairs = _headers(headers)
         batch = encode_batch(
@@ -186,11 +188,11 @@ class Admin:
         isolation: Isolation = "read_committed",
         timeout_s: float = 10.0,
     ) -> list[ConsumedRecord]:
-        """Return records of a topic from `offset` on, or from the beginning; in order within each partition.
+        """Return records of a topic from `offset` on, by default from the beginning; in order within each partition.
 
-        Without `count`, it returns the records that exist now. With `count`, it waits for that many; raises
-        TimeoutError. Records of transactions that are open or were aborted are left out unless `isolation` is
-        "read_uncommitted". Raises ValueError for any other isolation.
+        Without `count`, return the records that exist now. With `count`, wait for that many records; raises
+        TimeoutError if they do not arrive in time. Records of open or aborted transactions are left out unless
+        `isolation` is "read_uncommitted". Raises ValueError for an unknown isolation.
         """
         if isolation not in _LEVELS:
             raise ValueError(f'isolation="{isolation}"{did_you_mean(isolation, _LEVELS)}; {" or ".join(_LEVELS)}')
@@ -213,7 +215,7 @@ class Admin:
     ) -> tuple[list[ConsumedRecord], int]:
         """Return at most `limit` records of one fetch from `offset` on, and the offset after them.
 
-        It stops after 16 MiB of records too: a small batch may unpack to much.
+        It returns at most about 16 MiB of records, because a small batch may decompress to many bytes.
         """
         positions = {partition: offset}
         return self._fetch(topic, positions, _LEVELS[isolation], limit), positions[partition]
@@ -277,15 +279,15 @@ class Admin:
         return {group.group_id: group.group_state for group in self.call(list_groups.ListGroupsRequest()).groups}
 
     def group(self, name: str) -> Group:
-        """Return a group of consumers, which need not exist yet."""
+        """Return a consumer group, which need not exist yet."""
         return Group(self, name)
 
     def call_group(self, name: str, request: Message, version: int) -> Any:
-        """Return the response of the group's coordinator to a request."""
+        """Send a request to the coordinator of a group, and return its response."""
         return self.call(request, version)
 
     def call_node(self, address: tuple[str, int], request: Message, version: int) -> Any:
-        """Return the response of the node at an advertised address to a request."""
+        """Send a request to the node with this advertised address, and return its response."""
         return self.call(request, version)
 
     def delete_groups(self, *names: str) -> None:
@@ -296,7 +298,7 @@ class Admin:
 
 
 class _Aborted:
-    """Finds batches of aborted transactions, in the order of a partition, as Kafka's consumer does."""
+    """Finds the batches of aborted transactions, as Kafka's consumer does. Call it with the headers in order."""
 
     def __init__(self, transactions: Iterable[fetch.AbortedTransaction]) -> None:
         self._later = sorted(transactions, key=lambda each: each.first_offset, reverse=True)

@@ -1,4 +1,4 @@
-"""`CertificateFiles`: a development authority with certificates for a server and for clients, for tests."""
+"""`CertificateFiles`: a certificate authority for tests, with certificates for a server and for clients."""
 
 from __future__ import annotations
 
@@ -13,12 +13,7 @@ from klamm.config.plugin_registry import PluginRegistry, load_factory
 
 
 class CertificateFiles:
-    """The files of `klamm certs`: `ca` is the authority, `server` a certificate for localhost with its key, in PEM.
-
-
-
-    `client(name)` makes a certificate for a client whose principal is `User:CN=NAME`.
-    """
+    """The files of `klamm certs`, in PEM. `client(name)` makes a certificate for the principal `User:CN=NAME`."""
 
     def __init__(self, directory: Path | str) -> None:
         self.directory = Path(directory)
@@ -26,23 +21,24 @@ class CertificateFiles:
 
     @property
     def ca(self) -> Path:
-        """The certificate of the authority, for the trust stores of both sides."""
+        """Return the file with the certificate of the authority, for the trust stores of servers and clients."""
         return self.directory / "ca.pem"
 
     @property
     def server(self) -> Path:
-        """The certificate of localhost, 127.0.0.1 and ::1, and its key."""
+        """Return the file with the certificate of localhost, 127.0.0.1 and ::1, and its key."""
         return self.directory / "server.pem"
 
     def client(self, name: str = "client") -> Path:
-        """Return the certificate of a client with its key, made at the first call. Raises ValueError for an invalid
-        name.
+        """Return the file with the certificate of a client and its key, made at the first call.
+
+        Raises ValueError for an invalid name.
         """
         self._make("--client", name)
         return self.directory / f"{name}.pem"
 
     def client_context(self, client: Path | None = None) -> ssl.SSLContext:
-        """Return the context with which a Python client connects; `client` is the certificate that it presents."""
+        """Return the context for a Python client; `client` is the file with the client's certificate."""
         context = ssl.create_default_context(cafile=str(self.ca))
         if client is not None:
             context.load_cert_chain(client)
@@ -50,7 +46,7 @@ class CertificateFiles:
 
     def _make(self, *arguments: str) -> None:
         command = load_factory(PluginRegistry(environment={"KLAMM_LOAD_PLUGINS": ""}).resolve(*_CERTS))
-        # The command prints how to use them.
+        # The command prints hints for the use of the files, which are not needed here.
         said = io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             options: Sequence[str] = [str(self.directory), *arguments]

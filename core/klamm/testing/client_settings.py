@@ -1,4 +1,4 @@
-"""The settings of client libraries, each with its own names."""
+"""The settings with which client libraries connect, by the names of each library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from klamm.config.problems import did_you_mean
 
 
 class Login(NamedTuple):
-    """A user who logs in over TLS; `mechanism` is a SASL mechanism, e.g. `SCRAM-SHA-512`."""
+    """The login of a user over TLS; `mechanism` is a SASL mechanism, e.g. `SCRAM-SHA-512`."""
 
     ca_file: Path
     mechanism: str
@@ -20,9 +20,9 @@ class Login(NamedTuple):
 
 
 def settings_for(client: str, bootstrap: str, login: Login | None = None) -> dict[str, Any]:
-    """Return the settings with which a client reaches a server. Raises ValueError for an unknown client.
+    """Return the settings with which a client library connects to a server. Raises ValueError for an unknown library.
 
-    Go's clients build their own objects, so `go` has plain values for franz-go, kafka-go and sarama.
+    For `go`, these are plain values, because franz-go, kafka-go and sarama build objects from them.
     """
     make = _CLIENTS.get(client)
     if make is None:
@@ -32,7 +32,7 @@ def settings_for(client: str, bootstrap: str, login: Login | None = None) -> dic
 
 
 def _librdkafka(bootstrap: str, login: Login | None) -> dict[str, Any]:
-    # A client prints a line about its telemetry id, otherwise.
+    # Without this, a client prints a line about its telemetry id.
     settings = {"bootstrap.servers": bootstrap, "enable.metrics.push": False}
     if login is None:
         return settings

@@ -1,4 +1,4 @@
-"""`MovingClock`: the machine's time, which a test moves forward."""
+"""`MovingClock`: the system's clock, which a test can move forward."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import time
 
 
 class MovingClock:
-    """Runs like the machine's clocks, plus the time by which `advance_ms` has moved it.
+    """A clock that runs like the system's, plus the time by which `advance_ms` has moved it.
 
-    Sessions, retention, quotas and timestamps of a server follow it. `EmbeddedServer.advance_ms` wakes the server too.
+    Sessions, retention, quotas and timestamps of a server with this clock follow it. In a test, call
+    `EmbeddedServer.advance_ms`, which also wakes the server's timers.
     """
 
     __slots__ = ("_ahead_ns",)
@@ -26,7 +27,7 @@ class MovingClock:
         return (time.time_ns() + self._ahead_ns) // 1_000
 
     def advance_ms(self, ms: float) -> None:
-        """Move forward by `ms` milliseconds. Raises ValueError for a negative number."""
+        """Move the time forward by `ms` milliseconds. Raises ValueError for a negative number."""
         if ms < 0:
             raise ValueError(f"time does not go back: {ms}")
         self._ahead_ns += int(ms * 1_000_000)

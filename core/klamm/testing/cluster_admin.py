@@ -1,6 +1,4 @@
-"""`ClusterAdmin`: an `Admin` for several nodes. It connects to the leaders of partitions and the coordinators of
-groups.
-"""
+"""`ClusterAdmin`: an `Admin` for several nodes, which connects to leaders of partitions and coordinators of groups."""
 
 from __future__ import annotations
 
@@ -23,8 +21,9 @@ _SYSTEM_CLOCK: Final = SystemClock()
 
 
 class ClusterAdmin(Admin):
-    """It looks up leaders and coordinators for each call, because tests move them. `connect` must reach a running
-    node.
+    """An `Admin` that looks up leaders and coordinators for each call, because tests move them.
+
+    `connect` must connect to a running node.
     """
 
     def __init__(
@@ -34,8 +33,9 @@ class ClusterAdmin(Admin):
         self._connect_to = connect_to
 
     def call(self, request: Message, version: int | None = None) -> Any:
-        """Send a request as `Admin.call` does; a ProduceRequest or ListOffsetsRequest of one partition goes to its
-        leader.
+        """Send a request as `Admin.call` does.
+
+        A ProduceRequest or ListOffsetsRequest of one partition goes to the partition's leader.
         """
         if isinstance(request, ProduceRequest):
             (topic,) = request.topic_data
@@ -69,7 +69,7 @@ class ClusterAdmin(Admin):
         return found
 
     def groups(self) -> dict[str, str]:
-        """The groups of all nodes."""
+        """Return the groups of all nodes, each with its state."""
         response = super().call(MetadataRequest([], allow_auto_topic_creation=False), _METADATA_VERSION)
         found: dict[str, str] = {}
         for node in response.brokers:
@@ -77,15 +77,15 @@ class ClusterAdmin(Admin):
         return found
 
     def call_group(self, name: str, request: Message, version: int) -> Any:
-        """Return the response of the group's coordinator to a request."""
+        """Send a request to the coordinator of a group, and return its response."""
         return self._coordinator(name).call(request, version)
 
     def call_node(self, address: tuple[str, int], request: Message, version: int) -> Any:
-        """Return the response of the node at an advertised address to a request."""
+        """Send a request to the node with this advertised address, and return its response."""
         return self._at(address).call(request, version)
 
     def delete_groups(self, *names: str) -> None:
-        """Delete groups, each at its coordinator."""
+        """Delete groups; each request goes to the group's coordinator."""
         for name in names:
             self._coordinator(name).delete_groups(name)
 
@@ -95,7 +95,7 @@ class ClusterAdmin(Admin):
 
 
 class _Once(Admin):
-    """Closes its connection after each call."""
+    """An `Admin` that closes its connection after each call."""
 
     def call(self, request: Message, version: int | None = None) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""`EmbeddedServer`: a server on free ports inside this process, up before `start` returns, gone after `stop`."""
+"""`EmbeddedServer`: a server on free ports inside this process. It answers when `start` returns."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _connect_to(address: tuple[str, int]) -> RawClient:
 
 
 def _registry(block: Sequence[str], plugins: Sequence[object]) -> PluginRegistry:
-    """Return the installed plugins that are not blocked, and these. Servers with nothing of either share them."""
+    """Return the installed plugins except blocked ones, and these. Servers without both share one registry."""
     if not block and not plugins:
         return _installed(tuple(sys.path), os.environ.get("KLAMM_LOAD_PLUGINS"))
     registry = PluginRegistry(block)
@@ -50,7 +50,7 @@ def _registry(block: Sequence[str], plugins: Sequence[object]) -> PluginRegistry
 
 @functools.lru_cache(maxsize=1)
 def _installed(_path: tuple[str, ...], _only: str | None) -> PluginRegistry:
-    """Return all installed plugins. To find them takes a third of the time of a start."""
+    """Return all installed plugins. The result is cached, because finding them takes a third of a start."""
     return PluginRegistry()
 
 
@@ -58,13 +58,13 @@ def _no_nodes() -> Any:
     raise LookupError("there is no broker, or it has not been started")
 
 
-# A broker waits for further members of a new group, 3 s by default; a test has none to wait for. librdkafka prints a
-# line if a broker accepts its metrics.
+# By default a broker waits 3 s for further members of a new group, which a test does not have. librdkafka prints a line
+# if a broker accepts its metrics.
 TEST_DEFAULTS: Final = {"group.initial.rebalance.delay.ms": 0, "client.telemetry.enable": False}
 
 
 class _StartedInBlock:
-    """Starts at the beginning of a `with` or `async with` block, and stops at its end."""
+    """The base class of servers that run during a `with` or `async with` block."""
 
     def start(self) -> Self:
         raise NotImplementedError
@@ -81,7 +81,7 @@ class _StartedInBlock:
         self.stop()
 
     async def __aenter__(self) -> Self:
-        # Only here: most tests do without.
+        # Imported here, because most tests do not need it.
         import asyncio
 
         return await asyncio.to_thread(self.start)
@@ -95,26 +95,29 @@ class _StartedInBlock:
 
 
 class EmbeddedServer(_StartedInBlock):
-    """`with EmbeddedServer() as server: ... server.bootstrap ...`, or `async with`.
+    """A server in this process: `with EmbeddedServer() as server: ... server.bootstrap ...`, or `async with`.
 
-    `settings` are as for `klamm serve --set`: a list of `KEY=VALUE`. `file` is a TOML file; without one there is a
-    single plaintext listener `default` with the embedded broker. `plugins` are plugin objects in addition to the
-    installed ones, e.g. a module with hooks; it may be installed as well. Without `data_dir` the server uses a
-    temporary directory. `clock` is the server's time, e.g. a `MovingClock`. With `faults` every listener has the filter
-    of that name, with `recording` the observer. With `nodes` the broker consists of that many nodes, each with its own
-    ports; `server.nodes` stops and starts them. With `schema_registry` there is a Schema Registry beside the server, at
-    `server.schema_registry_url`. An instance starts only once; `restart` stops it and starts it again.
+    - `settings` are those of `klamm serve --set`: a list of `KEY=VALUE`.
+    - `file` is a TOML file. Without it the server has one plaintext listener, `default`, with the embedded broker.
+    - `plugins` are plugin objects in addition to the installed ones, e.g. a module with hooks. A plugin may be
+      installed as well.
+    - `data_dir` is the data directory; by default a temporary one.
+    - `clock` is the server's time, e.g. a `MovingClock`.
+    - `faults` adds the filter `faults` to every listener, `recording` the observer `recording`.
+    - `nodes` is the number of the broker's nodes. Each has its own ports; `server.nodes` stops and starts them.
+    - `schema_registry` starts a Schema Registry with the server, at `server.schema_registry_url`.
+    - `tune_interpreter` lets klamm change the switch interval and the garbage collector of this process while large
+      requests run, as in `klamm serve`; `stop` restores them. By default it does not change them, because the process
+      does not belong to the server.
 
-    The process does not belong to the server, so klamm does not change its switch interval and its garbage collector.
-    With `tune_interpreter` it changes both while large requests run, as `klamm serve` does, and restores them at the
-    stop.
+    An instance starts only once; `restart` stops the server and starts it again.
 
-    The defaults of `group.initial.rebalance.delay.ms` and `client.telemetry.enable` are 0 and false here, because a
-    group need not wait for more members. The helpers, e.g. `create_topic`, use the first listener, which must be open
-    to every client.
+    Two defaults differ from those of a broker: `group.initial.rebalance.delay.ms` is 0, because a test has no further
+    members to wait for, and `client.telemetry.enable` is false. The helpers, e.g. `create_topic`, use the first
+    listener, which must be open to every client.
     """
 
-    # 10 parameters: a test names those that it needs.
+    # There are 10 parameters, because a test names only those that it needs.
     def __init__(
         self,
         settings: Sequence[str] = (),
@@ -170,13 +173,13 @@ class EmbeddedServer(_StartedInBlock):
         return self
 
     def stop(self) -> None:
-        """Drain and close; do nothing if it has not been started or has stopped."""
+        """Drain requests and stop the server. Does nothing if the server does not run."""
         self._state = "stopped"
         self.admin.close()
         self.server.stop()
 
     def restart(self, between: Callable[[], object] = lambda: None) -> None:
-        """Stop, call `between`, and start again with the same ports and data. Clients reconnect by themselves.
+        """Stop the server, call `between`, and start it again with the same ports and data. Clients reconnect.
 
         Raises RuntimeError unless the server is running. Rules of `faults` and recorded requests are lost.
         """
@@ -209,7 +212,7 @@ class EmbeddedServer(_StartedInBlock):
     # ---- addresses
 
     def address(self, listener: str | None = None) -> tuple[str, int]:
-        """Host and port of a listener, the first by default; of a Unix domain socket `("unix:/PATH", 0)`.
+        """Return host and port of a listener, by default of the first; `("unix:/PATH", 0)` for a Unix domain socket.
 
         Raises KeyError for an unknown name, RuntimeError before `start`.
         """
@@ -228,7 +231,10 @@ class EmbeddedServer(_StartedInBlock):
 
     @property
     def nodes(self) -> Any:
-        """The nodes of the broker, a `klamm_broker.cluster.Nodes`: `stop(2)`, `start(2)`, `move_leader("t", 0, 3)`."""
+        """Return the nodes of the broker, e.g. for `nodes.stop(2)`, `nodes.start(2)`, `nodes.move_leader("t", 0, 3)`.
+
+        They are a `klamm_broker.cluster.Nodes`.
+        """
         return self.server.services.shared.once("klamm.nodes", _no_nodes)
 
     def _listener(self, name: str | None) -> Listener:
@@ -253,7 +259,10 @@ class EmbeddedServer(_StartedInBlock):
     # ---- parts
 
     def api_set(self, name: str | None = None) -> Any:
-        """The handler set of that name, or of the first listener. Raises KeyError, RuntimeError before `start`."""
+        """Return the handler set of that name, by default that of the first listener.
+
+        Raises KeyError for an unknown name, RuntimeError before `start`.
+        """
         if name is None:
             name = self.plan.listeners[0].api_set
         if name not in self.plan.api_sets:
@@ -264,7 +273,7 @@ class EmbeddedServer(_StartedInBlock):
         return self.server.api_sets[name]
 
     def part(self, listener: str, name: str) -> Any:
-        """A part of a listener by the name of its provider, e.g. `part("default", "faults")`. Raises KeyError."""
+        """Return a listener's part by the name of its provider, e.g. `part("default", "faults")`. Raises KeyError."""
         found = self._listener(listener).part(name)
         if found is None:
             plan = next(plan for plan in self.plan.listeners if plan.name == listener)
@@ -275,24 +284,24 @@ class EmbeddedServer(_StartedInBlock):
 
     @property
     def faults(self) -> Any:
-        """Return the rules of the filter `faults`, of all listeners that have it. Raises LookupError if none has."""
+        """Return the rules of the filter `faults`, which all listeners share. Raises LookupError if none has it."""
         return self._shared("faults", "filters")
 
     def requests(self, api: str | None = None, *, count: int | None = None, timeout_s: float = 10.0) -> list[Any]:
-        """Return the requests that the observer `recording` has recorded, all or those of one API, e.g. `Produce`;
-        oldest first.
+        """Return the requests that the observer `recording` has recorded, oldest first: all, or those of one API.
 
-        A request whose answer a client has read is among them. With `count`, it waits until there are that many; raises
-        TimeoutError. Requests of the helpers are left out. Raises LookupError if no listener records, ValueError for an
-        unknown API.
+        When a client has read the answer to a request, the request is among them. With `count`, wait until there are
+        that many; raises TimeoutError. Requests of the helpers are left out. Raises LookupError if no listener records,
+        ValueError for an unknown API.
         """
         found: list[Any] = self.recording.requests(api, count=count, timeout_s=timeout_s)
         return found
 
     @property
     def recording(self) -> Any:
-        """Return the recording of the observer `recording`; `save(file)` writes it. Raises LookupError if no listener
-        records.
+        """Return the recording of the observer `recording`; its `save(file)` writes a file.
+
+        Raises LookupError if no listener records.
         """
         return self._shared("recording", "observers")
 
@@ -311,9 +320,9 @@ class EmbeddedServer(_StartedInBlock):
     def timeline(self, title: str = "", *, failure: str = "") -> Timeline:
         """Return the timeline of all events so far: `print(server.timeline().text())`, or `.html()` for a file.
 
-        Requests come from the observer `recording`, faults from the filter, nodes and leaders from the broker; a
-        request that still waits for its answer is not included. `failure` is the reason why the test failed, for the
-        last line.
+        Requests come from the observer `recording`, faults from the filter `faults`, nodes and leaders from the broker.
+        A request that still waits for its answer is not included. `failure` is the reason why the test has failed; it
+        becomes the last line.
         """
         from klamm.testing.timeline.timeline import Timeline
 
@@ -331,13 +340,13 @@ class EmbeddedServer(_StartedInBlock):
         return change_of(self.server.clock.monotonic_ns(), text)
 
     def _remember(self) -> None:
-        """Keep the latest lines of a timeline, whose sources end with the server that stops."""
+        """Keep the latest lines of the timeline, because their sources end when the server stops."""
         from klamm.testing.timeline.timeline import latest
 
         self._earlier = [*latest(self._moments()), self._change("server stopped")]
 
     def forget(self) -> None:
-        """Forget all events so far: recorded requests, and the lines of a timeline."""
+        """Remove all events so far: recorded requests, and the lines of a timeline."""
         self._forgotten_ns = self.server.clock.monotonic_ns()
         self._earlier = []
         with contextlib.suppress(LookupError):
@@ -370,7 +379,7 @@ class EmbeddedServer(_StartedInBlock):
         headers: Iterable[tuple[str, bytes | None]] = (),
         timestamp_ms: int | None = None,
     ) -> int:
-        """Append a record for each value, in one batch, and return the offset of the first. Raises KafkaError."""
+        """Append a record for each value, in one batch; return the offset of the first record. Raises KafkaError."""
         return self.admin.produce(
             topic, *values, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms
         )
@@ -391,19 +400,19 @@ class EmbeddedServer(_StartedInBlock):
         )
 
     def group(self, name: str) -> Group:
-        """Return a group of consumers, e.g. `group("readers").wait(members=2)`, `.lag()`, `.committed()`."""
+        """Return a consumer group, e.g. for `group("readers").wait(members=2)`, `.lag()`, `.committed()`."""
         return self.admin.group(name)
 
     @property
     def acls(self) -> Acls:
-        """The access control lists, e.g. `acls.allow("alice", "READ", "TOPIC", "orders")`."""
+        """Return the access control lists, e.g. for `acls.allow("alice", "READ", "TOPIC", "orders")`."""
         return Acls(self.admin)
 
     def client_settings(self, client: str) -> dict[str, Any]:
-        """Return the settings with which a client library connects, with its own names.
+        """Return the settings with which a client library connects, by the names of this library.
 
-        It is `confluent-kafka`, `kafka-python`, `aiokafka`, `java`, `kafkajs`, `confluent-kafka-javascript` or `go`;
-        raises ValueError for any other.
+        `client` is `confluent-kafka`, `kafka-python`, `aiokafka`, `java`, `kafkajs`, `confluent-kafka-javascript` or
+        `go`. Raises ValueError for any other.
         """
         return settings_for(client, self.bootstrap)
 
@@ -418,7 +427,7 @@ class EmbeddedServer(_StartedInBlock):
         self.forget()
 
     def advance_ms(self, ms: float) -> None:
-        """Move the server's time forward. Raises TypeError for a `clock` that does not move."""
+        """Move the server's time forward. Raises TypeError if its `clock` cannot be moved."""
         advance = getattr(self.clock, "advance_ms", None)
         if advance is None:
             raise TypeError("the server has the machine's time: make it with clock=MovingClock()")

@@ -1,4 +1,4 @@
-"""A listener, its connections and requests without a socket or a thread: arguments for calls of parts in tests."""
+"""A listener, connections and requests without sockets and threads, with which tests call the methods of parts."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ _HERE: Final = Address("127.0.0.1", 9092)
 
 
 class MemoryListener:
-    """`context` is the argument of `open` for parts of a listener, `services` for parts of a server.
+    """A listener without a socket.
 
-    Time is a `ManualClock`: `advance_ms` moves it and runs the timers that are due. Each connection comes from a
-    different address, unless one is given.
+    `context` is the argument of `open` for parts of a listener, `services` for parts of a server. The time is a
+    `ManualClock`: `advance_ms` moves it and runs the timers that are due. By default each connection has another
+    address.
     """
 
     def __init__(self, name: str = "memory", services: ServerServices | None = None) -> None:
@@ -52,7 +53,7 @@ class MemoryListener:
     def connection(
         self, principal: KafkaPrincipal = ANONYMOUS, address: Address | None = None, client_id: str | None = "memory"
     ) -> ConnectionContext:
-        """Return a new connection, as of a client that has authenticated as `principal`."""
+        """Return a new connection of a client that has authenticated as `principal`."""
         peer = address or Address("127.0.0.1", next(self._ports))
         name = f"{self.context.bound}-{peer}-0-0"
         made = ConnectionContext(name, self.context, self.context.bound, peer, principal)
@@ -62,7 +63,7 @@ class MemoryListener:
     def request(
         self, message: Message, version: int, connection: ConnectionContext | None = None, client_id: str | None = None
     ) -> RequestContext:
-        """Return the context of a request; later answers to it are in `context.responder.responses`."""
+        """Return the context of a request. Answers with `respond` are added to `context.responder.responses`."""
         connection = connection or self.connection()
         size_bytes = len(message.encode(version)) + 16
         client_id = connection.client_id if client_id is None else client_id
@@ -75,14 +76,14 @@ class MemoryListener:
 
 
 class MemoryResponder:
-    """Keeps later answers to requests, and the reasons why their connections are closed."""
+    """A responder that keeps the answers to requests, and the reasons why connections are closed."""
 
     def __init__(self) -> None:
         self.responses: list[Any] = []
         self.close_reasons: list[str] = []
 
     def respond(self, context: RequestContext, response: Any) -> None:
-        """Keep an answer. Raises RuntimeError for a second one, as the server does."""
+        """Keep an answer. Raises RuntimeError for a second answer, as the server does."""
         if self.responses or self.close_reasons:
             raise RuntimeError(f"correlation_id={context.correlation_id}: answered twice")
         self.responses.append(response)
@@ -96,9 +97,9 @@ class MemoryResponder:
 class MemoryChannel:
     """One connection whose requests pass filters and handlers as bytes, without a socket.
 
-    Handlers run on the calling thread, blocking or not. `call` returns the decoded response, or None for a request that
-    has no answer. It raises ConnectionError if the server would close the connection, and LookupError if the answer has
-    not come yet: `answer` returns it later.
+    All handlers run on the calling thread, even blocking ones. `call` returns the decoded response, or None for a
+    request that gets no answer. It raises ConnectionError if a server would close the connection, and LookupError if
+    the request is answered later; `answer` then returns the answer.
     """
 
     def __init__(
@@ -120,12 +121,12 @@ class MemoryChannel:
         self._pipeline = RequestPipeline(parts, self._ledger, self._queue.append, self._delivered.append)
 
     def call(self, request: Message, version: int) -> Any:
-        """Send a request; see the class."""
+        """Send a request and return its response; see the class."""
         header = encode_request_header(request.API_KEY, version, next(self._ids), self.connection.client_id)
         return self.send_frame(header + request.encode(version))
 
     def send_frame(self, frame: bytes) -> Any:
-        """Send a frame without its size, valid or not, as `call` does."""
+        """Send a frame, valid or not, without its size field; otherwise like `call`."""
         now_ns = self.listener.services.clock.monotonic_ns()
         try:
             request, result = self._pipeline.submit(frame, None, self.connection, now_ns)
@@ -134,7 +135,7 @@ class MemoryChannel:
         return self.answer() if result is LATER else self._decoded(request, result)
 
     def answer(self) -> Any:
-        """Return the next answer that was given later. Raises LookupError if there is none."""
+        """Return the answer to the next request that is answered later. Raises LookupError if it has no answer yet."""
         while True:
             while self._queue:
                 self._pipeline.run_queued(self._queue.popleft())
@@ -177,7 +178,7 @@ def _request_parts(
 
 
 def _content(chunk: Any) -> bytes:
-    """The bytes of a chunk; a region of a file is read and closed."""
+    """Return the bytes of a chunk. A region of a file is read and closed."""
     if isinstance(chunk, (bytes, bytearray, memoryview)):
         return bytes(chunk)
     content: bytes = chunk.read(chunk.position, chunk.size_bytes)

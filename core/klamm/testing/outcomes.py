@@ -1,4 +1,4 @@
-"""Conditions that helpers wait for, and the errors that servers answer with."""
+"""Functions of helpers that wait for a condition, or raise the error of an answer."""
 
 from __future__ import annotations
 

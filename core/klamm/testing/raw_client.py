@@ -52,12 +52,13 @@ def _handshake(sock: socket.socket, context: ssl.SSLContext, server_hostname: st
 
 
 class RawClient:
-    """`call` sends a request message and returns the response; `send_frame` and `receive_frame` are the two halves.
+    """A blocking client with one connection. `call` sends a request message and returns the response.
 
-    Receiving raises ConnectionError when the peer closes, TimeoutError after `timeout_s`. With an `ssl_context` it uses
-    TLS, and checks the certificate against `server_hostname`, or else the host. `source_host` is the address from which
-    it connects. `address` is host and port, `("unix:/PATH", 0)` for a Unix domain socket, or a connected socket, which
-    is then the client's.
+    `send_frame` and `receive_frame` send and receive frames, valid or not. Receiving raises ConnectionError if the peer
+    closes the connection, and TimeoutError after `timeout_s`. With an `ssl_context`, the client uses TLS and checks
+    that the certificate is valid for `server_hostname`, by default the host. `source_host` is the address from which
+    the client connects. `address` is host and port, `("unix:/PATH", 0)` for a Unix domain socket, or a connected
+    socket, which the client then owns.
     """
 
     def __init__(
@@ -84,14 +85,14 @@ class RawClient:
         return self.receive(request.API_KEY, version, correlation_id)
 
     def send(self, request: Message, version: int) -> int:
-        """Send a request; returns its correlation id."""
+        """Send a request; return its correlation id."""
         correlation_id = next(self._correlation_ids)
         header = encode_request_header(request.API_KEY, version, correlation_id, self._client_id)
         self.send_frame(header + request.encode(version))
         return correlation_id
 
     def receive(self, api_key: int, version: int, correlation_id: int) -> Any:
-        """The response to a request that was sent; it must be the next one."""
+        """Return the response to a request that was sent. It must be the next response of the connection."""
         frame = self.receive_frame()
         (received,) = _SIZE.unpack_from(frame)
         if received != correlation_id:
@@ -101,7 +102,7 @@ class RawClient:
         return response_class.decode(version, frame, response_header_size(api_key, version))
 
     def send_frame(self, frame: bytes) -> None:
-        """Send a frame: the bytes after their size."""
+        """Send a frame: its size, and then these bytes."""
         self.send_bytes(_SIZE.pack(len(frame)) + frame)
 
     def send_bytes(self, data: bytes) -> None:
@@ -109,13 +110,14 @@ class RawClient:
         self.socket.sendall(data)
 
     def receive_frame(self) -> bytes:
-        """Wait for the next frame; returns it without its size."""
+        """Wait for the next frame, and return it without its size field."""
         (size,) = _SIZE.unpack(self._take(4))
         return self._take(size)
 
     def at_end(self) -> bool:
-        """Wait until the peer closes the connection or sends a byte; return True if it has closed. Raises
-        TimeoutError.
+        """Wait until the peer closes the connection or sends a byte; return True if it has closed the connection.
+
+        Raises TimeoutError.
         """
         try:
             data = self._received(1)

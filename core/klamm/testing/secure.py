@@ -1,4 +1,4 @@
-"""`SecureServer`: TLS, SCRAM and ACLs, with the settings that clients need to log in."""
+"""`SecureServer`: a server for tests with TLS, SCRAM and ACLs, which returns the settings that clients need."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def secure_settings(files: CertificateFiles) -> list[str]:
         "authorizer=acl",
         f'acl.super_users=["User:{ADMIN}"]',
     ]
-    # The helpers change ACLs through their own listener, so it has the authorizer too.
+    # The helpers change ACLs through the listener `default`, so this listener needs the authorizer too.
     everyone = ["authorizer=acl", 'acl.super_users=["User:ANONYMOUS"]']
     return [*(f"listeners.default.{one}" for one in everyone), *(f"listeners.secure.{one}" for one in secure)]
 
 
 class Users:
-    """The users of a server with a listener of `secure_settings`. Raises KafkaError for what the server refuses."""
+    """The users of a server with a listener of `secure_settings`. Raises KafkaError if the server refuses a request."""
 
     def __init__(self, admin: Admin, ca_file: Path) -> None:
         self._admin = admin
@@ -52,7 +52,7 @@ class Users:
         self._passwords: dict[str, str] = {}
 
     def add(self, name: str, password: str = PASSWORD) -> None:
-        """Make a user, or change its password."""
+        """Create a user, or change its password."""
         salt = os.urandom(_SALT_BYTES)
         salted = hashlib.pbkdf2_hmac(_MECHANISM.hash_name, password.encode(), salt, _ITERATIONS)
         upsertion = ScramCredentialUpsertion(name, _MECHANISM.type_code, _ITERATIONS, salt, salted)
@@ -61,7 +61,7 @@ class Users:
         self._passwords[name] = password
 
     def login(self, user: str = ADMIN) -> Login:
-        """Return how that user logs in, for `settings_for`. Raises KeyError for one that `add` has not made."""
+        """Return the login of a user, for `settings_for`. Raises KeyError for a user that `add` has not created."""
         if user not in self._passwords:
             raise KeyError(f'there is no user "{user}"{did_you_mean(user, self._passwords)}; add_user makes one')
         return Login(self._ca_file, _MECHANISM.mechanism_name, user, self._passwords[user])
@@ -70,9 +70,9 @@ class Users:
 class SecureServer(EmbeddedServer):
     """An `EmbeddedServer` whose listener `secure` requires TLS, SCRAM-SHA-512 and ACLs.
 
-    The user `admin` may do everything; any other user, made by `add_user`, only what `allow` permits. Each has the
-    password `secret` unless another one is given. `bootstrap` is the address of the listener `secure`; the helpers,
-    e.g. `create_topic`, use the listener `default`, which is open to every client.
+    The user `admin` may do everything. `add_user` creates other users, which may do only what `allow` permits. The
+    default password is `secret`. `bootstrap` is the address of the listener `secure`. The helpers, e.g. `create_topic`,
+    use the listener `default`, which is open to every client.
     """
 
     def __init__(self, settings: Sequence[str] = (), **options: Any) -> None:
@@ -95,7 +95,7 @@ class SecureServer(EmbeddedServer):
 
     @property
     def bootstrap(self) -> str:
-        """`HOST:PORT` of the listener `secure`."""
+        """Return `HOST:PORT` of the listener `secure`."""
         return str(self._listener("secure").context.bound)
 
     def add_user(self, name: str, password: str = PASSWORD) -> None:
@@ -105,16 +105,17 @@ class SecureServer(EmbeddedServer):
     def allow(
         self, user: str, operation: OperationName, resource_type: ResourceTypeName, name: str, *, prefix: bool = False
     ) -> None:
-        """Allow an operation to a user, e.g. `allow("alice", "READ", "TOPIC", "orders")`; `acls` has further
-        methods.
+        """Allow an operation to a user, e.g. `allow("alice", "READ", "TOPIC", "orders")`.
+
+        `acls` has further methods.
         """
         self.acls.allow(user, operation, resource_type, name, prefix=prefix)
 
     def client_settings(self, client: str, user: str = ADMIN) -> dict[str, Any]:
-        """Return the settings with which a client connects as that user; the clients are those of
-        `EmbeddedServer.client_settings`.
+        """Return the settings with which a client library connects as this user.
 
-        Raises KeyError for an unknown user, ValueError for an unknown client.
+        `client` is the name of a library, as in `EmbeddedServer.client_settings`. Raises KeyError for an unknown user,
+        ValueError for an unknown library.
         """
         login = self._users.login(user)
         return settings_for(client, self.bootstrap, login)

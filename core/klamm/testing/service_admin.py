@@ -1,4 +1,4 @@
-"""`admin_of`: an `Admin` of the server that a part belongs to."""
+"""`admin_of`, which returns an `Admin` for the server that a part belongs to."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from klamm.testing.raw_client import RawClient
 def admin_of(services: ServerServices) -> Admin:
     """Return an `Admin` for an extension's own server, over a listener that is open to every client.
 
-    It connects with the first call, which raises LookupError if there is no such listener; call it once the server is
-    ready.
+    The `Admin` connects at its first call, which raises LookupError if there is no such listener. Make this call when
+    the server is ready.
     """
 
     def connect() -> RawClient:
@@ -23,7 +23,7 @@ def admin_of(services: ServerServices) -> Admin:
             raise LookupError(
                 "no listener is open to every client; add one with transport plaintext and without authenticator"
             )
-        # A node may be stopped.
+        # Try all addresses, because a node may be stopped.
         for listener in listeners[:-1]:
             with contextlib.suppress(ConnectionError):
                 return _connect_to(listener.bound)

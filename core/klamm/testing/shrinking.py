@@ -1,4 +1,4 @@
-"""`shrink`: the steps of a failing script that the failure needs."""
+"""`shrink`, which finds the steps of a failing script that are necessary for the failure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _Step = TypeVar("_Step")
 
 
 def shrink(steps: Sequence[_Step], fails: Callable[[list[_Step]], bool]) -> list[_Step]:
-    """Return a part of the steps, in their order, that still fails and from which no single step can be left out.
+    """Return a part of the steps, in their order, that still fails, but does not fail without any one of its steps.
 
-    `fails` runs a script and returns True if it fails. Raises ValueError if the whole script does not fail. It leaves
-    out large parts first, then smaller ones, as Zeller's delta debugging does.
+    `fails` runs a script and returns True if it fails. Raises ValueError if the whole script does not fail. Like
+    Zeller's delta debugging, this tries to leave out large parts first, then smaller ones.
     """
     left = list(steps)
     if not fails(left):

@@ -1,4 +1,4 @@
-"""`SimulatedServer`: a server in steps, all of whose choices come from a seed."""
+"""`SimulatedServer`: a server that runs in steps, whose order is drawn from a seed."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from klamm.testing.raw_client import RawClient
 _FIRST_PORT: Final = 50_000
 _SIZE_BYTES: Final = 4
 _LISTENING: Final = 1 << 30
-"""The descriptor of the listening socket, which is none of the system's."""
+"""The descriptor of the listening socket, which the system does not know."""
 _MAX_JUMP_NS: Final = 1_000_000_000
 _LOG_FILES: Final = frozenset({".log", ".index", ".timeindex", ".txnindex", ".snapshot"})
 _SKIPPED: Final = 0.2
+"""The share of the loops that a turn skips."""
 _MAX_TURNS: Final = 100_000
-"""The part of the work that a turn passes over."""
 
 
 class _OneTime:
-    """Work that ends by itself: the next of its name starts after it."""
+    """Work that ends by itself. The next work of the same name starts when it has ended."""
 
     def __init__(self, run: Callable[[], object]) -> None:
         self._run = run
@@ -45,7 +45,7 @@ class _OneTime:
 
 
 class _Work:
-    """One loop of the server: its next step, and when it is due."""
+    """One loop of the server: its step, and the time at which the step is due."""
 
     def __init__(self, name: str, step: Callable[[], bool], due_ns: Callable[[], int | None] | None) -> None:
         self.name = name
@@ -54,14 +54,14 @@ class _Work:
 
 
 class _Network:
-    """Socket pairs in place of connections: what one end has sent, the other has received."""
+    """Socket pairs instead of connections: bytes that one end has sent can be received at once at the other."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[socket.socket, tuple[str, int]]] = deque()
         self._ports = _FIRST_PORT
 
     def connect(self) -> socket.socket:
-        """Return the client's end of a connection that waits to be accepted."""
+        """Return the client's end of a new connection, which waits to be accepted."""
         mine, other = socket.socketpair()
         self._waiting.append((other, ("127.0.0.1", self._ports)))
         self._ports += 1
@@ -69,10 +69,10 @@ class _Network:
 
     @property
     def has_connections(self) -> bool:
-        """Return True if one waits to be accepted."""
+        """Return True if a connection waits to be accepted."""
         return bool(self._waiting)
 
-    # ---- what an acceptor uses of a listening socket
+    # ---- the methods of a listening socket that an acceptor calls
 
     def setblocking(self, flag: bool) -> None:
         """Never block."""
@@ -86,13 +86,13 @@ class _Network:
         return self._waiting.popleft()
 
     def close(self) -> None:
-        """Close the connections that wait."""
+        """Close the waiting connections."""
         while self._waiting:
             self._waiting.popleft()[0].close()
 
 
 class _Poller:
-    """Finds what is ready, at once, and draws its order."""
+    """A poller that never waits, and returns ready descriptors in a random order."""
 
     def __init__(self, steps: Steps, poller: Poller) -> None:
         self._steps = steps
@@ -122,7 +122,7 @@ class _Poller:
             self._poller.unregister(descriptor)
 
     def poll(self, _timeout_s: float, /) -> list[tuple[int, int]]:
-        # The system's order and numbers depend on what else the process does.
+        # Not the system's order and numbers, because they depend on other work of the process.
         found = sorted(self._poller.poll(0), key=lambda event: self._numbers[event[0]])
         if self._listens and self._steps.network.has_connections:
             found.append((_LISTENING, READ))
@@ -135,9 +135,9 @@ class _Poller:
 
 
 class Steps:
-    """The server's `Threads`: no thread, one step of one loop after the other, in an order that the seed draws.
+    """The server's `Threads`, without threads: one step after the other, in an order that is drawn from the seed.
 
-    `trace` has a line for each step that did something: the simulated time in ns, and the loop's name.
+    `trace` has a line for each step that did some work: the simulated time in ns, and the loop's name.
     """
 
     def __init__(self, seed: int) -> None:
@@ -150,7 +150,7 @@ class Steps:
         self._loops: dict[Callable[[], bool], _Work] = {}
         self._once: dict[str, deque[_OneTime]] = {}
 
-    # ---- what the server calls
+    # ---- for the server
 
     def start(self, run: Callable[[], object], name: str) -> _OneTime:
         made = _OneTime(run)
@@ -183,15 +183,15 @@ class Steps:
         queue.popleft().join()
         return True
 
-    # ---- what a simulation calls
+    # ---- for the simulation
 
     def turn(self) -> bool:
-        """Run a step of each loop, in an order that is drawn; return False if none had anything to do."""
+        """Run a step of each loop, in a random order; return False if no loop had work."""
         loops = list(self._loops.values())
         self.shuffle(loops)
         skipped = [work for work in loops if self.random.random() < _SKIPPED]
         busy = [self._step(work) for work in loops if work not in skipped]
-        # Nothing is left to do only if no loop was skipped.
+        # If a loop was skipped, there may be more work.
         return any(busy) or any(self._step(work) for work in skipped)
 
     def _step(self, work: _Work) -> bool:
@@ -202,9 +202,9 @@ class Steps:
         return found
 
     def run_until_idle(self, is_done: Callable[[], bool] = lambda: False) -> bool:
-        """Run turns at this moment until there is nothing left to do, or until it is done, which is returned.
+        """Run turns without moving the time, until no loop has work or `is_done()` is True; return its last result.
 
-        Raises RuntimeError if there is something to do for ever.
+        Raises RuntimeError if the work does not end.
         """
         for _ in range(_MAX_TURNS):
             if is_done():
@@ -215,7 +215,7 @@ class Steps:
         raise RuntimeError(f"the server does not come to rest at this moment (seed {self.seed}): {names}")
 
     def jump(self, until_ns: int) -> None:
-        """Move the time to the next moment at which a timer is due, not beyond a moment or a second."""
+        """Move the time to the next due timer, but not beyond `until_ns`, and by at most a second."""
         now_ns = self.clock.monotonic_ns()
         due = [work.due_ns() for work in self._loops.values() if work.due_ns is not None]
         next_ns = min([until_ns, now_ns + _MAX_JUMP_NS, *(each for each in due if each is not None)])
@@ -223,7 +223,7 @@ class Steps:
 
 
 class SimulatedClient(RawClient):
-    """A client that lets the server do its steps while it waits; `timeout_s` is simulated time."""
+    """A client that runs the server's steps while it waits; `timeout_s` is in simulated time."""
 
     def __init__(self, server: SimulatedServer, *, timeout_s: float = 30.0, client_id: str | None = "raw") -> None:
         super().__init__(server.steps.network.connect(), timeout_s=timeout_s, client_id=client_id)
@@ -238,7 +238,7 @@ class SimulatedClient(RawClient):
             sent += self._waited(partial(self.socket.send, data[sent:]))
 
     def has_frame(self) -> bool:
-        """Return True if `receive` would return at once. Raises ConnectionError if the server has closed."""
+        """Return True if `receive` would return at once. Raises ConnectionError if the connection is closed."""
         while not self._holds_frame():
             try:
                 data = self.socket.recv(65536)
@@ -289,12 +289,12 @@ def _require_simulable(plan: ServerPlan) -> None:
 
 
 class SimulatedServer:
-    """`with SimulatedServer(seed=7) as server: client = server.connect()`: a server whose every run can be repeated.
+    """A server whose runs can be repeated: `with SimulatedServer(seed=7) as server: client = server.connect()`.
 
-    `settings` are those of `EmbeddedServer`. There is one clock, which jumps to the next timer when there is nothing to
-    do, and no thread: handlers, timers, answers, writes of the log and of the metadata are steps on the caller's
-    thread, made while a client waits or in `run_ms`. The order of the steps and of what arrives, ids and random bytes
-    come from `seed`. `trace` has all steps, for a comparison of two runs.
+    `settings` are those of `EmbeddedServer`. The server has no threads. Handlers, timers, answers, and writes of log
+    and metadata are steps on the caller's thread, which run while a client waits or in `run_ms`. When there is no work,
+    the server's clock jumps to the next timer. The order of steps and arrivals, ids and random bytes are drawn from
+    `seed`. `trace` has all steps, so that two runs can be compared.
 
     The server has one plaintext listener without an authenticator, one node, one processor and no extensions. Raises
     ValueError for other settings.
@@ -315,11 +315,11 @@ class SimulatedServer:
         )
         self._clients: list[SimulatedClient] = []
         self._seen = hashlib.sha256()
-        # A temporary data directory goes with the server.
+        # A temporary data directory is deleted with the server.
         self._last: str | None = None
 
     def note(self, data: bytes) -> None:
-        """Count these bytes, which a client has received, among what a run has given."""
+        """Add bytes that a client has received to the fingerprint."""
         self._seen.update(b"%d %d " % (self.steps.clock.monotonic_ns(), len(data)) + data)
 
     def fingerprint(self) -> str:
@@ -337,21 +337,21 @@ class SimulatedServer:
 
     @property
     def clock(self) -> ManualClock:
-        """The simulated time."""
+        """Return the clock of the simulated time."""
         return self.steps.clock
 
     @property
     def trace(self) -> list[tuple[int, str]]:
-        """The steps that did something: the simulated time in ns, and the name of what went on."""
+        """Return the steps that did some work: the simulated time in ns, and the name of the loop."""
         return self.steps.trace
 
     def start(self) -> Self:
-        """Start. Raises `klamm.server.server.StartError`."""
+        """Start the server. Raises `klamm.server.server.StartError`."""
         self.server.start()
         return self
 
     def stop(self) -> None:
-        """Close the clients, do what is left to do at this moment, and close everything."""
+        """Close the clients, run the steps that are due now, and close everything."""
         for client in self._clients:
             client.close()
         self.steps.run_until_idle()
@@ -365,19 +365,19 @@ class SimulatedServer:
         return client
 
     def turn(self) -> bool:
-        """Let each part of the server take a step at this moment; return False if none had anything to do."""
+        """Run a step of each loop without moving the time; return False if no loop had work."""
         return self.steps.turn()
 
     def jump_ms(self, ms: float) -> None:
-        """Move the time to the next timer, by so much at most."""
+        """Move the time to the next timer, by at most `ms` milliseconds."""
         self.steps.jump(self.clock.monotonic_ns() + int(ms * 1_000_000))
 
     def run_ms(self, ms: float) -> None:
-        """Let simulated time pass."""
+        """Run the server for `ms` milliseconds of simulated time."""
         self.run_until(lambda: False, ms / 1000)
 
     def run_until(self, is_done: Callable[[], bool], timeout_s: float = 30.0) -> bool:
-        """Let simulated time pass until it is done; return False if it is not within the time."""
+        """Run the server until `is_done()` is True; return False after `timeout_s` seconds of simulated time."""
         clock = self.steps.clock
         until_ns = clock.monotonic_ns() + int(timeout_s * 1_000_000_000)
         while not self.steps.run_until_idle(is_done):

@@ -1,4 +1,4 @@
-"""`read_timeline`: what happened at a server, for those who have its services alone."""
+"""`read_timeline`, which returns the timeline of a server for parts, which have only the server's services."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 def read_timeline(services: ServerServices, *, title: str = "", failure: str = "", since_ns: int = 0) -> Timeline:
-    """Return what happened at a server since a moment of its monotonic clock; `EmbeddedServer.timeline` has more."""
-    # Only here: most tests do without.
+    """Return the timeline of a server since a time of its monotonic clock. `EmbeddedServer.timeline` has more lines."""
+    # Imported here, because most tests do not need it.
     from klamm.testing.timeline.timeline import Timeline, moments_of, read_sources
 
     found = [each for each in moments_of(read_sources(services.shared)) if each.started_ns >= since_ns]

@@ -1,8 +1,8 @@
 """The header of a record batch of magic 2 (KIP-98), and the validation of produced batches.
 
-A batch is a header of 61 bytes and the records, compressed as a whole. The CRC does not cover `base_offset` and
-`partition_leader_epoch`, so a broker sets them without computing it again. Source: Kafka's `DefaultRecordBatch`; for
-validation, `ProduceRequest.validateRecords` and `LogValidator`.
+A batch is a header of 61 bytes and the records, which are compressed together. The CRC does not cover `base_offset` and
+`partition_leader_epoch`, so a broker can set them without computing the CRC again. Source: Kafka's
+`DefaultRecordBatch`; for validation, `ProduceRequest.validateRecords` and `LogValidator`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from klamm.wire.primitives import ReadBuffer
 MAGIC: Final = 2
 HEADER_BYTES: Final = 61
 LOG_OVERHEAD_BYTES: Final = 12
-"""Base offset and batch length, which `batch_length` does not count."""
+"""The size of base offset and batch length, which `batch_length` does not count."""
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
@@ -43,7 +43,7 @@ _HEADER_UP_TO_MAGIC_BYTES: Final = 17
 _SMALLEST_LENGTH: Final = 14
 _INT32_SPAN: Final = 2**31
 
-# By id, because calling an enum costs ten times as much.
+# A table by id, because a call of the enum takes ten times as long.
 _CODECS: Final = tuple(Codec)
 
 _HEADER: Final = Struct(">qiibIhiqqqhii")
@@ -55,7 +55,7 @@ _ATTRIBUTES: Final = Struct(">h")
 _MAX_TIMESTAMP: Final = Struct(">q")
 
 unpack_header: Final = _HEADER.unpack_from
-"""Returns the fields of `RecordBatchHeader` for `(buffer, position)`, as a plain tuple."""
+"""Returns the fields of `RecordBatchHeader` at `(buffer, position)`, as a plain tuple."""
 _unpack_header: Final = unpack_header
 _unpack_prefix: Final = _PREFIX.unpack_from
 _pack_base_offset: Final = _BASE_OFFSET.pack_into
@@ -65,8 +65,8 @@ _pack_leader_epoch: Final = _LEADER_EPOCH.pack_into
 class RecordBatchHeader(NamedTuple):
     """The header of a batch, with the fields in the order of the bytes.
 
-    `batch_length` is the number of bytes that follow it. `base_timestamp_ms` is instead the delete horizon if the
-    attributes have that flag (KIP-534). Ids, epochs and sequences are -1 if a batch has none.
+    `batch_length` is the number of bytes after this field. If the attributes have the flag for it, `base_timestamp_ms`
+    holds the delete horizon instead (KIP-534). Ids, epochs and sequences are -1 if a batch has none.
     """
 
     base_offset: int
@@ -101,7 +101,7 @@ class RecordBatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """Return the codec. Raises KafkaError(UNSUPPORTED_COMPRESSION_TYPE) for an id that no codec has."""
+        """Return the codec. Raises KafkaError(UNSUPPORTED_COMPRESSION_TYPE) for an unknown id."""
         try:
             return _CODECS[self.attributes & CODEC_MASK]
         except IndexError:
@@ -123,13 +123,11 @@ class RecordBatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """Return the time from which compaction may drop tombstones and markers of this batch; None if it is not set
-        yet.
-        """
+        """Return the time from which compaction may drop tombstones and markers of this batch; None if unset."""
         return self.base_timestamp_ms if self.attributes & DELETE_HORIZON else None
 
 
-# Runs for every batch; `_make` is a Python function and takes longer.
+# Not `_make`, which is a Python function and slower: this runs for every batch.
 _new_header: Final[Callable[[Iterable[int]], RecordBatchHeader]] = partial(tuple.__new__, RecordBatchHeader)
 
 
@@ -142,12 +140,12 @@ def read_header(buffer: ReadBuffer, position: int = 0) -> RecordBatchHeader:
 
 
 def batch_checksum(batch: ReadBuffer) -> int:
-    """CRC-32C of one batch, from its attributes to its end."""
+    """Return the CRC-32C of one batch, from its attributes to its end."""
     return int(crc32c(memoryview(batch)[CRC_START:]))
 
 
 def iterate_batches(buffer: ReadBuffer) -> Iterator[tuple[RecordBatchHeader, memoryview]]:
-    """Yield each complete batch of a buffer with its bytes; a partial batch at the end is left out.
+    """Yield the header and the bytes of each complete batch in a buffer; a partial batch at the end is left out.
 
     Raises KafkaError(CORRUPT_MESSAGE) for bytes that are not a batch of magic 2. CRCs are not checked.
     """
@@ -165,14 +163,14 @@ def iterate_batches(buffer: ReadBuffer) -> Iterator[tuple[RecordBatchHeader, mem
 
 
 def validate_produced(records: ReadBuffer, max_message_bytes: int) -> RecordBatchHeader:
-    """Check the one batch that a producer sent for a partition and return its header. The records are not decoded.
+    """Check the batch that a producer has sent for a partition, and return its header. The records are not decoded.
 
     A second, truncated batch may follow; the caller ignores it, as Kafka does. `max_message_bytes` limits the size of
-    the batch as sent, compressed or not.
+    the batch on the wire, compressed or not.
 
-    Raises NotOneBatchError; KafkaError: INVALID_RECORD for a base offset other than 0, a range of offsets that does not
-    fit the count of records, control batches and missing sequence numbers; MESSAGE_TOO_LARGE;
-    UNSUPPORTED_COMPRESSION_TYPE; CORRUPT_MESSAGE for the rest.
+    Raises NotOneBatchError if there is not exactly one batch. Raises KafkaError: INVALID_RECORD for a base offset other
+    than 0, a number of records that does not fit the offsets, control batches and missing sequence numbers;
+    MESSAGE_TOO_LARGE; UNSUPPORTED_COMPRESSION_TYPE; CORRUPT_MESSAGE for all other faults.
     """
     size_bytes = len(records)
     if size_bytes < HEADER_BYTES:
@@ -215,7 +213,7 @@ def validate_produced(records: ReadBuffer, max_message_bytes: int) -> RecordBatc
 
 
 def holds_one_batch(records: ReadBuffer) -> bool:
-    """Return True if the data begin with a complete batch of magic 2, and at most an incomplete one follows."""
+    """Return True if the data are one complete batch of magic 2, which an incomplete batch may follow."""
     if len(records) < HEADER_BYTES:
         return False
     try:
@@ -234,7 +232,7 @@ def _check_attributes(header: RecordBatchHeader) -> None:
 
 
 def _check_only_batch(records: ReadBuffer) -> None:
-    """Raise KafkaError unless there is one whole batch of magic 2, which only an incomplete one may follow."""
+    """Raise KafkaError unless the data are one complete batch of magic 2, which an incomplete batch may follow."""
     _base_offset, batch_length, _epoch, magic = _unpack_prefix(records, 0)
     size_bytes = batch_length + LOG_OVERHEAD_BYTES
     if batch_length < _SMALLEST_LENGTH or not 0 <= magic <= MAGIC:
@@ -250,7 +248,7 @@ def _check_only_batch(records: ReadBuffer) -> None:
 
 
 def _check_cut_batch(rest: ReadBuffer) -> None:
-    """Raise a KafkaError unless the rest is the beginning of a second batch, which Kafka ignores."""
+    """Raise KafkaError unless the rest is the beginning of a second batch, which Kafka ignores."""
     if len(rest) < LOG_OVERHEAD_BYTES:
         return
     batch_length = int.from_bytes(rest[8:12], "big", signed=True)
@@ -281,14 +279,14 @@ def assign_offset(batch: bytearray | memoryview, base_offset: int, partition_lea
 
 
 def set_max_timestamp(batch: bytearray | memoryview, attributes: int, max_timestamp_ms: int) -> None:
-    """Set attributes and the largest timestamp in place and compute the CRC again, e.g. for LogAppendTime."""
+    """Set attributes and largest timestamp in place, and compute the CRC again. Used e.g. for LogAppendTime."""
     _ATTRIBUTES.pack_into(batch, CRC_START, attributes)
     _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_POSITION, max_timestamp_ms)
     _CRC.pack_into(batch, _CRC_POSITION, batch_checksum(batch))
 
 
 def encode_with_checksum(header: RecordBatchHeader, payload: bytes) -> bytearray:
-    """Return a batch made of the header and the encoded records, with the CRC computed."""
+    """Return the batch with this header and these encoded records; compute its CRC."""
     batch = bytearray(_HEADER.pack(*header))
     batch += payload
     _CRC.pack_into(batch, _CRC_POSITION, batch_checksum(batch))
@@ -304,9 +302,10 @@ def _invalid(message: str) -> KafkaError:
 
 
 def check_count(header: RecordBatchHeader, limits: BatchLimits = DEFAULT_LIMITS) -> None:
-    """Check that the declared number of records is allowed and fits the batch's size; the records are not read.
+    """Check that the declared number of records is allowed and fits the batch's size. The records are not read.
 
-    Raises KafkaError: MESSAGE_TOO_LARGE above the limit, at which producers split a batch; INVALID_RECORD.
+    Raises KafkaError: MESSAGE_TOO_LARGE above the limit, because producers then split the batch; INVALID_RECORD if the
+    number does not fit.
     """
     if header.records_count > limits.max_records:
         raise KafkaError(

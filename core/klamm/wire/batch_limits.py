@@ -1,4 +1,4 @@
-"""Limits of one produced batch: its records, and its bytes when unpacked. One limit for handler sets and filters."""
+"""The limits of one produced batch: its records and its decompressed bytes. Handler sets and filters share them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from klamm.wire.compression import MAX_UNCOMPRESSED_BYTES
 from klamm.wire.errors import ErrorCode, KafkaError
 
 ANY_RATIO_BYTES: Final = 32 * 1024 * 1024
-"""Up to this size, a batch may decompress to any multiple of its own."""
+"""Batches up to this decompressed size may have any compression ratio."""
 SMALLEST_RECORD_BYTES: Final = 7
 
 
 class BatchLimits(NamedTuple):
-    """Limits of one batch: records, decompressed bytes, and their ratio to the compressed bytes.
+    """The limits of one batch: records, decompressed bytes, and their ratio to the compressed bytes.
 
-    The ratio applies above `ANY_RATIO_BYTES`.
+    The limit of the ratio applies above `ANY_RATIO_BYTES`.
     """
 
     max_records: int = 500_000

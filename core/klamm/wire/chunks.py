@@ -1,4 +1,4 @@
-"""Chunks of a response: buffers, and regions of files that never pass through memory."""
+"""The chunks of a response: buffers, and regions of files that are sent without being read into memory."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Bytes of any kind. Bytes from a frame may be a view of it."""
+"""Bytes of any kind. Bytes of a decoded message may be a view of its frame."""
 
 COPY_UP_TO_BYTES: Final = 32 * 1024
-"""A file region up to this size is read into memory: one write with the bytes around it beats a sendfile of it."""
+"""File regions up to this size are read into memory, because one write with the bytes around them is faster."""
 
 
 class FileRegion(Protocol):
-    """A region of an open file that a response carries: Kafka's `FileRecords` slice.
+    """A region of an open file that a response carries, like a slice of Kafka's `FileRecords`.
 
     The file stays readable until `close`, even if it is renamed or deleted.
     """
@@ -24,11 +24,11 @@ class FileRegion(Protocol):
     def fileno(self) -> int: ...
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        """Bytes at `position` of the file; fewer only at its end."""
+        """Return `size_bytes` bytes from `position` of the file on, or fewer at its end."""
         ...
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """Fill the buffer from `position` of the file; return the number of bytes."""
+        """Read the file from `position` on into the buffer; return the number of bytes."""
         ...
 
     def close(self) -> None: ...
@@ -38,23 +38,24 @@ Chunk: TypeAlias = Buffer | FileRegion
 
 
 def close_chunks(chunks: Iterable[Chunk]) -> None:
-    """Close the file regions among chunks that will not be sent."""
+    """Close the file regions among these chunks, which will not be sent."""
     for chunk in chunks:
         if not isinstance(chunk, (bytes, bytearray, memoryview)):
             chunk.close()
 
 
 def total_bytes(chunks: Sequence[Chunk]) -> int:
-    """The size of all chunks together."""
-    # Not isinstance with the protocol: that looks at its members each time.
+    """Return the size of all chunks together."""
+    # Not isinstance with the protocol, which examines all members each time.
     return sum(
         len(chunk) if isinstance(chunk, (bytes, bytearray, memoryview)) else chunk.size_bytes for chunk in chunks
     )
 
 
 def flatten_small(chunks: list[Chunk]) -> list[Chunk]:
-    """Read small file regions into memory: one system call together with the bytes around them is faster than
-    sendfile.
+    """Return the chunks with small file regions read into memory.
+
+    One system call for them and the bytes around them is faster than sendfile.
     """
     flat: list[Chunk] = []
     for chunk in chunks:

@@ -1,10 +1,10 @@
-"""The codecs of record batches (KIP-110 for zstd), through cramjam, which is imported at first use.
+"""The codecs of record batches (KIP-110 for zstd). They use cramjam, which is imported at first use.
 
 Small batches of gzip and zstd are decompressed by faster libraries, if they are installed: `klamm.wire.scratch`.
 
 The Java client frames snappy as the xerial library does: a header, then blocks of at most 32 KiB with their lengths.
-Other clients send snappy without a frame. Both forms are read; the framed one is written. The Java client reads only
-lz4 frames whose blocks do not depend on each other (`Lz4BlockInputStream`), so these are written.
+Other clients send snappy without a frame. klamm reads both forms, and writes the framed form. The Java client reads
+only lz4 frames whose blocks do not depend on each other (`Lz4BlockInputStream`), so klamm writes such frames.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _NAMES: Final = tuple(codec.name.lower() for codec in Codec)
 
 
 def compress(codec: Codec, data: ReadBuffer, level: int | None = None) -> bytes:
-    """Return the compressed data. `level` is the codec's own; None is its default. lz4 has one level only."""
+    """Return the compressed data. `level` is a level of the codec; None is its default. lz4 has only one level."""
     if codec is Codec.NONE:
         return bytes(data)
     import cramjam
@@ -68,11 +68,11 @@ def decompress(
 ) -> ReadBuffer:
     """Return the decompressed data.
 
-    `scratch` is memory that the caller's thread reuses if the data fit: allocating new memory costs more than
+    `scratch` is memory that the caller's thread reuses if the data fit, because allocating new memory takes longer than
     decompressing most batches.
 
-    Raises KafkaError(CORRUPT_MESSAGE) for bytes that are not of this codec, or for more than `max_bytes` of data: a
-    small batch must not expand until it uses all memory.
+    Raises KafkaError(CORRUPT_MESSAGE) for bytes that are not of this codec, or for more than `max_bytes` of data, so
+    that a small batch cannot use all memory.
     """
     if codec is Codec.NONE:
         return data
@@ -94,7 +94,7 @@ def decompress(
 
 
 def _anonymous(size_bytes: int) -> mmap.mmap:
-    # Windows has no flags: its mappings are private anyway.
+    # Windows has no flags, and its mappings are private anyway.
     private: int | None = getattr(mmap, "MAP_PRIVATE", None)
     return mmap.mmap(-1, size_bytes) if private is None else mmap.mmap(-1, size_bytes, flags=private)
 
@@ -104,7 +104,7 @@ def _decompress_bounded(name: str, data: ReadBuffer, max_bytes: int, scratch: Sc
 
     module = getattr(cramjam, name)
     if scratch is not None:
-        # The library does not report whether the data are invalid or too large.
+        # The library raises the same error for invalid data and for data that are too large.
         try:
             return bytes(memoryview(scratch.space)[: module.decompress_into(data, scratch.space)])
         except cramjam.DecompressionError:

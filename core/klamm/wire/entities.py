@@ -1,4 +1,4 @@
-"""Maps the names of topics, groups and other entities in any request or response."""
+"""Functions that replace the names of topics, groups and other entities in any request or response."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from klamm.wire.struct_base import WireStruct, generated_class
 M = TypeVar("M", bound=WireStruct)
 
 ENTITY_TYPES: Final = ("topicName", "groupId", "transactionalId", "producerId", "brokerId")
-"""Kafka's names of them, `entityType` in the descriptions of its messages."""
+"""The types of entities by Kafka's names: `entityType` in the descriptions of its messages."""
 
 CONSUMER_PROTOCOL: Final = "consumer"
-"""The protocol type of groups of consumers (`ConsumerProtocol.PROTOCOL_TYPE`)."""
+"""The protocol type of consumer groups (`ConsumerProtocol.PROTOCOL_TYPE`)."""
 
 _VERSION: Final = struct.Struct(">h")
 _LATEST: Final = 3
 
 
 class _Plan(NamedTuple):
-    """Positions of the fields in one struct: its own, those that depend on a code, and those of nested structs."""
+    """The fields of a struct that name entities: its own, those that depend on a code, those of nested structs."""
 
     fields: tuple[str, ...]
     by_code: tuple[tuple[str, str, int | None], ...]
@@ -40,12 +40,13 @@ def map_entities(message: M, entity_type: str, fn: Callable[[Any], Any]) -> M:
     ids are numbers. Values that name nothing stay unchanged: null, empty texts, negative numbers. Use
     `klamm.wire.struct_base.copy_message` to copy a message that you must not change.
 
-    The types are those of Kafka's descriptions. Kafka leaves out the type if another field determines it: resources of
-    configs and ACLs, keys of coordinators. Those are mapped by that field; the name in an ACL may be `*` or a prefix.
-    Not mapped, because the message does not determine their type: keys in FindCoordinatorResponse, ACL filters for
-    resources of any type, regular expressions (`subscribed_topic_regex`, `source_topic_regex`,
-    `transactional_id_pattern`), quota entities, error messages, numbers of brokers as names of configs. Topic ids are
-    not names. Consumers exchange bytes through a group of the classic protocol: `map_consumer_protocol` maps those.
+    The types are those of Kafka's descriptions. Kafka gives no type if another field determines it, e.g. for resources
+    of configs and ACLs, and for keys of coordinators. Such names are replaced according to that field; the name in an
+    ACL may be `*` or a prefix. Some names are not replaced, because the message does not determine their type: keys in
+    FindCoordinatorResponse, ACL filters for resources of any type, regular expressions (`subscribed_topic_regex`,
+    `source_topic_regex`, `transactional_id_pattern`), quota entities, error messages, numbers of brokers as names of
+    configs. Topic ids are not names. Members of a classic group exchange topics in bytes: `map_consumer_protocol`
+    replaces them.
 
     Raises ValueError for an unknown type, TypeError for an object that is not a generated message or that keeps its
     encoded form.
@@ -58,14 +59,14 @@ def map_entities(message: M, entity_type: str, fn: Callable[[Any], Any]) -> M:
 
 
 def map_consumer_protocol(message: M, fn: Callable[[str], str], *, strict: bool = False) -> M:
-    """Replace the topics in subscriptions and assignments, which consumers send through a classic group, in place.
+    """Replace the topics in subscriptions and assignments of a classic group, in place; return the message.
 
-    They are bytes in JoinGroup, SyncGroup and DescribeGroups. Groups with protocols other than `consumer` stay
-    unchanged, and so does the user data of an assignor. Other messages have no such bytes. A message whose version does
-    not name the protocol type counts as `consumer`. Returns the message.
+    They are bytes in JoinGroup, SyncGroup and DescribeGroups; other messages have no such bytes. Groups with protocols
+    other than `consumer` stay unchanged, and so does the user data of an assignor. If the version of a message does not
+    name the protocol type, the type counts as `consumer`.
 
-    Bytes that cannot be read also stay unchanged, or raise WireError if `strict`: a broker may find names where klamm
-    finds none, as Kafka does in texts that are not UTF-8.
+    Bytes that cannot be read also stay unchanged, or raise WireError if `strict` is True. Use `strict` if no other name
+    may reach the broker: it may read names that klamm cannot, e.g. in texts that are not UTF-8.
     """
     find = _CONSUMER_BYTES.get(generated_class(type(message)).__name__)
     for part, field, kind in find(message) if find is not None else ():
@@ -158,7 +159,7 @@ def _names_something(value: Any) -> bool:
 
 
 def _plan(kind: type, entity_type: str) -> _Plan | None:
-    # The table need not be loaded for messages that no filter maps.
+    # Imported here, because the table is needed only if a filter replaces names.
     from klamm.wire.entity_fields import ENTITY_FIELDS
 
     if entity_type not in ENTITY_TYPES:

@@ -1,6 +1,6 @@
-"""Errors that a response carries, for metrics: Kafka's `AbstractResponse.errorCounts`, without its count of NONE.
+"""The numbers of errors in a response, for metrics: Kafka's `AbstractResponse.errorCounts`, without the count of NONE.
 
-This runs for every response. So a class's `ERRORS` become a function that reads only these fields.
+The count is made for every response. So `ERRORS` of each class is turned into a function that reads only these fields.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ def has_only_own_code(response_class: type) -> bool:
 
 
 def error_counter(response_class: type) -> Callable[[Any], ErrorCounts | None]:
-    """A function that counts the codes other than NONE in all error fields of a response; None if there are none."""
+    """Return a function that counts the codes other than NONE in all error fields of a response of this class.
+
+    The function returns None if there are no such codes.
+    """
     fields = error_fields(response_class)
     if not fields.codes and not fields.lists:
         return _no_errors

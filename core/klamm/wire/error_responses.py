@@ -1,8 +1,8 @@
 """The response that carries an error for a whole request: Kafka's `AbstractRequest.getErrorResponse`, for every API.
 
-If a response has a top-level error code, it is set. If errors belong to topics, partitions or resources, the request's
-structure is mirrored, with the error at each of them. `_MIRRORS` has the rules of each API, and `_SPECIAL` has a
-function for each API that no rule describes.
+If a response has a top-level error code, this code is set. If errors belong to topics, partitions or resources, the
+response has the same elements as the request, each with the error. `_MIRRORS` has the rules of each API, and `_SPECIAL`
+has a function for each API that no rule describes.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from klamm.wire.errors import ErrorCode
 
 
 class Mirror(NamedTuple):
-    """A mapping of a list in a request to a list in its error response.
+    """The mapping of a list in a request to a list in its error response.
 
-    `copy` names fields that are copied, as `name` or `request_name>response_name`. If the request's list has bare
-    values (group ids, partition numbers), `copy` names the one field that gets the value. `constants` are set in
-    addition to the error code and message. `message_from` is the first version that carries a message.
+    `copy` names fields that are copied, as `name` or `request_name>response_name`. If the request's list has plain
+    values (group ids, partition numbers), `copy` names the field that gets the value. `constants` are set in addition
+    to the error code and message. `message_from` is the first version whose response has a message.
     """
 
     source: str
@@ -126,7 +126,7 @@ def error_response(
     message: str | None = None,
     throttle_time_ms: int = 0,
 ) -> Any | None:
-    """Return the response to `request` that carries the error, or None if no response is sent (Produce with acks=0)."""
+    """Return the response to `request` with the error; None if the request gets no response (Produce with acks=0)."""
     api_key: int = request.API_KEY
     module = load(api_key)
     response = vars(module)[f"{module.NAME}Response"]()
@@ -160,8 +160,9 @@ def _set(struct: Any, name: str, value: Any) -> None:
 def _put_mirrored(
     module: Any, mirror: Mirror, source: Any, result: Any, error_code: ErrorCode, message: str | None
 ) -> None:
-    """Put into a result the elements that mirror a list of the request. The result's type determines the type of its
-    elements.
+    """Add to a result the elements that mirror a list of the request.
+
+    The type of the result determines the type of the elements.
     """
     annotated: str = type(result).__init__.__annotations__[mirror.target]
     struct = vars(module)[annotated.partition("[")[2].partition("]")[0]]

@@ -1,4 +1,4 @@
-"""Kafka's error codes (`org.apache.kafka.common.protocol.Errors`) and the exception that carries one."""
+"""Kafka's error codes (`org.apache.kafka.common.protocol.Errors`), and the exception that carries an error code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class ErrorCode(enum.IntEnum):
-    """Every error code of Apache Kafka 4.4.0."""
+    """The error codes of Apache Kafka 4.4.0."""
 
     # codes: generated
     UNKNOWN_SERVER_ERROR = -1
@@ -152,7 +152,7 @@ class ErrorCode(enum.IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Return True if a client may send the same request again and expect another result."""
+        """Return True if a client may repeat the request, because another try may succeed."""
         return self in _RETRIABLE
 
 
@@ -197,9 +197,9 @@ _RETRIABLE: Final = frozenset(
 
 
 class KafkaError(Exception):
-    """A request, or a part of it, has failed; the client gets the error code.
+    """Raised if a request, or a part of a request, fails. The client gets the error code.
 
-    `message` is for humans; None adds nothing to the code.
+    `message` is a text for people; None if the code says enough.
     """
 
     def __init__(self, error_code: ErrorCode, message: str | None = None) -> None:
@@ -209,7 +209,7 @@ class KafkaError(Exception):
 
 
 class NotOneBatchError(KafkaError):
-    """INVALID_RECORD: a producer has sent something other than one batch of magic 2."""
+    """Raised, with INVALID_RECORD, if a producer has sent something other than one batch of magic 2."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)

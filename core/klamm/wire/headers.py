@@ -1,4 +1,4 @@
-"""Request and response headers; after Kafka's `RequestHeader.parse` and KIP-482."""
+"""Request and response headers. They follow Kafka's `RequestHeader.parse` and KIP-482."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HEADER: Final = Struct(">hhih")
 _V0: Final = Struct(">hhi")
 _NEVER: Final = 32767
 _MAX_TAGGED_FIELDS: Final = 64
-"""Limit of a request header; Kafka has defined no tagged fields for it so far. A number up to 127 takes one byte."""
+"""The maximum number of tagged fields in a request header. Kafka defines none so far. The number must fit in a byte."""
 _CONTROLLED_SHUTDOWN: Final = 7
 _FLEXIBLE_FROM: Final = tuple(
     {spec.api_key: spec.flexible_from for spec in SPECS}.get(api_key, _NEVER)
@@ -24,7 +24,7 @@ _KNOWN: Final = len(_FLEXIBLE_FROM)
 def decode_request_header(frame: ReadBuffer) -> tuple[int, int, int, str | None, int]:
     """Return API key, version, correlation id, client id, and the position of the body. Raises WireError.
 
-    An unknown key or version is not an error here: its header is read like that of the nearest known one.
+    An unknown key or version is not an error here: the header is read like that of the nearest known key or version.
     """
     try:
         api_key, api_version, correlation_id, length = _HEADER.unpack_from(frame)
@@ -50,14 +50,17 @@ def decode_request_header(frame: ReadBuffer) -> tuple[int, int, int, str | None,
 
 
 def request_header_version(api_key: int, api_version: int) -> int:
-    """Return 0, 1 or 2. Only ControlledShutdown v0 has no client id."""
+    """Return the version of a request's header: 0, 1 or 2.
+
+    Only ControlledShutdown v0 has version 0, without a client id.
+    """
     if api_key == _CONTROLLED_SHUTDOWN and api_version == 0:
         return 0
     return 2 if 0 <= api_key < _KNOWN and api_version >= _FLEXIBLE_FROM[api_key] else 1
 
 
 def encode_request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None = None) -> bytes:
-    """The request header that a client sends before the body."""
+    """Return the request header that a client sends before the body."""
     version = request_header_version(api_key, api_version)
     head = _V0.pack(api_key, api_version, correlation_id)
     if version == 0:
@@ -68,9 +71,9 @@ def encode_request_header(api_key: int, api_version: int, correlation_id: int, c
 
 
 def response_header_size(api_key: int, api_version: int) -> int:
-    """Return the number of bytes before a response's body: correlation id, and from flexible versions on an empty set
-    of tagged fields.
+    """Return the size of a response's header: the correlation id, and in flexible versions a count of tagged fields.
 
-    ApiVersions never has tagged fields, because its client may not know the server's versions yet (KIP-511).
+    The header of ApiVersions never has tagged fields, because the client may not know the server's versions yet
+    (KIP-511).
     """
     return 5 if api_key != 18 and request_header_version(api_key, api_version) == 2 else 4

@@ -1,4 +1,4 @@
-"""Entities that a request names: topics with partitions, and groups; found by the names of the fields."""
+"""`entities_of`, which finds the topics, partitions and groups that a request names, by the names of its fields."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _NO_ID: Final = bytes(16)
 
 @dataclass(slots=True)
 class Entities:
-    """Topics with the partitions that the request names of each, and groups."""
+    """The topics that a request names, each with the named partitions, and the groups."""
 
     topics: dict[str, set[int]] = field(default_factory=dict)
     groups: set[str] = field(default_factory=set)
 
 
 def entities_of(message: Any, name_of: Callable[[bytes], str | None]) -> Entities:
-    """The entities of a request; `name_of` knows topics by their ids."""
+    """Return the entities of a request; `name_of` returns the name of a topic id, or None."""
     found = Entities()
     _collect(message, None, found, name_of)
     return found

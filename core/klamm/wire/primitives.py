@@ -1,4 +1,4 @@
-"""Kafka's primitive types, as the generated messages read and write them.
+"""Functions that read and write Kafka's primitive types, for the generated messages.
 
 Readers take `(buffer, position)` and return `(value, next position)`; writers append to a bytearray. Every length is
 checked against the remaining bytes before anything is allocated. Source: Kafka's `protocol.types.Type`, KIP-482.
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 ZERO_UUID: Final = bytes(16)
 EMPTY: Final[Any] = object()
-"""Stands for "a new empty list" in the signatures of the messages."""
+"""The default of parameters of messages that means a new empty list."""
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
@@ -32,8 +32,9 @@ _MAX_STRING: Final = 32767
 
 @cache
 def fixed_width(formats: str) -> tuple[Callable[[ReadBuffer, int], tuple[Any, ...]], Callable[..., bytes]]:
-    """Return functions that read and write neighbouring values of fixed width, in the letters of `struct`;
-    big-endian.
+    """Return functions that read and write adjacent values of fixed width, in big-endian order.
+
+    `formats` has the letters of the module `struct`.
     """
     of_struct = Struct(f">{formats}")
     return of_struct.unpack_from, of_struct.pack
@@ -44,19 +45,20 @@ ENCODE_ERRORS: Final = (struct_error, AttributeError, TypeError, UnicodeEncodeEr
 
 
 class WireError(Exception):
-    """Bytes that are not a valid message, or a message with a value that its version cannot carry."""
+    """Raised for bytes that are not a valid message, or for a message with a value that its version cannot carry."""
 
 
 class TooManyElementsError(WireError):
-    """A message has more elements than its reader allows; see `decode_limited`."""
+    """Raised if a message has more elements than its reader allows; see `decode_limited`."""
 
 
 _elements_left: Final[ContextVar[list[int]]] = ContextVar("elements_left", default=[1 << 62])  # noqa: B039
-"""Number of elements that the message which this thread reads may still have. Not limited outside of
-`decode_limited`.
+"""The number of elements that may still follow in the message that this thread reads.
+
+It is limited only within `decode_limited`.
 """
 UNCOUNTED_BYTES: Final = 1024
-"""Elements of a message up to this size are not counted, because each takes at least a byte."""
+"""In messages up to this size elements are not counted, because each takes at least a byte."""
 
 
 def _count(elements: int) -> None:
@@ -69,10 +71,10 @@ def _count(elements: int) -> None:
 def decode_limited(
     decode: Callable[[int, ReadBuffer, int], T], version: int, buffer: ReadBuffer, offset: int, max_elements: int
 ) -> T:
-    """Call `decode(version, buffer, offset)`, and allow at most `max_elements` elements of arrays and tagged fields.
+    """Return `decode(version, buffer, offset)`, and allow at most `max_elements` array elements and tagged fields.
 
-    Elements of elements count too. Raises WireError, and TooManyElementsError before the excess is read. A message of
-    up to `UNCOUNTED_BYTES` is not counted.
+    Elements of nested arrays count too. Raises WireError, and TooManyElementsError before it reads an array that
+    exceeds the limit. In messages of up to `UNCOUNTED_BYTES` elements are not counted.
     """
     if len(buffer) <= UNCOUNTED_BYTES:
         return decode(version, buffer, offset)
@@ -84,7 +86,7 @@ def decode_limited(
 
 
 class ChunkBuffer(bytearray):
-    """An output buffer that does not copy file regions and large buffers."""
+    """An output buffer that keeps file regions and large buffers without copying them."""
 
     __slots__ = ("chunks",)
     COPY_UP_TO_BYTES: Final = 8192
@@ -94,7 +96,7 @@ class ChunkBuffer(bytearray):
         self.chunks: list[Any] = []
 
     def put(self, chunk: Any) -> None:
-        """Append records of any kind."""
+        """Append records: bytes or a file region."""
         if isinstance(chunk, (bytes, bytearray, memoryview)):
             if len(chunk) <= self.COPY_UP_TO_BYTES:
                 self += chunk
@@ -108,14 +110,14 @@ class ChunkBuffer(bytearray):
         self.chunks.append(chunk)
 
     def finish(self) -> list[Any]:
-        """All chunks in order."""
+        """Return all chunks in order."""
         if self:
             self.chunks.append(bytes(self))
         return self.chunks
 
 
 def join_chunks(chunks: list[Any]) -> bytes:
-    """Return all chunks as bytes; file regions are read."""
+    """Return all chunks as bytes. File regions are read."""
     return b"".join(
         chunk if isinstance(chunk, (bytes, bytearray, memoryview)) else chunk.read(chunk.position, chunk.size_bytes)
         for chunk in chunks
@@ -127,11 +129,11 @@ def _short(needed: int, buffer: ReadBuffer, position: int) -> WireError:
 
 
 def read_unsigned_varint(buffer: ReadBuffer, position: int) -> tuple[int, int]:
-    """At most 5 bytes, 32 bits."""
+    """Read an UNSIGNED_VARINT of at most 32 bits: its value, and the position after it. Raises WireError."""
     value = buffer[position]
     if value < 0x80:
         return value, position + 1
-    # Unrolled: the sizes of batches take two or three bytes.
+    # The loop is unrolled, because the sizes of batches take two or three bytes.
     byte = buffer[position + 1]
     value += (byte << 7) - 0x80
     if byte < 0x80:
@@ -240,8 +242,9 @@ def write_compact_nullable_string(out: bytearray, value: str | None) -> None:
 
 
 def read_data(buffer: ReadBuffer, position: int) -> tuple[ReadBuffer | None, int]:
-    """Read nullable bytes with a 4-byte length: a slice of the buffer, which is not a copy if the buffer is a
-    memoryview.
+    """Read nullable bytes with a 4-byte length, as a slice of the buffer.
+
+    The slice is not a copy if the buffer is a memoryview.
     """
     (length,) = _unpack_int32(buffer, position)
     position += 4
@@ -254,7 +257,7 @@ def read_data(buffer: ReadBuffer, position: int) -> tuple[ReadBuffer | None, int
 
 
 def read_compact_data(buffer: ReadBuffer, position: int) -> tuple[ReadBuffer | None, int]:
-    """Read nullable bytes with a varint length, like `read_data`."""
+    """Read nullable bytes with a varint length; otherwise like `read_data`."""
     length, position = read_unsigned_varint(buffer, position)
     if not length:
         return None, position
@@ -346,8 +349,9 @@ def write_compact_records(out: ChunkBuffer, value: Any) -> None:
 
 
 def read_array_length(buffer: ReadBuffer, position: int) -> tuple[int, int]:
-    """Read a length; -1 is null. Each element takes at least a byte, so a length beyond the remaining bytes is refused
-    here.
+    """Read the length of an ARRAY; -1 is null.
+
+    Raises WireError for a length beyond the number of remaining bytes, because each element takes at least a byte.
     """
     (length,) = _unpack_int32(buffer, position)
     position += 4
@@ -360,7 +364,7 @@ def read_array_length(buffer: ReadBuffer, position: int) -> tuple[int, int]:
 
 
 def read_compact_array_length(buffer: ReadBuffer, position: int) -> tuple[int, int]:
-    """Read a length as `read_array_length` does, from a varint."""
+    """Read the length of a COMPACT_ARRAY, which is a varint; otherwise like `read_array_length`."""
     length, position = read_unsigned_varint(buffer, position)
     size_bytes = len(buffer)
     if length - 1 > size_bytes - position:
@@ -384,7 +388,7 @@ def write_compact_array_length(out: bytearray, length: int) -> None:
 
 
 def skip_tagged_fields(buffer: ReadBuffer, position: int) -> int:
-    """The position after tagged fields that this version does not know (KIP-482)."""
+    """Return the position after tagged fields that this version does not know (KIP-482)."""
     count, position = read_tag_count(buffer, position)
     for _ in range(count):
         _, position = read_unsigned_varint(buffer, position)
@@ -394,7 +398,7 @@ def skip_tagged_fields(buffer: ReadBuffer, position: int) -> int:
 
 
 def read_tag_count(buffer: ReadBuffer, position: int) -> tuple[int, int]:
-    """Read the number of tagged fields that follow. Each takes two bytes at least."""
+    """Read the number of tagged fields that follow. Each takes at least two bytes."""
     count, position = read_unsigned_varint(buffer, position)
     size_bytes = len(buffer)
     if 2 * count > size_bytes - position:
@@ -412,7 +416,7 @@ def skip(buffer: ReadBuffer, position: int, size: int) -> int:
 
 
 def write_tagged(out: bytearray, fields: list[tuple[int, bytes | bytearray]]) -> None:
-    """Tagged fields, in the order of their tags."""
+    """Append tagged fields, in the order of their tags."""
     write_unsigned_varint(out, len(fields))
     for tag, data in fields:
         write_unsigned_varint(out, tag)
@@ -426,7 +430,7 @@ def tag_size_differs(tag: int, size: int) -> WireError:
 
 
 def null_not_allowed(name: str) -> WireError:
-    """The error of a field that is null and may not be."""
+    """Return the error of a field that is null although it must not be."""
     return WireError(f"{name} is null, which is not allowed")
 
 

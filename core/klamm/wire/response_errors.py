@@ -1,7 +1,7 @@
-"""The error codes inside a response of any API.
+"""Functions that find the error codes inside a response of any API.
 
-Many responses have no top-level error code, but one per topic, partition, group or resource. The generated classes
-declare these fields (`ERRORS`).
+Many responses have no top-level error code, but an error code for each topic, partition, group or resource. The
+generated classes declare these fields in `ERRORS`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def has_errors_inside(kind: type) -> bool:
 
 
 def first_error(response: Any) -> int:
-    """Return the first error code that is not 0, the top-level one before those inside; 0 if there is none."""
+    """Return the first error code that is not 0, or 0 if there is none. The top-level error code comes first."""
     return _first(response, error_fields(type(response)))
 
 
@@ -49,7 +49,7 @@ def _first(struct: Any, fields: ErrorFields) -> int:
 def named_errors(response: Any, name_of_topic: Callable[[bytes], str]) -> dict[str, int]:
     """Return the first error of each topic, group or other resource that has one, by its name.
 
-    `name_of_topic` returns the name of a topic id, if a response has only the id.
+    `name_of_topic` returns the name of a topic id, for responses that have only the id.
     """
     found: dict[str, int] = {}
     _collect(response, error_fields(type(response)), name_of_topic, found)

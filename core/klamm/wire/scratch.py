@@ -1,7 +1,7 @@
-"""Memory in which a thread decompresses small batches, and the contexts of faster libraries, if they are installed.
+"""`Scratch`: memory in which a thread decompresses small batches, with faster libraries if they are installed.
 
-The extra `fast` installs `isal` for gzip and `zstandard` for zstd. They are imported at the first batch in that codec.
-Producers mostly send snappy and lz4 as one block in a frame, which does not need the work for general frames.
+The extra `fast` installs `isal` for gzip and `zstandard` for zstd. Each is imported at the first batch with its codec.
+Producers mostly send snappy and lz4 as a frame of one block, which is decompressed without the work for general frames.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ZSTD_CHECKSUM_BYTES: Final = 4
 _ZSTD_ONE_BYTE_REPEATED: Final = 1
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER: Final = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
-# Magic, version 1 with independent blocks, blocks of at most 64 KiB, checksum of these two bytes.
+# The header of lz4 frames: magic, version 1 with independent blocks, blocks of up to 64 KiB, checksum of the two bytes.
 LZ4_FRAME_HEADER: Final = b"\x04\x22\x4d\x18\x60\x40\x82"
 LZ4_END_MARK: Final = b"\x00\x00\x00\x00"
 LZ4_BLOCK_BYTES: Final = 64 * 1024
@@ -32,7 +32,7 @@ _Unpack: TypeAlias = Callable[[ReadBuffer], bytes | None]
 
 
 class Scratch:
-    """Decompresses batches of up to a fixed size. For one thread at a time."""
+    """Decompresses batches of up to a fixed size. Only one thread at a time may use it."""
 
     __slots__ = ("_unpacks", "space")
 
@@ -41,10 +41,10 @@ class Scratch:
         self._unpacks: dict[str, _Unpack] = {}
 
     def unpack(self, codec: str, data: ReadBuffer) -> bytes | None:
-        """Return the data, decompressed by a faster method than the general one.
+        """Return the decompressed data, or None if the caller must use the general method.
 
-        None if there is no such method, or for anything but one valid frame that fits: the caller then uses the general
-        method, which alone decides about errors.
+        None if there is no faster method for the codec, or if the data are not one valid frame that fits. Only the
+        general method raises errors.
         """
         unpack = self._unpacks.get(codec)
         if unpack is None:
@@ -87,12 +87,12 @@ def _load_zstd(space: bytearray) -> _Unpack | None:
         )
     except ImportError:
         return None
-    # The context keeps memory for the largest window that it has seen.
+    # The context keeps the memory of its largest window so far, so the window is limited.
     decompress = ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW_BYTES).decompress
 
     def unpack(data: ReadBuffer) -> bytes | None:
         try:
-            # For a frame that declares its size, the library allocates memory of that size.
+            # The library allocates as much memory as a frame declares, so larger sizes are refused here.
             if frame_content_size(data) > max_bytes:
                 return None
             end = _end_of_zstd_blocks(data, frame_header_size(data))
@@ -150,7 +150,7 @@ def _load_lz4(space: bytearray) -> _Unpack:
             end = _lz4_head.size + length
             if header != LZ4_FRAME_HEADER or data[end:] != LZ4_END_MARK:
                 return None
-            # `output_len` does not limit the output: check its size afterwards.
+            # `output_len` does not limit the output, so its size is checked afterwards.
             size_bytes = decompress_block_into(data[_lz4_head.size : end], space, output_len=LZ4_BLOCK_BYTES)
             return bytes(view[:size_bytes]) if size_bytes <= LZ4_BLOCK_BYTES else None
         except (DecompressionError, struct_error):

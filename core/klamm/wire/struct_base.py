@@ -13,10 +13,10 @@ Writer = Callable[[Any, Any, int], None]
 
 
 class ErrorFields(NamedTuple):
-    """Error codes of a struct: its own fields, and lists of structs that have some.
+    """The error codes of a struct: its own fields, and lists of structs that have error codes.
 
-    `named_by` is the field with the subject of the errors, such as a topic's name; with `has_topic_id`, the field
-    `topic_id` identifies it if that name is empty.
+    `named_by` is the field that names the subject of the errors, e.g. a topic. If `has_topic_id` is True and the name
+    is empty, the field `topic_id` identifies the topic.
     """
 
     codes: tuple[str, ...]
@@ -29,7 +29,7 @@ NO_ERROR_FIELDS: Final = ErrorFields((), (), None, False)
 
 
 class WireStruct:
-    """Slots with a constructor; equal when the slots are."""
+    """The base class of structs, whose fields are slots. Structs are equal if their fields are equal."""
 
     __slots__: tuple[str, ...] = ()
     ERRORS: ClassVar[ErrorFields] = NO_ERROR_FIELDS
@@ -47,7 +47,7 @@ class WireStruct:
 class WireMessage(WireStruct):
     """A whole message. `CODECS` has the functions that read and write it, by version.
 
-    `BUFFER` is the type from which they read; `bytes` copies only values that are not bytes already.
+    `BUFFER` is the type from which they read. `bytes` makes no copy if the value is of type `bytes` already.
     """
 
     __slots__ = ()
@@ -56,12 +56,12 @@ class WireMessage(WireStruct):
 
     @classmethod
     def add_codec(cls, versions: range, read: Reader, write: Writer) -> None:
-        """Read and write these versions with two functions. The generated modules call it as they are imported."""
+        """Register the functions that read and write these versions. The generated modules call this at import."""
         cls.CODECS = {**cls.CODECS, **dict.fromkeys(versions, (read, write))}
 
     @classmethod
     def decode(cls, version: int, buffer: ReadBuffer, offset: int = 0) -> Self:
-        """Read a body. Raises WireError."""
+        """Return the message in a body. Raises WireError."""
         codec = cls.CODECS.get(version)
         if codec is None:
             raise WireError(f"{cls.__name__} has no version {version}")
@@ -88,7 +88,7 @@ class WireMessage(WireStruct):
 
 
 class RecordsMessage(WireMessage):
-    """A message that carries records: it reads them in place, and writes them without a copy."""
+    """A message with records. It reads and writes them without a copy."""
 
     __slots__ = ()
     BUFFER = memoryview
@@ -100,7 +100,7 @@ class RecordsMessage(WireMessage):
         return out.finish()
 
     def encode(self, version: int) -> bytes:
-        """Return the body; file regions are read. Raises WireError."""
+        """Return the body as bytes. File regions are read. Raises WireError."""
         return join_chunks(self.encode_chunks(version))
 
 
@@ -123,7 +123,10 @@ def copy_message(message: Any) -> Any:
 
 
 def generated_class(kind: type[WireStruct]) -> type[WireStruct]:
-    """Return the generated class itself: a subclass may keep an encoded form, which a changed copy must not have."""
+    """Return the generated class of a message class.
+
+    A subclass may keep the encoded form of a message, which a changed copy must not have.
+    """
     return next(one for one in kind.__mro__ if not _BASES.isdisjoint(one.__bases__))
 
 
@@ -133,5 +136,5 @@ class Message(Protocol):
     API_KEY: ClassVar[int]
 
     def encode(self, version: int) -> bytes:
-        """The body, without header. Raises WireError for a version or value that cannot be encoded."""
+        """Return the body, without header. Raises WireError for a version or value that cannot be encoded."""
         ...

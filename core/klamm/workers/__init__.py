@@ -1,1 +1,1 @@
-"""`[server] workers`: several processes that share the listening sockets of one server, and the parent of them."""
+"""The setting `[server] workers`: several processes that share a server's listening sockets, and their parent."""

@@ -1,4 +1,4 @@
-"""`Child`: a worker process. It serves with the parent's listening sockets, and follows the parent's requests."""
+"""`Child`: a worker process, which serves clients of the parent's listening sockets and obeys the parent's messages."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ _READ_BYTES: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """The arguments with which a worker is started. `connections` is shared memory, with a place for each worker
-    (`AcceptTurns`). `temporary` is the parent's temporary data directory, if there is one.
+    """The arguments with which a worker is started, and its main function.
+
+    `connections` is shared memory with a place for each worker (`AcceptTurns`). `temporary` is the parent's temporary
+    data directory, if it has one.
     """
 
     plan: ServerPlan
@@ -43,7 +45,7 @@ class Child:
     reload_plan: Callable[[], ServerPlan] | None
 
     def run(self, channel: socket.socket) -> int:
-        """Serve until the parent asks for the end, or ends itself; return the exit code."""
+        """Serve until the parent requests the end, or until the parent has ended; return the exit code."""
         wanted: queue.SimpleQueue[str] = queue.SimpleQueue()
         signal.signal(signal.SIGTERM, lambda _number, _frame: wanted.put(_STOP))
         log_as_worker(self.plan.server.log_format, self.share.number)
@@ -67,7 +69,7 @@ class Child:
             link.send(self._reload(server))
         if what == _PARENT_ENDED:
             log.error("the parent process has ended: this worker stops")
-        # The others need not give way to it any more.
+        # The other workers need not wait for this worker any more.
         self.connections[self.share.number - 1] = 0
         server.stop(keep_data=True)
         link.report_metrics()
@@ -83,24 +85,24 @@ class Child:
 
 
 def _of_worker(plan: ServerPlan) -> ServerPlan:
-    """Return the plan without the extensions that run once, which the parent opens."""
+    """Return the plan without the extensions that run once, because the parent runs them."""
     own = tuple(part for part in plan.extensions if part.found.provider.workers == "each")
     return replace(plan, extensions=own)
 
 
 class ParentLink:
-    """Reads the parent's messages on a separate thread, so that it is answered during a reload or a stop."""
+    """The channel to the parent. A separate thread reads and answers messages, even during a reload or a stop."""
 
     def __init__(self, channel: socket.socket, server: SocketServer, wanted: queue.SimpleQueue[str]) -> None:
         self._channel = channel
         self._server = server
         self._wanted = wanted
-        # Protects the channel: a message is sent as a whole.
+        # Protects the channel, so that messages do not mix.
         self._sending = threading.Lock()
         self._asked: queue.SimpleQueue[Message] = queue.SimpleQueue()
 
     def send(self, message: bytes) -> None:
-        """Send a message, from any thread. Nothing is sent to a parent that has ended."""
+        """Send a message. Does nothing if the parent has ended. Any thread may call this."""
         try:
             with self._sending:
                 self._channel.sendall(message)
@@ -112,7 +114,7 @@ class ParentLink:
         self.send(encode("metrics", families=families_to_json(self._server.services.metrics.collect())))
 
     def start(self) -> None:
-        """Start to read, and to answer questions about connections, which may wait for processors."""
+        """Start two threads: one reads messages, the other answers those about connections, which may take long."""
         for name, run in (("klamm-parent", self._read), ("klamm-looks", self._answer)):
             threading.Thread(target=run, name=name, daemon=True).start()
 

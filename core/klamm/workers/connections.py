@@ -1,4 +1,4 @@
-"""`WorkerConnections`: the open connections of all workers; it asks each worker."""
+"""`WorkerConnections`, which lists, closes and moves the open connections of all workers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Final, TypeAlias
 from klamm.network.connection_looks import OneAtATime
 
 Ask: TypeAlias = Callable[[str, Sequence[Any], float], "dict[int, Any]"]
-"""`(action, arguments, timeout_s)`: the answers of workers by number; None for one that has not answered in time."""
+"""Takes `(action, arguments, timeout_s)`, and returns the workers' answers by number; None for a missing answer."""
 
 _ANSWER_WITHIN_S: Final = 2.0
 
 
 class WorkerConnections:
-    """`ServerServices.connections` of the parent. Each connection has the number of its `worker`."""
+    """The object in `ServerServices.connections` of the parent. In lists, each connection has its `worker`'s number."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -23,7 +23,7 @@ class WorkerConnections:
     def look(self, timeout_s: float) -> dict[str, Any]:
         """Return the connections of all workers, and the processors and workers that have not answered in time.
 
-        Raises TimeoutError if another look takes longer.
+        Raises TimeoutError if another caller's look does not end in time.
         """
         joined: dict[str, Any] = {"connections": [], "unanswered": []}
         with self._looks.within(timeout_s):
@@ -37,7 +37,7 @@ class WorkerConnections:
         return joined
 
     def close(self, connection_id: str) -> str:
-        """Close a connection soon, whichever worker has it; return a problem, or an empty text."""
+        """Close a connection of any worker soon; return a problem, or an empty text."""
         return _one(self._ask("close", [connection_id], _ANSWER_WITHIN_S))
 
     def move(self, connection_id: str, index: int) -> str:
@@ -46,7 +46,7 @@ class WorkerConnections:
 
 
 def _one(answers: dict[int, Any]) -> str:
-    """Return the answer of the worker that has the connection: the others do not know it."""
+    """Return the answer of the worker that has the connection; the other workers answer that it does not exist."""
     if "" in answers.values():
         return ""
     problems: list[str] = [answer for answer in answers.values() if answer is not None]

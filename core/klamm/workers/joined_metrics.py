@@ -1,4 +1,4 @@
-"""Metrics of workers: those of all as those of one server, by the parent, and by each worker of its process."""
+"""The metrics of several workers, which the parent joins into those of one server."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ Value: TypeAlias = "float | HistogramValue"
 
 
 class JoinedMetrics:
-    """Counters and histograms are summed; each gauge gets the label `worker`, because not all gauges can be added.
+    """The joined metrics of all workers.
 
-    A worker's counts stay in the sums when its process ends, so that no sum ever falls. For a killed worker these are
-    the counts of its last report, so sums may grow by too little, but never by too much. Counts of clients end with
-    their worker, so their sums may fall.
+    Counters and histograms are summed. Each gauge gets the label `worker`, because not all gauges can be summed. When a
+    worker's process ends, its counts stay in the sums, so that no sum falls. The counts of a killed worker are those of
+    its last report; they may be too low, but never too high. Counts of clients are dropped when their worker ends, so
+    their sums may fall.
     """
 
     def __init__(self) -> None:
-        # Protects the reports, which the parent's loop writes and exporters read.
+        # Protects the reports, because the parent's loop writes them and the threads of exporters read them.
         self._lock = threading.Lock()
         self._reports: dict[int, list[Family]] = {}
         self._ended: dict[str, tuple[Kind, str, dict[LabelKey, Value]]] = {}
 
     def update(self, number: int, families: list[Family]) -> None:
-        """Replace a worker's last report by a new one."""
+        """Replace a worker's last report by a new report."""
         with self._lock:
             self._reports[number] = families
 
@@ -44,7 +45,7 @@ class JoinedMetrics:
                     _add(self._ended, family)
 
     def families(self) -> Iterator[Family]:
-        """All families, ordered by name."""
+        """Yield all families, ordered by name."""
         with self._lock:
             sums = {name: (kind, doc, dict(values)) for name, (kind, doc, values) in self._ended.items()}
             reports = sorted(self._reports.items())
@@ -83,8 +84,9 @@ def _plus(one: Value, other: Value) -> Value:
 
 
 class JoinedRegistry(MetricsRegistry):
-    """The parent's own metrics, and those of its workers. `refresh` requests reports from the workers, and waits for
-    them.
+    """The registry of the parent: its own metrics, and those of its workers.
+
+    `refresh` requests reports from the workers, and waits for them.
     """
 
     def __init__(self, joined: JoinedMetrics, refresh: Callable[[], None]) -> None:
@@ -93,7 +95,7 @@ class JoinedRegistry(MetricsRegistry):
         self._refresh = refresh
 
     def collect(self, wanted: Callable[[str], bool] = lambda name: True) -> Iterator[Family]:
-        """Collect every metric whose name is wanted, ordered by name."""
+        """Collect the metrics whose names are wanted, ordered by name."""
         own = list(super().collect(wanted))
         self._refresh()
         of_workers = (family for family in self._joined.families() if wanted(family.name))
@@ -101,7 +103,7 @@ class JoinedRegistry(MetricsRegistry):
 
 
 def _once(families: Iterable[Family]) -> Iterable[Family]:
-    """Return families of metrics so that each name occurs once; the parent's comes first."""
+    """Return the families, joined so that each name occurs once; the parent's come first."""
     found: dict[str, Family] = {}
     for family in families:
         found.setdefault(family.name, family)
@@ -121,7 +123,7 @@ def register_supervision(metrics: MetricsRegistry, supervisor: Supervisor) -> No
 
 
 def register_process(metrics: MetricsRegistry) -> None:
-    """Register a worker's metrics of its own process."""
+    """Register the metrics of a worker's process."""
     metrics.gauge("klamm:type=Workers,name=ResidentMemoryBytes", "Memory of a worker process.", _resident_bytes)
     metrics.register(
         "klamm:type=Workers,name=CpuSeconds",

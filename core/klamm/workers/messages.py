@@ -1,8 +1,8 @@
-"""Messages between the parent and its workers: a JSON object a line, over a socket pair.
+"""Messages between the parent and its workers: lines with one JSON object each, over a socket pair.
 
-From the parent: `stop`, `reload`, `metrics`, `connections` with an action and its arguments. From a worker: `ready`
+The parent sends `stop`, `reload`, `metrics`, and `connections` with an action and its arguments. A worker sends `ready`
 with the content of the start message, `failed` with the reason why it cannot start, `reloaded` with lines for the
-terminal, `metrics` with all families, `connections` with the answer.
+terminal, `metrics` with all families, and `connections` with the answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Message: TypeAlias = dict[str, Any]
 
 
 def encode(kind: str, **fields: Any) -> bytes:
-    """One message as bytes."""
+    """Return a message as bytes."""
     return json.dumps({"type": kind, **fields}, separators=(",", ":")).encode() + b"\n"
 
 
@@ -28,7 +28,7 @@ class MessageReader:
         self._pieces: list[bytes] = []
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """Return the messages that are complete now. Raises ValueError for invalid bytes."""
+        """Yield the messages that are complete after these bytes. Raises ValueError for invalid bytes."""
         *lines, rest = data.split(b"\n")
         if lines:
             lines[0] = b"".join((*self._pieces, lines[0]))
@@ -54,7 +54,7 @@ def _value(sample: Sample) -> Any:
 
 
 def families_from_json(content: Iterable[Any]) -> list[Family]:
-    """The families that `families_to_json` wrote."""
+    """Return the families that `families_to_json` has written."""
     return [
         Family(name, kind, doc, tuple(Sample(labels, _read_value(value)) for labels, value in samples))
         for name, kind, doc, samples in content

@@ -1,4 +1,4 @@
-"""`OnceParts`: the extensions that run once, in the parent, with the metrics of all workers."""
+"""`OnceParts`: the extensions that run only in the parent, with the metrics of all workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("klamm.workers")
 
 
 class OnceParts:
-    """Opened before the first worker is started, closed when all have ended."""
+    """The extensions of the parent. They are opened before the first worker starts, and closed when all have ended."""
 
     def __init__(
         self, plan: ServerPlan, clock: Clock, supervisor: Supervisor, refresh: Callable[[], None], ask: Ask
@@ -34,7 +34,7 @@ class OnceParts:
         register_supervision(self._services.metrics, supervisor)
 
     def open(self) -> None:
-        """Open all. Raises StartError."""
+        """Open all extensions. Raises StartError."""
         if self._plans:
             self._services.scheduler.start()
         for plan in self._plans:
@@ -43,7 +43,7 @@ class OnceParts:
             self.extensions.append(extension)
 
     def ready(self) -> None:
-        """Notify the extensions that every worker is ready to serve."""
+        """Notify the extensions that all workers serve clients."""
         for extension in self.extensions:
             self._parts.attempt(extension, extension.ready)
 

@@ -1,4 +1,4 @@
-"""`klamm serve` with `[server] workers`: a parent that serves no client, and its worker processes."""
+"""The command `klamm serve` with `[server] workers`: a parent that serves no clients, and its worker processes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGHUP", "SIGCHLD")
 def run(
     plan: ServerPlan, *, ready_file: Path | None = None, reload_plan: Callable[[], ServerPlan] | None = None
 ) -> int:
-    """Serve with several workers until SIGTERM or SIGINT; returns the exit code. SIGHUP reloads files and settings."""
+    """Serve with several workers until SIGTERM or SIGINT; return the exit code. SIGHUP reloads files and settings."""
     if ready_file is not None:
         try:
             prepare_ready_file(ready_file)
@@ -72,8 +72,9 @@ def run(
 
 
 class Parent:
-    """Binds, starts the workers, and carries out decisions of the supervisor and of a reload. One thread; see
-    `serve`.
+    """The parent process, which binds the sockets, starts the workers, and carries out the supervisor's decisions.
+
+    It also carries out reloads. It has one thread, which runs `serve`.
     """
 
     def __init__(self, plan: ServerPlan, ready_file: Path | None, reload_plan: Callable[[], ServerPlan] | None) -> None:
@@ -97,7 +98,7 @@ class Parent:
         self._processes = Processes(self, self._selector, self._once.joined)
         self._reloading = Reloading(self, self._clock)
         self._sockets: dict[str, tuple[ListeningSocket, ...]] = {}
-        # Memory that all workers share: see `AcceptTurns` and `SharedCounts`.
+        # Memory that all workers share; see `AcceptTurns` and `SharedCounts`.
         self._connections = memoryview(mmap.mmap(-1, 4 * self._count)).cast("I")
         self._counts = memoryview(mmap.mmap(-1, BYTES_PER_WORKER * self._count))
         self._key = os.urandom(16)
@@ -147,7 +148,7 @@ class Parent:
         return self._supervisor.exit_code
 
     def _report_alive(self) -> None:
-        """Keep the watchdog from acting; the supervisor itself replaces workers that end."""
+        """Report to the watchdog that this process works. The supervisor replaces workers that end."""
         now_ns = self._clock.monotonic_ns()
         if self._manager.watchdog_ms is not None and self._alive_due_ns is not None and now_ns >= self._alive_due_ns:
             self._manager.alive()
@@ -177,7 +178,7 @@ class Parent:
     # ---- messages of workers
 
     def received(self, number: int, message: Message) -> None:
-        """A message of a worker."""
+        """Handle a message of a worker."""
         if message["type"] == "ready":
             self._details = message
             self._supervisor.answers(number)
@@ -219,15 +220,15 @@ class Parent:
         return self._processes.fork(number, child.run, [*keep, *log_file_descriptors()])
 
     def stop(self, number: int) -> None:
-        """Ask a worker to drain."""
+        """Make a worker drain its connections and end."""
         self._processes.send(number, "stop")
 
     def kill(self, number: int) -> None:
-        """End a worker at once."""
+        """Kill the process of a worker."""
         self._processes.kill(number)
 
     def report(self, line: str) -> None:
-        """Write to the log."""
+        """Write a line to the log."""
         log.error("%s", line)
 
     def all_ready(self) -> None:
@@ -245,12 +246,12 @@ class Parent:
             self._reload()
 
     def replaced_all(self) -> None:
-        """Note that every worker has the new configuration."""
+        """Note that all workers have the new configuration."""
         self._earlier_plan = None
         self._reloading.end()
 
     def replacement_failed(self, number: int) -> None:
-        """Go back to the configuration that the other workers have."""
+        """Use the old configuration again, which the other workers have."""
         self.say(f"reload: worker {number} does not start with the new configuration; the others keep what they have")
         if self._earlier_plan is not None:
             self.plan, self._earlier_plan = self._earlier_plan, None
@@ -277,11 +278,11 @@ class Parent:
         self._reloading.start()
 
     def ready_numbers(self) -> Sequence[int]:
-        """The workers that serve."""
+        """Return the numbers of the workers that serve clients."""
         return self._supervisor.ready_numbers
 
     def reload_worker(self, number: int) -> None:
-        """Ask a worker to reload."""
+        """Make a worker reload."""
         self._processes.send(number, "reload")
 
     def say(self, line: str) -> None:
@@ -289,7 +290,10 @@ class Parent:
         print(f"klamm: {line}", flush=True)
 
     def replace_workers(self, left: Sequence[str]) -> bool:
-        """Replace all workers. If the parent's own settings have changed, leave everything to the next start."""
+        """Replace all workers and return True, unless the parent's own settings have changed.
+
+        If they have, return False: the changes take effect at the next start.
+        """
         assert self._new_plan is not None
         if _of_parent(self.plan) != _of_parent(self._new_plan):
             self._plan_is_older = True
@@ -303,7 +307,7 @@ class Parent:
         return True
 
     def reloaded(self) -> None:
-        """The reload is over."""
+        """Note that the reload has ended."""
         if self._new_plan is not None and _of_parent(self.plan) == _of_parent(self._new_plan):
             self._plan_is_older = False
         self._new_plan = None
@@ -315,7 +319,7 @@ class Parent:
 
 
 def _of_parent(plan: ServerPlan) -> list[object]:
-    """Return the settings of sockets and parts that the parent has opened: other values need another parent."""
+    """Return the settings of the parent's sockets and parts. If they change, another parent process is needed."""
     listeners = [(one.name, one.node, _bound(one), plan.more_ports(one.api_set)) for one in plan.listeners]
     return [listeners, plan.server.worker_count, plan.server.data_dir, [part.name for part in plan.extensions]]
 

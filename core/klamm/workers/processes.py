@@ -1,4 +1,4 @@
-"""`Processes`: the processes of the workers, and their messages."""
+"""`Processes`, which starts the processes of the workers, and exchanges messages with them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from klamm.workers.messages import Message, MessageReader, encode, families_from
 
 log = logging.getLogger("klamm.workers")
 EXIT_BROKEN: Final = 70
-"""The exit code of a worker whose own code raised: EX_SOFTWARE."""
+"""The exit code of a worker after an unexpected exception: EX_SOFTWARE."""
 
 
 class WorkerProcess:
-    """A process and the parent's end of the channel to it. `reporting` is True while its metrics are requested."""
+    """A worker's process, and the parent's end of the channel. `reporting` is True until requested metrics arrive."""
 
     def __init__(self, number: int, pid: int, channel: socket.socket) -> None:
         self.number = number
@@ -31,28 +31,28 @@ class WorkerProcess:
         self.reporting = False
 
     def send(self, message: bytes) -> bool:
-        """Send a message; return False if the worker has stopped reading, or has ended."""
+        """Send a message; return False if the worker does not read any more, or has ended."""
         try:
             return self.channel.send(message) == len(message)
         except OSError:
             return False
 
     def kill(self) -> None:
-        """End the process at once."""
+        """Kill the process."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
 
 def fork(number: int, run: Callable[[socket.socket], int], keep: Collection[int]) -> WorkerProcess:
-    """Run a function in a new process, which ends with its result as the exit code.
+    """Run a function in a new process, whose exit code is the function's result.
 
-    The process keeps only these of the parent's descriptors: the standard ones, those of `keep` and its channel. The
-    parent's objects stay in its memory, unused, because closing them would close descriptors with the same number.
+    Of the parent's descriptors, the process keeps only the standard ones, those in `keep` and its channel. The parent's
+    objects stay unused in its memory, because closing them would close other descriptors with the same numbers.
     """
     ours, theirs = socket.socketpair()
     sys.stdout.flush()
     sys.stderr.flush()
-    # A signal to the child must not reach the parent's loop through descriptors that the child still has.
+    # The child still has the descriptors of the parent's loop. A signal to the child must not wake the parent.
     signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     pid = os.fork()
@@ -66,7 +66,7 @@ def fork(number: int, run: Callable[[socket.socket], int], keep: Collection[int]
         signal.set_wakeup_fd(-1)
         for each in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(each, signal.SIG_DFL)
-        # The parent also gets these signals, from the terminal or the operator, and decides.
+        # The terminal sends these signals to the parent too, which decides for all workers.
         for each in (signal.SIGINT, signal.SIGHUP):
             signal.signal(each, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -94,13 +94,13 @@ _REPORT_WITHIN_S: Final = 1.0
 
 
 class Receiver(Protocol):
-    """Notified of events of workers, on the parent's thread."""
+    """The object that is notified of events of workers, on the parent's thread."""
 
     def received(self, number: int, message: Message) -> None:
         """Handle a worker's message other than `metrics` and `connections`."""
 
     def exited(self, number: int, status: int) -> None:
-        """Handle the end of a worker's process; `status` as from `os.waitstatus_to_exitcode`."""
+        """Handle the end of a worker's process; `status` is the result of `os.waitstatus_to_exitcode`."""
 
 
 class _Open:
@@ -110,8 +110,9 @@ class _Open:
 
 
 class Processes:
-    """At most one process for each worker. Exporters call `refresh` and `ask` on their threads, the parent's loop the
-    rest.
+    """The processes of the workers, at most one for each.
+
+    Exporters call `refresh` and `ask` on their threads. The parent's loop calls all other methods.
     """
 
     def __init__(self, receiver: Receiver, selector: selectors.BaseSelector, joined: JoinedMetrics) -> None:
@@ -122,12 +123,12 @@ class Processes:
         self._serving: set[int] = set()
         self._asked = 0
         self._answers: dict[int, dict[int, Any]] = {}
-        # Protects the processes, those that serve, and the answers, and wakes exporters that wait for reports or
-        # answers.
+        # Protects the processes, the set of those that serve, and the answers. Also wakes exporters that wait for
+        # reports or answers.
         self._changed = threading.Condition()
 
     def fork(self, number: int, run: Callable[[socket.socket], int], keep: Collection[int]) -> int:
-        """Start the process of a worker; returns its id."""
+        """Start the process of a worker, and return its id."""
         process = fork(number, run, keep)
         with self._changed:
             self._open[number] = _Open(process)
@@ -135,12 +136,12 @@ class Processes:
         return process.pid
 
     def send(self, number: int, kind: str) -> None:
-        """Send a message to a worker; nothing is sent to one that has ended."""
+        """Send a message to a worker. Does nothing if the worker has ended."""
         if number in self._open and not self._open[number].process.send(encode(kind)):
             log.warning("worker %d does not take the message %s", number, kind)
 
     def kill(self, number: int) -> None:
-        """End the process of a worker at once."""
+        """Kill the process of a worker."""
         if number in self._open:
             self._open[number].process.kill()
 
@@ -186,7 +187,7 @@ class Processes:
             pid, status = os.waitpid(one.process.pid, os.WNOHANG)
             if not pid:
                 continue
-            # Its last messages, e.g. its counts or the reason why it could not start.
+            # Read its last messages, e.g. its counts or the reason why it could not start.
             self.read(number)
             if one.process.channel in self._selector.get_map():
                 self._selector.unregister(one.process.channel)
@@ -200,8 +201,9 @@ class Processes:
             self._receiver.exited(number, os.waitstatus_to_exitcode(status))
 
     def ask(self, action: str, arguments: Sequence[Any], timeout_s: float) -> dict[int, Any]:
-        """Ask the workers about their connections; return the answers, None for a worker that has not answered in
-        time. From any thread but the loop's.
+        """Ask the workers about their connections, and return their answers by number.
+
+        The answer of a worker that has not answered in time is None. Any thread but the loop's may call this.
         """
         with self._changed:
             self._asked += 1
@@ -214,9 +216,9 @@ class Processes:
             return {number: answers.get(number) for number in sorted(asked)}
 
     def refresh(self) -> None:
-        """Request metrics from the workers, and wait up to a second for them. From any thread but the loop's.
+        """Request metrics from the workers, and wait up to a second for them. Any thread but the loop's may call this.
 
-        A worker that does not answer is waited for only once; until it answers, its last report is used.
+        If a worker does not answer, further calls do not wait for it. Until it answers, its last report is used.
         """
         with self._changed:
             asked = []

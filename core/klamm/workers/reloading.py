@@ -1,6 +1,6 @@
-"""`Reloading`: SIGHUP with several workers. One after another they apply the changes that a running process can apply.
+"""`Reloading`: SIGHUP with several workers. One after the other they apply the changes that need no new process.
 
-If changes are left that only a new process reads, the workers are replaced, one after another. No I/O.
+If other changes are left, the workers are replaced by new processes, one after the other. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ _ANSWER_WITHIN_NS: Final = 30_000_000_000
 
 
 class ReloadActions(Protocol):
-    """Actions that a reload calls."""
+    """The actions of a reload."""
 
     def ready_numbers(self) -> Sequence[int]:
-        """The workers that serve."""
+        """Return the numbers of the workers that serve clients."""
 
     def reload_worker(self, number: int) -> None:
-        """Request a reload from a worker; its answer is `worker_reloaded`."""
+        """Make a worker reload. `worker_reloaded` is called when it has answered."""
 
     def say(self, line: str) -> None:
         """Write a line on the terminal."""
 
     def replace_workers(self, left: Sequence[str]) -> bool:
-        """Replace all workers, because only new processes read these tables; return False if that needs a new parent
-        too.
+        """Replace all workers, because only new processes read these tables.
+
+        Return False if a new parent would be needed too.
         """
 
     def reloaded(self) -> None:
@@ -36,7 +37,7 @@ class ReloadActions(Protocol):
 
 
 class Reloading:
-    """At most one reload at a time; a signal that comes meanwhile starts another one afterwards."""
+    """The reload of all workers. Only one runs at a time; a signal that arrives meanwhile starts another afterwards."""
 
     def __init__(self, actions: ReloadActions, clock: Clock) -> None:
         self._actions = actions
@@ -49,7 +50,7 @@ class Reloading:
         self.under_way = False
 
     def start(self) -> None:
-        """Make every worker reload."""
+        """Make all workers reload, one after the other."""
         self.under_way = True
         self._said, self._left = None, []
         self._waiting = deque(self._actions.ready_numbers())
@@ -66,17 +67,17 @@ class Reloading:
         self.end()
 
     def next_due_ns(self) -> int | None:
-        """Return the time at which `due` has something to do; None if it has nothing."""
+        """Return the time at which `due` must be called; None if there is none."""
         return self._deadline_ns if self._current is not None else None
 
     def due(self) -> None:
-        """Go on without a worker that does not answer within 30 s."""
+        """Continue with the next worker if the current one has not answered within 30 s."""
         if self._current is not None and self._clock.monotonic_ns() >= self._deadline_ns:
             self._actions.say(f"reload: worker {self._current} does not answer")
             self._next()
 
     def worker_reloaded(self, number: int, lines: Sequence[str], left: Sequence[str]) -> None:
-        """Record the result of one worker's reload. Lines that every worker reports are written once."""
+        """Record the result of a worker's reload. Lines that all workers report are written once."""
         if number != self._current:
             return
         if self._said is None:
@@ -90,12 +91,12 @@ class Reloading:
         self._next()
 
     def worker_ended(self, number: int) -> None:
-        """Note that a worker has ended before it answered: its successor starts with the new configuration."""
+        """Continue without a worker that has ended before its answer: its successor has the new configuration."""
         if number == self._current:
             self._next()
 
     def end(self) -> None:
-        """End the reload; also called when the workers are replaced."""
+        """End the reload. Also called when the workers are replaced."""
         if self.under_way:
             self.under_way = False
             self._current = None

@@ -1,4 +1,4 @@
-"""The states of a worker as a table. What the table does not have raises."""
+"""The states of a worker, as a table of transitions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class WorkerState(enum.Enum):
-    """The state of one worker, by its number. WAITING has no process."""
+    """The state of a worker. A worker that is WAITING has no process."""
 
     WAITING = enum.auto()
     STARTING = enum.auto()
@@ -31,18 +31,18 @@ TRANSITIONS: Final = {
     (WorkerState.STARTING, WorkerEvent.EXIT): WorkerState.WAITING,
     (WorkerState.READY, WorkerEvent.STOP): WorkerState.STOPPING,
     (WorkerState.READY, WorkerEvent.EXIT): WorkerState.WAITING,
-    # Its message was on its way when it was asked to stop.
+    # The worker sent its message before it received the request to stop.
     (WorkerState.STOPPING, WorkerEvent.ANSWERS): WorkerState.STOPPING,
     (WorkerState.STOPPING, WorkerEvent.EXIT): WorkerState.WAITING,
 }
 
 
 class IllegalTransitionError(RuntimeError):
-    """An event that the state does not have: a defect of the supervisor."""
+    """Raised for an event that cannot occur in the state, which is a bug of the supervisor."""
 
 
 def next_state(state: WorkerState, event: WorkerEvent) -> WorkerState:
-    """The state after an event. Raises IllegalTransitionError."""
+    """Return the state after an event. Raises IllegalTransitionError."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:

@@ -1,4 +1,4 @@
-"""`Supervisor`: when workers are started, stopped and replaced. No I/O: what is to be done goes to `Actions`."""
+"""`Supervisor`, which decides when workers are started, stopped and replaced. It calls `Actions` and does no I/O."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ GIVE_UP_AFTER: Final = 5
 
 
 class Restarts:
-    """Restarts of one worker. The first failure costs no delay, each further one twice as long as the one before.
+    """The restarts of one worker. The first failure causes no delay; each further failure doubles the delay.
 
-    A worker that has run for a minute has recovered: its earlier failures do not count. `in_a_row` is the number of
-    failures that count.
+    If a worker has run for a minute, it has recovered, and its earlier failures do not count. `in_a_row` is the number
+    of failures that count.
     """
 
     def __init__(self) -> None:
         self.in_a_row = 0
 
     def failed(self, ran_ms: float) -> int:
-        """A failure after so many milliseconds; returns the delay of the restart in milliseconds."""
+        """Count a failure of a process that ran for `ran_ms`; return the delay of the restart in milliseconds."""
         if ran_ms >= STABLE_AFTER_MS:
             self.in_a_row = 0
         self.in_a_row += 1
@@ -38,43 +38,43 @@ class Restarts:
 
     @property
     def hopeless(self) -> bool:
-        """Return True if it has failed so often in a row that the server gives up if no other worker serves."""
+        """Return True if the worker has failed so often in a row that the server stops unless another one serves."""
         return self.in_a_row >= GIVE_UP_AFTER
 
 
 _MS_NS: Final = 1_000_000
 KILL_GRACE_MS: Final = 5_000
-"""How much longer than its own deadline a stopping worker may take before it is killed."""
+"""The time by which a stopping worker may exceed its deadline before it is killed."""
 EXIT_FAILED: Final = 1
 
 
 class Actions(Protocol):
-    """Actions that a supervisor calls."""
+    """The actions of a supervisor."""
 
     def fork(self, number: int) -> int:
-        """Start the process of a worker; returns its process id."""
+        """Start the process of a worker, and return the process id."""
 
     def stop(self, number: int) -> None:
-        """Ask a worker to drain its connections and end."""
+        """Make a worker drain its connections and end."""
 
     def kill(self, number: int) -> None:
-        """End a worker at once."""
+        """Kill the process of a worker."""
 
     def all_ready(self) -> None:
-        """Every worker answers for the first time."""
+        """Note that all workers serve clients for the first time."""
 
     def replaced_all(self) -> None:
-        """`replace_all` has replaced every worker."""
+        """Note that `replace_all` has replaced all workers."""
 
     def replacement_failed(self, number: int) -> None:
-        """A worker did not start again while `replace_all` went on; the others are not replaced."""
+        """Note that a worker has not started again during `replace_all`; the other workers are not replaced."""
 
     def report(self, line: str) -> None:
-        """Write a line to the log: an operator should see it."""
+        """Write a line to the log for the operator."""
 
 
 class Worker:
-    """One worker, by its number. `pid` is that of the current process, 0 without one."""
+    """One worker, by its number. `pid` is the id of its current process, 0 if it has none."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -86,16 +86,16 @@ class Worker:
         self.kill_at_ns = 0
 
     def take(self, event: WorkerEvent) -> None:
-        """Change the state. Raises IllegalTransitionError."""
+        """Change the state after an event. Raises IllegalTransitionError."""
         self.state = next_state(self.state, event)
 
 
 class Supervisor:
-    """Called by one thread. `ended` says that no process is left and none will be started; `exit_code` is valid then.
+    """The supervisor of all workers. Only one thread may call it.
 
-    Before all workers have answered once, a worker that ends stops the server. Later it is started again, with a
-    delay if it fails repeatedly. The server gives up only when no worker serves and each has failed five times in a
-    row: as long as one serves, the others are tried again.
+    Until all workers have answered once, the end of a worker stops the server. Later a worker that ends is started
+    again, with a delay if it fails repeatedly. The server stops only if no worker serves and each has failed five times
+    in a row. When `ended` is True, no process is left and none will be started; `exit_code` is valid then.
     """
 
     def __init__(self, count: int, actions: Actions, clock: Clock, stop_deadline_ms: int) -> None:
@@ -112,26 +112,26 @@ class Supervisor:
 
     @property
     def ended(self) -> bool:
-        """Return True if the parent may end."""
+        """Return True if no process is left and none will be started, so that the parent may end."""
         return self.stopping and all(worker.state is WorkerState.WAITING for worker in self.workers.values())
 
     @property
     def ready_count(self) -> int:
-        """Workers that serve clients."""
+        """Return the number of workers that serve clients."""
         return len(self.ready_numbers)
 
     @property
     def ready_numbers(self) -> Sequence[int]:
-        """Workers that serve clients, by number."""
+        """Return the numbers of the workers that serve clients."""
         return [worker.number for worker in self.workers.values() if worker.state is WorkerState.READY]
 
     def start(self) -> None:
-        """Start every worker."""
+        """Start all workers."""
         for worker in self.workers.values():
             self._fork(worker)
 
     def answers(self, number: int) -> None:
-        """A worker's listeners answer."""
+        """Note that a worker serves clients."""
         worker = self.workers[number]
         worker.take(WorkerEvent.ANSWERS)
         if worker is self._replacing and worker.state is WorkerState.READY:
@@ -142,7 +142,7 @@ class Supervisor:
             self._actions.all_ready()
 
     def exited(self, number: int, status: int) -> None:
-        """The process of a worker has ended; `status` as `os.waitstatus_to_exitcode` has it."""
+        """Handle the end of a worker's process; `status` is the result of `os.waitstatus_to_exitcode`."""
         worker = self.workers[number]
         before, pid, worker.pid = worker.state, worker.pid, 0
         worker.take(WorkerEvent.EXIT)
@@ -178,7 +178,7 @@ class Supervisor:
             self._fork(worker)
 
     def stop(self) -> None:
-        """Have every worker drain its connections and end."""
+        """Make all workers drain their connections and end."""
         self.stopping = True
         self._to_replace.clear()
         for worker in self.workers.values():
@@ -186,7 +186,7 @@ class Supervisor:
                 self._stop(worker)
 
     def replace_all(self) -> None:
-        """Replace every worker by a new process, one after another."""
+        """Replace all workers by new processes, one after the other."""
         if not self.stopping:
             self._to_replace = deque(self.workers.values())
             if self._replacing is None:
@@ -200,7 +200,7 @@ class Supervisor:
     def _replace_next(self) -> None:
         while self._to_replace:
             worker = self._to_replace.popleft()
-            # The others are started with the new configuration anyway.
+            # Workers in other states are started with the new configuration anyway.
             if worker.state is WorkerState.READY:
                 self._replacing = worker
                 self._stop(worker)
@@ -209,7 +209,7 @@ class Supervisor:
             self._actions.replaced_all()
 
     def due(self) -> None:
-        """Start workers whose delay is over, and kill those that do not end."""
+        """Start workers whose delay is over, and kill workers that do not end in time."""
         now_ns = self._clock.monotonic_ns()
         for worker in self.workers.values():
             if worker.state is WorkerState.WAITING and not self.stopping and now_ns >= worker.restart_at_ns:
@@ -220,7 +220,7 @@ class Supervisor:
                 self._actions.kill(worker.number)
 
     def next_due_ns(self) -> int | None:
-        """Return the next time at which `due` has something to do; None if it has nothing."""
+        """Return the next time at which `due` must be called; None if there is none."""
         return min(self._moments(), default=None)
 
     def _moments(self) -> Iterable[int]:
@@ -243,7 +243,7 @@ class Supervisor:
 
 
 def describe_status(status: int) -> str:
-    """`by SIGKILL` or `with exit code 3`."""
+    """Return e.g. `by SIGKILL` or `with exit code 3`."""
     if status >= 0:
         return f"with exit code {status}"
     try:

@@ -1,4 +1,4 @@
-"""The texts of `klamm plugins new`. Words in capitals, e.g. NAME, MODULE and CLASS, are replaced."""
+"""The templates of `klamm plugins new`. Words in capitals, e.g. NAME, MODULE and CLASS, are replaced."""
 
 from typing import Final
 
@@ -21,4 +21,4 @@ KINDS: Final[dict[str, Template]] = {
     "extension": connections.EXTENSION,
     "command": servers.COMMAND,
 }
-"""By the name that `--kind` has."""
+"""The templates by the values of `--kind`."""

@@ -26,7 +26,7 @@ class CLASS(Transport):
 
 
 class CLASSLayer(TransportLayer):
-    """One connected, non-blocking socket. Called on one processor's thread, save `abort`."""
+    """One connected, non-blocking socket. All methods but `abort` are called on one processor's thread."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -97,7 +97,7 @@ transport = "PART"
 
 AUTHENTICATOR: Final = Template(
     "klamm_authenticators",
-    "lets clients in that begin with a token from the file",
+    "accepts clients whose first frame is a token from the file",
     '''\
 import hmac
 from dataclasses import dataclass
@@ -117,8 +117,8 @@ from klamm import (
 
 @dataclass(frozen=True, slots=True)
 class CLASSSettings:
-    token: str = setting(doc="What a client has to send in its first frame.")
-    user: str = setting("service", doc="The principal of clients that have sent it.")
+    token: str = setting(doc="The token that a client must send in its first frame.")
+    user: str = setting("service", doc="The principal of clients that have sent the token.")
 
 
 class CLASS(AuthenticatorFactory):
@@ -131,7 +131,7 @@ class CLASS(AuthenticatorFactory):
 
 
 class CLASSAuthenticator(Authenticator):
-    """One connection. The first frame is a token; those after it are requests."""
+    """One connection. The first frame is a token; later frames are requests."""
 
     def __init__(self, settings: CLASSSettings) -> None:
         self._settings = settings
@@ -190,7 +190,7 @@ token = "change me"
 
 SASL_MECHANISM: Final = Template(
     "klamm_sasl_mechanisms",
-    "lets clients in that show a ticket from the file",
+    "accepts clients that send a ticket from the file",
     '''\
 from dataclasses import dataclass
 
@@ -283,7 +283,7 @@ class CLASSSettings:
 
 
 class CLASS(CredentialStore):
-    """SENTENCE: `verifier` is what `klamm users hash` prints. Called from any thread."""
+    """SENTENCE: `verifier` is the output of `klamm users hash`. Any thread may call it."""
 
     blocking = True
 

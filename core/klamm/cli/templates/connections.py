@@ -26,7 +26,7 @@ class CLASS(ConnectionGate):
 
     def __init__(self, settings: CLASSSettings) -> None:
         super().__init__(settings)
-        # Protects the count: connections come and go on several threads.
+        # Protects the count, because connections open and close on several threads.
         self._lock = threading.Lock()
         self._open = 0
 
@@ -86,7 +86,7 @@ _READING = frozenset({AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DES
 class CLASS(Authorizer):
     """SENTENCE.
 
-    Calls come from several threads, and must not block.
+    Several threads call it at once, and it must not block.
     """
 
     def authorize(
@@ -135,7 +135,7 @@ authorizer = "PART"
 
 EXTENSION: Final = Template(
     "klamm_extensions",
-    "logs where the listeners are once they answer",
+    "logs the addresses of the listeners when they answer",
     '''\
 import logging
 

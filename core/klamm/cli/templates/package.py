@@ -1,4 +1,4 @@
-"""Files that every package of `klamm plugins new` has."""
+"""The files that all packages of `klamm plugins new` have."""
 
 from __future__ import annotations
 

@@ -17,15 +17,15 @@ from klamm import RequestContext, Throttle, setting
 
 @dataclass(frozen=True, slots=True)
 class CLASSSettings:
-    user: str = setting(doc="Whose requests are delayed, e.g. `batch`.")
-    delay_ms: int = setting(100, doc="How long after a large request the connection is muted.", minimum=0)
+    user: str = setting(doc="The user whose requests are delayed, e.g. `batch`.")
+    delay_ms: int = setting(100, doc="Time for which a connection is muted after a large request.", minimum=0)
     from_bytes: int = setting(10_000, doc="The size from which on a request is large.", minimum=0)
 
 
 class CLASS(Throttle):
     """SENTENCE.
 
-    Calls come from several threads, and must not block.
+    Several threads call it at once, and it must not block.
     """
 
     def charge(self, context: RequestContext, size_bytes: int, seconds: float) -> int:
@@ -218,7 +218,7 @@ from klamm.testing import Admin, RawClient
 
 
 def CLASS(arguments: Sequence[str]) -> int:
-    """SENTENCE; the exit code."""
+    """SENTENCE. Return the exit code."""
     parser = argparse.ArgumentParser(prog="klamm PART", description="SENTENCE.")
     parser.add_argument("address", metavar="HOST:PORT")
     host, _, port = parser.parse_args(list(arguments)).address.rpartition(":")

@@ -1,1 +1,1 @@
-"""The PROXY protocol: the client's address when it comes through a proxy."""
+"""The PROXY protocol, with which a proxy sends the address of its client."""

@@ -1,4 +1,4 @@
-"""`ProxyAdmission`: calls the gates for the client behind a trusted proxy, once its header has named it."""
+"""`ProxyAdmission`, which calls the gates for the client behind a trusted proxy, after the proxy's header."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ log = logging.getLogger("klamm.network")
 
 
 class ProxyAdmission:
-    """Runs on the thread of a processor. `connection_id` makes an id from a local and a remote address."""
+    """The admission of clients behind proxies, on the thread of one processor.
+
+    `connection_id` makes an id from a local and a remote address.
+    """
 
     def __init__(
         self,
@@ -35,7 +38,7 @@ class ProxyAdmission:
         self._connection_id = connection_id
 
     def process(self) -> None:
-        """Continue with the channels whose header has been read."""
+        """Call the gates for the channels whose header has been read."""
         channels, self._selector.proxied = self._selector.proxied, []
         for channel in channels:
             self._admit_or_close(channel)
@@ -53,8 +56,8 @@ class ProxyAdmission:
     def _admit(self, channel: KafkaChannel) -> None:
         """Call the gates, and begin the handshake of the transport.
 
-        A gate's Delay that would pause the acceptor only makes this connection wait, because others come through the
-        same proxy. Any other Delay closes it, as always.
+        If a gate returns a Delay that would pause the acceptor, only this connection waits, because the proxy has other
+        clients too. Any other Delay closes the connection later, as on other listeners.
         """
         connection = channel.connection
         layer: ProxyHeaderLayer = channel.transport  # type: ignore[assignment]

@@ -1,6 +1,6 @@
-"""The PROXY protocol, versions 1 and 2: a header that a proxy sends first. Takes bytes, returns addresses, does no I/O.
+"""The parser of the header that a proxy sends first in the PROXY protocol, versions 1 and 2. It does no I/O.
 
-Follows HAProxy's specification, "The PROXY protocol, versions 1 & 2".
+It follows HAProxy's specification, "The PROXY protocol, versions 1 & 2".
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from klamm.api.context import Address
 
 SIGNATURE_V1: Final = b"PROXY "
 SIGNATURE_V2: Final = b"\r\n\r\n\0\r\nQUIT\n"
-# No header of either version is shorter, so this many bytes may be read without touching the data that follow.
+# The length of the shortest header: so many bytes may be read without reading data that follow the header.
 _SHORTEST: Final = 15
 _LONGEST_V1: Final = 107
 _V2_FIXED: Final = 16
@@ -30,28 +30,31 @@ _CRC32C: Final = 0x03
 
 
 class InvalidProxyHeaderError(Exception):
-    """The bytes are not a header of the PROXY protocol."""
+    """Raised if the bytes are not a header of the PROXY protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyHeader:
-    """`source` is the client; None when the proxy speaks for itself (LOCAL) or does not know (UNKNOWN, UNSPEC)."""
+    """A header. `source` is the address of the client.
+
+    It is None if the proxy itself is the client (LOCAL), or does not know the address (UNKNOWN, UNSPEC).
+    """
 
     version: int
     source: Address | None = None
 
 
 class ProxyHeaderReader:
-    """Takes a header piece by piece, and never a byte that follows it.
+    """Reads a header piece by piece, and no byte after it.
 
     ```
-       show it at most `wanted` bytes ──► `receive` says how many of them belong to the header
+       peek at most `wanted` bytes ──► `receive` returns how many of them belong to the header
                 ▲                                    │
                 └─────────── until `done` ◄──────────┘
     ```
-    Other bytes stay in the socket: they are the client's. The first byte decides if there is a header; `header` is None
-    if there is none. A request whose size begins with that byte would have 208 MiB or more, and a TLS handshake begins
-    with another byte.
+    The other bytes belong to the client and stay in the socket. The first byte decides whether there is a header; if
+    not, `header` is None. The byte is unambiguous: a request whose size began with it would have at least 208 MiB, and
+    a TLS handshake begins with another byte.
     """
 
     def __init__(self) -> None:
@@ -151,7 +154,7 @@ def _parse_v2(command: int, family: int, header: bytes) -> ProxyHeader:
 
 
 def _check_tlvs(header: bytes, position: int) -> None:
-    """Walk the TLVs; if one is a checksum, it must be right."""
+    """Raise InvalidProxyHeaderError if a TLV is cut off, or if one is a wrong checksum."""
     while position < len(header):
         if len(header) - position < _TLV.size:
             raise InvalidProxyHeaderError("a TLV is cut off")

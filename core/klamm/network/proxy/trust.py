@@ -1,4 +1,4 @@
-"""Peers that may send a PROXY header, and the transport layer that reads it before the handshake."""
+"""The peers that may send a PROXY header, and the transport layer that reads the header before the handshake."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ class TrustedProxies:
         self.required = required
 
     def trusts(self, peer: Address) -> bool:
-        """Return True if a PROXY header of this peer is accepted."""
+        """Return True if the listener accepts a PROXY header from this peer."""
         return peer.host in self._networks
 
     def header_layer(self, sock: socket.socket, peer: Address) -> ProxyHeaderLayer:
-        """The transport layer that reads the header of a new connection."""
+        """Return the transport layer that reads the header of a new connection."""
         return ProxyHeaderLayer(sock, trusted=self.trusts(peer), required=self.required)
 
 
 class ProxyHeaderLayer(TransportLayer):
-    """Replaces the transport until the header has been read; `handshake` reads only the header. No other data pass.
+    """The transport layer of a connection until its header has been read. It reads the header and no other data.
 
-    Raises HandshakeError `proxy_header_invalid`, `proxy_header_missing`, or `proxy_untrusted` if the peer may not send
-    a header. `waited_for` are the reasons for which gates have delayed the connection.
+    `handshake` raises HandshakeError with the reason `proxy_header_invalid`, `proxy_header_missing`, or
+    `proxy_untrusted` if the peer may not send a header. `waited_for` are the reasons for which gates have delayed the
+    connection.
     """
 
     __slots__ = ("_reader", "_required", "socket", "trusted", "waited_for")
@@ -47,7 +48,7 @@ class ProxyHeaderLayer(TransportLayer):
 
     @property
     def header(self) -> ProxyHeader | None:
-        """The header that the peer sent; None if it sent none."""
+        """Return the header that the peer has sent; None if it has sent none."""
         return self._reader.header
 
     def handshake(self) -> Interest:

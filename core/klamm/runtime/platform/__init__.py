@@ -1,4 +1,4 @@
-"""`PLATFORM`: the calls that not every operating system has, each with its fallback; chosen once, at import."""
+"""`PLATFORM`: the calls that some operating systems lack, each with a fallback. They are chosen once, at import."""
 
 from klamm.runtime.platform.systems import PLATFORM, Platform, find_platform
 

@@ -1,4 +1,4 @@
-"""The fallbacks of `Platform`: reads and writes that seek, buffers sent in turns, and locks of other kinds."""
+"""The fallbacks of `Platform`: reads and writes after a seek, a replacement of `sendmsg`, and locks of other kinds."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from struct import Struct
 from typing import Any, Final
 
 _FLOCK: Final = Struct("@hhqqi0q")
-"""C's `struct flock` of Linux: type, whence, start, length, process. A length of 0 is the whole file."""
+"""The format of C's `struct flock` on Linux: type, whence, start, length, process. Length 0 means the whole file."""
 _LOCKED: Final = frozenset({errno.EACCES, errno.EAGAIN, errno.EDEADLK})
 _LOCKED_AT: Final = 1 << 30
-"""Windows prevents others from reading locked bytes, so the locked position is one that no locked file reaches."""
+"""The locked position. It lies behind the end of any file, because Windows lets no other process read locked bytes."""
 _LOOK_EVERY_S: Final = 0.01
 
 Lock = Callable[[int], None]
 SendParts = Callable[[Sequence[Any], Sequence[Any], int], int]
-"""The buffers, no ancillary data, the flags; how many bytes were sent."""
+"""Takes buffers, ancillary data (always empty) and flags, and returns the number of bytes sent, like `sendmsg`."""
 
 
 class SeekingFiles:
-    """Reads and writes at positions with a seek before each, one thread at a time."""
+    """Reads and writes at positions, for systems without `pread`. One thread at a time seeks and reads or writes."""
 
     def __init__(self) -> None:
-        # Protects the positions of all descriptors from a seek until its read or write.
+        # Held from a seek to the end of its read or write, because the position belongs to the descriptor.
         self._lock = threading.Lock()
 
     def pread(self, descriptor: int, size_bytes: int, position: int, /) -> bytes:
@@ -37,7 +37,7 @@ class SeekingFiles:
             return os.read(descriptor, size_bytes)
 
     def preadv(self, descriptor: int, buffers: Any, position: int, /) -> int:
-        """Read as `os.preadv` does, into one buffer after another."""
+        """Read as `os.preadv` does, one buffer after the other."""
         done = 0
         for buffer in buffers:
             view = memoryview(buffer).cast("B")
@@ -56,7 +56,7 @@ class SeekingFiles:
 
 
 def sender_in_turns(sock: socket.socket) -> SendParts:
-    """Return what sends one buffer after another, for sockets without `sendmsg`."""
+    """Return a function that sends one buffer after the other, for sockets without `sendmsg`."""
 
     def send_parts(parts: Sequence[Any], _ancillary: Sequence[Any], flags: int, /) -> int:
         sent = 0
@@ -76,12 +76,10 @@ def sender_in_turns(sock: socket.socket) -> SendParts:
 
 
 def locks(*, is_generic: bool) -> tuple[Lock, Lock]:
-    """Return the functions that take a lock, and that wait for one; the kinds of lock depend on the system.
+    """Return two functions: one takes the lock of a file, the other waits for it. Their kind depends on the system.
 
-
-
-    The lock is that of an open file (Linux), which Kafka's brokers respect; else `flock` (BSD, macOS); else that of
-    Windows. The generic platform uses `flock`: without any lock two brokers could write to one directory.
+    On Linux it is the lock of an open file, which Kafka's brokers respect; on BSD and macOS `flock`; on Windows that of
+    the system. The generic platform uses `flock`, because without a lock two brokers could write to one directory.
     """
     try:
         import fcntl
@@ -117,7 +115,7 @@ def _of_windows(msvcrt: Any) -> tuple[Lock, Lock]:
 
 
 def _raising_blocked(lock: Callable[[int], object]) -> Lock:
-    """Return `lock` with one exception for a file that another process has locked, whatever the system raises."""
+    """Return `lock` with the exception BlockingIOError for a file that another process has locked."""
 
     def take(descriptor: int) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Files as each system opens and renames them, and waits for the disk."""
+"""The functions with which each system opens and renames files, and waits for the disk."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 _FLAGS: Final = getattr(os, "O_CLOEXEC", getattr(os, "O_NOINHERIT", 0)) | getattr(os, "O_BINARY", 0)
-"""Not for child processes, and no translated line ends."""
+"""Flags: child processes do not inherit the descriptor, and line ends are not translated."""
 _NOT_SUPPORTED: Final = frozenset({errno.ENOTSUP, errno.ENOTTY, errno.EINVAL})
 _TRIES: Final = 50
 _LOOK_EVERY_S: Final = 0.02
 
-# Windows' CreateFile: access to the content, what others may do with an open file, and what becomes of an old one.
+# Arguments of Windows' CreateFile: access to the content, allowed access of others, treatment of an existing file.
 _READS: Final = 0x8000_0000
 _WRITES: Final = 0x4000_0000
 _SHARES_ALL: Final = 1 | 2 | 4
@@ -34,15 +34,15 @@ def open_alone(path: str | Path, flags: int, mode: int) -> int:
 
 
 def open_shared(path: str | Path, flags: int, mode: int) -> int:
-    """Return a descriptor on Windows, where files can be renamed and deleted only if all have opened them this way."""
+    """Return a descriptor, on Windows. There an open file can be renamed and deleted only if it was opened this way."""
     import _winapi
     import msvcrt
 
-    # For Python on Linux, these modules are empty.
+    # On Linux these modules do not exist or are empty.
     system: Any = _winapi
     descriptors: Any = msvcrt
     access = {os.O_RDONLY: _READS, os.O_WRONLY: _WRITES}.get(flags & (os.O_WRONLY | os.O_RDWR), _READS | _WRITES)
-    # Modes are not of Windows: who has access is inherited from the directory.
+    # Windows has no modes: a file inherits its access rights from the directory.
     handle = system.CreateFile(os.fspath(path), access, _SHARES_ALL, 0, _disposition(flags), _NORMAL, 0)
     try:
         return int(descriptors.open_osfhandle(handle, flags & os.O_APPEND | _FLAGS))
@@ -60,7 +60,7 @@ def _disposition(flags: int) -> int:
 
 
 def replace_patiently(source: str | Path, target: str | Path) -> None:
-    """Rename as `os.replace` does; on Windows, a reader or a scanner of viruses may keep a name for a moment."""
+    """Rename as `os.replace` does, with several tries: on Windows a reader or virus scanner may briefly prevent it."""
     tries_left = _TRIES
     while True:
         try:
@@ -74,7 +74,10 @@ def replace_patiently(source: str | Path, target: str | Path) -> None:
 
 
 def find_sync() -> Callable[[int], None]:
-    """Return the call that waits until the disk has a file; for `fsync` of macOS, the disk's own memory is enough."""
+    """Return the function that waits until the disk has a file.
+
+    On macOS that is not `fsync`, which waits only for the disk's own cache.
+    """
     try:
         import fcntl
     except ImportError:
@@ -87,7 +90,7 @@ def find_sync() -> Callable[[int], None]:
         try:
             fcntl.fcntl(descriptor, full)
         except OSError as error:
-            # Not every file system has it. After another error a sync would prove nothing.
+            # Some file systems lack this call. After any other error, a later success would not prove anything.
             if error.errno not in _NOT_SUPPORTED:
                 raise
             os.fsync(descriptor)
@@ -96,7 +99,7 @@ def find_sync() -> Callable[[int], None]:
 
 
 def sync_by_syncfs(descriptor: int) -> None:
-    """Wait until the disk has all that was written to the file system that a descriptor is of. Raises OSError."""
+    """Wait until the disk has everything that was written to the file system of this descriptor. Raises OSError."""
     import ctypes
 
     if ctypes.CDLL(None, use_errno=True).syncfs(descriptor):
@@ -104,6 +107,6 @@ def sync_by_syncfs(descriptor: int) -> None:
 
 
 def sync_all(descriptor: int) -> None:
-    """Have all file systems written, as far as the system can: Windows has no such call."""
+    """Write all file systems to disk. Does nothing on Windows, which has no such call."""
     if sys.platform != "win32":
         os.sync()

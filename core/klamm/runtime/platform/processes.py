@@ -1,4 +1,4 @@
-"""Threads, signals and limits of a process, on systems that lack some of them."""
+"""Functions for threads, signals and limits of a process, which work on systems that lack some of them."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _MORE_FILES_OF_MACOS: Final = 10_240
 def lower_priority() -> None:
     """Lower the calling thread's priority by 10 steps of niceness, where the system has priorities of threads."""
     if sys.platform == "linux" and PLATFORM.has_thread_priorities:
-        # Linux takes a thread id for PRIO_PROCESS.
+        # On Linux, PRIO_PROCESS accepts the id of a thread.
         thread = threading.get_native_id()
         os.setpriority(os.PRIO_PROCESS, thread, min(19, os.getpriority(os.PRIO_PROCESS, thread) + _NICER_BY))
 
 
 def give_way() -> None:
-    """Let other threads of this core go first, where threads have priorities."""
+    """Let other threads of this core run first, on systems where threads have priorities."""
     if sys.platform == "linux" and PLATFORM.has_thread_priorities:
         os.sched_yield()
 
 
 @contextlib.contextmanager
 def received_signals(*names: str) -> Iterator[socket.socket]:
-    """Let the signals of these names arrive as bytes of a socket; a name that the system lacks never comes.
+    """Receive the signals of these names as bytes of a socket. Names that the system lacks are ignored.
 
-    For the main thread. A handler in Python may run while that thread holds a lock, and not at all while it waits for
-    one and another thread got the signal.
+    Call this on the main thread. A handler in Python would be worse: it may run while the main thread holds a lock, and
+    does not run while the main thread waits for a lock.
     """
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -53,7 +53,7 @@ def received_signals(*names: str) -> Iterator[socket.socket]:
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the limit of open files to the hard limit: connections and segments need descriptors."""
+    """Raise the limit of open files to the hard limit, because connections and segments need descriptors."""
     try:
         import resource
     except ImportError:

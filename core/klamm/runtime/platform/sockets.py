@@ -1,4 +1,4 @@
-"""Calls on sockets that some systems lack."""
+"""Functions for sockets that replace calls which some systems lack."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 
 
 def ended_connections() -> Callable[[Collection[int]], list[int]]:
-    """Return what finds the connections among descriptors that their peers have reset, or closed altogether."""
+    """Return a function that finds, among descriptors, the connections that their peers have reset or closed."""
     poll = getattr(select, "poll", None)
     if poll is None:
         return lambda descriptors: [descriptor for descriptor in descriptors if _is_reset(descriptor)]
@@ -24,7 +24,7 @@ def ended_connections() -> Callable[[Collection[int]], list[int]]:
 
 
 def _is_reset(descriptor: int) -> bool:
-    """Return True if no byte can be read any more; bytes that have come stay."""
+    """Return True if the connection was reset. Bytes that have arrived stay unread."""
     sock = socket.socket(fileno=descriptor)
     try:
         sock.setblocking(False)
@@ -36,12 +36,15 @@ def _is_reset(descriptor: int) -> bool:
     else:
         return False
     finally:
-        # The descriptor is another's.
+        # The descriptor belongs to another socket object, and must stay open.
         sock.detach()
 
 
 def unread_bytes(descriptor: int) -> int:
-    """Return how many bytes a socket has that are still to be read; those of TLS are more than what they carry."""
+    """Return the number of bytes that a socket has received and that are not read yet.
+
+    With TLS this is more than the number of decrypted bytes.
+    """
     try:
         import fcntl
         import termios
@@ -56,7 +59,7 @@ def unread_bytes(descriptor: int) -> int:
 
 
 def forbid_sharing(sock: socket.socket) -> None:
-    """Let a socket have an address that was in use a moment ago, and no other one while this has it."""
-    # On Windows, SO_REUSEADDR would share it.
+    """Let a socket bind an address that was in use a moment ago, but share it with no other socket."""
+    # On Windows, SO_REUSEADDR would let other sockets bind the same address.
     exclusive: int | None = getattr(socket, "SO_EXCLUSIVEADDRUSE", None)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR if exclusive is None else exclusive, 1)

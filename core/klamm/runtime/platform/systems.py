@@ -1,4 +1,4 @@
-"""`Platform`: one operating system's calls. `KLAMM_PLATFORM=generic` selects all fallbacks, to test them on Linux."""
+"""`Platform`: the calls of one operating system. `KLAMM_PLATFORM=generic` selects all fallbacks, for tests on Linux."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ from klamm.runtime.platform import fallbacks, open_files
 _GENERIC: Final = "generic"
 _VARIABLE: Final = "KLAMM_PLATFORM"
 _SELECT_AT_MOST: Final = 512
-"""What Python's `select` takes on Windows."""
+"""The number of sockets that Python's `select` can watch on Windows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """None and False stand for what is not there: callers go another way.
+    """The calls of an operating system. A value of None or False means that the system does not have the call.
 
-    `epoll()` makes a poller; without it `selector()` makes one that watches at most `max_watched` sockets.
-    `has_eventfd`, `has_sendfile`, `has_splice` and `has_memory_files` are about calls of `os`.
-    `sender_of_parts(socket)` is its `sendmsg`, or what sends one buffer after another.
-    `accepted_inherit`: an accepted socket has the options of the listening one.
-    `pread`, `preadv` and `pwrite` are those of `os`; where they are not, one thread at a time seeks.
-    `open(path, flags, mode)` is that of `os`, for files that no child process gets, without translated line ends. They
-    can be renamed, by `replace`, and deleted while they are open; if `keeps_open_files`, so can directories with them.
-    `sync(descriptor)` waits until the disk has a file, `sync_file_system` until it has all files. `directory_flags`
-    open a directory, e.g. to sync it; they are 0 where directories cannot be opened.
-    `has_modes`: modes of files say who has access.
-    `take_lock(descriptor)` locks an open file for as long as it is open, or raises BlockingIOError if another one has
-    the lock; `wait_for_lock` waits for it.
-    `has_thread_priorities`: a thread can have a lower priority than the others of its process.
+    - `epoll()` makes a poller. Without it, `selector()` makes one that watches at most `max_watched` sockets.
+    - `has_eventfd`, `has_sendfile`, `has_splice` and `has_memory_files` are True if `os` has these calls.
+    - `sender_of_parts(socket)` returns the socket's `sendmsg`, or a function that sends one buffer after the other.
+    - `accepted_inherit` is True if an accepted socket inherits the options of the listening socket.
+    - `pread`, `preadv` and `pwrite` are the functions of `os`, or fallbacks in which one thread at a time seeks.
+    - `open(path, flags, mode)` is like `os.open`, but child processes do not inherit the file, and line ends are not
+      translated. An open file can be deleted, and renamed with `replace`. If `keeps_open_files` is True, directories
+      with open files can be too.
+    - `sync(descriptor)` waits until the disk has a file, `sync_file_system(descriptor)` until it has all files.
+    - `directory_flags` are the flags that open a directory, e.g. to sync it; 0 if directories cannot be opened.
+    - `has_modes` is True if the modes of files control the access to them.
+    - `take_lock(descriptor)` locks an open file until it is closed, or raises BlockingIOError if another process has
+      the lock. `wait_for_lock(descriptor)` waits for the lock.
+    - `has_thread_priorities` is True if a thread can have a lower priority than the other threads of its process.
     """
 
     name: str
@@ -69,7 +70,7 @@ def _sendmsg(sock: socket.socket) -> fallbacks.SendParts:
 
 
 def find_platform(environment: Mapping[str, str] = os.environ) -> Platform:
-    """Return the platform of this system, or the generic one. Raises ValueError if KLAMM_PLATFORM has another value."""
+    """Return the platform of this system, or the generic one. Raises ValueError for a wrong value of KLAMM_PLATFORM."""
     wanted = environment.get(_VARIABLE, "")
     if wanted not in ("", _GENERIC):
         raise ValueError(f'{_VARIABLE} must be unset or "{_GENERIC}", not "{wanted}"')
@@ -80,7 +81,7 @@ def find_platform(environment: Mapping[str, str] = os.environ) -> Platform:
     return Platform(
         name=wanted or sys.platform,
         epoll=None if wanted else getattr(select, "epoll", None),
-        # Not the default of Linux, which is epoll.
+        # The default selector of Linux is epoll, which must not be used here.
         selector=getattr(selectors, "PollSelector", selectors.SelectSelector) if wanted else selectors.DefaultSelector,
         max_watched=_SELECT_AT_MOST if is_windows else None,
         has_eventfd="eventfd" in found,

@@ -1,7 +1,7 @@
-"""Conformance suites: the rules of each contract, checked on a part. klamm's own parts pass them.
+"""Conformance suites, which check that a part keeps the rules of its contract. klamm's own parts pass them.
 
-Each suite takes the factory of a part and its settings, and raises AssertionError for the first rule that the part
-breaks: part, rule, expected and actual behaviour.
+The arguments of a suite are the factory of a part and its settings. For the first rule that the part breaks, it raises
+AssertionError with the part, the rule, the expected and the actual behaviour.
 """
 
 from klamm.testing.conformance.authentication import check_authenticator

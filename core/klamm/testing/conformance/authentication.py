@@ -1,4 +1,4 @@
-"""`check_authenticator`: checks right and wrong logins, given as playbooks."""
+"""`check_authenticator`, which checks an authenticator with right and wrong logins, given as playbooks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GARBAGE_SEED: Final = 17
 
 
 def garbage() -> list[bytes]:
-    """Return messages of clients that speak another protocol, or no protocol."""
+    """Return messages of other protocols, and random bytes."""
     draw = random.Random(_GARBAGE_SEED)
     sizes = (0, 1, 2, 8, 64, 1000, 70_000)
     return [bytes(size) for size in sizes] + [draw.randbytes(size) for size in sizes for _ in range(3)]
@@ -33,7 +33,7 @@ class _AuthenticatorCase(PartCase):
     proved: KafkaPrincipal = ANONYMOUS
 
     def login(self, factory: AuthenticatorFactory) -> Authenticator:
-        """The authenticator of a new connection."""
+        """Return the authenticator of a new connection."""
         return factory.authenticator(self.listener.connection(), SilentTransport(self.proved))
 
     @property
@@ -51,7 +51,7 @@ def check_authenticator(
 ) -> None:
     """Check that an authenticator keeps its contract, and that `playbooks` end as expected; see `check_gate`.
 
-    `proved` is the principal that the transport has verified. Without a playbook most rules have nothing to check.
+    `proved` is the principal that the transport has verified. Without playbooks, most rules cannot check anything.
     """
     case = _AuthenticatorCase(AuthenticatorFactory, factory, settings, other_settings)
     case.playbooks, case.proved = playbooks, proved
@@ -59,7 +59,7 @@ def check_authenticator(
 
 
 def _receive(authenticator: Authenticator, frame: Buffer) -> AuthenticationStep:
-    """The outcome of a frame, with everything that is pending done."""
+    """Return the outcome of a frame, after all pending steps."""
     step = within_patience("receive", authenticator.receive, frame)
     for _ in range(_MAX_STEPS):
         _check_step(step)
@@ -84,9 +84,7 @@ def _check_step(step: Any) -> None:
 def _play(
     authenticator: Authenticator, playbook: Playbook, change: Callable[[bytes], Buffer] = bytes
 ) -> AuthenticationStep | None:
-    """Let a client play its part; return the last step, or None if it has sent nothing. `change` alters its
-    messages.
-    """
+    """Send the messages of a playbook, altered by `change`; return the last step, or None if there was no message."""
     client = playbook.start()
     step, frame = None, next(client, None)
     while frame is not None:

@@ -1,4 +1,4 @@
-"""`check_authorizer`: checks parts that decide about principals and resources."""
+"""`check_authorizer`, which checks parts that decide about principals and resources."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from klamm.wire.messages.metadata import MetadataRequest
 _NAMES: Final = ("orders", "", "ümläut", "*", "a" * 249, "with\nline")
 _EVERY_RULE: Final = AclBindingFilter()
 _OPERATIONS: Final = tuple(one for one in AclOperation if one > AclOperation.ALL)
-# As in Kafka, permissions that imply these two do so only for a named resource.
+# Other operations imply these two, but as in Kafka only for a named resource.
 _NOT_IMPLIED: Final = tuple(
     one for one in _OPERATIONS if one not in (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
 )
@@ -48,7 +48,7 @@ class _Case(PartCase):
             yield self.authorizer
 
     def request(self, principal: KafkaPrincipal = ANONYMOUS) -> RequestContext:
-        """Return a request of the principal that has waited for the authorizer, as the server lets it wait."""
+        """Return a request of the principal, after it has waited for `prepare` as in a server."""
         context = self.listener.request(MetadataRequest(), 9, self.listener.connection(principal))
         asked = [(resource_type, name) for resource_type in _RESOURCES for name in _NAMES]
         asked += [(one.resource_type, one.resource_name) for one in self.decisions]
@@ -74,7 +74,7 @@ def check_authorizer(
 ) -> None:
     """Check that an authorizer keeps its contract, and decides as `decisions` expect; see `check_gate`.
 
-    Raises AssertionError. If it keeps ACLs, they are created, listed and deleted.
+    Raises AssertionError. If the authorizer stores ACLs, the suite creates, lists and deletes some.
     """
     case = _Case(Authorizer, factory, settings, other_settings)
     case.decisions = decisions

@@ -21,7 +21,7 @@ Connect = Callable[[socket.socket], socket.socket]
 
 @contextmanager
 def socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """The server's side of a new connection, non-blocking, and the client's."""
+    """Yield the server's socket of a new connection, which is non-blocking, and the client's socket."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         client = socket.create_connection(listening.getsockname(), timeout=rules.PATIENCE_S)
         server, _peer = listening.accept()
@@ -43,7 +43,7 @@ def wait_for(descriptor: int, interest: Interest, timeout_s: float) -> bool:
 
 
 class Connected:
-    """A layer whose handshake is done. `peer` is the client's end; `descriptor` is that of the layer's socket."""
+    """A layer whose handshake is done. `peer` is the client's socket; `descriptor` belongs to the layer's socket."""
 
     def __init__(self, layer: TransportLayer, descriptor: int, peer: socket.socket) -> None:
         self.layer = layer
@@ -51,7 +51,7 @@ class Connected:
         self.peer = peer
 
     def read(self, count: int, size: int = 65536) -> bytes:
-        """Return `count` bytes, read by at most `size` at a time; fewer if the stream ends before."""
+        """Return `count` bytes, or fewer if the stream ends before. Each read has at most `size` bytes."""
         found = bytearray()
         deadline = time.monotonic() + rules.PATIENCE_S
         while len(found) < count:
@@ -100,14 +100,14 @@ class Connected:
         return result
 
     def reset(self) -> None:
-        """Reset the connection at the peer: the server's side sees a reset."""
+        """Reset the connection at the peer, so that the layer sees a reset."""
         self.peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.peer.close()
 
 
 @contextmanager
 def connected(transport: Transport, connect: Connect) -> Iterator[Connected]:
-    """Return a connection whose handshake both sides have ended."""
+    """Yield a connection after both sides have completed the handshake."""
     with socket_pair() as (server, client):
         descriptor = server.fileno()
         layer = transport.wrap(server, Address(*client.getsockname()))
@@ -120,7 +120,7 @@ def connected(transport: Transport, connect: Connect) -> Iterator[Connected]:
 
 
 def handshake(layer: TransportLayer, descriptor: int, client: socket.socket, connect: Connect) -> socket.socket:
-    """Let both sides end their handshakes; return the client's socket. Raises exceptions of the layer's handshake."""
+    """Run the handshakes of both sides; return the client's socket. Raises the exceptions of the layer's handshake."""
     made: list[socket.socket] = []
     failures: list[BaseException] = []
 

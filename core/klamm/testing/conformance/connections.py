@@ -1,4 +1,4 @@
-"""`check_gate` and `check_throttle`: check parts that limit connections and requests."""
+"""`check_gate` and `check_throttle`, which check parts that limit connections and requests."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ _LARGE: Final = 1 << 40
 
 
 def check_gate(factory: Callable[[Any], ConnectionGate], settings: Any = None, *, other_settings: Any = None) -> None:
-    """Check that a connection gate keeps its contract. Raises AssertionError with part, rule, expected and actual
-    behaviour.
+    """Check that a connection gate keeps its contract.
 
-    `factory(settings)` makes a gate, as the server does; `other_settings` are settings that a reload of the file may
-    find.
+    `factory(settings)` makes a gate, as the server does; `other_settings` are changed settings for `reconfigure`.
+    Raises AssertionError with the part, the rule, the expected and the actual behaviour.
     """
     case = PartCase(ConnectionGate, factory, settings, other_settings)
     run_rules(case.part_name, GATE_RULES, case)

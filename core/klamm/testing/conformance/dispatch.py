@@ -1,4 +1,4 @@
-"""`check_assigner` and `check_scheduler`: check which processor a connection gets, and which request is next."""
+"""`check_assigner` and `check_scheduler`, which check parts that choose a processor or the next request."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ ASSIGNER_RULES: Final = (
 
 
 class _SchedulerCase(PartCase):
-    """A scheduler is also made with its capacity, and opened with the services of the server."""
+    """A request scheduler under test. Its factory also gets the capacity, and `open` gets the server's services."""
 
     def __init__(self, factory: Callable[[Any, int], RequestScheduler], settings: Any, other_settings: Any) -> None:
         super().__init__(RequestScheduler, lambda given: factory(given, _CAPACITY), settings, other_settings)

@@ -1,4 +1,4 @@
-"""`filled_request`: a request whose texts, lists and records are not empty, so that loops over them run."""
+"""`filled_request`, which makes a request whose texts, lists and records are not empty."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ _RECORDS: Final = "records"
 
 
 def filled_request(request_class: Any, version: int) -> Any:
-    """Return a request in which every list has one element, every text is `NAME`, every batch has a record, and numbers
-    have their defaults.
+    """Return a request in which every list has one element, every text is `NAME`, and every batch has a record.
 
-    A field that the version does not have keeps its default. Topic ids are of topics that do not exist. A Produce wants
-    an answer, and belongs to no transaction. The message is as a server decodes it.
+    Numbers have their defaults, and so have fields that the version lacks. Topic ids are those of missing topics. A
+    Produce requires an answer and belongs to no transaction. The message is encoded and decoded, as for a server.
     """
     return request_class.decode(version, bytearray(_encoded(request_class, version)))
 

@@ -1,4 +1,4 @@
-"""Records that `check_filter` sends: every codec, several batches, control batches, regions of files, bombs."""
+"""The rules of `check_filter` about records: every codec, control batches, regions of files, decompression bombs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FETCH_VERSION: Final = 12
 
 
 class Region:
-    """A region of a file, as a broker sends records."""
+    """A region of a file, which is the form in which a broker sends records."""
 
     def __init__(self, content: bytes) -> None:
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
@@ -48,7 +48,7 @@ class Region:
 
     @property
     def is_closed(self) -> bool:
-        """Return True if the file was let go."""
+        """Return True if the file was closed."""
         return self._file.closed
 
     def fileno(self) -> int:
@@ -56,15 +56,15 @@ class Region:
         return self._file.fileno()
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        """Bytes of the file."""
+        """Return bytes of the file."""
         return PLATFORM.pread(self.fileno(), size_bytes, position)
 
     def read_into(self, position: int, buffer: memoryview) -> int:
-        """Fill the buffer."""
+        """Read bytes of the file into the buffer."""
         return PLATFORM.preadv(self.fileno(), [buffer], position)
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         self._file.close()
 
 
@@ -100,7 +100,7 @@ def _wants(part: Any, key: ApiKey) -> bool:
 
 
 def _produce(case: PartCase, part: Any, batch: bytes) -> Any:
-    """Return the records that are passed on; None if they are refused."""
+    """Send a Produce with this batch to a filter; return the records that it passes on, None if it refuses them."""
     data = [TopicProduceData(NAME, partition_data=[PartitionProduceData(0, batch)])]
     request = ProduceRequest(None, -1, 1000, data)
     try:

@@ -1,4 +1,4 @@
-"""The rules that every part keeps, whatever its kind: `klamm.Part`."""
+"""The rules of `klamm.Part`, which parts of every kind must keep."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _DAY_MS: Final = 24 * 3600 * 1000
 
 
 class PartCase:
-    """A part under test, which a suite makes and opens as the server does: `factory(settings)`.
+    """A part under test. The suite makes it with `factory(settings)` and opens it, as the server does.
 
-    `other_settings` are settings that a SIGHUP may find. `listener` is that of the part opened last.
+    `other_settings` are changed settings for `reconfigure`. `listener` is the listener of the part opened last.
     """
 
     def __init__(
@@ -36,13 +36,13 @@ class PartCase:
 
     @property
     def part_name(self) -> str:
-        """The part in messages."""
+        """Return the name of the part for messages."""
         made = self._factory
         name = getattr(made, "__qualname__", repr(made))
         return f"the {self.contract.__name__} {getattr(made, '__module__', '?')}.{name}"
 
     def make(self) -> Any:
-        """Return a new part, which is not open."""
+        """Return a new part that is not open yet."""
         return self._factory(self.settings)
 
     def host(self) -> Any:
@@ -56,7 +56,7 @@ class PartCase:
 
     @contextmanager
     def opened(self) -> Iterator[Any]:
-        """A new part, open until the block ends."""
+        """Yield a new part that is open until the block ends."""
         part = self.make()
         part.open(self.host())
         try:
@@ -151,7 +151,7 @@ def its_metrics_can_be_read(case: PartCase) -> None:
 
 @contextmanager
 def _logging_nothing(name: str) -> Iterator[None]:
-    """Raise Broken if something is logged there: klamm logs exceptions of a part, and continues."""
+    """Raise Broken if the block logs to this logger: klamm logs exceptions of timers, and continues."""
     failures: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: failures.append(record.getMessage())  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""Messages that suites send: requests and responses of every API, empty ones and filled ones."""
+"""The messages that suites send: requests and responses of every API, with default values and filled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from klamm.wire.primitives import WireError
 
 
 class Exchange(NamedTuple):
-    """A request of one version, as a server decodes it, and a response to it."""
+    """A request of one version, decoded as in a server, and a response to it."""
 
     version: int
     request: Any
@@ -19,8 +19,9 @@ class Exchange(NamedTuple):
 
 
 def exchanges(api_key: int, min_version: int | None = None, max_version: int | None = None) -> Iterator[Exchange]:
-    """Yield two exchanges for each version of an API that servers offer, or for the versions between two: one with
-    default values, and one with a filled request. Messages that cannot be encoded are left out.
+    """Yield two exchanges for each version of an API: one with default values, and one with a filled request.
+
+    By default the versions are those that servers offer. Messages that cannot be encoded are left out.
     """
     module = load(api_key)
     request_class, response_class = (vars(module)[f"{module.NAME}{half}"] for half in ("Request", "Response"))
@@ -37,5 +38,5 @@ def exchanges(api_key: int, min_version: int | None = None, max_version: int | N
 
 
 def first_exchange(api_key: int = ApiKey.METADATA) -> Exchange:
-    """The newest one of an API."""
+    """Return an exchange of an API's newest version."""
     return list(exchanges(api_key))[-1]

@@ -1,4 +1,4 @@
-"""`Playbook`: the messages of a client that authenticates, and the expected result."""
+"""`Playbook`: the messages of a client in a login, and the expected result."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import TypeAlias
 from klamm.shared.principal import KafkaPrincipal
 
 Client: TypeAlias = Callable[[], Generator[bytes, bytes, None]]
-"""Yields the client's messages; each `yield` returns the server's answer, empty if there is none.
+"""A generator that yields the client's messages; each `yield` returns the server's answer, empty if there is none.
 
-It may return, or raise, when it gives up.
+If the client gives up, the generator returns or raises.
 """
 
 
 @dataclass(frozen=True)
 class Playbook:
-    """A login. `client` has its messages: a list of bytes, or a generator function that sees each answer.
+    """A login. `client` has the client's messages: a list of bytes, or a generator function that gets each answer.
 
-    For an authenticator they are frames without their size, for a SASL mechanism tokens. `principal` is the resulting
-    principal; None if the login must fail.
+    For an authenticator, the messages are frames without their size fields; for a SASL mechanism, tokens. `principal`
+    is the resulting principal, or None if the login must fail.
     """
 
     client: Sequence[bytes] | Client
     principal: KafkaPrincipal | None
 
     def start(self) -> Generator[bytes, bytes, None]:
-        """The client, from its beginning."""
+        """Return a generator of the client's messages, from the first on."""
         return self.client() if callable(self.client) else _in_order(self.client)
 
 
 def answered(client: Generator[bytes, bytes, None], answer: bytes) -> bytes | None:
-    """Return the client's next message; None if there is none, or the client gives up."""
+    """Pass an answer to the client and return its next message; None if there is none, or if the client gives up."""
     try:
         return client.send(answer)
     except Exception:
@@ -40,5 +40,5 @@ def answered(client: Generator[bytes, bytes, None], answer: bytes) -> bytes | No
 
 
 def _in_order(sent: Sequence[bytes]) -> Generator[bytes, bytes, None]:
-    # A list ignores answers; a generator gets them.
+    # The client of a list ignores the answers.
     yield from (one for one in sent)

@@ -1,4 +1,4 @@
-"""`check_filter` and `check_observer`: check the parts around the handlers of requests."""
+"""`check_filter` and `check_observer`, which check parts that see requests before and after the handlers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _TIMES: Final = StageTimes(1, 2, 3, 4, 5, 6)
 def check_filter(factory: Callable[[Any], RequestFilter], settings: Any = None, *, other_settings: Any = None) -> None:
     """Check that a request filter keeps its contract; see `check_gate`.
 
-    It gets requests and responses of every version of its APIs: with default values, and requests whose lists have an
-    element, whose texts are `conformance` and whose batches have a record. Records come in every codec, in several
-    batches with control batches among them, as bytes and in regions of files, and as decompression bombs."""
+    The filter gets requests and responses of every version of its APIs: with default values, and filled requests, whose
+    lists have an element, whose texts are `conformance` and whose batches have a record. It gets records in every
+    codec, in several batches and control batches, as bytes and in regions of files, and decompression bombs."""
     case = PartCase(RequestFilter, factory, settings, other_settings)
     run_rules(case.part_name, FILTER_RULES, case)
 
@@ -44,7 +44,7 @@ def names_its_apis(case: PartCase) -> None:
 
 
 def _passed(message: Any, outcome: Any) -> Any:
-    """Return the message that goes on; for a Hold, its message."""
+    """Return the message that a filter passes on; for a Hold, the held message."""
     return outcome.message if isinstance(outcome, Hold) else outcome
 
 
@@ -158,7 +158,7 @@ FILTER_RULES: Final = (
 
 @dataclass(slots=True)
 class _Story:
-    """The events of one connection, as a server reports them."""
+    """The events of one connection, in the order in which a server reports them."""
 
     case: PartCase
     observer: RequestObserver

@@ -1,7 +1,7 @@
-"""Rules of a conformance suite, which a part keeps or breaks.
+"""Functions that check the rules of a conformance suite.
 
-A rule is a function whose docstring states the expected behaviour. It returns if the part keeps the rule; an exception
-describes how the part breaks it.
+A rule is a function whose docstring states the expected behaviour. It returns if the part keeps the rule. Otherwise it
+raises an exception, which describes the actual behaviour.
 """
 
 from __future__ import annotations
@@ -15,27 +15,26 @@ from klamm.wire.api_keys import ApiKey
 T = TypeVar("T")
 
 PATIENCE_S: float = 5.0
-"""Maximum duration of a call that must not block, and the time for which a suite waits for another thread or its
-peer.
-"""
+"""The longest time that a call which must not block may take. A suite waits as long for another thread or its peer."""
 
 _THREADS: Final = 4
 _CALLS: Final = 25
 
 
 class Broken(Exception):
-    """A part breaks a rule; the message describes what it did."""
+    """Raised if a part breaks a rule; the message describes the actual behaviour."""
 
 
 def ensure(kept: object, got: str) -> None:
-    """Raise `Broken` unless the rule is kept."""
+    """Raise `Broken(got)` unless `kept` is true."""
     if not kept:
         raise Broken(got)
 
 
 def run_rules(part: str, rules: Sequence[Callable[[Any], None]], case: Any) -> None:
-    """Check each rule. Raises AssertionError for the first broken one, with part, rule, expected and actual
-    behaviour.
+    """Check each rule. Raises AssertionError for the first broken one, with the part and the rule.
+
+    The message also has the expected and the actual behaviour.
     """
     for rule in rules:
         try:
@@ -52,7 +51,10 @@ def _fail(part: str, rule: Callable[[Any], None], error: Exception) -> NoReturn:
 
 
 def within_patience(what: str, call: Callable[..., T], *arguments: Any) -> T:
-    """Return or raise the outcome of a call on another thread. Raises Broken if it still runs after `PATIENCE_S`."""
+    """Make a call on another thread, and return its result or raise its exception.
+
+    Raises Broken if the call still runs after `PATIENCE_S`.
+    """
     outcome: list[T] = []
     failure: list[BaseException] = []
 
@@ -72,7 +74,7 @@ def within_patience(what: str, call: Callable[..., T], *arguments: Any) -> T:
 
 
 def from_threads(what: str, call: Callable[[int], object]) -> None:
-    """Call from several threads at once, with a number each time. Raises exceptions of the calls."""
+    """Make many calls on several threads at once, each with another number. Raises the exceptions of the calls."""
     start = threading.Barrier(_THREADS)
     failures: list[BaseException] = []
 

@@ -1,4 +1,4 @@
-"""`check_sasl_mechanism` and `check_credential_store`: the parts of the authenticator `sasl`."""
+"""`check_sasl_mechanism` and `check_credential_store`, which check parts of the authenticator `sasl`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _MechanismCase(PartCase):
         return SaslContext(self.listener.context, stores, sessions)
 
     def exchange(self, mechanism: SaslMechanism) -> SaslServer:
-        """The server of a new exchange."""
+        """Return the server of a new exchange."""
         server = within_patience("server", mechanism.server, self.listener.connection(), SilentTransport(self.proved))
         ensure(isinstance(server, SaslServer), f"server returned {server!r}")
         return server
@@ -70,8 +70,8 @@ def check_sasl_mechanism(
 ) -> None:
     """Check that a SASL mechanism keeps its contract, and that `playbooks` of tokens end as expected; see `check_gate`.
 
-    `stores()` makes the credential stores in which it looks up users, `proved` is the principal that the transport has
-    verified.
+    `stores()` makes the credential stores in which the mechanism looks up users. `proved` is the principal that the
+    transport has verified.
     """
     case = _MechanismCase(SaslMechanism, factory, settings, other_settings)
     case.playbooks, case.stores, case.proved = playbooks, stores, proved
@@ -113,7 +113,10 @@ def _raise(error: Exception) -> NoReturn:
 
 
 def _play(server: SaslServer, playbook: Playbook, change: Callable[[bytes], bytes] = bytes) -> SaslSuccess | None:
-    """Let a client play its part; return None if the exchange ends before the client is in. Raises SaslError."""
+    """Send the tokens of a playbook, altered by `change`; return the success, or None if the tokens end first.
+
+    Raises SaslError.
+    """
     client = playbook.start()
     token = next(client, None)
     while token is not None:
@@ -239,14 +242,14 @@ def check_credential_store(
     passwords: Mapping[str, str],
     other_settings: Any = None,
 ) -> None:
-    """Check that a credential store keeps its contract; see `check_gate`. `passwords` are those of its users."""
+    """Check that a credential store keeps its contract; see `check_gate`. `passwords` maps users to passwords."""
     case = _StoreCase(CredentialStore, factory, settings, other_settings)
     case.passwords = passwords
     run_rules(case.part_name, STORE_RULES, case)
 
 
 def _checks(store: CredentialStore, user: str, password: str) -> bool:
-    """Return True if a password is right, according to the check that PLAIN makes."""
+    """Check a password as PLAIN does; return True if it is right."""
     verified = store.verify_password(user, password)
     ensure(verified is None or type(verified) is bool, f"verify_password returned {verified!r}")
     if verified is not None:

@@ -1,4 +1,4 @@
-"""`check_api_set` and `check_extension`: the conformance suites of handler sets and of server extensions."""
+"""`check_api_set` and `check_extension`, which check handler sets and server extensions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _ApiSetCase(PartCase):
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[tuple[ApiSet, list[ApiHandler]]]:
-        """Yield the handlers of an open set that has been notified of its listener."""
+        """Yield an open set that has been notified of its listener, and its handlers."""
         with self.opened() as part:
             handlers = list(part.handlers())
             part.listener_opened(self.listener.context)
@@ -55,7 +55,7 @@ class _ApiSetCase(PartCase):
 def check_api_set(factory: Callable[[Any], ApiSet], settings: Any = None, *, other_settings: Any = None) -> None:
     """Check that a handler set keeps its contract; see `check_gate`.
 
-    Each of its APIs gets two requests of every version: one with default values and so with empty lists, and one whose
+    Each of its APIs gets two requests of every version: one with default values, whose lists are empty, and one whose
     lists have an element, whose texts are `conformance` and whose batches have a record."""
     with tempfile.TemporaryDirectory(prefix="klamm-conformance-") as folder:
         case = _ApiSetCase(Path(folder), factory, settings, other_settings)

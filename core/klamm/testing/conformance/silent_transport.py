@@ -1,4 +1,4 @@
-"""`SilentTransport`: the transport of a connection that a test plays itself."""
+"""`SilentTransport`: the transport of a connection that has no socket, for tests."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ class SilentTransport(TransportLayer):
 
     @property
     def principal(self) -> KafkaPrincipal:
-        """Return the principal that the constructor was given."""
+        """Return the principal that was passed to the constructor."""
         return self._principal
 
     def handshake(self) -> Interest:
-        """Return NONE: the handshake is done at once."""
+        """Return NONE, because the handshake is done at once."""
         return Interest.NONE
 
     def read_into(self, buffer: memoryview) -> int:
-        """Return WOULD_BLOCK: nothing ever arrives."""
+        """Return WOULD_BLOCK, because no byte ever arrives."""
         return WOULD_BLOCK
 
     def write(self, chunks: Sequence[Buffer], more: bool = False) -> int:
-        """Everything is written."""
+        """Return the number of bytes, as if all were written."""
         return sum(len(chunk) for chunk in chunks)
 
     def send_file(self, descriptor: int, position: int, count: int) -> int:
-        """Everything is written."""
+        """Return `count`, as if all bytes were written."""
         return count
 
     def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing, because there is no socket."""

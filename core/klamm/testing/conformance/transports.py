@@ -1,4 +1,4 @@
-"""`check_transport`: checks parts that carry the bytes of a connection."""
+"""`check_transport`, which checks parts that carry the bytes of a connection."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def check_transport(
 ) -> None:
     """Check that a transport keeps its contract, over loopback connections; see `check_gate`.
 
-    `connect(sock)` does the client's part of the handshake and returns the socket that it sends and receives with, e.g.
-    `lambda sock: context.wrap_socket(sock, server_hostname="localhost")`.
+    `connect(sock)` does the client's part of the handshake, and returns the socket with which the client sends and
+    receives, e.g. `lambda sock: context.wrap_socket(sock, server_hostname="localhost")`.
     """
     case = _TransportCase(factory, settings, other_settings, connect)
     run_rules(case.part_name, TRANSPORT_RULES, case)

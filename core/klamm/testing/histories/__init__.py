@@ -1,7 +1,7 @@
-"""Histories of clients, and a checker that finds what a broker must not do.
+"""Histories of clients, and a checker that finds violations of a broker's guarantees.
 
-A recorder writes what each client asked and learned; `check_history` names each anomaly with the lines that show it.
-The checks of records follow the published description of Jepsen's Kafka workload.
+A recorder writes the operations of each client and their results. `check_history` returns each anomaly with the lines
+that show it. The checks of records follow the published description of Jepsen's Kafka workload.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ __all__ = [
 
 
 def check_history(history: History, *, at_least_once: bool = False, write_cycles: bool = False) -> list[Anomaly]:
-    """Return every anomaly of a history, in the order of its last line.
+    """Return all anomalies of a history, in the order of their last lines.
 
-    With `at_least_once` a value may be in a partition twice, as producers without idempotence may write it. With
-    `write_cycles` transactions that wrote before each other (G0) are anomalies too; Kafka allows them.
+    With `at_least_once`, a value may be in a partition twice, because producers without idempotence may repeat a write.
+    With `write_cycles`, cycles of transactions whose writes precede each other's (G0) are anomalies too, although Kafka
+    allows them.
     """
     found = check_records(history, at_least_once=at_least_once, write_cycles=write_cycles)
     found += check_groups(history)

@@ -1,4 +1,4 @@
-"""An anomaly, as a check reports it."""
+"""`Anomaly`, which a check reports."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from klamm.testing.histories.format import Operation
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """One fault: its name, a sentence, and the lines of the shortest history that shows it.
+    """A violation of a guarantee: its name, a sentence, and the lines of the shortest history that shows it.
 
-    `offsets` names a record of each partition that matters, for who looks into its log.
+    `offsets` has the offset of a concerned record for each partition, so that you can look it up in the log.
     """
 
     name: str
@@ -24,6 +24,6 @@ class Anomaly:
     def of(
         cls, name: str, text: str, operations: Iterable[Operation], offsets: Mapping[str, int] | None = None
     ) -> Anomaly:
-        """Build an anomaly that the lines of these operations show."""
+        """Return an anomaly with the lines of these operations."""
         lines = sorted({line for operation in operations for line in operation.lines})
         return cls(name, text, tuple(lines), offsets or {})

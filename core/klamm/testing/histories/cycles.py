@@ -1,4 +1,4 @@
-"""Cycles in a graph."""
+"""`cycle_in`, which finds cycles in a directed graph."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Set
 
 
 def cycle_in(edges: Mapping[int, Set[int]]) -> Iterator[list[int]]:
-    """Yield one shortest cycle of each strongly connected component."""
+    """Yield a shortest cycle of each strongly connected component."""
     for component in _components(edges):
         start = min(component)
         if (cycle := _shortest(edges, component, start)) is not None:
@@ -15,7 +15,7 @@ def cycle_in(edges: Mapping[int, Set[int]]) -> Iterator[list[int]]:
 
 
 def _components(edges: Mapping[int, Set[int]]) -> Iterator[set[int]]:
-    """Yield the components of at least two nodes, after Tarjan, without recursion."""
+    """Yield the components of at least two nodes. This is Tarjan's algorithm without recursion."""
     index: dict[int, int] = {}
     low: dict[int, int] = {}
     stack: list[int] = []

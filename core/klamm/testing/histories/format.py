@@ -1,13 +1,13 @@
-"""The file of a history: one JSON object a line, in the order in which things happened.
+"""The format of a history's file: one event on each line, as a JSON object, in the order of the events.
 
 | field | value |
 | --- | --- |
-| `process` | who does it: a string or a number; one operation at a time |
-| `type` | `invoke`, then `ok`, `fail` (it certainly had no effect) or `info` (it may have had one) |
+| `process` | the client, a string or a number; it has one operation at a time |
+| `type` | `invoke`, then `ok`, `fail` (the operation certainly had no effect) or `info` (it may have had an effect) |
 | `f` | the function, one of `FUNCTIONS` |
-| `value` | its arguments; at the end, with the results |
-| `time_ns` | optional: a clock that all processes share |
-| `isolation` | optional: `read_uncommitted`, if the consumer reads so |
+| `value` | the arguments; in the last event also the results |
+| `time_ns` | optional: the time of a clock that all processes share |
+| `isolation` | optional: `read_uncommitted` if the consumer has this isolation level |
 
 The fields are those of Jepsen's operations, so that a history can be written in any language.
 """
@@ -24,7 +24,7 @@ from klamm.config.problems import did_you_mean
 
 
 class Kind(StrEnum):
-    """An event's part in its operation: its start, or one of its ends."""
+    """The kind of an event: the start of an operation, or one of its possible ends."""
 
     INVOKE = "invoke"
     OK = "ok"
@@ -40,7 +40,7 @@ FUNCTIONS: Final = (*RECORDS, *GROUPS, *SHARES, *REGISTERS)
 
 
 class HistoryError(ValueError):
-    """A line that is no event: the message says which line, and what is wrong."""
+    """Raised for a line that is not an event; the message has the number of the line and the problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ class Event:
 
 @dataclass(slots=True)
 class Operation:
-    """A function from its invocation to its end.
+    """The call of a function, from its invocation to its end.
 
-    `began` and `ended` count events; an operation without an end has the length of the history as its end, and the
-    outcome `INFO`.
+    `began` and `ended` are positions of events. If an operation has no end, `ended` is the number of events, and its
+    outcome is `INFO`.
     """
 
     process: str
@@ -77,13 +77,13 @@ class Operation:
 
     @property
     def reads_committed(self) -> bool:
-        """True if the consumer hides what is not committed."""
+        """Return True if the consumer reads only committed records."""
         return self.isolation != "read_uncommitted"
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All operations in the order of their invocation, and the text of each line, by its number from 1."""
+    """All operations in the order of their invocations, and the text of each line by its number, from 1."""
 
     operations: Sequence[Operation]
     texts: Sequence[str] = field(repr=False)
@@ -151,7 +151,7 @@ def _operations(events: list[Event]) -> list[Operation]:
         if operation.outcome is Kind.INVOKE:
             operation.outcome = Kind.INFO
         if operation.outcome is Kind.INFO:
-            # Its effect may come at any later time.
+            # Its effect may occur at any later time.
             operation.ended = len(events)
     return operations
 
@@ -165,7 +165,7 @@ def _is_scalar(value: Any) -> bool:
 
 
 def _are_records(value: Any) -> bool:
-    """True for {partition: [[offset, value], ...]}."""
+    """Return True for {partition: [[offset, value], ...]}."""
     return isinstance(value, dict) and all(
         isinstance(records, list)
         and all(
@@ -196,7 +196,7 @@ def _has(value: Any, **kinds: type | tuple[type, ...]) -> bool:
 
 
 def _problem(function: str, kind: Kind, value: Any) -> str | None:
-    """Return how a value has to look, if it does not."""
+    """Return the expected form of a value that has another form; None if it is right."""
     if function in ("send", "poll", "txn"):
         if (
             isinstance(value, list)

@@ -1,4 +1,4 @@
-"""Write a history while clients work."""
+"""`Recorder`, which writes a history while clients work."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ class Call:
         self.value = value
 
     def ok(self, value: Any = None) -> None:
-        """Say that it took effect, with its value and its results."""
+        """Record that the operation took effect, with its value and its results."""
         self.kind = Kind.OK
         if value is not None:
             self.value = value
 
     def fail(self) -> None:
-        """Say that it certainly had no effect."""
+        """Record that the operation certainly had no effect."""
         self.kind = Kind.FAIL
 
     def unknown(self, value: Any = None) -> None:
-        """Say that it may have had an effect, with what is known, e.g. offsets of sends within a transaction."""
+        """Record that the operation may have had an effect. `value` may have known results, e.g. offsets of sends."""
         self.kind = Kind.INFO
         if value is not None:
             self.value = value
 
 
 class Recorder:
-    """Writes the operations of any number of threads, one line each, in the order in which they happen.
+    """The writer of a history. Any number of threads may record operations; their events are written in order.
 
-    A process does one thing at a time. An operation that raises is recorded as unknown, unless `fail` was
-    called before.
+    A process has one operation at a time. If the block of an operation raises, the operation is recorded as unknown,
+    unless `fail` was called before.
     """
 
     def __init__(self, file: IO[str], clock: Clock | None = None) -> None:
         self._file = file
         self._clock = clock or SystemClock()
-        # The file: a line is whole, and lines are in the order in which things happen.
+        # Protects the file, so that lines are complete and in the order of the events.
         self._lock = threading.Lock()
 
     @contextmanager
     def operation(
         self, process: str, function: str, value: Any = None, *, isolation: str = "read_committed"
     ) -> Iterator[Call]:
-        """Record what happens within as one operation. Raises ValueError if there is no such function."""
+        """Record the block as one operation. Raises ValueError for an unknown function."""
         if function not in FUNCTIONS:
             raise ValueError(f'no function "{function}": one of {", ".join(FUNCTIONS)}')
         self._write(process, Kind.INVOKE, function, value, isolation)

@@ -1,7 +1,7 @@
 """Checks of what clients sent and polled, after the published description of Jepsen's Kafka workload.
 
-Each value is sent once, so a value names its write. Acknowledgements and polls tell offsets, which give the order of a
-partition; nothing else is taken from the server.
+Each value is sent once, so a value identifies its write. The order of a partition follows from the offsets in
+acknowledgements and polls. The checks use no other data of the server.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Value: TypeAlias = Any
 
 @dataclass(slots=True)
 class Write:
-    """One value, the operation that sent it, and its offset, if it was acknowledged."""
+    """One sent value, the operation that sent it, and its offset if the send was acknowledged."""
 
     partition: str
     value: Value
@@ -31,9 +31,9 @@ class Write:
 
 @dataclass(slots=True)
 class Logs:
-    """The records of each partition, as clients saw them.
+    """The records of each partition that clients sent or polled.
 
-    `seen` has the first operation that polled a value with `read_committed`, `polled` the first of all.
+    `seen` has the first operation that polled a value with `read_committed`; `polled` has the first with any isolation.
     """
 
     writes: dict[tuple[str, Value], Write] = field(default_factory=dict)
@@ -49,13 +49,13 @@ class Logs:
         self.offsets[partition, value].setdefault(offset, operation)
 
     def add_write(self, partition: str, value: Value, offset: int | None, operation: Operation) -> None:
-        """Take a send; an offset is believed only if the send was acknowledged."""
+        """Add a send. Its offset is used only if the send was acknowledged."""
         self.writes[partition, value] = Write(partition, value, operation, offset)
         if offset is not None and operation.outcome is not Kind.FAIL:
             self._place(partition, offset, value, operation)
 
     def add_read(self, partition: str, offset: int, value: Value, operation: Operation) -> None:
-        """Take a record that a client received."""
+        """Add a record that a client received."""
         self._place(partition, offset, value, operation)
         self.polled.setdefault((partition, value), operation)
         if operation.reads_committed:
@@ -63,11 +63,11 @@ class Logs:
             self.highest[partition] = max(offset, self.highest.get(partition, -1))
 
     def is_hidden(self, write: Write) -> bool | None:
-        """Return True if a committed write would have been seen and was not, None if no client looked there."""
+        """Return True if clients should have seen a committed write but did not; None if no client looked there."""
         if (write.partition, write.value) in self.seen:
             return False
         if write.partition in self.complete:
-            # A read of all may have ended before the write began.
+            # A read with `read_uncommitted` may have ended before the write began.
             return True if write.operation.ended < self.complete[write.partition].began else None
         if write.offset is not None and write.offset < self.highest.get(write.partition, -1):
             return True
@@ -113,7 +113,7 @@ def collect(history: History) -> Logs:
 
 
 def inconsistent_offsets(logs: Logs) -> Iterator[Anomaly]:
-    """Yield each offset at which two clients met different values."""
+    """Yield each offset at which two clients found different values."""
     for partition, by_offset in logs.values.items():
         for offset, values in by_offset.items():
             if len(values) > 1:
@@ -122,7 +122,7 @@ def inconsistent_offsets(logs: Logs) -> Iterator[Anomaly]:
 
 
 def duplicates(logs: Logs) -> Iterator[Anomaly]:
-    """Yield each value that lies at two offsets."""
+    """Yield each value that has two offsets in a partition."""
     for (partition, value), by_offset in logs.offsets.items():
         if len(by_offset) > 1:
             text = f"{partition} has {value!r} at the offsets {', '.join(map(str, sorted(by_offset)))}"
@@ -130,7 +130,7 @@ def duplicates(logs: Logs) -> Iterator[Anomaly]:
 
 
 def unwritten_reads(logs: Logs) -> Iterator[Anomaly]:
-    """Yield each record that no client had sent when it was polled."""
+    """Yield each polled record that no client had sent before."""
     for (partition, value), operation in logs.polled.items():
         write = logs.writes.get((partition, value))
         if write is None:
@@ -152,7 +152,7 @@ def aborted_reads(logs: Logs) -> Iterator[Anomaly]:
 
 
 def precommitted_reads(logs: Logs) -> Iterator[Anomaly]:
-    """Yield each value that a transaction read before it can have been committed."""
+    """Yield each value that a transaction has read before the value can have been committed."""
     for key, reader in logs.seen.items():
         write = logs.writes.get(key)
         if write is not None and write.operation is reader and reader.function == "txn":
@@ -161,7 +161,7 @@ def precommitted_reads(logs: Logs) -> Iterator[Anomaly]:
 
 
 def lost_writes(logs: Logs) -> Iterator[Anomaly]:
-    """Yield each acknowledged value that no reader met where it read on."""
+    """Yield each acknowledged value that is missing although a reader has read beyond its offset."""
     for key, write in logs.writes.items():
         if write.operation.outcome is Kind.OK and logs.is_hidden(write):
             if write.operation.function == "txn" and _is_partly_seen(logs, write.operation):
@@ -172,7 +172,7 @@ def lost_writes(logs: Logs) -> Iterator[Anomaly]:
 
 
 def torn_transactions(logs: Logs) -> Iterator[Anomaly]:
-    """Yield each transaction of which some values were seen, and others should have been."""
+    """Yield each transaction of which readers saw some values, but not others that they should have seen."""
     by_transaction: dict[int, list[Write]] = defaultdict(list)
     for write in logs.writes.values():
         if write.operation.function == "txn":
@@ -193,7 +193,7 @@ def torn_transactions(logs: Logs) -> Iterator[Anomaly]:
 
 
 def _would_be_seen(logs: Logs, write: Write) -> bool:
-    """Return True if a reader that began after the transaction was seen to be committed did not meet the value."""
+    """Return True if a reader did not find the value although it began after another saw the transaction committed."""
     hidden = logs.is_hidden(write)
     if hidden is not None:
         return hidden
@@ -201,7 +201,7 @@ def _would_be_seen(logs: Logs, write: Write) -> bool:
     if complete is None:
         return False
     proofs = [logs.seen[key] for key in ((w.partition, w.value) for w in _siblings(logs, write)) if key in logs.seen]
-    # Who read one value proves that the transaction was committed by then, so a read that began later has all.
+    # A read of one value proves that the transaction was committed, so any later read must find all values.
     return any(proof.ended < complete.began for proof in proofs) or complete in proofs
 
 
@@ -224,7 +224,7 @@ def _at(logs: Logs, key: tuple[str, Value]) -> dict[str, int]:
 
 
 def non_monotonic_sends(logs: Logs, history: History) -> Iterator[Anomaly]:
-    """Yield each pair of sends of one process to one partition whose offsets are in the other order."""
+    """Yield each pair of sends of one process to one partition whose offsets are in the opposite order."""
     last: dict[tuple[str, str], tuple[int, Operation]] = {}
     for operation in history.of("send", "txn"):
         for partition, value, offset in sends(operation):
@@ -239,9 +239,9 @@ def non_monotonic_sends(logs: Logs, history: History) -> Iterator[Anomaly]:
 
 
 def poll_orders(logs: Logs, history: History) -> Iterator[Anomaly]:
-    """Yield each poll that skips values which others met, or goes back, without an assignment between.
+    """Yield each poll that skips values which other clients found, or goes back, without an assignment in between.
 
-    `int_…` is within one operation, `external_…` from one of a process to its next.
+    `int_…` anomalies are within one operation, `external_…` anomalies between two operations of a process.
     """
     visible = {
         partition: sorted(
@@ -253,7 +253,7 @@ def poll_orders(logs: Logs, history: History) -> Iterator[Anomaly]:
     for operation in history.of(*RECORDS, "owned", "revoked"):
         positions = last[operation.process]
         if operation.function in ("assign", "owned", "revoked", "read_all") or operation.outcome is not Kind.OK:
-            # A client that gave something up goes back to what is committed.
+            # A client whose operation failed goes back to the committed offset.
             positions.clear()
         if (
             operation.function not in ("poll", "txn")
@@ -289,8 +289,9 @@ def _between(
 def dependency_cycles(logs: Logs, history: History, *, writes: bool = False) -> Iterator[Anomaly]:
     """Yield cycles of transactions that depend on each other: G1c, and with `writes` G0.
 
-    A transaction depends on those whose values it read. With `writes` it also depends on who wrote the value before its
-    own in a partition. Kafka lets transactions write side by side, so G0 is no fault of a server of its protocol.
+    A transaction depends on the transactions whose values it read. With `writes`, it also depends on the transaction
+    that wrote the previous value in a partition. In Kafka, transactions may write to a partition at the same time, so
+    G0 is allowed there.
     """
     edges: dict[int, set[int]] = defaultdict(set)
     by_id = {id(operation): operation for operation in history.of("txn", "send", "poll")}
@@ -332,7 +333,10 @@ def check_records(history: History, *, at_least_once: bool = False, write_cycles
 
 
 def unseen(history: History) -> Mapping[str, int]:
-    """Return how many acknowledged values of each partition no client polled: no fault, as long as none looked."""
+    """Return, for each partition, the number of acknowledged values that no client polled.
+
+    They are not anomalies if no client has read that far.
+    """
     logs = collect(history)
     counts: dict[str, int] = defaultdict(int)
     for key, write in logs.writes.items():

@@ -1,6 +1,6 @@
-"""Checks of what admins write and read: each name behaves as a register whose operations take effect one by one.
+"""Checks of values that admins write and read: each name is a register, whose operations must be linearizable.
 
-The search is that of Wing and Gong with Lowe's cache, as porcupine does it.
+The search is the algorithm of Wing and Gong with Lowe's cache, which porcupine uses too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def is_linearizable(operations: list[Operation]) -> bool:
         if (done, state) in tried:
             continue
         tried.add((done, state))
-        # What ended before another began comes first: nothing may overtake it.
+        # An operation that ended before another began must come before that one.
         deadline = min(one.ended for n, one in enumerate(pending) if not done >> n & 1 and certain >> n & 1)
         for n, one in enumerate(pending):
             if one.began > deadline:
@@ -57,7 +57,7 @@ def is_linearizable(operations: list[Operation]) -> bool:
 
 
 def _apply(operation: Operation, state: Hashable) -> tuple[Hashable, bool]:
-    """Return the register's next state, and if the operation's result fits."""
+    """Return the register's next state, and True if the operation's result fits the state."""
     value = operation.value
     known = operation.outcome is Kind.OK
     match operation.function:
@@ -75,18 +75,18 @@ def _apply(operation: Operation, state: Hashable) -> tuple[Hashable, bool]:
 
 
 def _frozen(value: Any) -> Hashable:
-    """Return a value that can be compared and hashed."""
+    """Return a hashable form of a value."""
     if isinstance(value, dict):
         return tuple(sorted((key, _frozen(one)) for key, one in value.items()))
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _shorten(operations: list[Operation]) -> list[Operation]:
-    """Return as few of the operations as still have no order: those without a result that matters go."""
+    """Return a small part of the operations that still has no order that explains the results."""
     kept = list(operations)
     for one in operations:
         fewer = [other for other in kept if other is not one]
-        # A write whose value another operation read has to stay, or its reader would be the fault.
+        # If another operation read the value of a write, the write stays. Otherwise that read would be the anomaly.
         read = {_frozen(other.value.get("value")) for other in fewer if other.function == "get"}
         if one.function != "get" and _frozen(one.value.get("value")) in read:
             continue

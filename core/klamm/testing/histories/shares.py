@@ -1,4 +1,4 @@
-"""Checks of share groups: a record is with one member at a time, its deliveries are counted, and none is lost."""
+"""Checks of share groups: a record belongs to one member at a time, its deliveries are counted, and none is lost."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _FINAL: Final = ("accept", "reject")
 class _Delivery:
     """One acquisition of one record.
 
-    `until` counts events: the member had the record from the end of `acquired` until then at least. `given` is the
-    acknowledgement, `ended` the operation that ended it.
+    `until` is the position of an event: the member had the record at least from the end of `acquired` until then.
+    `given` is the acknowledgement, `ended` the operation that ended the acquisition.
     """
 
     member: str
@@ -34,7 +34,7 @@ class _Delivery:
 def check_shares(history: History) -> list[Anomaly]:
     """Return all anomalies of share groups.
 
-    An `acquired` with `lock_ms` and times holds its records for that long at most, counted from its invocation.
+    If `acquired` has `lock_ms` and times, it holds its records for at most that long after its invocation.
     """
     deliveries: dict[tuple[str, str, int], list[_Delivery]] = defaultdict(list)
     drained = []
@@ -94,7 +94,7 @@ def _wrong_deliveries(deliveries: dict[tuple[str, str, int], list[_Delivery]]) -
             if _overlap(earlier, later):
                 text = f"{place} is with {earlier.member} and {later.member}"
                 yield Anomaly.of("double_acquisition", text, both, {partition: offset})
-            # A member that leaves takes its delivery from the count.
+            # If a member leaves, its delivery is not counted.
             least = earlier.count if earlier.given == "left" else earlier.count + 1
             if later.count < least:
                 text = f"{place} was delivered {earlier.count} times, then {later.count} times"
@@ -114,7 +114,7 @@ def _overlap(earlier: _Delivery, later: _Delivery) -> bool:
     if later.operation.ended > earlier.until or earlier.member == later.member:
         return False
     if earlier.lock_until_ns is None:
-        # Without a clock a lock may have run out.
+        # Without times, the lock may have expired.
         return earlier.operation.value.get("lock_ms") is None
     return later.operation.ended_ns is not None and later.operation.ended_ns < earlier.lock_until_ns
 

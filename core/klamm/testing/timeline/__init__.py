@@ -1,1 +1,1 @@
-"""`Timeline`: what clients asked of a server, and what happened to it, up to a moment; as text and as an HTML page."""
+"""`Timeline`: the requests of clients and the changes of a server, as text and as an HTML page."""

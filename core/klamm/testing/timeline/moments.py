@@ -1,6 +1,4 @@
-"""`Moment`: a line of a timeline. Notable moments have a mark; polling, and repeated requests, are folded into one
-line.
-"""
+"""`Moment`: a line of a timeline. Notable moments have a mark; polls and repeated requests are combined in one line."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ class Mark(StrEnum):
 
 
 QUIET: Final = (Mark.REQUEST, Mark.POLLING)
-"""APIs that are not notable: their requests are folded until a notable moment of their client."""
+"""APIs of polls: their requests are combined in one line until the next notable moment of their client."""
 
 _POLLS: Final = frozenset(
     {
@@ -62,8 +60,9 @@ _SHOWN_TOPICS: Final = 3
 class Moment:
     """One line: a request, repeated equal requests, or a change of the server.
 
-    `client` is empty if no client caused it; `nodes` are the ids of the nodes concerned. `started_ns` is the server's
-    monotonic clock. `source` is the first request, whose content `to_json` returns; None for a change.
+    `client` is empty if no client has caused the change. `nodes` are the ids of the concerned nodes. `started_ns` is a
+    time of the server's monotonic clock. `source` is the first request, and its `to_json` returns the content; None for
+    a change.
     """
 
     started_ns: int
@@ -78,7 +77,7 @@ class Moment:
 
     @property
     def shown(self) -> str:
-        """The text with the number of times."""
+        """Return the text, with the number of repetitions."""
         if self.mark is Mark.POLLING and self.count > 1:
             return f"{self.count} polls: " + ", ".join(f"{times} {api}" for api, times in self.polls.most_common())
         return self.text if self.count == 1 else f"{self.text}, {self.count} times"
@@ -124,7 +123,7 @@ def moment_of(
 
 
 def fold(moments: Iterable[Moment]) -> list[Moment]:
-    """Return moments in the order of their beginnings; equal moments of a client are one until a mark."""
+    """Return moments in the order of their beginnings; combine equal moments of a client up to its next mark."""
     found: list[Moment] = []
     open_runs: dict[str, dict[tuple[Any, ...], Moment]] = {}
     for moment in sorted(moments, key=lambda each: each.started_ns):
@@ -166,7 +165,7 @@ def _mark(request: Any, fault: str | None) -> Mark:
 
 
 def _membership(request: Any) -> str:
-    """The change that a heartbeat of the newer protocols carries, e.g. `joins`; empty for a plain one."""
+    """Return the change in a heartbeat of the newer protocols, e.g. `joins`; empty if there is no change."""
     if not request.api.endswith("GroupHeartbeat"):
         return ""
     left_or_joined = _MEMBER_EPOCHS.get(getattr(request.request, "member_epoch", 1), "")

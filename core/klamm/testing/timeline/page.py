@@ -1,4 +1,4 @@
-"""A timeline as one HTML file: lanes with a mark for each moment, then the moments; it opens at the last one."""
+"""`render_page`, which writes a timeline as one HTML file: lanes with marks, and below them a list of all moments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NODE: Final = "node {}"
 
 
 def render_page(timeline: Lanes) -> str:
-    """Return the file's text. It loads nothing; names that clients chose, e.g. their ids, are escaped text."""
+    """Return the text of the file, which loads no other file. Names that clients have chosen are escaped."""
     style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     title = _shown(timeline.title) or "timeline"
     last = timeline.moments[-1] if timeline.moments else None
@@ -94,7 +94,7 @@ def _mark(number: int, moment: Moment, start: float, end: float) -> str:
 def _row(timeline: Lanes, number: int, moment: Moment) -> str:
     nodes = ", ".join(_NODE.format(node) for node in sorted(moment.nodes))
     who = _shown(" to ".join(filter(None, (moment.client, nodes))))
-    # The text of a node's change begins with that word.
+    # The text of a node's change already begins with the node.
     word = "" if moment.mark in (*QUIET, Mark.NODE) else f"<b>{moment.mark}</b> "
     return (
         f'<li id="m{number}" class="{moment.mark}"><time>{timeline.seconds_before_end(moment)}</time>'

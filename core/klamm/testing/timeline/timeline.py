@@ -1,4 +1,4 @@
-"""`Timeline`: the moments of a server up to now, or up to a failure, with the lanes that they are in."""
+"""`Timeline`: the moments of a server up to now, or up to a failure, in lanes for clients and nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LETTERS: Final = string.ascii_lowercase
 
 
 def render_text(timeline: Lanes, columns: int, lines: int) -> str:
-    """Return the latest `lines` of a timeline, none of them longer than `columns`."""
+    """Return the latest `lines` lines of a timeline. No line is longer than `columns`."""
     letters = dict(zip(timeline.clients, _LETTERS, strict=False))
     head = [f"{letter} {client}" for client, letter in letters.items()]
     head += [f"{_digit(node)} node {node}" for node in timeline.nodes]
@@ -59,9 +59,9 @@ _NO_CLIENT_ID: Final = "no client id"
 
 
 class Sources(NamedTuple):
-    """The content of a timeline, by the parts of a server that keep it; each is empty if there is no such part.
+    """The content of a timeline, from the parts of a server that keep it. A field is empty if its part is missing.
 
-    `requests` are those of a recording, `fired` those of a book of faults, `changes` those of `klamm_broker`'s nodes.
+    `requests` come from a recording, `fired` from the rules of faults, `changes` from the nodes of `klamm_broker`.
     """
 
     requests: Sequence[Any] = ()
@@ -123,11 +123,11 @@ def latest(moments: Iterable[Moment]) -> list[Moment]:
 
 
 class Timeline(Lanes):
-    """The latest 1,000 lines; beyond 20 clients the others share a lane."""
+    """The latest 1,000 lines, with lanes for 20 clients. All other clients share a lane."""
 
     @classmethod
     def of(cls, moments: Iterable[Moment], end_ns: int, *, title: str = "", failure: str = "") -> Timeline:
-        """Return the timeline of these moments; with a `failure`, that is its last one."""
+        """Return the timeline of these moments. A `failure` becomes the last moment."""
         folded = fold(each for each in moments if each.started_ns <= end_ns)
         kept = folded[-MOMENTS_KEPT:]
         clients = list(dict.fromkeys(each.client for each in kept if each.client))
@@ -151,5 +151,5 @@ class Timeline(Lanes):
         return render_text(self, columns, lines)
 
     def html(self) -> str:
-        """Return a page that needs no other file, and that opens at its last moment."""
+        """Return an HTML page that needs no other file. It opens at the last moment."""
         return render_page(self)
