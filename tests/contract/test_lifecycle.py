@@ -370,6 +370,29 @@ def test_sighup_says_what_takes_effect_only_at_the_next_start(serve, tmp_path):
         assert client.call(MetadataRequest(topics=None), 12).cluster_id == "klamm-echo"
 
 
+def test_sighup_adds_and_removes_listeners_and_the_ready_file_follows(serve, tmp_path):
+    file = tmp_path / "klamm.toml"
+    text = TWO_LISTENERS.format(port=0)
+    file.write_text(text)
+    process, ready = serve(str(file))
+    lines = iter(process.stdout.readline, "")
+    while "ready in" not in next(lines):
+        pass
+    file.write_text(text.replace("[listeners.two]", "[listeners.three]"))
+    process.send_signal(signal.SIGHUP)
+    assert "reload: [listeners.three] listens on 127.0.0.1:" in next(lines)
+    assert "reload: [listeners.two] is removed; its connections end" in next(lines)
+    assert "reload: done" in next(lines)
+    ready_file = tmp_path / "ready.json"
+    wait_until(lambda: json.loads(ready_file.read_text()) != ready)
+    now = json.loads(ready_file.read_text())["listeners"]
+    assert list(now) == ["one", "three"]
+    assert now["one"] == ready["listeners"]["one"]
+    host, port = now["three"].split(":")
+    with RawClient((host, int(port))) as client:
+        assert client.call(MetadataRequest(topics=None), 12).cluster_id == "klamm-echo"
+
+
 def test_a_taken_port_ends_serve_with_a_clear_word(tmp_path, taken_port):
     file = tmp_path / "klamm.toml"
     file.write_text(TWO_LISTENERS.format(port=taken_port))

@@ -239,6 +239,47 @@ def test_a_rolling_reload_refuses_no_connection(serve):
     assert serving.end() == 0
 
 
+MORE = """
+[listeners.more]
+bind = "127.0.0.1:{port}"
+api_set = "echo"
+"""
+
+
+def test_a_reload_adds_and_removes_listeners_of_all_workers(serve):
+    serving = serve()
+    before, taken = serving.workers(), free_ports(2)
+    port = taken + 1
+    with socket.socket() as there:
+        there.bind(("127.0.0.1", taken))
+        there.listen()
+        serving.file.write_text(ECHO + MORE.format(port=taken))
+        serving.process.send_signal(signal.SIGHUP)
+        serving.wait_for_line("klamm.toml:14:1  listeners.more.bind: listener more: cannot bind")
+    assert serving.workers() == before
+    with Storm(serving) as storm:
+        serving.file.write_text(ECHO + MORE.format(port=port))
+        serving.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "more" in json.loads(serving.ready_file.read_text())["listeners"])
+        assert set(serving.workers()).isdisjoint(before)
+        assert serving.address("more") == ("127.0.0.1", port)
+        with RawClient(("127.0.0.1", port), timeout_s=60) as client:
+            answers(client)
+        # Its port passes to another listener.
+        serving.file.write_text(ECHO + MORE.format(port=port).replace("more", "other"))
+        serving.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "other" in json.loads(serving.ready_file.read_text())["listeners"])
+        with RawClient(("127.0.0.1", port), timeout_s=60) as client:
+            answers(client)
+        serving.file.write_text(ECHO)
+        serving.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: list(json.loads(serving.ready_file.read_text())["listeners"]) == ["front"])
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), timeout=60)
+    assert storm.failures == []
+    assert serving.end() == 0
+
+
 def test_a_reload_without_changes_keeps_the_processes_and_their_connections(serve):
     serving = serve()
     before, clients = serving.workers(), [serving.connect() for _ in range(6)]

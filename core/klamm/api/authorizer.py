@@ -111,11 +111,20 @@ class ClusterAcls:
         """Return True if an authorizer watches the ACLs."""
         return bool(self._watchers)
 
-    def watch(self, watcher: Callable[[Bindings], object]) -> None:
-        """Call `watcher(bindings)` now, and after each change, on the thread that calls `replace`."""
+    def watch(self, watcher: Callable[[Bindings], object]) -> Callable[[], None]:
+        """Call `watcher(bindings)` now, and after each change, on the thread that calls `replace`.
+
+        Return a function that ends this.
+        """
         with self._lock:
             self._watchers.append(watcher)
             watcher(self.bindings)
+
+        def unwatch() -> None:
+            with self._lock:
+                self._watchers.remove(watcher)
+
+        return unwatch
 
     def replace(self, bindings: Bindings) -> None:
         """Replace all ACLs by the current ones of the cluster; None if they are not known."""

@@ -15,6 +15,7 @@ from klamm.metrics.metrics_registry import MetricsRegistry
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.rates import MAX_THROTTLE_TIME_MS
 from klamm.runtime.scheduler import Scheduler
+from klamm.runtime.snapshot_map import SnapshotMap
 from klamm.runtime.threads import SYSTEM_THREADS, Threads
 from klamm.shared.addresses import UNIX_HOST
 from klamm.shared.admin_events import AdminEvents
@@ -86,7 +87,7 @@ class ServerServices:
         self.shared = SharedState()
         self.metrics = MetricsRegistry()
         self.admin_events = AdminEvents(self.clock)
-        self.listeners: dict[str, ListenerContext] = {}
+        self.listeners: SnapshotMap[str, ListenerContext] = SnapshotMap()
         self.connections: LooksAtConnections | None = None
         self.served_until_ns: Callable[[], int] = self.clock.monotonic_ns
         self.worker = WorkerShare()
@@ -252,7 +253,8 @@ class ServerContext:
 
     `data_dir`       the directory for the set's data; it exists, and the set may write to it.
     `name`           the name that listeners use for this handler set.
-    `listeners`      the listeners by name; all of them exist when `open` is called.
+    `listeners`      the listeners by name; all of them exist when `open` is called. A reload
+                     may add and remove some later.
     `scheduler`      runs timers and periodic work on its own thread.
     `random_bytes`   the source of randomness: `os.urandom` unless a test gives another.
     `temporary_data` True if the directory is deleted when the server stops.

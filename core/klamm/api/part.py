@@ -14,8 +14,9 @@ class Part(Generic[Host]):
     """The object that a plugin's factory makes: `__init__(settings)` → `open` → use, `reload`, `reconfigure` → `close`.
 
     The server calls these methods one at a time, on the thread that starts, reloads or stops the server. A part that
-    has parts of its own (e.g. the mechanisms of `sasl`) calls them in the same way. Other threads may use the part
-    meanwhile, so `reload` and `reconfigure` replace shared state in one assignment. `Host` is the argument of `open`:
+    has parts of its own (e.g. the mechanisms of `sasl`) calls them in the same way. If a reload removes a listener, its
+    parts are closed on a thread that waits for the end of its connections. Other threads may use the part meanwhile, so
+    `reload` and `reconfigure` replace shared state in one assignment. `Host` is the argument of `open`:
 
     | part | host | opened |
     | --- | --- | --- |

@@ -12,19 +12,24 @@ from klamm.config.setting import specs_of
 
 _LIVE: Final = {"io_threads", "processors", "log_level"}
 _OF_SERVER: Final = "a server makes its folders, queues and handler threads once"
+_OF_API_SETS: Final = "a server opens its handler sets once"
 _OF_LISTENER: Final = "a listener keeps its socket and its parts"
+_COMES: Final = "now: it starts to listen"
+_GOES: Final = "now: its port is closed, and its connections end"
 _OF_PART: Final = "this part reads it once"
 
 
 class Difference(NamedTuple):
     """A table that differs, and the keys whose values differ; without keys the table itself was added or removed.
 
-    `part` is the part that the table belongs to; None for a table of klamm itself.
+    `part` is the part that the table belongs to; None for a table of klamm itself. `known_when` is the answer of `when`,
+    if the table alone does not say it.
     """
 
     table: str
     keys: tuple[str, ...] = ()
     part: PartPlan | None = None
+    known_when: str = ""
 
     def __str__(self) -> str:
         """Return the table and its keys, without values, which may be secrets."""
@@ -33,6 +38,8 @@ class Difference(NamedTuple):
     @property
     def when(self) -> str:
         """Return the time at which a running server applies this, with the reason if that is the next start."""
+        if self.known_when:
+            return self.known_when
         if self.part is not None:
             factory = load_factory(self.part.found)
             takes = getattr(factory, "reconfigure", None) is not Part.reconfigure
@@ -51,10 +58,27 @@ def differences(old: ServerPlan, new: ServerPlan) -> Iterator[Difference]:
         if name in before and name in after:
             yield from _of_listener(before[name], after[name])
         else:
-            yield Difference(f"listeners.{name}")
+            why = why_not_live(old, new, after.get(name) or before[name])
+            live = _COMES if name in after else _GOES
+            yield Difference(f"listeners.{name}", known_when=f"at the next start: {why}" if why else live)
     yield from _of_parts("", old.api_sets.values(), new.api_sets.values(), names=old.api_sets)
     yield from _of_parts("server.", [old.request_scheduler], [new.request_scheduler])
     yield from _of_parts("", old.extensions, new.extensions)
+
+
+def why_not_live(old: ServerPlan, new: ServerPlan, listener: ListenerPlan) -> str:
+    """Return why a running server cannot add or remove a listener that only one of the plans has; empty if it can.
+
+    A handler set without listeners stays open until the server stops.
+    """
+    if old.server.worker_count > 1:
+        # The workers are replaced by others, which open all they need.
+        return ""
+    name = listener.api_set
+    nodes, wanted = ({one.node for one in plan.listeners if one.api_set == name} for plan in (old, new))
+    if not wanted or nodes == wanted or (not nodes and old.api_sets.get(name) == new.api_sets[name]):
+        return ""
+    return _OF_API_SETS
 
 
 def _of_listener(old: ListenerPlan, new: ListenerPlan) -> Iterator[Difference]:

@@ -56,10 +56,11 @@ class PartResolver:
     """Finds the providers that a configuration names, makes their settings, and reports problems to `config`.
 
     `common_tables` are the tables at the top of the file whose settings apply to all parts of the same name. With
-    `files`, it also calls the method `problems` of settings, which checks files.
+    `files`, it also calls the method `problems` of settings, which checks files; if `files` are names, only for the parts
+    of these listeners.
     """
 
-    def __init__(self, config: ConfigTables, plugins: PluginRegistry, files: bool) -> None:
+    def __init__(self, config: ConfigTables, plugins: PluginRegistry, files: bool | Collection[str]) -> None:
         self.config = config
         self.plugins = plugins
         self.files = files
@@ -139,7 +140,8 @@ class PartResolver:
             assert spec.parts is not None
             made = [self._part_below(spec.parts, name, path, key) for name in getattr(settings, spec.attribute)]
             parts[spec.attribute] = tuple(part for part in made if part is not None)
-        if self.files:
+        files = self.files
+        if files if isinstance(files, bool) else path[0] == "listeners" and path[1] in files:
             self._look_at_files(settings, path)
         return PartPlan(name, found, settings, parts)
 

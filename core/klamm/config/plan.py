@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from klamm.api.part import Part
 from klamm.api.provider import ProviderKind
 from klamm.config.config_tables import Put
 from klamm.config.plugin_registry import Found, PluginError, load_factory
-from klamm.config.problems import Problem
+from klamm.config.problems import ConfigError, Problem
 from klamm.config.server_settings import ListenerSettings, ServerSettings
 from klamm.logs.causes import failure
 from klamm.shared.addresses import UNIX_PREFIX
@@ -210,6 +210,17 @@ class ServerPlan:
     warnings: tuple[Problem, ...] = field(default=(), compare=False)
     changed: Callable[[Sequence[Put]], ServerPlan] | None = field(default=None, compare=False, repr=False)
     """Makes the plan again from the same file and command line, with these values on top; raises ConfigError."""
+    place: Callable[[Sequence[str], str], Problem] | None = field(default=None, compare=False, repr=False)
+    """Returns a problem with the key at a path, with its file and line."""
+    checked: Callable[[Collection[str]], Sequence[Problem]] | None = field(default=None, compare=False, repr=False)
+    """Checks the files that the parts of these listeners name; returns warnings about these listeners. Raises
+    ConfigError.
+    """
+
+    def error(self, path: Sequence[str], message: str) -> ConfigError:
+        """Return the error of a key that turned out wrong when it was used."""
+        problem = Problem("", ".".join(path), message) if self.place is None else self.place(path, message)
+        return ConfigError([problem])
 
     def more_ports(self, api_set: str) -> Sequence[int]:
         """Return the ports that listeners of a handler set bind in addition to their own."""

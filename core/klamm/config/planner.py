@@ -19,7 +19,7 @@ from klamm.config.overrides import apply_overrides
 from klamm.config.part_resolver import PartResolver, default_parts, name_defaults, provider_of, table_of
 from klamm.config.plan import Endpoint, ListenerPlan, PartPlan, ServerPlan
 from klamm.config.plugin_registry import PluginError, PluginRegistry
-from klamm.config.problems import ConfigError, did_you_mean
+from klamm.config.problems import ConfigError, Problem, did_you_mean
 from klamm.config.security_warnings import NO_AUTHORIZER, security_warnings
 from klamm.config.server_settings import ListenerSettings, PluginsSettings, ServerSettings
 from klamm.config.setting import UNKNOWN_KEY, SettingSpec, check_value, flatten, specs_of
@@ -54,7 +54,7 @@ def load_plan(
     """
     tables, text = read_tables(file)
 
-    def plan_with(puts: Sequence[Put] = (), *, files: bool = files) -> ServerPlan:
+    def plan_with(puts: Sequence[Put] = (), *, files: bool | Collection[str] = files) -> ServerPlan:
         config = ConfigTables(file, copy.deepcopy(tables), text)
         name_defaults(config, plugins)
         apply_overrides(config, plugins, overrides, bind, data_dir, puts)
@@ -63,13 +63,23 @@ def load_plan(
         planner = _Planner(config, plugins, files)
         planner.set_defaults(defaults or {})
         planner.add_parts(more_parts or {})
-        return replace(planner.plan(), changed=lambda puts: plan_with(puts, files=True))
+
+        def checked(listeners: Collection[str]) -> list[Problem]:
+            tables_of = tuple(f"listeners.{name}." for name in listeners)
+            return [each for each in plan_with(puts, files=listeners).warnings if each.key.startswith(tables_of)]
+
+        return replace(
+            planner.plan(),
+            changed=lambda puts: plan_with(puts, files=True),
+            place=lambda path, message: config.problem(tuple(path), message),
+            checked=checked,
+        )
 
     return plan_with()
 
 
 class _Planner:
-    def __init__(self, config: ConfigTables, plugins: PluginRegistry, files: bool) -> None:
+    def __init__(self, config: ConfigTables, plugins: PluginRegistry, files: bool | Collection[str]) -> None:
         self.config = config
         self.plugins = plugins
         self.files = files

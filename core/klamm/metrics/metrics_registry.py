@@ -114,16 +114,17 @@ class MetricsRegistry:
     """All metrics of one server. Any thread may register, remove and collect metrics."""
 
     def __init__(self) -> None:
-        # Protects the families and their readers.
+        # Protects the families, their readers, and what removes those of a listener.
         self._lock = threading.Lock()
         self._families: dict[str, tuple[Kind, str, list[Read]]] = {}
+        self._removals: dict[str, list[Callable[[], None]]] = {}
         self._failed: set[str] = set()
 
     def counter(self, name: str, doc: str, **labels: str) -> Counter:
         """Return a new counter. Raises ValueError like `register`."""
         _check_labels(name, labels)
         counter = Counter()
-        self.register(name, "counter", doc, lambda: ((labels, counter.value),))
+        self.register(name, "counter", doc, lambda: ((labels, counter.value),), labels.get("listener", ""))
         return counter
 
     def gauge(self, name: str, doc: str, read: Callable[[], float], **labels: str) -> Callable[[], None]:
@@ -132,11 +133,12 @@ class MetricsRegistry:
         Raises ValueError like `register`.
         """
         _check_labels(name, labels)
-        return self.register(name, "gauge", doc, lambda: ((labels, read()),))
+        return self.register(name, "gauge", doc, lambda: ((labels, read()),), labels.get("listener", ""))
 
-    def register(self, name: str, kind: Kind, doc: str, read: Read) -> Callable[[], None]:
+    def register(self, name: str, kind: Kind, doc: str, read: Read, listener: str = "") -> Callable[[], None]:
         """Register samples whose labels are known only when `read` is called; return a function that removes them.
 
+        Samples that all belong to one `listener` are removed with it, like those that have its name as a fixed label.
         Raises ValueError for a name that does not have the form `DOMAIN:type=TYPE,name=NAME`, or that is registered
         with another kind.
         """
@@ -153,7 +155,17 @@ class MetricsRegistry:
                 if read in reads:
                     reads.remove(read)
 
+        if listener:
+            with self._lock:
+                self._removals.setdefault(listener, []).append(remove)
         return remove
+
+    def remove_listener(self, listener: str) -> None:
+        """Remove the samples of a listener that has been removed."""
+        with self._lock:
+            removals = self._removals.pop(listener, ())
+        for remove in removals:
+            remove()
 
     def collect(self, wanted: Callable[[str], bool] = lambda name: True) -> Iterator[Family]:
         """Collect the metrics whose names are wanted, ordered by name. A source that raises is logged and left out."""

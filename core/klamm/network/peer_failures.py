@@ -43,5 +43,7 @@ def failure_log_of(listener: ListenerContext, lines_per_minute: int, scheduler: 
     """Return the log of a listener, and register the metric of suppressed lines."""
     made = PeerFailureLog(logging.getLogger("klamm.network"), scheduler.schedule, lines_per_minute)
     labels = {"listener": listener.name}
-    listener.services.metrics.register(SUPPRESSED_NAME, "counter", SUPPRESSED_DOC, lambda: ((labels, made.suppressed),))
+    listener.services.metrics.register(
+        SUPPRESSED_NAME, "counter", SUPPRESSED_DOC, lambda: ((labels, made.suppressed),), listener.name
+    )
     return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from klamm.metrics.metrics_registry import Labels, MetricsRegistry
 from klamm.network.acceptor import Acceptor
@@ -27,7 +28,7 @@ class ConnectionMetrics:
 
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self._listeners = listeners
-        self._highest: dict[tuple[str, str], int] = {}
+        self._highest: WeakKeyDictionary[Listener, dict[str, int]] = WeakKeyDictionary()
 
     def register(self, registry: MetricsRegistry) -> None:
         """Register the metrics."""
@@ -152,9 +153,9 @@ class ConnectionMetrics:
             open_bytes = sum(getattr(channel.connection, attribute) for channel in self._channels(listener))
             total = open_bytes + getattr(listener.counts, f"closed_{attribute}").value
             # A connection that closes at this moment may be missed, and a counter must never fall.
-            key = (listener.name, attribute)
-            self._highest[key] = max(self._highest.get(key, 0), total)
-            yield {"listener": listener.name}, self._highest[key]
+            highest = self._highest.setdefault(listener, {})
+            highest[attribute] = max(highest.get(attribute, 0), total)
+            yield {"listener": listener.name}, highest[attribute]
 
     def _connections_by_software(self) -> Samples:
         counts: dict[tuple[str, str, str], int] = {}

@@ -81,9 +81,16 @@ class DynamicConfigs:
     def over(self, plan: ServerPlan) -> ServerPlan:
         """Return this plan, which a reload has made from the file, with the dynamic values added. Raises ValueError."""
         with self._lock:
-            changed = self._plan_with(plan, self._values, self._of_nodes)
+            known = dynamic_settings(plan)
+            for name in (*self._values, *(name for own in self._of_nodes.values() for name in own)):
+                if name.startswith("listener.name.") and name not in known:
+                    raise ValueError(f"a client has set {name}: delete it by AlterConfigs before its listener goes")
+            return self._plan_with(plan, self._values, self._of_nodes)
+
+    def follow(self, plan: ServerPlan) -> None:
+        """Use a plan that was made again from the file, without the dynamic values, from now on."""
+        with self._lock:
             self._static = plan
-            return changed
 
     def _plan_with(
         self, plan: ServerPlan, values: Mapping[str, str], of_nodes: Mapping[int, Mapping[str, str]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
@@ -37,7 +38,8 @@ from klamm.runtime.clock import Clock
 from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.workers import Workers
 from klamm.server.listener_parts import ListenerParts
-from klamm.server.listening import ListeningSocket, advertised, as_one, listen_at_all
+from klamm.server.listener_states import ListenerEvent, ListenerState, next_state
+from klamm.server.listening import ListeningSocket, advertised, as_one, duplicates, listen_at_all
 from klamm.shared.features import Features
 
 if TYPE_CHECKING:
@@ -58,7 +60,9 @@ _LOAD_AGAIN_MS: Final = 60_000
 class Listener:
     """A listener with its socket, parts and threads.
 
-    The server starts it in phases: `bind`, `open_parts`, `start`; and stops it with `stop_accepting`, `close`."""
+    The server starts it in phases: `bind`, `open_parts`, `start`; and stops it with `stop_accepting`, `drain`, `join`,
+    `close`. `ListenerState` has the order.
+    """
 
     def __init__(self, plan: ListenerPlan, as_version: str | None = None) -> None:
         self._plan = plan
@@ -70,6 +74,7 @@ class Listener:
         self._accepting: AcceptorLoop
         self.counts = ConnectionCounts()
         self._next_index = 0
+        self.more_ports: Sequence[int] = ()
         self.topic_names: Callable[[bytes], str | None] | None = None
         self._balancer: LoadBalancer
         self._balancing: Timer | None = None
@@ -77,6 +82,9 @@ class Listener:
         self.runtime: ListenerRuntime
         self._listening: ListeningSocket | None = None
         self._online = True
+        self._state = ListenerState.NEW
+        # Protects the port: a test may take it offline, or open it again, while a reload removes the listener.
+        self._port_lock = threading.Lock()
         self._handshakers: Workers | None = None
         self.context: ListenerContext
 
@@ -104,7 +112,7 @@ class Listener:
         `bound` are sockets that the parent of this process has already bound. Raises BindError.
         """
         self._listening = as_one(bound) if bound else listen_at_all(self.plan, more_ports)
-        self._more_ports = more_ports
+        self.more_ports = more_ports
         address = self._listening.bound
         self.context = ListenerContext(
             self.name,
@@ -118,7 +126,14 @@ class Listener:
             reads_requests=bool(self.plan.filters or self.plan.observers or self.plan.authorizer),
             api_set=self.plan.api_set,
         )
-        services.listeners[self.name] = self.context
+        self._take(ListenerEvent.BIND)
+
+    def _take(self, event: ListenerEvent) -> None:
+        self._state = next_state(self._state, event)
+
+    def duplicate_sockets(self) -> tuple[ListeningSocket, ...]:
+        """Return duplicates of its TCP sockets, for a listener that takes its place; none while it is offline."""
+        return duplicates(self._listening) if self._online and self._listening is not None else ()
 
     def open_parts(
         self,
@@ -181,6 +196,7 @@ class Listener:
         parts.refresh_throttles()
         self.context.resume_accepting = self.acceptor.resume
         self.context.close_least_recently_used = self._close_least_recently_used
+        self._take(ListenerEvent.OPEN)
 
     def _balance(self, parts: ListenerParts, clock: Clock, scheduler: Scheduler) -> None:
         self._balancer = LoadBalancer(self.name, parts.assigner, clock)
@@ -237,7 +253,7 @@ class Listener:
             max_answer_bytes=settings.response_max_bytes,
         )
         self.context.max_answer_bytes = limits.max_answer_bytes
-        self.context.services.metrics.register(LIMITED_NAME, "counter", LIMITED_DOC, limits.counts.read)
+        self.context.services.metrics.register(LIMITED_NAME, "counter", LIMITED_DOC, limits.counts.read, self.name)
         return limits
 
     def _start_handshakers(self, parts: ListenerParts) -> Workers | None:
@@ -255,7 +271,7 @@ class Listener:
 
     def _connection_failures(self) -> ConnectionFailures:
         failures = ConnectionFailures(self.name)
-        self.context.services.metrics.register(FAILURES_NAME, "counter", FAILURES_DOC, failures.read)
+        self.context.services.metrics.register(FAILURES_NAME, "counter", FAILURES_DOC, failures.read, self.name)
         return failures
 
     def _close_least_recently_used(self) -> bool:
@@ -264,12 +280,15 @@ class Listener:
 
     def start(self) -> None:
         """Start the processors and accept connections."""
+        self._take(ListenerEvent.START)
         for processor in self.processors:
             processor.start()
         self._accepting.begin(self.processors)
         self.runtime.scheduler.schedule(_LOAD_AFTER_MS, self._load_next_api)
 
     def _load_next_api(self) -> None:
+        if self._state is not ListenerState.SERVING:
+            return
         # One at a time, so that timers and requests run in between.
         delay_ms = _LOAD_EVERY_MS
         try:
@@ -282,20 +301,28 @@ class Listener:
 
     def go_offline(self) -> None:
         """Close the port and all connections; `go_online` opens the port again. The threads keep running."""
-        if self._online and self.acceptor is not None:
+        with self._port_lock:
+            if not self._online or self._state is not ListenerState.SERVING:
+                return
             self._online = False
-            self._accepting.pause()
-            self.acceptor.stop()
-            if self._listening is not None:
-                self._listening.close()
+            self._close_port()
             for processor in self.all_processors:
                 processor.close_connections()
 
+    def _close_port(self) -> None:
+        assert self.acceptor is not None
+        self._accepting.pause()
+        self.acceptor.stop()
+        if self._listening is not None:
+            self._listening.close()
+
     def go_online(self) -> None:
-        """Open the port again. Raises BindError if it is taken."""
-        if not self._online and self.acceptor is not None:
+        """Open the port again, unless a reload has removed the listener. Raises BindError if it is taken."""
+        with self._port_lock:
+            if self._online or self.acceptor is None or self._state is not ListenerState.SERVING:
+                return
             same = replace(self.plan, bind=(self.plan.bind[0], self.context.bound.port))
-            self._listening = listen_at_all(same, self._more_ports)
+            self._listening = listen_at_all(same, self.more_ports)
             self._online = True
             self.acceptor.reopen(self._listening.socket)
             self._accepting.begin(self.processors)
@@ -333,17 +360,24 @@ class Listener:
         return [*self.processors, *(processor for processor in self.retired if not processor.ended)]
 
     def stop_accepting(self) -> None:
-        """Close the listening socket; open connections stay open."""
-        if self._balancing is not None:
-            self._balancing.cancel()
-        if self.acceptor is not None:
-            self._accepting.pause()
-        for processor in self.processors:
-            processor.inbox.stop_accepting()
-        if self.acceptor is not None:
-            self.acceptor.stop()
-        if self._listening is not None:
-            self._listening.close()
+        """Close the listening socket; open connections stay. Has no effect on a listener that has not started."""
+        with self._port_lock:
+            if self._state is not ListenerState.SERVING:
+                return
+            self._take(ListenerEvent.STOP_ACCEPTING)
+            for processor in self.processors:
+                processor.inbox.stop_accepting()
+            self._close_port()
+
+    def drain(self, deadline_ns: int, grace_end_ns: int) -> None:
+        """End the processors: see `Processor.drain`. A second call may only bring the end forward."""
+        for processor in self.all_processors:
+            processor.drain(deadline_ns, grace_end_ns)
+
+    def join(self) -> None:
+        """Wait for the end of the processors."""
+        for processor in self.all_processors:
+            processor.join()
 
     def reload(self) -> list[str]:
         """Make every part read its files again; return one line for each part that failed."""
@@ -354,7 +388,14 @@ class Listener:
         return ([], []) if self._parts is None else self._parts.reconfigure(plan)
 
     def close(self) -> None:
-        """Close the parts and the socket. May be called after any phase."""
+        """Close the parts and the socket; may follow any phase but `start`."""
+        if self._state is ListenerState.OPEN:
+            # Its processors have no thread: what they hold is released here.
+            self.drain(0, 0)
+            self.join()
+        self._take(ListenerEvent.CLOSE)
+        if self._balancing is not None:
+            self._balancing.cancel()
         if self._parts is not None:
             self._parts.close()
         if self._handshakers is not None:

@@ -84,6 +84,14 @@ def as_one(listening: Sequence[ListeningSocket]) -> ListeningSocket:
     return ListeningSocket(ListeningSockets(sockets), first.bound)
 
 
+def duplicates(one: ListeningSocket) -> tuple[ListeningSocket, ...]:
+    """Return duplicates of the sockets of a TCP address: both listen until one is closed."""
+    if one.file is not None:
+        return ()
+    sockets = one.socket.sockets if isinstance(one.socket, ListeningSockets) else (one.socket,)
+    return tuple(ListeningSocket(each.dup(), Address(one.bound.host, each.getsockname()[1])) for each in sockets)
+
+
 def listen(host: str, port: int, settings: ListenerSettings) -> ListeningSocket:
     """Bind and listen. Raises OSError."""
     if host.startswith(UNIX_PREFIX):

@@ -30,6 +30,7 @@ from klamm.server.dynamic_configs import DynamicConfigs
 from klamm.server.listener import Listener
 from klamm.server.listener_parts import PartError
 from klamm.server.listening import BindError, ListeningSocket
+from klamm.server.live_listeners import PARKED_GRACE_NS, ListenerChange, LiveListeners
 from klamm.server.open_connections import OpenConnections
 from klamm.server.parts import ServerParts, StartError
 from klamm.server.served_until import ServedUntil
@@ -42,8 +43,6 @@ from klamm.wire.api_keys import find_spec
 log = logging.getLogger("klamm.server")
 
 __all__ = ["SocketServer", "StartError"]
-
-_PARKED_GRACE_NS = 250_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +92,13 @@ class SocketServer:
             self._sockets = inherited.sockets
             self._turns = AcceptTurns(inherited.connections, inherited.share.number - 1, self._connection_count)
         self.extensions: list[ServerExtension] = []
-        self.listeners: list[Listener] = []
         self.api_sets: dict[str, ApiSet] = {}
+        self._features: dict[str, Features] = {}
+        self._request_metrics: RequestMetrics | None = None
         self.changing = threading.Lock()
         """Held while the settings of a running server change."""
+        self._live = LiveListeners(self.services, self.changing, inherited is not None)
+        self.listeners = self._live.all
         self.dynamic = DynamicConfigs(
             plan, self.scheduler, current=lambda: self.plan, adopt=self._adopt, apply=self._apply
         )
@@ -136,6 +138,7 @@ class SocketServer:
             self.listeners.append(listener)
             more_ports, inherited = self.plan.more_ports(listener_plan.api_set), self._sockets.get(listener.name, ())
             listener.bind(self.services, more_ports, inherited)
+            self.services.listeners[listener.name] = listener.context
         self._prepare_data_dir()
         if settings.queued_max_request_bytes > 0:
             self.pool = MemoryPool(
@@ -149,12 +152,11 @@ class SocketServer:
         self._parts.open(f"request scheduler {name}", f"[server.{name}]", scheduler_plan, scheduler, self.services)
         self.request_channel = RequestChannel(scheduler)
         self.handler_pool = KafkaRequestHandlerPool(self.request_channel, self.clock, self.services.threads)
-        features = self._open_api_sets()
-        request_metrics = None
+        self._open_api_sets()
         if settings.metrics:
-            request_metrics = RequestMetrics(self.services.metrics, _api_name)
+            self._request_metrics = RequestMetrics(self.services.metrics, _api_name)
         for listener in self.listeners:
-            self._open_listener(listener, features[listener.plan.api_set], request_metrics)
+            self._open_listener(listener)
         register_server_metrics(
             self.services.metrics,
             listeners=self.listeners,
@@ -182,7 +184,7 @@ class SocketServer:
             with self._parts.needed(f"extension {part.name}", part):
                 extension.ready()
 
-    def _open_listener(self, listener: Listener, features: Features, request_metrics: RequestMetrics | None) -> None:
+    def _open_listener(self, listener: Listener) -> None:
         name = listener.plan.api_set
         part, api_set = self.plan.api_sets[name], self.api_sets[name]
         with self._parts.needed(f"api set {name}", part):
@@ -190,13 +192,13 @@ class SocketServer:
             listener.topic_names = api_set.topic_names()
         listener.open_parts(
             handlers,
-            features,
+            self._features[name],
             api_set,
             clock=self.clock,
             scheduler=self.scheduler,
             request_channel=self.request_channel,
             pool=self.pool,
-            request_metrics=request_metrics,
+            request_metrics=self._request_metrics,
             described_api_set=part.describe(),
             turns=self._turns,
         )
@@ -204,18 +206,18 @@ class SocketServer:
             api_set.listener_opened(listener.context)
 
     def _connection_count(self) -> int:
-        return sum(one.counts.created.value - one.counts.closed.value for one in self.listeners)
+        return sum(one.counts.created.value - one.counts.closed.value for one in list(self.listeners))
 
     def _report_parts(self) -> None:
         plan = self.plan
         for part in (plan.request_scheduler, *plan.api_sets.values(), *plan.extensions):
             self.services.emit_admin_event("plugin_loaded", part.describe())
-        for listener in plan.listeners:
-            for used in (listener.transport, listener.authenticator, listener.authorizer, listener.assigner):
-                if used is not None:
-                    self.services.emit_admin_event("plugin_loaded", used.describe(), listener=listener.name)
-            for used in listener.many:
-                self.services.emit_admin_event("plugin_loaded", used.describe(), listener=listener.name)
+        for listener in self.listeners:
+            self._report_parts_of(listener)
+
+    def _report_parts_of(self, listener: Listener) -> None:
+        for used in listener.plan.all_parts:
+            self.services.emit_admin_event("plugin_loaded", used.describe(), listener=listener.name)
 
     def _open_extension(self, part: PartPlan) -> None:
         extension: ServerExtension = part.build()
@@ -238,10 +240,7 @@ class SocketServer:
             cause = "is not a directory" if isinstance(error, FileExistsError) else error.strerror
             raise StartError(f"data directory {self.data_dir}: {cause}") from error
 
-    def _open_api_sets(self) -> dict[str, Features]:
-        """Open all handler sets; return the features of each by its name."""
-        features = {}
-        contexts = {listener.name: listener.context for listener in self.listeners}
+    def _open_api_sets(self) -> None:
         for name, part in self.plan.api_sets.items():
             # The first handler set gets the data directory itself, so that its layout is that of a Kafka log directory.
             data_dir = self.data_dir if not self.api_sets else self.data_dir / f"api-set-{name}"
@@ -252,7 +251,7 @@ class SocketServer:
                 data_dir,
                 self.clock,
                 self.scheduler,
-                contexts,
+                self.services.listeners,
                 self.services.random_bytes,
                 temporary_data=self._temporary is not None,
                 services=self.services,
@@ -262,8 +261,7 @@ class SocketServer:
             )
             self._parts.open(f"api set {name}", f"[{name}]", part, api_set, context)
             with self._parts.needed(f"api set {name}", part):
-                features[name] = api_set.features()
-        return features
+                self._features[name] = api_set.features()
 
     def stop(self, deadline_ms: int | None = None, *, keep_data: bool = False) -> None:
         """Stop accepting, finish requests in flight within the deadline, and close everything. May be called twice.
@@ -278,17 +276,19 @@ class SocketServer:
         self.services.emit_admin_event("server_stopping")
         for extension in self.extensions:
             self._parts.attempt(extension, extension.stopping)
-        # If the number of processors is being changed, this waits until that has ended. Later changes have no effect.
+        # If a change is being made, this waits until that has ended. Later changes have no effect.
         with self.changing:
             for listener in self.listeners:
                 listener.stop_accepting()
         now_ns = self.clock.monotonic_ns()
         deadline_ns = now_ns + deadline_ms * 1_000_000
-        started = [p for listener in self.listeners for p in listener.all_processors if self._handlers_started]
-        for processor in started:
-            processor.drain(deadline_ns, min(deadline_ns, now_ns + _PARKED_GRACE_NS))
-        for processor in started:
-            processor.join()
+        grace_end_ns = min(deadline_ns, now_ns + PARKED_GRACE_NS)
+        started = self.listeners if self._handlers_started else ()
+        for listener in started:
+            listener.drain(deadline_ns, grace_end_ns)
+        for listener in started:
+            listener.join()
+        self._live.stop(deadline_ns, grace_end_ns)
         if self._handlers_started and not self.handler_pool.shutdown(timeout_s=max(0.1, deadline_ms / 1000)):
             log.warning("request handlers were still busy after the shutdown deadline of %d ms", deadline_ms)
         self._parts.close(lambda part: not isinstance(part, ServerExtension))
@@ -317,6 +317,25 @@ class SocketServer:
             log.info("changed by a client: %s", change)
         for problem in problems:
             log.error("cannot be changed by a client: %s", problem)
+
+    def prepare_listeners(self, plan: ServerPlan) -> ListenerChange:
+        """Open the listeners that another plan adds. Raises ConfigError, and then nothing has changed."""
+        return self._live.prepare(self.plan, plan, self._open_listener)
+
+    def change_listeners(self, change: ListenerChange) -> list[str]:
+        """Add and remove listeners; return one line for each."""
+        lines = self._live.apply(change, self.plan.server.shutdown_deadline_ms)
+        for listener in change.added:
+            self._report_parts_of(listener)
+        for line in lines:
+            self.services.emit_admin_event("config_reloaded", line)
+        self.plan = replace(self.plan, listeners=tuple(listener.plan for listener in self.listeners))
+        return lines
+
+    @property
+    def stopped(self) -> bool:
+        """Return True from the beginning of `stop` on."""
+        return self._stopped
 
     def reconfigure(self, plan: ServerPlan) -> tuple[list[str], list[str]]:
         """Apply the settings of a new plan that parts accept; return their tables, and the problems.

@@ -88,8 +88,11 @@ def _serve(
         name = signal.Signals(received.recv(1)[0]).name
         if name == "SIGHUP":
             manager.reloading()
+            addresses = server.addresses()
             for line in reload(server, reload_plan):
                 print(f"klamm: {line}", flush=True)
+            if ready_file is not None and server.addresses() != addresses:
+                write_ready_file(ready_file, server.addresses(), ready_file_entries(server))
             manager.ready("serving")
         elif name in _SIGNALS:
             print(f"klamm: {name}: stopping", flush=True)
@@ -160,6 +163,7 @@ def reload(server: SocketServer, reload_plan: Callable[[], ServerPlan] | None) -
 
 
 RELOAD_DONE: Final = "reload: done"
+STOPS: Final = "reload: nothing changed: the server stops"
 
 
 def nothing_changed(error: Exception) -> str:
@@ -180,10 +184,16 @@ def reload_parts(server: SocketServer, reload_plan: Callable[[], ServerPlan] | N
     applied: list[str] = []
     left: list[str] = []
     if reload_plan is not None:
-        plan = server.dynamic.over(reload_plan())
+        of_file = reload_plan()
+        plan = server.dynamic.over(of_file)
         with server.changing:
+            if server.stopped:
+                return Reloaded((), problems=[STOPS])
+            change = server.prepare_listeners(plan)
             applied += [f"reload: {what}" for what in (*apply_log_level(server, plan), *server.resize(plan))]
+            applied += [f"reload: {what}" for what in server.change_listeners(change)]
             taken, problems = server.reconfigure(plan)
+        server.dynamic.follow(of_file)
         applied += [f"reload: {what} has changed and is applied" for what in taken]
         applied += [f"reload: {problem}" for problem in problems]
         left = [str(one) for one in differences(server.plan, plan)]

@@ -55,12 +55,17 @@ class DelegationTokenCache:
             for watcher in self._watchers:
                 watcher(changed)
 
-    def watch(self, watcher: Callable[[Sequence[str]], object]) -> None:
+    def watch(self, watcher: Callable[[Sequence[str]], object]) -> Callable[[], None]:
         """Call `watcher(token_ids)` after tokens have changed or ended, on the thread of the change.
 
-        `watcher` must not block or raise.
+        `watcher` must not block or raise. Return a function that ends this, on the same thread.
         """
         self._watchers = (*self._watchers, watcher)
+
+        def unwatch() -> None:
+            self._watchers = tuple(each for each in self._watchers if each != watcher)
+
+        return unwatch
 
 
 DELEGATION_TOKENS: Final = "delegation_tokens"

@@ -72,10 +72,19 @@ class Table:
         with self._lock:
             self.update(change(self.rows))
 
-    def watch(self, watcher: Callable[[Mapping[str, Row | None]], object]) -> None:
-        """Call `watcher(changes)` after each change, on the thread of the change; it must not block."""
+    def watch(self, watcher: Callable[[Mapping[str, Row | None]], object]) -> Callable[[], None]:
+        """Call `watcher(changes)` after each change, on the thread of the change; it must not block.
+
+        Return a function that ends this: a part of a listener calls it in `close`.
+        """
         with self._lock:
             self._watchers.append(watcher)
+
+        def unwatch() -> None:
+            with self._lock:
+                self._watchers.remove(watcher)
+
+        return unwatch
 
     def attach(self, store: TableStore) -> None:
         """Load the rows of a store, and write to it the rows that only this table has, and all later changes."""

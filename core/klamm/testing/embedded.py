@@ -187,7 +187,8 @@ class EmbeddedServer(_StartedInBlock):
             raise RuntimeError(f"the server is {self._state}: it cannot restart")
         bound = [listener.context.bound for listener in self.server.listeners]
         listeners = tuple(
-            replace(plan, bind=(plan.bind[0], at.port)) for plan, at in zip(self.plan.listeners, bound, strict=True)
+            replace(plan, bind=(plan.bind[0], at.port))
+            for plan, at in zip(self.server.plan.listeners, bound, strict=True)
         )
         self.plan = replace(self.plan, listeners=listeners)
         data_dir = self.server.data_dir
@@ -238,7 +239,7 @@ class EmbeddedServer(_StartedInBlock):
         return self.server.services.shared.once("klamm.nodes", _no_nodes)
 
     def _listener(self, name: str | None) -> Listener:
-        names = [plan.name for plan in self.plan.listeners]
+        names = [plan.name for plan in self.server.plan.listeners]
         if name is not None and name not in names:
             hint = did_you_mean(name, names)
             raise KeyError(f'there is no listener "{name}"{hint}; there is {", ".join(names)}')

@@ -12,8 +12,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,8 +20,7 @@ from klamm.config.plan import ListenerPlan, ServerPlan
 from klamm.logs.output import log_file_descriptors
 from klamm.runtime.clock import SystemClock
 from klamm.runtime.platform.processes import raise_descriptor_limit, received_signals
-from klamm.server.activation import passed_sockets
-from klamm.server.listening import BindError, ListeningSocket, bind_all
+from klamm.server.listening import BindError
 from klamm.server.parts import StartError
 from klamm.server.service_manager import ServiceManager
 from klamm.server.serving import (
@@ -39,6 +37,7 @@ from klamm.shared.worker_share import WorkerShare
 from klamm.workers.child import Child
 from klamm.workers.messages import Message
 from klamm.workers.once import OnceParts
+from klamm.workers.parent_sockets import ParentSockets
 from klamm.workers.processes import Processes
 from klamm.workers.reloading import Reloading
 from klamm.workers.supervisor import Supervisor, describe_status
@@ -97,7 +96,8 @@ class Parent:
         )
         self._processes = Processes(self, self._selector, self._once.joined)
         self._reloading = Reloading(self, self._clock)
-        self._sockets: dict[str, tuple[ListeningSocket, ...]] = {}
+        self._sockets = ParentSockets()
+        self._addresses: dict[str, str] = {}
         # Memory that all workers share; see `AcceptTurns` and `SharedCounts`.
         self._connections = memoryview(mmap.mmap(-1, 4 * self._count)).cast("I")
         self._counts = memoryview(mmap.mmap(-1, BYTES_PER_WORKER * self._count))
@@ -113,21 +113,13 @@ class Parent:
     def open(self, opened: contextlib.ExitStack) -> None:
         """Bind every listener, and open the extensions that run once. Raises BindError, StartError."""
         opened.callback(self._selector.close)
-        opened.callback(self._close_sockets)
-        self._sockets.update(passed_sockets(self.plan))
-        for listener in self.plan.listeners:
-            if listener.name not in self._sockets:
-                self._sockets[listener.name] = bind_all(listener, self.plan.more_ports(listener.api_set))
+        opened.callback(self._sockets.close)
+        self._sockets.open(self.plan)
         if self.plan.server.data_dir is None:
             self._temporary = Path(tempfile.mkdtemp(prefix="klamm-"))
             opened.callback(shutil.rmtree, self._temporary, ignore_errors=True)
         opened.callback(self._once.close)
         self._once.open()
-
-    def _close_sockets(self) -> None:
-        for listening in self._sockets.values():
-            for one in listening:
-                one.close()
 
     def serve(self) -> int:
         """Run the loop: signals, messages of workers, and due actions. Return the exit code."""
@@ -167,7 +159,7 @@ class Parent:
             self._manager.stopping()
             self._remove_ready_file()
             self._once.stopping()
-            self._close_sockets()
+            self._sockets.close()
             self._supervisor.stop()
 
     def _remove_ready_file(self) -> None:
@@ -205,18 +197,16 @@ class Parent:
         self._reloading.worker_ended(number)
         if supervisor.stopping:
             self._remove_ready_file()
-            self._close_sockets()
+            self._sockets.close()
 
     # ---- actions of the supervisor
 
     def fork(self, number: int) -> int:
         """Start the process of a worker with the configuration in use."""
         share = WorkerShare(number, self._count, SharedCounts(self._counts.cast("I"), number, self._key))
-        sockets = {
-            name: tuple(replace(one, file=None) for one in listening) for name, listening in self._sockets.items()
-        }
+        sockets = self._sockets.of(self.plan)
         child = Child(self.plan, share, sockets, self._connections, self._temporary, self._reload_plan)
-        keep = [one.socket.fileno() for listening in self._sockets.values() for one in listening]
+        keep = [one.socket.fileno() for listening in sockets.values() for one in listening]
         return self._processes.fork(number, child.run, [*keep, *log_file_descriptors()])
 
     def stop(self, number: int) -> None:
@@ -238,12 +228,17 @@ class Parent:
         details = {**self._details, "extensions": extensions}
         milliseconds = (time.monotonic_ns() - self._started_ns) / 1e6
         print(start_message(self.plan, details, milliseconds), flush=True)  # type: ignore[arg-type]
-        if self._ready_file is not None:
-            write_ready_file(self._ready_file, self._details["addresses"], ready_file_entries(self._once))
+        self._write_ready_file()
         self._manager.ready(_SERVING)
         if self._reload_again:
             self._reload_again = False
             self._reload()
+
+    def _write_ready_file(self) -> None:
+        addresses = self._sockets.addresses
+        if self._ready_file is not None and addresses != self._addresses:
+            write_ready_file(self._ready_file, addresses, ready_file_entries(self._once))
+        self._addresses = addresses
 
     def replaced_all(self) -> None:
         """Note that all workers have the new configuration."""
@@ -266,7 +261,9 @@ class Parent:
         self._manager.reloading()
         if self._reload_plan is not None:
             try:
-                self._new_plan = self._reload_plan()
+                plan = self._reload_plan()
+                self._sockets.add(self.plan, plan)
+                self._new_plan = plan
             except Exception as error:
                 self.say(nothing_changed(error))
                 self._manager.ready(_SERVING)
@@ -295,7 +292,7 @@ class Parent:
         If they have, return False: the changes take effect at the next start.
         """
         assert self._new_plan is not None
-        if _of_parent(self.plan) != _of_parent(self._new_plan):
+        if _needs_parent(self.plan, self._new_plan):
             self._plan_is_older = True
             for table in left:
                 self.say(at_next_start(table))
@@ -308,9 +305,11 @@ class Parent:
 
     def reloaded(self) -> None:
         """Note that the reload has ended."""
-        if self._new_plan is not None and _of_parent(self.plan) == _of_parent(self._new_plan):
+        if self._new_plan is not None and not _needs_parent(self.plan, self._new_plan):
             self._plan_is_older = False
         self._new_plan = None
+        self._sockets.keep(self.plan)
+        self._write_ready_file()
         self.say(RELOAD_DONE)
         self._manager.ready(_SERVING)
         if self._reload_again:
@@ -318,9 +317,16 @@ class Parent:
             self._reload()
 
 
-def _of_parent(plan: ServerPlan) -> list[object]:
-    """Return the settings of the parent's sockets and parts. If they change, another parent process is needed."""
-    listeners = [(one.name, one.node, _bound(one), plan.more_ports(one.api_set)) for one in plan.listeners]
+def _needs_parent(old: ServerPlan, new: ServerPlan) -> bool:
+    """Return True if sockets or parts that the parent has opened would have other settings."""
+    names = {one.name for one in old.listeners} & {one.name for one in new.listeners}
+    return _of_parent(old, names) != _of_parent(new, names)
+
+
+def _of_parent(plan: ServerPlan, names: Collection[str]) -> list[object]:
+    listeners = {
+        one.name: (one.node, _bound(one), plan.more_ports(one.api_set)) for one in plan.listeners if one.name in names
+    }
     return [listeners, plan.server.worker_count, plan.server.data_dir, [part.name for part in plan.extensions]]
 
 

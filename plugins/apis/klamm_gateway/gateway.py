@@ -206,6 +206,7 @@ class Gateway(ApiSet):
         APIs and versions that klamm does not know are forwarded if no part of the listener has to decode them.
         """
         unknown = self.settings.unknown_apis == "pass" and not listener.reads_requests
+        self.cluster.passing_unknown.discard(listener.name)
         if unknown:
             self.cluster.passing_unknown.add(listener.name)
         elif self.settings.unknown_apis == "pass":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from klamm import ErrorCode, KafkaError, ListenerContext
@@ -43,6 +43,7 @@ class AclAuthorizer(IndexAuthorizer):
         super().__init__(settings)
         self._is_clusters = settings.rules == "cluster"
         self._table: Table
+        self._unwatch: Callable[[], None]
 
     def open(self, listener: ListenerContext) -> None:
         """Load the rules from their table or from the gateway's cluster, and follow their changes. Raises
@@ -50,13 +51,16 @@ class AclAuthorizer(IndexAuthorizer):
         """
         super().open(listener)
         if self._is_clusters:
-            ClusterAcls.of(listener.services.shared, listener.api_set).watch(self._take)
+            self._unwatch = ClusterAcls.of(listener.services.shared, listener.api_set).watch(self._take)
             return
         self._table = listener.services.shared.table(TABLE)
-        self._table.watch(self._on_changes)
+        self._unwatch = self._table.watch(self._on_changes)
         # Another thread may change the table meanwhile, and notify an index that is being replaced.
         while self._rebuild() is not self._table.rows:
             pass
+
+    def close(self) -> None:
+        self._unwatch()
 
     def reconfigure(self, settings: AclSettings) -> bool:
         """Apply new settings at once, except for `rules`."""

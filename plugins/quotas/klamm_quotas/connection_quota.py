@@ -47,6 +47,12 @@ class ConnectionQuota(ConnectionGate):
             listener=listener.name,
         )
 
+    def close(self) -> None:
+        """Leave the counts to the other listeners, or to a successor of the same name."""
+        with self._counts.lock:
+            if self._counts.listeners.get(self._listener.context.name) is self._listener:
+                del self._counts.listeners[self._listener.context.name]
+
     def reconfigure(self, settings: ConnectionQuotaSettings) -> bool:
         """Apply new settings at once, except for `ipv6_prefix_length`.
 

@@ -85,7 +85,13 @@ class ScramServerMechanism(SaslMechanism):
         self._lock = threading.Lock()
         # Ids of changed tokens with open sessions.
         self._expiry_timers: dict[str, Timer] = {}
-        self.tokens.watch(self._tokens_changed)
+        self._unwatch = self.tokens.watch(self._tokens_changed)
+
+    def close(self) -> None:
+        self._unwatch()
+        with self._lock:
+            for timer in self._expiry_timers.values():
+                timer.cancel()
 
     def _tokens_changed(self, token_ids: Sequence[str]) -> None:
         sessions, clock = self._sessions, self.services.clock

@@ -109,6 +109,7 @@ class SslTransport(Transport):
             "gauge",
             "Time until a certificate or its chain, the trust store or a revocation list expires.",
             self._read_expirations,
+            listener.name,
         )
         self.warn_of_expiration()
         scheduler = listener.services.scheduler

@@ -85,9 +85,10 @@ class ClientQuota(Throttle):
             return manager
 
         self._manager = services.shared.once("client_quota", make)
-        if self._manager.settings != self.settings:
-            raise ValueError("client quotas apply to the whole server: write [client_quota] once, for all listeners")
-        self._manager.watch(lambda: listener.throttles_changed())
+        self._manager.join(self, lambda: listener.throttles_changed())
+
+    def close(self) -> None:
+        self._manager.leave(self)
 
     @property
     def active(self) -> bool:

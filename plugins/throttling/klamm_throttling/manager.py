@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
-from klamm import RequestContext, ServerServices
+from klamm import RequestContext, ServerServices, Throttle
 from klamm.runtime import Rate, TokenBucket
 from klamm.shared import CLIENT_QUOTAS, Row
 from klamm_throttling.limits import Limit, QuotaLimits
@@ -89,7 +89,7 @@ class ClientQuotaManager:
         self.counts = {key: ThrottleCounts() for key in QUOTA_KEYS}
         self._sensors: dict[SensorKey, Any] = {}
         self._clients: dict[tuple[str, str], ClientSensors] = {}
-        self._watchers: list[Callable[[], object]] = []
+        self._users: dict[Throttle, Callable[[], object]] = {}
         self._limits = QuotaLimits(settings, self._table.rows, self._share)
         self._table.watch(self._quotas_changed)
         services.scheduler.every(_EXPIRY_PERIOD_MS, self._expire)
@@ -117,12 +117,25 @@ class ClientQuotaManager:
         """Return True if there is any quota."""
         return bool(self._limits.keys)
 
-    def watch(self, watcher: Callable[[], object]) -> None:
-        """Call `watcher()` after each change of quotas, on the thread of the change."""
-        self._watchers.append(watcher)
+    def join(self, user: Throttle, watcher: Callable[[], object]) -> None:
+        """Call `watcher()` after each change of quotas, on the thread of the change.
+
+        Raises ValueError if another listener has different settings.
+        """
+        if user.settings != self.settings:
+            if self._users:
+                raise ValueError(
+                    "client quotas apply to the whole server: write [client_quota] once, for all listeners"
+                )
+            self.configure(user.settings)
+        self._users = {**self._users, user: watcher}
+
+    def leave(self, user: Throttle) -> None:
+        """Remove a listener."""
+        self._users = {each: watcher for each, watcher in self._users.items() if each is not user}
 
     def _notify(self) -> None:
-        for watcher in self._watchers:
+        for watcher in self._users.values():
             watcher()
 
     def _apply(self) -> None:

@@ -59,7 +59,27 @@ SERVER = "at the next start: a server makes its folders, queues and handler thre
         (
             "[broker]",
             '[listeners.b]\nbind = "127.0.0.1:9093"\n[broker]',
-            [f"[listeners.b]: takes effect {LISTENER}"],
+            ["[listeners.b]: takes effect now: it starts to listen"],
+        ),
+        (
+            "[listeners.a]",
+            '[listeners.old]\nbind = "127.0.0.1:9094"\n[listeners.a]',
+            ["[listeners.old]: takes effect now: it starts to listen"],
+        ),
+        (
+            "[broker]",
+            '[listeners.b]\nbind = "127.0.0.1:9093"\napi_set = "echo"\n[broker]',
+            ["[listeners.b]: takes effect at the next start: a server opens its handler sets once"],
+        ),
+        (
+            "[broker]",
+            '[listeners.b]\nbind = "127.0.0.1:9094"\n[broker]\nnodes = 2',
+            [
+                "[listeners.a-2]: takes effect at the next start: a server opens its handler sets once",
+                "[listeners.b]: takes effect at the next start: a server opens its handler sets once",
+                "[listeners.b-2]: takes effect at the next start: a server opens its handler sets once",
+                f"[broker] nodes: takes effect {PART}",
+            ],
         ),
     ],
 )
@@ -70,3 +90,14 @@ def test_a_difference_says_when_it_takes_effect(tmp_path, capsys, old, new, line
     code = main(["diff", str(before), str(after)])
     assert capsys.readouterr().out.splitlines() == lines
     assert code == any("next start" in line for line in lines)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_listener_that_goes_is_closed_at_once(tmp_path, capsys, workers):
+    before, after = tmp_path / "old.toml", tmp_path / "new.toml"
+    text = f'[server]\nworkers = {workers}\n[listeners.a]\nbind = "127.0.0.1:9092"\napi_set = "echo"\n'
+    before.write_text(text + '[listeners.b]\nbind = "127.0.0.1:9093"\napi_set = "echo"\n')
+    after.write_text(text)
+    assert main(["diff", str(before), str(after)]) == 0
+    line = "[listeners.b]: takes effect now: its port is closed, and its connections end"
+    assert capsys.readouterr().out.splitlines() == [line]

@@ -126,3 +126,22 @@ def test_a_share_stays_between_0_and_1():
     share = WindowedShare(10)
     assert share.read(10, 5) == 0.0
     assert share.read(11, 500) == 1.0
+
+
+def test_the_samples_of_a_removed_listener_go_with_it():
+    registry = MetricsRegistry()
+    for listener in ("going", "staying"):
+        registry.gauge("klamm:type=Test,name=Value", "A value.", lambda: 1.0, listener=listener)
+        registry.counter("klamm:type=Test,name=Count", "A count.", listener=listener)
+        samples = [({"listener": listener, "reason": "any"}, 2.0)]
+        registry.register("klamm:type=Test,name=Read", "gauge", "Values.", lambda samples=samples: samples, listener)
+    registry.gauge("klamm:type=Test,name=Value", "A value.", lambda: 1.0)
+    registry.remove_listener("going")
+    labels = {
+        family.name: [sample.labels.get("listener") for sample in family.samples] for family in registry.collect()
+    }
+    assert labels == {
+        "klamm:type=Test,name=Count": ["staying"],
+        "klamm:type=Test,name=Read": ["staying"],
+        "klamm:type=Test,name=Value": ["staying", None],
+    }

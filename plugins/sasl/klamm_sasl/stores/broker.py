@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 from klamm import ListenerContext
@@ -22,6 +23,10 @@ class BrokerStore(CredentialStore):
     """
 
     _table: Table
+
+    def __init__(self, settings: Any = None) -> None:
+        super().__init__(settings)
+        self._unwatch = ExitStack()
 
     def open(self, listener: ListenerContext) -> None:
         self._table = listener.services.shared.table(SCRAM_CREDENTIALS)
@@ -66,7 +71,10 @@ class BrokerStore(CredentialStore):
                     users.append(ScramMechanism.of_row_key(key)[1])
             changed(users)
 
-        self._table.watch(note)
+        self._unwatch.callback(self._table.watch(note))
+
+    def close(self) -> None:
+        self._unwatch.close()
 
     def plain_credentials(self) -> Mapping[str, ScramCredential]:
         return self._now().plain

@@ -1,0 +1,400 @@
+"""Listeners that a reload adds to a running server and removes from it."""
+
+import contextlib
+import gc
+import socket
+import threading
+import weakref
+from collections import Counter
+
+import pytest
+
+from klamm.config.planner import load_plan
+from klamm.config.plugin_registry import PluginRegistry
+from klamm.server.serving import reload
+from klamm.testing import EmbeddedServer, MovingClock, RawClient
+from klamm.testing.embedded import TEST_DEFAULTS
+from klamm.wire.messages.api_versions import ApiVersionsRequest
+from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from klamm.wire.messages.describe_cluster import DescribeClusterRequest
+from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from klamm.wire.messages.metadata import MetadataRequest
+from tests.tls_files import TlsFiles
+from tests.waiting import klamm_threads, wait_until
+
+FIRST = '[listeners.first]\nbind = "127.0.0.1:0"\n'
+
+
+def second(port, more=""):
+    return f'[listeners.second]\nbind = "127.0.0.1:{port}"\n{more}'
+
+
+class Live:
+    """A server from a file that a test changes."""
+
+    def __init__(self, file, text):
+        self.file = file
+        self.threads = Counter(klamm_threads())
+        file.write_text(text)
+        self.clock = MovingClock()
+        self.embedded = EmbeddedServer(file=file, clock=self.clock).start()
+        self.clients = []
+
+    @property
+    def server(self):
+        return self.embedded.server
+
+    def change(self, text):
+        """Reload another file; return the report without its last line, which is always the same."""
+        self.file.write_text(text)
+        return [line.removeprefix("reload: ") for line in self.reload()]
+
+    def reload(self):
+        return reload(self.server, lambda: load_plan(self.file, PluginRegistry(), defaults=TEST_DEFAULTS))
+
+    def connect(self, listener="first", **options):
+        self.clients.append(RawClient(self.embedded.address(listener), timeout_s=60, **options))
+        return self.clients[-1]
+
+    def listener(self, name):
+        return next(one for one in self.server.listeners if one.name == name)
+
+    def labels(self):
+        """The names of listeners in the metrics; each sample must be there once."""
+        found = set()
+        for family in self.server.services.metrics.collect():
+            samples = [tuple(sorted(sample.labels.items())) for sample in family.samples]
+            assert len(samples) == len(set(samples)), family
+            found |= {sample.labels.get("listener", "") for sample in family.samples}
+        return found - {""}
+
+    def close(self):
+        for client in self.clients:
+            client.close()
+        self.embedded.stop()
+        # Those of earlier tests may end meanwhile.
+        wait_until(lambda: not Counter(klamm_threads()) - self.threads)
+
+
+@pytest.fixture
+def live(tmp_path):
+    """`live(text)` → a server from that file."""
+    with contextlib.ExitStack() as opened:
+
+        def start(text=FIRST):
+            one = Live(tmp_path / "klamm.toml", text)
+            opened.callback(one.close)
+            return one
+
+        yield start
+
+
+@pytest.fixture
+def free_port():
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def is_refused(port):
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def ports(client):
+    """The ports at which Metadata and DescribeCluster name the broker."""
+    metadata = client.call(MetadataRequest(topics=[]), 12).brokers
+    cluster = client.call(DescribeClusterRequest(), 1).brokers
+    return {one.port for one in (*metadata, *cluster)}
+
+
+def test_a_listener_is_added_used_removed_and_added_again(live, free_port):
+    one = live()
+    first = one.connect()
+    assert one.change(FIRST + second(free_port)) == [f"[listeners.second] listens on 127.0.0.1:{free_port}", "done"]
+    here = one.embedded.address("first")[1]
+    client = one.connect("second")
+    assert (ports(first), ports(client)) == ({here}, {free_port})
+    assert one.labels() == {"first", "second"}
+    assert one.change(FIRST) == ["[listeners.second] is removed; its connections end", "done"]
+    assert is_refused(free_port)
+    # Those of clients are read ten times a second at most.
+    wait_until(lambda: one.labels() == {"first"})
+    with pytest.raises(OSError):
+        client.call(ApiVersionsRequest(), 0)
+    wait_until(lambda: list(one.server.services.listeners) == ["first"])
+    # The port is free again although connections to it have just ended.
+    for _ in range(3):
+        assert one.change(FIRST + second(free_port))[-1] == "done"
+        assert ports(one.connect("second")) == {free_port}
+        assert one.change(FIRST)[-1] == "done"
+    assert ports(first) == {here}
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ("bakclog = 3\n", 'klamm.toml:5:1  listeners.second.bakclog: unknown key; did you mean "backlog"?'),
+        (
+            'transport = "ssl"\n[listeners.second.ssl]\ncertificate = "none.pem"\nprivate_key = "none.key"\n',
+            "klamm.toml:8:1  listeners.second.ssl.private_key: ",
+        ),
+    ],
+)
+def test_nothing_changes_if_the_configuration_of_an_added_listener_is_wrong(live, free_port, more, problem):
+    one = live()
+    lines = one.change(FIRST + second(free_port, more))
+    assert len(lines) == 1
+    assert lines[0].startswith("nothing changed: ")
+    assert problem in lines[0]
+    assert is_refused(free_port)
+    assert one.labels() == {"first"}
+
+
+def test_nothing_changes_if_a_port_is_taken(live):
+    one = live()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        text = FIRST + second(port)
+        lines = one.change("[server]\nio_threads = 3\n" + text)
+        cannot = f"listener second: cannot bind 127.0.0.1:{port}: Address already in use"
+        assert lines == [f"nothing changed: {one.file}:6:1  listeners.second.bind: {cannot}"]
+        assert one.server.handler_pool.size == 8
+        assert (one.labels(), list(one.server.services.listeners)) == ({"first"}, ["first"])
+    assert one.change(text)[-1] == "done"
+
+
+def test_a_port_passes_to_another_listener_without_a_refusal(live, free_port):
+    one = live(FIRST + second(free_port))
+    old = one.connect("second")
+    text = FIRST + second(free_port).replace("second", "third")
+    lines = one.change(text)
+    assert lines == [
+        f"[listeners.third] listens on 127.0.0.1:{free_port}",
+        "[listeners.second] is removed; its connections end",
+        "done",
+    ]
+    assert ports(one.connect("third")) == {free_port}
+    with pytest.raises(OSError):
+        old.call(ApiVersionsRequest(), 0)
+    wait_until(lambda: one.labels() == {"first", "third"})
+
+
+def test_what_cannot_change_now_is_still_named(live, free_port):
+    one = live(FIRST + second(free_port))
+    lines = one.change(FIRST + second(free_port, "backlog = 7\n"))
+    assert lines == ["[listeners.second] backlog has changed; this takes effect at the next start", "done"]
+    other = '[listeners.other]\nbind = "127.0.0.1:0"\napi_set = "echo"\n'
+    assert one.change(FIRST + second(free_port) + other) == [
+        "[listeners.other] has changed; this takes effect at the next start",
+        "done",
+    ]
+
+
+def waiting_fetch(client):
+    """Send a fetch that waits for a minute."""
+    client.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 5)
+    topics = [FetchTopic("t", partitions=[FetchPartition(0, partition_max_bytes=1000)])]
+    client.send(FetchRequest(max_wait_ms=60_000, min_bytes=1, topics=topics), 11)
+
+
+def stuck(live):
+    """Return a client of `second` that has pipelined requests, and reads none of the answers."""
+    client = live.connect("second")
+    client.call(CreateTopicsRequest([CreatableTopic("t", 1000, 1)]), 5)
+
+    def send():
+        with contextlib.suppress(OSError):
+            while True:
+                client.send(MetadataRequest(topics=None), 12)
+
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    (processor,) = live.listener("second").processors
+    wait_until(lambda: any(channel.send is not None for channel in processor.channels))
+    return thread
+
+
+def test_a_client_that_never_reads_holds_a_removed_listener_no_longer_than_a_stop(live, free_port):
+    one = live(FIRST + second(free_port))
+    listener = one.listener("second")
+    sender = stuck(one)
+    assert one.change(FIRST)[-1] == "done"
+    one.clock.advance_ms(20_000)
+    assert not any(processor.ended for processor in listener.processors)
+    one.clock.advance_ms(11_000)
+    wait_until(lambda: list(one.server.services.listeners) == ["first"])
+    assert all(processor.ended for processor in listener.processors)
+    sender.join()
+
+
+def test_a_listener_of_the_same_name_serves_while_the_earlier_one_still_drains(live, free_port):
+    one = live(FIRST + second(free_port))
+    sender = stuck(one)
+    earlier = one.listener("second")
+    (processor,) = earlier.processors
+    assert one.change(FIRST)[-1] == "done"
+    assert one.change(FIRST + second(free_port))[-1] == "done"
+    client = one.connect("second")
+    assert ports(client) == {free_port}
+    assert not processor.ended
+    assert one.labels() == {"first", "second"}
+    # A stop ends both, within its own deadline.
+    one.server.stop(deadline_ms=100)
+    sender.join()
+    assert processor.ended
+
+
+def test_a_waiting_fetch_holds_a_removed_listener_for_a_moment(live, free_port):
+    one = live(FIRST + second(free_port))
+    waiting_fetch(one.connect("second"))
+    (processor,) = one.listener("second").processors
+    wait_until(lambda: any(channel.in_flight is not None for channel in processor.channels))
+    assert one.change(FIRST)[-1] == "done"
+    wait_until(lambda: processor.ended)
+
+
+def test_an_answer_in_flight_leaves_before_its_listener_ends(live, free_port, monkeypatch):
+    one = live(FIRST + second(free_port))
+    client = one.connect("second")
+    (listener,) = (each for each in one.server.listeners if each.name == "second")
+    started, release = threading.Event(), threading.Event()
+    store = one.embedded.api_set().store
+    write = store.write_and_wait
+
+    def write_late(*arguments):
+        started.set()
+        release.wait()
+        return write(*arguments)
+
+    monkeypatch.setattr(store, "write_and_wait", write_late)
+    correlation = client.send(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 5)
+    started.wait()
+    assert one.change(FIRST)[-1] == "done"
+    assert is_refused(free_port)
+    assert not listener.processors[0].ended
+    release.set()
+    (created,) = client.receive(CreateTopicsRequest.API_KEY, 5, correlation).topics
+    assert (created.name, created.error_code) == ("t", 0)
+    wait_until(lambda: listener.processors[0].ended)
+
+
+def test_a_removed_listener_cannot_be_put_online_again(live, free_port):
+    one = live(FIRST + second(free_port))
+    context = one.listener("second").context
+    context.go_offline()
+    assert one.change(FIRST)[-1] == "done"
+    context.go_online()
+    assert is_refused(free_port)
+
+
+def test_a_reload_during_a_stop_changes_nothing(live, free_port):
+    one = live()
+    one.file.write_text(FIRST + second(free_port))
+    one.server.stop()
+    assert one.reload() == ["reload: nothing changed: the server stops", "reload: done"]
+    assert is_refused(free_port)
+
+
+def test_reloads_at_once_follow_one_another(live, free_port):
+    one = live()
+    one.file.write_text(FIRST + second(free_port))
+    threads = [threading.Thread(target=one.reload) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [each.name for each in one.server.listeners] == ["first", "second"]
+    assert ports(one.connect("second")) == {free_port}
+
+
+def test_a_listener_with_tls_and_authorizer_is_added(live, free_port, tmp_path):
+    files = TlsFiles(tmp_path)
+    more = f"""
+authorizer = "acl"
+transport = "ssl"
+[listeners.second.ssl]
+certificate = "{files.server.certificate}"
+private_key = "{files.server.key}"
+"""
+    one = live()
+    lines = one.change(FIRST + second(free_port, more))
+    assert lines[-1] == "done", lines
+    client = one.connect("second", ssl_context=files.client_context())
+    assert client.call(MetadataRequest(topics=None), 12).topics == []
+
+
+def test_listeners_of_several_nodes_come_and_go_together(live):
+    one = live(FIRST + "[broker]\nnodes = 3\n")
+    assert one.change('[listeners.second]\nbind = "127.0.0.1:0"\n' + FIRST + "[broker]\nnodes = 3\n")[-1] == "done"
+    client = one.connect("second")
+    wanted = {each.context.bound.port for each in one.server.listeners if each.context.configured_as == "second"}
+    assert len(wanted) == 3
+    assert ports(client) == wanted
+    assert one.change(FIRST + "[broker]\nnodes = 3\n")[-1] == "done"
+    wait_until(lambda: len(one.server.services.listeners) == 3)
+
+
+def test_dynamic_configs_of_a_listener_keep_it(live, free_port):
+    one = live(FIRST + second(free_port))
+    one.server.dynamic.change({"listener.name.second.num.network.threads": "2"}, False)
+    wait_until(lambda: len(one.listener("second").processors) == 2)
+    key = "listener.name.second.num.network.threads"
+    assert one.change(FIRST) == [
+        f"nothing changed: a client has set {key}: delete it by AlterConfigs before its listener goes"
+    ]
+    one.server.dynamic.change({}, False)
+    assert one.change(FIRST)[-1] == "done"
+
+
+def test_a_reload_may_add_a_listener_and_change_settings_that_all_listeners_share(live, free_port):
+    quotas = "[client_quota]\nclients = {{ batch = {{ producer_byte_rate = {} }} }}\n"
+    one = live(FIRST + quotas.format(1000))
+    lines = one.change(FIRST + second(free_port) + quotas.format(2000))
+    assert lines == [
+        f"[listeners.second] listens on 127.0.0.1:{free_port}",
+        "[listeners.first.client_quota] has changed and is applied",
+        "[listeners.second.client_quota] has changed and is applied",
+        "done",
+    ]
+    assert one.listener("first").part("client_quota").settings == one.listener("second").part("client_quota").settings
+
+
+@pytest.mark.interpreted
+def test_nothing_of_a_removed_listener_stays_in_memory(live, free_port, tmp_path):
+    files = TlsFiles(tmp_path)
+    more = f"""
+authorizer = "acl"
+authenticator = "sasl"
+transport = "ssl"
+filters = ["client_limits"]
+[listeners.second.ssl]
+certificate = "{files.server.certificate}"
+private_key = "{files.server.key}"
+[listeners.second.sasl]
+mechanisms = ["SCRAM-SHA-256", "PLAIN"]
+credential_stores = ["broker"]
+"""
+    one = live()
+    assert one.change(FIRST + second(free_port, more))[-1] == "done"
+    listener = one.listener("second")
+    ended = [weakref.ref(each) for each in (listener, *listener.parts, *listener.processors)]
+    client = one.connect("second", ssl_context=files.client_context())
+    client.call(ApiVersionsRequest(), 0)
+    del listener
+    assert one.change(FIRST)[-1] == "done"
+    wait_until(lambda: list(one.server.services.listeners) == ["first"])
+
+    def left():
+        gc.collect()
+        return [each() for each in ended if each() is not None]
+
+    # Timers that are cancelled leave when they are due.
+    one.clock.advance_ms(120_000)
+    wait_until(lambda: not left())

@@ -1,0 +1,27 @@
+"""The table of a listener's states: each step that it has, and an exception for all others."""
+
+import itertools
+
+import pytest
+
+from klamm.server.listener_states import (
+    TRANSITIONS,
+    IllegalTransitionError,
+    ListenerEvent,
+    ListenerState,
+    next_state,
+)
+
+
+def test_the_table_decides_each_step_and_raises_for_all_others():
+    for state, event in itertools.product(ListenerState, ListenerEvent):
+        if (state, event) in TRANSITIONS:
+            assert next_state(state, event) is TRANSITIONS[state, event]
+        else:
+            with pytest.raises(IllegalTransitionError, match=f"{state.name} cannot take {event.name}"):
+                next_state(state, event)
+
+
+def test_a_listener_that_serves_stops_accepting_before_it_closes():
+    assert (ListenerState.SERVING, ListenerEvent.CLOSE) not in TRANSITIONS
+    assert not [event for state, event in TRANSITIONS if state is ListenerState.CLOSED]

@@ -1,0 +1,29 @@
+"""A mapping that others read while it changes."""
+
+import pytest
+
+from klamm.runtime.snapshot_map import SnapshotMap
+
+
+def test_a_reader_sees_the_content_of_one_moment():
+    found = SnapshotMap()
+    found["a"] = 1
+    reader, views = iter(found), (found.keys(), found.values(), found.items())
+    found["b"] = 2
+    found.change({"c": 3}, {})
+    del found["a"]
+    assert (list(reader), *map(list, views)) == (["a"], ["a"], [1], [("a", 1)])
+    assert (dict(found), len(found), list(found)) == ({"b": 2, "c": 3}, 2, ["b", "c"])
+    with pytest.raises(KeyError):
+        del found["a"]
+
+
+def test_a_change_removes_only_what_is_still_the_same():
+    earlier, later = object(), object()
+    found = SnapshotMap()
+    found["name"] = earlier
+    found.change({"name": later}, {})
+    found.change({}, {"name": earlier, "other": earlier})
+    assert dict(found) == {"name": later}
+    found.change({}, {"name": later})
+    assert not found
