@@ -22,8 +22,8 @@ _OF_PART: Final = "this part reads it once"
 class Difference(NamedTuple):
     """A table that differs, and the keys whose values differ; without keys the table itself was added or removed.
 
-    `part` is the part that the table belongs to; None for a table of klamm itself. `known_when` is the answer of `when`,
-    if the table alone does not say it.
+    `part` is the part that the table belongs to; None for a table of klamm itself. `known_when` is what `when` returns,
+    unless it is empty.
     """
 
     table: str

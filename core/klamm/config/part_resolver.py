@@ -56,8 +56,8 @@ class PartResolver:
     """Finds the providers that a configuration names, makes their settings, and reports problems to `config`.
 
     `common_tables` are the tables at the top of the file whose settings apply to all parts of the same name. With
-    `files`, it also calls the method `problems` of settings, which checks files; if `files` are names, only for the parts
-    of these listeners.
+    `files`, it also calls the method `problems` of settings, which checks files. If `files` are names, it does
+    so only for the parts of these listeners.
     """
 
     def __init__(self, config: ConfigTables, plugins: PluginRegistry, files: bool | Collection[str]) -> None:
