@@ -1,4 +1,4 @@
-"""`ClusterAclLearner`: a thread that asks the cluster for its ACLs, for authorizers with `acl.rules = "cluster"`.
+"""`ClusterAclLearner`: a thread that requests the ACLs of the cluster, for authorizers with `acl.rules = "cluster"`.
 
 It sends DescribeAcls with the gateway's own account, which needs DESCRIBE on the cluster. Rules are valid for
 `max_age_s` from the request on. If the gateway cannot interpret a rule like Kafka does, all rules become unknown:

@@ -1,4 +1,6 @@
-"""`TestKit`: what only a server for tests has: faults, nodes that stop, a clock that moves, and a timeline."""
+"""`TestKit`: the features that only a server for tests has: faults, nodes that can stop, a clock that can be moved, and
+a timeline.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,16 @@ _RULE: Final[Mapping[str, ArgumentKind]] = {
     "count": "integer",
     "probability": "number",
 }
-"""The keys of a fault's rule, beside `kind`, that the page can set."""
+"""The keys of a fault's rule that the page can set in addition to `kind`."""
 _MOST_MS: Final = 366 * 24 * 3_600_000
 _COLUMNS: Final = 110
 _SHOWN_CHARACTERS: Final = 200_000
 
 
 class TestKit:
-    """Any thread may call it. What the server has not raises LookupError, a wrong argument ValueError."""
+    """The features of a test server. Any thread may call it. It raises LookupError for a missing feature, and
+    ValueError for a wrong argument.
+    """
 
     def __init__(self, services: ServerServices, before_advance: Callable[[int], None]) -> None:
         """`before_advance` is called with milliseconds before the time moves."""
@@ -35,16 +39,16 @@ class TestKit:
 
     @property
     def is_there(self) -> bool:
-        """Return True if the server has any of it."""
+        """Return True if the server has any of these features."""
         return any(each is not None for each in (self._part("faults"), self._part("recording"), self._advance))
 
     def views(self) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-        """Yield name, summary and function of each question."""
+        """Yield the name, the summary and the function of each view."""
         yield "test_kit", "Faults, nodes and time of a server for tests.", self.overview
         yield "timeline", "The end of the timeline, as text.", self.timeline
 
     def actions(self) -> Iterator[tuple[str, str, Callable[[Mapping[str, Any]], Any], tuple[Argument, ...]]]:
-        """Yield name, summary, function and arguments of each action."""
+        """Yield the name, the summary, the function and the arguments of each action."""
         keys = (Argument(name, f"The key `{name}` of `[[faults]]`.", _RULE[name], required=False) for name in _RULE)
         kind = Argument("kind", "E.g. `error` or `disconnect`.")
         yield "add_fault", "Add a rule of faults.", self.add_fault, (kind, *keys)
@@ -64,7 +68,7 @@ class TestKit:
         )
 
     def overview(self) -> dict[str, Any]:
-        """Return the faults, the nodes and the time; None for what the server has not."""
+        """Return the faults, the nodes and the time; None for a feature that the server does not have."""
         faults, nodes = self._part("faults"), self._part("nodes")
         return {
             "faults": None
@@ -82,7 +86,7 @@ class TestKit:
         return {"text": text[-_SHOWN_CHARACTERS:]}
 
     def add_fault(self, rule: Mapping[str, Any]) -> str:
-        """Add a rule; return its name. Raises ValueError, which lists all problems."""
+        """Add a rule. Return its name. Raises ValueError, whose message lists all problems."""
         if not isinstance(rule.get("kind"), str):
             raise ValueError("kind must be a text, e.g. disconnect")
         options = {key: rule[key] for key in _RULE if rule.get(key) not in (None, "")}
@@ -129,7 +133,7 @@ class TestKit:
 
 
 def shared_part(services: ServerServices, name: str) -> Any:
-    """Return what a part of the server shares as `klamm.NAME`. Raises LookupError if there is none."""
+    """Return the object that a part of the server shares as `klamm.NAME`. Raises LookupError if there is none."""
 
     def missing() -> Any:
         raise LookupError(f"this server has no {name}")

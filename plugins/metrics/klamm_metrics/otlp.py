@@ -1,4 +1,4 @@
-"""The resource of OTLP's traces and metrics, and the thread that exports them."""
+"""The OpenTelemetry resource of klamm's traces and metrics, and the thread that exports them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ except ImportError as missing:
 from klamm import ServerServices, __version__
 
 SCOPE: Final = InstrumentationScope("klamm", __version__)
-"""The instrumentation scope of everything that klamm exports."""
+"""The instrumentation scope of all traces and metrics."""
 _END_WITHIN_S: Final = 2.0
 
 
@@ -25,7 +25,7 @@ class _Exporter(Protocol):
 
 
 def resource() -> Resource:
-    """Return the resource. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES go first."""
+    """Return the resource. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence."""
     found = Resource.create()
     named = str(found.attributes.get("service.name", ""))
     if named and not named.startswith("unknown_service"):
@@ -34,7 +34,7 @@ def resource() -> Resource:
 
 
 class ExportLoop:
-    """Calls `export` on a thread of its own, every `interval_ms` and at the end.
+    """A thread that calls `export` every `interval_ms`, and once at the end.
 
     `export` waits for the collector. The library logs its failures.
     """
@@ -49,7 +49,7 @@ class ExportLoop:
         self._thread = server.threads.start(self._run, name)
 
     def close(self) -> None:
-        """Export for the last time. If the collector does not answer within two seconds, give up."""
+        """Export for the last time. Give up if the collector does not answer within two seconds."""
         self._ends.set()
         self._thread.join(_END_WITHIN_S)
         self._exporter.shutdown()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-# Before these imports klamm_metrics.otlp has said which extra is missing.
+# If the extra is missing, the import of klamm_metrics.otlp has already raised an error that names it.
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
@@ -28,7 +28,7 @@ from klamm_metrics.otlp_settings import OtlpMetricsSettings
 
 
 class MetricsExporter(ServerExtension):
-    """Exports the metrics under the names that the extension `prometheus` gives them."""
+    """The extension `otlp_metrics`. The metrics have the same names as in the extension `prometheus`."""
 
     def open(self, server: ServerServices) -> None:
         settings: OtlpMetricsSettings = self.settings
@@ -63,7 +63,7 @@ class MetricsExporter(ServerExtension):
         return Gauge(points)
 
     def _histograms(self, family: Family, now_ns: int) -> Iterator[HistogramDataPoint]:
-        # Nothing keeps the smallest and the largest value, and the protocol does not need them.
+        # Histograms do not keep the smallest and the largest value, and the protocol does not require them.
         unknown: Any = None
         for sample in family.samples:
             value = sample.value

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-# Before these imports klamm_metrics.otlp has said which extra is missing.
+# If the extra is missing, the import of klamm_metrics.otlp has already raised an error that names it.
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, get_current_span
@@ -41,9 +41,9 @@ class _Traced(NamedTuple):
 
 
 class TracesExporter(RequestObserver):
-    """Exports a share of a listener's requests.
+    """The observer `otlp_traces`. It exports a share of a listener's requests.
 
-    Each is a span with the stages below it. Processors' threads only put it into a queue.
+    Each request is a span, with the stages as spans below it. Processors' threads only put the request into a queue.
     """
 
     def open(self, listener: ListenerContext) -> None:
@@ -65,7 +65,7 @@ class TracesExporter(RequestObserver):
         )
 
     def completed(self, event: RequestEvent) -> None:
-        """Take the request into the sample by chance."""
+        """Add the request to the sample, with the probability `sample_ratio`."""
         settings: OtlpTracesSettings = self.settings
         if self._chance.random() >= settings.sample_ratio:
             return
@@ -78,7 +78,7 @@ class TracesExporter(RequestObserver):
             named = entities_of(event.request, lambda _id: None)
             if event.context.api_key == ApiKey.PRODUCE:
                 parents = tuple(_parents(event.request))
-        # Without the messages, which may hold large frames.
+        # The messages are not kept, because they may hold large frames.
         self._waiting.append(_Traced(event._replace(request=None, response=None), named, parents, wall_offset_ns))
 
     def close(self) -> None:
@@ -128,7 +128,7 @@ class TracesExporter(RequestObserver):
 
 
 def _attributes(traced: _Traced) -> dict[str, str | int]:
-    """Return the attributes, by the semantic conventions where they have a name."""
+    """Return the attributes. Their names follow OpenTelemetry's semantic conventions if these have one."""
     event, context = traced.event, traced.event.context
     found: dict[str, str | int] = {
         "messaging.system": "kafka",
@@ -154,7 +154,7 @@ def _attributes(traced: _Traced) -> dict[str, str | int]:
 def _parents(request: Any) -> Iterator[str]:
     """Yield the values of the header `traceparent` of the first records, each once, at most eight.
 
-    Compressed and large batches are left out: reading them would take a processor's time.
+    Compressed and large batches are left out, because reading them would take too much of a processor's time.
     """
     found: set[str] = set()
     for topic in request.topic_data or ():
@@ -180,7 +180,7 @@ def _parents_in(records: Any) -> Iterator[str]:
                 if name == "traceparent" and value is not None and len(value) <= 64:
                     yield bytes(value).decode("ascii", "replace")
     except KafkaError:
-        # The handler has refused the batch.
+        # The batch is invalid, and the handler has refused it.
         return
 
 

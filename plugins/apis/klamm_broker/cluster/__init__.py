@@ -1,4 +1,4 @@
-"""The nodes of a cluster, what each leads and coordinates, and what clients learn of them."""
+"""The nodes of a cluster, their leaderships and coordinators, and the view of them that clients get."""
 
 from klamm_broker.cluster.cluster import Cluster
 from klamm_broker.cluster.elections import Elections

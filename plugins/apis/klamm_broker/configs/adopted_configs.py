@@ -1,4 +1,4 @@
-"""A copy of a topic's own configs beside its records, in case its directories are found without the store.
+"""A copy of a topic's own configs beside its records, for the case that its directories are found without the store.
 
 The configs in the store are authoritative. A topic with configs has the copy, as JSON, in the directory of partition 0.
 """

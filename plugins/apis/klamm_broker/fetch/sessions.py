@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): requests and responses carry only what has changed.
+"""Incremental fetch sessions (KIP-227): requests and responses contain only changed partitions.
 
 Follows Kafka's `FetchManager`, `FetchSession` and `FetchSessionCache`. A request becomes a `FetchContext`, which
 determines what to read and, afterwards, which part of it goes into the response.
@@ -324,7 +324,7 @@ class SessionlessContext:
 
 
 class FullContext:
-    """A fetch that opens a session; the response has every partition."""
+    """A fetch that opens a session. The response has every partition."""
 
     __slots__ = ("_cache", "_owner", "_topics_generation", "_uses_topic_ids", "_wanted")
 
@@ -371,7 +371,7 @@ class FullContext:
 
 
 class IncrementalContext:
-    """The next fetch of a session; the response has only what has changed."""
+    """A later fetch of a session. The response has only changed partitions."""
 
     __slots__ = ("_epoch", "_session")
 

@@ -352,7 +352,7 @@ class OffsetManager:
     # Expiry
 
     def expire(self) -> None:
-        """Delete offsets that were unused for `offsets.retention.minutes`, and groups that have nothing left."""
+        """Delete offsets that were unused for `offsets.retention.minutes`, and groups that are then empty."""
         retention_ms = self._settings.offsets_retention_minutes * _MS_PER_MINUTE
         now_ms = self._clock.wall_ms()
         for group in self._registry.all():

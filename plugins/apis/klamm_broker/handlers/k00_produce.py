@@ -6,7 +6,7 @@ version 13. Follows `KafkaApis.handleProduceRequest` and `ReplicaManager.appendR
 
 - `acks` other than 0, 1, -1: INVALID_REQUIRED_ACKS for partitions that exist. The answer waits for no other replica:
   `min.insync.replicas` is capped by the number of replicas, as in Kafka.
-- `acks=0` has no answer; an error closes the connection, so that the producer asks for new metadata.
+- `acks=0` has no answer. An error closes the connection, so that the producer requests new metadata.
 - A partition that another node leads: NOT_LEADER_OR_FOLLOWER, from version 10 with the leader (KIP-951).
 - An internal topic: INVALID_TOPIC_EXCEPTION, unless the client id is `__admin_client`.
 - A batch that an idempotent producer sends again is answered with the offset of the first append.

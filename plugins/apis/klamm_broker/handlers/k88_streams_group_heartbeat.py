@@ -6,7 +6,7 @@ durable. Follows `KafkaApis.handleStreamsGroupHeartbeat` and `GroupMetadataManag
 
 - A field that does not fit the epoch, tasks that the topology does not have, a topology that differs from the group's
   and has no lower epoch, source topics by regular expression: INVALID_REQUEST.
-- A topology that is invalid whatever topics exist, or that names Kafka's internal topics: STREAMS_INVALID_TOPOLOGY.
+- A topology that is invalid with any existing topics, or that names Kafka's internal topics: STREAMS_INVALID_TOPOLOGY.
 - The answer contains a status for each temporary problem and notice: topics that are missing or have other numbers of
   partitions, a topology older than the group's, a delayed assignment, the end of the application. Missing internal
   topics are created in the background, as the topology describes them.

@@ -4,7 +4,7 @@ Follows `KafkaApis.handleStreamsGroupDescribe`. A group that does not exist or i
 an empty id: INVALID_GROUP_ID. The answer has the numbers of partitions of internal topics, unless a source topic is
 missing or does not fit. If StreamsGroupHeartbeat is not served: UNSUPPORTED_VERSION.
 
-Version 1 has the assignor (KIP-1357), and says that no description of the topology is stored (KIP-1331).
+Version 1 has the assignor (KIP-1357), and a field that shows that no description of the topology is stored (KIP-1331).
 
 Authorization: DESCRIBE on each group, and on each topic of its topology: TOPIC_AUTHORIZATION_FAILED.
 """

@@ -281,7 +281,7 @@ def _check_batch(records: Any, version: int, transactional_id: str | None) -> No
 
 
 def _begins_with_a_batch(records: Any) -> bool:
-    """Return True if the first batch is complete, whatever follows it."""
+    """Return True if the first batch is complete. The bytes after it do not matter."""
     size_bytes = LOG_OVERHEAD_BYTES + int.from_bytes(records[8:LOG_OVERHEAD_BYTES], "big", signed=True)
     return holds_one_batch(records[:size_bytes])
 

@@ -1,4 +1,4 @@
-"""Share groups (KIP-932): which records are delivered to whom, and what became of them.
+"""Share groups (KIP-932): the delivery of records to members, and the acknowledgements.
 
 record_state  the states of a record and their transitions
 partition     one partition of one group: what is acquired, acknowledged, released; no I/O, no lock, no clock

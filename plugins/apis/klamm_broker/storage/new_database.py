@@ -1,4 +1,4 @@
-"""`new_database`: the file of a store with the newest schema and nothing in it."""
+"""`new_database`: the file of an empty store with the newest schema."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Creation of topics for clients that ask for their metadata; follows Kafka's `AutoTopicCreationManager`.
 
-The response says at once that the topic does not exist, and the client asks again. A thread that runs only while there
-are topics to create creates them, so that neither processors nor timers wait for the disk.
+The response reports at once that the topic does not exist, and the client sends the request again. A separate thread
+creates the topics, so that neither processors nor timers wait for the disk. It runs only while there are topics to
+create.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ class AutoTopicCreation:
                     log.exception("cannot start a thread: topics are created with the next ones")
 
     def wait(self) -> None:
-        """Wait until nothing is queued or being created."""
+        """Wait until no topic is queued or being created."""
         thread = self._thread
         if thread is not None:
             thread.join()

@@ -147,7 +147,7 @@ class StreamsGroup(TargetedMembers[StreamsMember, Tasks]):
         """Return for each role whether a member may take a task in it.
 
         A task is active on one member only. A process has one directory for the state of a task, so no two of its
-        members can have the same task, whatever the roles.
+        members can have the same task, not even in different roles.
         """
 
         def is_elsewhere(holders: Mapping[Task, set[str]], task: Task, *, in_process: bool) -> bool:
