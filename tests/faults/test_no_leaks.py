@@ -34,8 +34,8 @@ CONNECTIONS = 20_000
 BATCH = 200
 SPECIAL_EVERY = 12
 LATER_MS = 100_000
-"""Jump of the server's clock, after which it closes idle and slow connections. So no client is late on a slow
-machine.
+"""The time by which the test moves the server's clock, so that the server closes idle and slow connections. No client
+is late on a slow machine.
 """
 RESET = struct.pack("ii", 1, 0)
 GATES = '["authentication_penalty", "connection_quota", "creation_rate", "handshake_limit"]'

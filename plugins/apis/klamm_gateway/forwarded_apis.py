@@ -44,7 +44,8 @@ _NOT_OFFERED: Final = frozenset(
     }
 )
 _LATEST: Final = {
-    # From version 16 on, the end of a response names nodes (KIP-951). It comes after records that are already sent.
+    # From version 16 on, the end of a response names nodes (KIP-951). When it arrives, the records before it are
+    # already sent on, so the response cannot be changed.
     ApiKey.FETCH: 15,
 }
 
@@ -58,8 +59,8 @@ _MAX_KEY: Final = 127
 def forwarded_apis(*, unknown: bool = False) -> Iterator[tuple[ApiSpec, range]]:
     """Yield every forwarded API with its versions.
 
-    With `unknown`, also return APIs and versions that klamm does not know, but no newer versions of APIs whose
-    responses name nodes, because these would lead clients past the gateway.
+    With `unknown`, also yield APIs and versions that klamm does not know, but no newer versions of APIs whose responses
+    name nodes, because these would lead clients past the gateway.
     """
     for spec in SPECS:
         if spec.api_key in _BETWEEN_BROKERS or spec.api_key in _ANSWERED_HERE or spec.api_key in _NOT_OFFERED:

@@ -19,7 +19,7 @@ class NetworkMap(Generic[T]):
         self._networks = sorted(networks, key=lambda pair: pair[0].prefixlen, reverse=True)
 
     def find(self, host: str, default: T) -> T:
-        """Return the value for an address. Raises ValueError if the host is not an address."""
+        """Return the value for an address, or `default`. Raises ValueError if the host is not an address."""
         if self._networks:
             address = ip_address_of(host)
             for network, value in self._networks:

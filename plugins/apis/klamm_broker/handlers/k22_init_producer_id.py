@@ -11,7 +11,7 @@ transaction is aborted first: the answer is CONCURRENT_TRANSACTIONS, and the cli
 - A timeout that is not positive or above `transaction.max.timeout.ms`: INVALID_TRANSACTION_TIMEOUT.
 - Version 6 (two-phase commit, KIP-939) is not stable in Kafka and not served.
 
-Asked of the authorizer: WRITE on the transactional id; without one, IDEMPOTENT_WRITE on the cluster or WRITE on any
+Authorization: WRITE on the transactional id; without one, IDEMPOTENT_WRITE on the cluster or WRITE on any
 topic (KIP-679).
 """
 

@@ -11,7 +11,7 @@ Follows `KafkaApis.handleAddPartitionsToTxnRequest` and `TransactionCoordinator.
 - While a transaction ends, or another request is in progress: CONCURRENT_TRANSACTIONS.
 - A partition to be verified that is not part of the transaction: TRANSACTION_ABORTABLE.
 
-Asked of the authorizer: up to version 3 WRITE on the transactional id and on each topic that is not internal, from
+Authorization: up to version 3 WRITE on the transactional id and on each topic that is not internal, from
 version 4 on CLUSTER_ACTION on the cluster.
 """
 

@@ -3,7 +3,7 @@
 Adds the offsets of a group to a transaction, and opens it if necessary. Follows
 `KafkaApis.handleAddOffsetsToTxnRequest`; errors as AddPartitionsToTxn.
 
-Asked of the authorizer: WRITE on the transactional id, READ on the group.
+Authorization: WRITE on the transactional id, READ on the group.
 """
 
 from __future__ import annotations

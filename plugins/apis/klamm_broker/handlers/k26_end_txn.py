@@ -11,7 +11,7 @@ written for now.
 - No transaction, or one that has ended the other way: INVALID_TXN_STATE.
 - The transaction is ending the same way, or another request is in progress: CONCURRENT_TRANSACTIONS.
 
-Asked of the authorizer: WRITE on the transactional id.
+Authorization: WRITE on the transactional id.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ send it to end a hanging transaction (KIP-664). Answered when the markers are sy
 - For a partition of `__consumer_offsets`, the pending offsets of the transaction are committed or dropped.
 - The field for the transaction version (v2) is ignored.
 
-Asked of the authorizer: ALTER on the cluster, or CLUSTER_ACTION on it.
+Authorization: ALTER on the cluster, or CLUSTER_ACTION on it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ AddOffsetsToTxn must have added the group to the transaction. From version 5 on,
   on: GROUP_ID_NOT_FOUND for a group that does not exist if a generation is given, STALE_MEMBER_EPOCH for another member
   epoch.
 
-Asked of the authorizer: WRITE on the transactional id, READ on the group and on each topic.
+Authorization: WRITE on the transactional id, READ on the group and on each topic.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Follows `ControllerApis.handleUpdateFeatures` and `FeatureControlManager.updateF
 - If the update succeeds, versions 0 and 1 get a result for each feature.
 - `metadata.version` and `kraft.version` are never lowered; Kafka 4.3 refuses that too.
 
-Asked of the authorizer: ALTER on the cluster.
+Authorization: ALTER on the cluster.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Describes state, producer, timeout, start and partitions of transactional ids. A
 
 - An empty id: INVALID_REQUEST. An unknown id: TRANSACTIONAL_ID_NOT_FOUND.
 
-Asked of the authorizer: DESCRIBE on each transactional id, and on each topic; topics without this permission are left
+Authorization: DESCRIBE on each transactional id, and on each topic; topics without this permission are left
 out.
 """
 

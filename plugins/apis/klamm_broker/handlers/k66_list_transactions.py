@@ -4,10 +4,10 @@ Lists transactional ids with producer and state, filtered by state, producer id,
 the id (v2, KIP-1152). Follows `KafkaApis.handleListTransactionsRequest` and
 `TransactionStateManager.listTransactionStates`.
 
-- An unknown state is named in the response, and matches nothing.
+- An unknown state matches no id, and the response names it.
 - A pattern that RE2 does not accept, or that is too costly to compile: INVALID_REGULAR_EXPRESSION.
 
-Asked of the authorizer: DESCRIBE on each transactional id; ids without this permission are left out.
+Authorization: DESCRIBE on each transactional id; ids without this permission are left out.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _pattern(pattern: str | None, context: RequestContext) -> Callable[[str], bo
     """Return a function that matches a whole id, in linear time."""
     if not pattern:
         return lambda _: True
-    # Matching many ids takes a long time too.
+    # With a pattern, a handler thread makes the list, because matching many ids takes a long time.
     context.leave_processor()
     try:
         compiled = compile_re2(pattern)

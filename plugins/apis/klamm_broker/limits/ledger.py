@@ -10,8 +10,8 @@ from klamm import ErrorCode, KafkaError
 
 UNLIMITED: Final = 1 << 62
 UNKNOWN_OWNER: Final = ""
-"""The owner of entries whose creator is unknown, e.g. because they are older than owners: they count only towards the
-total.
+"""The owner of entries whose creator is unknown, e.g. entries from a klamm that did not record owners. These entries
+count only towards the total.
 """
 SESSION_SHARE: Final = 0.9
 LEAST_SHARED: Final = 20
@@ -22,9 +22,9 @@ FREE_FOR_NEW: Final = 0.8
 class Ledger:
     """The amount in use and its limits, in total and by owner. Any thread may call it; a call takes a lock and adds.
 
-    A single owner may use its nominal share of the total. With more owners, each owner's share falls with the square of
-    the free part, so early owners do not shut out later ones: after ten owners that use all they may, a twentieth is
-    free, and the eleventh owner may have two hundredths of the total.
+    An owner's share falls with the square of the free part of the total, so that early owners do not shut out later
+    ones. A single owner can use up to its nominal share. If ten owners use all they may, a twentieth of the total is
+    still free, and the eleventh owner may have two hundredths.
 
     New entries are checked with `reserve` or `fits`. Existing ones are counted with `add`, which refuses nothing.
     """
@@ -58,7 +58,7 @@ class Ledger:
                 self._by_owner.pop(owner, None)
 
     def fits(self, owner: str, amount: int, *, in_use: bool = False) -> bool:
-        """Return True if there is room for `amount`; an existing entry that grows may use the last byte."""
+        """Return True if there is room for `amount`. Only an existing entry that grows may use the last byte."""
         with self._lock:
             return self._fits(owner, amount, in_use)
 

@@ -31,7 +31,8 @@ def prefixed(pattern: str, escaped_prefix: str) -> str:
 def _without_anchors(pattern: str) -> str:
     """Return the pattern without each `^` at the beginning of a name, because a whole name is matched anyway."""
     kept: list[str] = []
-    # True if nothing comes before this position, nor before the groups that contain it.
+    # True if no part of a name can come before this position, also counting what comes before the groups that contain
+    # it.
     leading, groups = True, [True]
     position = 0
     while position < len(pattern):
