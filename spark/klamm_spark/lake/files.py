@@ -25,6 +25,8 @@ _MOST_BYTES: Final = 1024**3
 """Of a column, and of texts at a time. A few bytes of a file can stand for any number of them."""
 _BATCH_BYTES: Final = 128 * 1024**2
 """Of the texts of events at a time, if it is more than one event."""
+_ITEM_BYTES: Final = 512
+"""What an item of a list may have in a line beside its texts."""
 _ROWS: Final = 1 << 16
 _PLAIN_PATH: Final = re.compile(r"[\w=-][\w=.-]*(/[\w=-][\w=.-]*)*", re.ASCII)
 """In a commit a path is a URI: of any other text, readers differ about the file that it names."""
@@ -187,14 +189,18 @@ def _check_delta(parquet: pq.ParquetFile, path: str, most_bytes: int) -> None:
 
 
 def batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch]:
-    """Read rows, as `iter_batches` does, and fewer at a time if their texts are long.
+    """Read rows as `packed_batches_of` does, with their texts as plain ones."""
+    return map(_unpacked, packed_batches_of(parquet, **which))
+
+
+def packed_batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch]:
+    """Read rows, as `iter_batches` does, and fewer at a time if their texts are long. Texts may be in dictionaries.
 
     Raises ValueError before the texts of one row fill the memory."""
     for batch in _packed_batches(parquet, **which):
         # No file of klamm has more; to read it in parts would take for ever.
         _check_size(batch, _packed_bytes(batch), _MOST_GROUP_BYTES)
-        for part in _parts(batch):
-            yield _unpacked(part)
+        yield from _parts(batch)
 
 
 def whole_batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch]:
@@ -227,7 +233,7 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     waiting = [batch]
     while waiting:
         part = waiting.pop()
-        size_bytes = _packed_bytes(part)
+        size_bytes = _packed_bytes(part) + _ITEM_BYTES * sum(map(_items, part.columns))
         if size_bytes > _BATCH_BYTES and len(part) > 1:
             half = len(part) // 2
             waiting += [part.slice(half), part.slice(0, half)]
@@ -235,6 +241,15 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         _check_size(part, size_bytes)
         # A cast of a part would unpack the whole list that it is of.
         yield part if part is batch else part.take(pa.array(range(len(part)), pa.int64()))
+
+
+def _items(column: pa.Array) -> int:
+    """Return how many items the lists of a column have."""
+    import pyarrow as pa
+
+    inner = [column.flatten()] if pa.types.is_list(column.type) else []
+    own = sum(map(len, inner))
+    return own + sum(map(_items, column.flatten() if pa.types.is_struct(column.type) else inner))
 
 
 def _check_size(batch: pa.RecordBatch, size_bytes: int, most_bytes: int = _MOST_BYTES) -> None:

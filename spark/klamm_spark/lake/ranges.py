@@ -27,6 +27,16 @@ class Ranges:
         pairs = (part.partition("-") for part in text.split(", ") if part)
         return Ranges((int(first), int(last or first)) for first, _, last in pairs)
 
+    @staticmethod
+    def doubled(pairs: Iterable[tuple[int, int]]) -> Ranges:
+        """Return the numbers that several of these ranges have."""
+        found, end = [], None
+        for first, last in sorted(pairs):
+            if end is not None and first <= end:
+                found.append((first, min(last, end)))
+            end = last if end is None else max(end, last)
+        return Ranges(found)
+
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(self._pairs)
 

@@ -68,8 +68,8 @@ class LakeRows:
         for stem, rows in scanned.segments.items():
             self.segments[stem][file] = rows
         several = defaultdict[NodeBoot, list[tuple[int, int]]](list)
-        for node, boot, seq in scanned.doubled:
-            several[NodeBoot(node, boot)].append((seq, seq))
+        for node, boot, first, last in scanned.doubled:
+            several[NodeBoot(node, boot)].append((first, last))
         numbers = defaultdict[NodeBoot, list[tuple[int, int]]](list)
         for node, boot, first, last in scanned.seqs:
             numbers[NodeBoot(node, boot)].append((first, last))

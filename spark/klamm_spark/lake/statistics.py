@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from klamm_spark.lake.files import Committed, batches_of
+from klamm_spark.lake.files import Committed, packed_batches_of
 
 _CUT_OFF: Final = timedelta(milliseconds=1)
 """Commits may have times in whole milliseconds."""
@@ -54,10 +54,10 @@ class Checked:
         self._rows = 0
 
     def batches(self, rows_at_once: int) -> Iterator[pa.RecordBatch]:
-        """Read the file."""
+        """Read the file. Texts may be in dictionaries."""
         for number in range(self._parquet.num_row_groups):
             found = [Bounds() for _ in self._names]
-            for batch in batches_of(self._parquet, batch_size=rows_at_once, row_groups=[number]):
+            for batch in packed_batches_of(self._parquet, batch_size=rows_at_once, row_groups=[number]):
                 self._rows += len(batch)
                 for name, column in zip(batch.schema.names, batch.columns, strict=True):
                     self._nulls[name] += column.null_count
@@ -103,8 +103,13 @@ class Checked:
 
 
 def _bounds(leaf: pa.Array) -> Bounds:
-    numbers = leaf.filter(pc.invert(pc.is_nan(leaf))) if pa.types.is_floating(leaf.type) else leaf
-    found = pc.min_max(numbers).as_py()
+    values = leaf
+    if pa.types.is_floating(leaf.type):
+        values = leaf.filter(pc.invert(pc.is_nan(leaf)))
+    elif pa.types.is_dictionary(leaf.type):
+        # It may have more values than rows.
+        values = leaf.dictionary.take(pc.unique(leaf.indices))
+    found = pc.min_max(values).as_py()
     return Bounds(found["min"], found["max"], len(leaf) - leaf.null_count)
 
 

@@ -26,7 +26,7 @@ from klamm_spark.lake.rows import LakeRows, NodeBoot
 from klamm_spark.lake.sisters import check_sisters
 from klamm_spark.lake.tasks import Tasks
 from klamm_spark.settings.spark import Pipeline
-from klamm_spark.spool.chain import NodeFolder, read_folder
+from klamm_spark.spool.chain import NodeFolder, line_readers, read_folder
 from klamm_spark.spool.layout import node_folders, stream_mark
 from klamm_spark.spool.reader import require_spool, spool_of
 from klamm_spark.storage.filesystems import AnyPath, parse_location, path_of
@@ -123,8 +123,9 @@ def run(
     require_spool(spool)
     # The spool first: segments that are sealed and shipped meanwhile must not look lost. Without any key, nothing of
     # this server has been shipped yet: `ship` brings the first one into the lake.
+    readers = line_readers()
     folders = [
-        read_folder(folder, keys_of(lake, folder.name, settings.key_ids, spool) or None)
+        read_folder(folder, keys_of(lake, folder.name, settings.key_ids, spool) or None, readers)
         for folder in node_folders(spool)
     ]
     in_spool, reported = _numbers_in(folders)

@@ -1,4 +1,4 @@
-"""Rows of the lake from lines of the spool, and lines from rows. DuckDB does both, many at a time.
+"""Rows of the lake from lines of the spool, by DuckDB, and lines from rows, by Arrow: many at a time.
 
 The server writes the fields in one order, texts in ASCII and times with three digits. So the columns give a line back,
 byte by byte, and its digest shows whether a row is still what a seal says. A line that they do not give back, e.g. one
@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 
 from klamm_spark.events.event import (
     ACTIONS,
-    CONNECTION,
     DUCKDB_TYPES,
     FIELD_NAMES,
     FIELDS,
@@ -30,8 +29,7 @@ from klamm_spark.events.event import (
     SCHEMA_VERSION,
     Field,
 )
-from klamm_spark.events.line_order import CLOSED_AFTER, FIRST, REST
-from klamm_spark.spool.layout import DIGEST_DIGITS
+from klamm_spark.spool.written_lines import MAX_TIME_US, written_lines
 
 _ARROW_TYPES: Final = {
     "string": pa.string(),
@@ -48,14 +46,6 @@ _PYTHON_TYPES: Final[dict[str, Any]] = {
     "boolean": (bool,),
 }
 _BITS: Final = {"int": 31, "long": 63}
-_THREE_DIGITS: Final = "DECIMAL(18, 3)"
-_BY_NAME: Final = {field.name: field for field in FIELDS}
-_ESCAPED: Final = """replace({}, '"', '\\"')"""
-MAX_TIME_US: Final = 253_402_300_800_000_000
-"""The end of the year 9999: later ones have no date."""
-_REQUIRED: Final = f"time_us BETWEEN 0 AND {MAX_TIME_US - 1} AND " + " AND ".join(
-    f"{field.name} IS NOT NULL" for field in FIELDS if field.required
-)
 
 
 def _arrow_type(field: Field) -> pa.DataType:
@@ -82,91 +72,41 @@ def _structure(fields: Sequence[Field]) -> dict[str, Any]:
     }
 
 
-def _value(field: Field, value: str, *, escaped: bool) -> str:
-    if field.type == "string":
-        # A quote in a value would end it, and what follows would be another field.
-        return f"""'"' || {_ESCAPED.format(value) if escaped else value} || '"'"""
-    if field.type in LISTS:
-        item = f"each_{field.name}"
-        parts = [
-            _named(one, _value(one, f"{item}.{one.name}", escaped=escaped), first=not number)
-            for number, one in enumerate(LISTS[field.type])
-        ]
-        text = f"CASE WHEN {item} IS NULL THEN 'null' ELSE concat(chr(123), {', '.join(parts)}, chr(125)) END"
-        return f"'[' || array_to_string(list_transform({value}, lambda {item}: {text}), ',') || ']'"
-    return f"try_cast({value} AS {_THREE_DIGITS})::VARCHAR" if field.type == "double" else f"{value}::VARCHAR"
-
-
-def _named(field: Field, value: str, *, first: bool) -> str:
-    return f"""'{"" if first else ","}"{field.name}":' || {value}"""
-
-
-def written_line(*, escaped: bool) -> str:
-    """Return the SQL of the line that an event's columns give.
-
-    With `escaped`, quotes in values are escaped: no line that gave its columns has an escape, so a value with a quote
-    gives another line. The values of a line without an escape have no quotes.
-    """
-    parts: list[str] = []
-    for name in (*FIRST, "", *REST):
-        field = _BY_NAME[name or CLOSED_AFTER]
-        text = _named(field, _value(field, field.name, escaped=escaped), first=not parts)
-        if field.name == CLOSED_AFTER:
-            text = f"CASE WHEN kind {'<>' if name else '='} '{CONNECTION}' THEN {text} END"
-        parts.append(text)
-    return f"concat(chr(123), {', '.join(parts)}, chr(125))"
-
-
 _PARSE: Final = f"""
-WITH parsed AS (SELECT line, unnest(try(json_transform(line, '{json.dumps(_structure(FIELDS))}'))) FROM lines)
-SELECT * EXCLUDE (line), CASE WHEN {written_line(escaped=False)} = line AND NOT contains(line, '\\') AND {_REQUIRED}
-  AND schema_version <= {SCHEMA_VERSION} AND kind IN {tuple(ACTIONS)} THEN NULL ELSE line END AS other
-FROM parsed"""
-_MORE_DIGITS: Final = " OR ".join(
-    f"{field.name} IS DISTINCT FROM try_cast({field.name} AS {_THREE_DIGITS})::DOUBLE"
-    for field in FIELDS
-    if field.type == "double"
-)
-_WRITTEN: Final = f"""
-SELECT CASE WHEN contains(line, '\\') OR NOT ({_REQUIRED}) OR {_MORE_DIGITS} THEN NULL ELSE {{}} END AS given
-FROM (SELECT *, {written_line(escaped=True)} AS line FROM events)"""
+SELECT line, unnest(try(json_transform(line, '{json.dumps(_structure(FIELDS))}'))) FROM lines"""
 
 
 class EventLines:
     """Parses lines, and writes them again. For one thread."""
 
     def __init__(self) -> None:
-        self.database = duckdb.connect(config={"threads": 1})
+        self._database = duckdb.connect(config={"threads": 1})
 
     def rows_of(self, data: bytes) -> pa.Table:
         """The rows of whole lines, with the columns of `ROW`."""
         lines = data.split(b"\n")[:-1] if not data.isascii() else None
         if lines is not None:
             return rows_one_by_one([line.decode("utf-8", "replace") for line in lines])
-        found = self._run(_PARSE, lines=pa.table({"line": _lines(data)}))
-        other = found.column("other")
-        rows = with_columns(found.select(FIELD_NAMES).cast(EVENT), ROW)
-        if other.null_count == len(other):
+        self._database.register("lines", pa.table({"line": _lines(data)}))
+        found = self._database.sql(_PARSE).to_arrow_table()
+        self._database.unregister("lines")
+        events = found.select(FIELD_NAMES).cast(EVENT).combine_chunks()
+        same = pc.equal(self.lines_of(events), found.column("line").combine_chunks())
+        known = pc.and_(
+            pc.less_equal(events.column("schema_version"), SCHEMA_VERSION),
+            pc.is_in(events.column("kind"), pa.array(list(ACTIONS))),
+        )
+        plain = pc.fill_null(pc.and_(same, known), False)
+        rows = with_columns(events, ROW)
+        if pc.all(plain).as_py():
             return rows
-        apart = rows_one_by_one(other.drop_null().to_pylist())
-        return pa.concat_tables([rows.filter(pc.is_null(other)), apart])
+        apart = rows_one_by_one(found.column("line").filter(pc.invert(plain)).to_pylist())
+        return pa.concat_tables([rows.filter(plain), apart])
 
     def lines_of(self, events: pa.Table) -> pa.Array:
         """The line that each of these events gives: null if it gives none."""
-        return self._run(_WRITTEN.format("line"), events=events).column("given").combine_chunks()
-
-    def digests_of(self, events: pa.Table) -> pa.Array:
-        """The digest of the line that each of these events gives: null if it gives none."""
-        digest = f"substring(sha256(line), 1, {DIGEST_DIGITS})"
-        return self._run(_WRITTEN.format(digest), events=events).column("given").combine_chunks()
-
-    def _run(self, sql: str, **tables: pa.Table) -> pa.Table:
-        for name, table in tables.items():
-            self.database.register(name, table)
-        found: pa.Table = self.database.sql(sql).to_arrow_table()
-        for name in tables:
-            self.database.unregister(name)
-        return found
+        batches = events.combine_chunks().to_batches()
+        return pa.concat_arrays([pa.array([], pa.string()), *map(written_lines, batches)])
 
 
 def _lines(data: bytes) -> pa.Array:

@@ -22,22 +22,24 @@ _MOST: Final = 1 << 63
 
 
 class Numbers(NamedTuple):
-    """`seqs` are the numbers of the lines: nodes and boots with a first and a last number. `gaps` are the `audit_gap`
-    events among them."""
+    """`seqs` are the numbers of lines: nodes and boots with a first and a last number. `gaps` are the `audit_gap`
+    events among them, and `lines` counts them."""
 
     seqs: list[tuple[str, str, int, int]]
     gaps: list[dict[str, Any]]
+    lines: int
 
 
 def numbers_of(data: bytes) -> Numbers:
-    """Return the numbers of a segment's lines, uncompressed. What is no whole line of a server has none."""
-    return Numbers(_in_order(data) or list(_one_by_one(data)), gaps_in(data))
+    """Return the numbers of lines of a segment, uncompressed. What is no whole line of a server has none."""
+    *lines, rest = data.split(b"\n")
+    seqs = [] if rest else _in_order(lines)
+    return Numbers(seqs or list(_one_by_one([*lines, rest])), gaps_in(data), len(lines))
 
 
-def _in_order(data: bytes) -> list[tuple[str, str, int, int]]:
+def _in_order(lines: list[bytes]) -> list[tuple[str, str, int, int]]:
     """Return the numbers of lines of one boot that follow one another; none if they are others."""
-    lines = data.split(b"\n")
-    if lines.pop() or not lines or not all(map(bytes.endswith, lines, repeat(b"}"))):
+    if not lines or not all(map(bytes.endswith, lines, repeat(b"}"))):
         return []
     first = _parsed(lines[0])
     node, boot, seq = (first.get(name) for name in _NAMES)
@@ -54,8 +56,8 @@ def _in_order(data: bytes) -> list[tuple[str, str, int, int]]:
     return [(node, boot, seq, seq + len(lines) - 1)]
 
 
-def _one_by_one(data: bytes) -> Iterator[tuple[str, str, int, int]]:
-    for line in data.split(b"\n"):
+def _one_by_one(lines: list[bytes]) -> Iterator[tuple[str, str, int, int]]:
+    for line in lines:
         node, boot, seq = map(_parsed(line).get, _NAMES)
         if isinstance(node, str) and isinstance(boot, str) and type(seq) is int and -_MOST <= seq < _MOST:
             yield node, boot, seq, seq
@@ -79,7 +81,7 @@ def _lines_with(text: bytes, data: bytes) -> Iterator[bytes]:
 
 def gaps_in(data: bytes) -> list[dict[str, Any]]:
     """Return the `audit_gap` events in lines of a segment; what is no whole line of a server is left out."""
-    events = map(_parsed, _lines_with(AUDIT_GAP.encode(), data[: data.rfind(b"\n") + 1]))
+    events = map(_parsed, _lines_with(f'"{AUDIT_GAP}"'.encode(), data[: data.rfind(b"\n") + 1]))
     return [
         event
         for event in events

@@ -144,7 +144,7 @@ class _Table:
         return int(rows.num_rows)
 
     def _rows(self, files: list[str]) -> Any:
-        from klamm_spark.spool.event_lines import MAX_TIME_US
+        from klamm_spark.spool.written_lines import MAX_TIME_US
 
         columns = ", ".join(f"{field.name}: '{duckdb_type(field)}'" for field in FIELDS)
         source = f"read_json($files, columns = {{{columns}}}, format = 'newline_delimited', ignore_errors = true)"
