@@ -1,5 +1,7 @@
 """Ranges against plain sets."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,3 +42,10 @@ def test_ranges_are_printed_merged():
 def test_a_range_that_goes_backwards_is_refused():
     with pytest.raises(ValueError, match="from 3 to 2"):
         Ranges([(3, 2)])
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9))))
+def test_numbers_of_several_ranges_are_doubled(some):
+    pairs = [(first, first + more) for first, more in some]
+    count = Counter(number for first, last in pairs for number in range(first, last + 1))
+    assert members(Ranges.doubled(pairs)) == {number for number, times in count.items() if times > 1}
