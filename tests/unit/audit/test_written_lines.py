@@ -175,3 +175,16 @@ def test_a_list_with_a_column_twice_is_refused():
 
 def test_no_events_give_no_lines():
     assert len(written.digests_of_lines(event_lines.EventLines().lines_of(event_lines.EVENT.empty_table()))) == 0
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_a_value_with_a_quote_cannot_stand_for_the_field_behind_it(count):
+    """Queries would not see that field, and the line would be the same."""
+    events = [{**event, "principal": "User:a", "client_id": "app"} for event in sample_events(count)]
+    for event in events:
+        event.update(client_software_name=None, client_software_version=None, tls_version=None, tls_cipher=None)
+        event.update(sni=None, sasl_mechanism=None)
+    there = written.written_lines(columns_of(events))
+    assert there.null_count == 0
+    forged = [event | {"principal": 'User:a","client_id":"app', "client_id": None} for event in events]
+    assert written.written_lines(columns_of(forged)).null_count == count
