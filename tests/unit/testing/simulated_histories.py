@@ -2,43 +2,26 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Generator, Iterator
-from itertools import count
-from random import Random
-from typing import Any, TypeAlias
+from typing import Any
 
 from klamm import ErrorCode
-from klamm.testing import SimulatedClient, SimulatedServer
+from klamm.testing import SimulatedServer
 from klamm.testing.admin import _Aborted
-from klamm.testing.histories import Anomaly, Call, Recorder, check_history, read_history
+from klamm.testing.histories import Anomaly, Call
 from klamm.wire.messages import add_partitions_to_txn, end_txn, init_producer_id
 from klamm.wire.records import decode_records, iterate_batches
-from tests.unit.testing.simulated_script import TOPIC, create, fetch_request, produce_request
+from tests.unit.testing import simulated_groups as groups
+from tests.unit.testing.simulated_clients import Ask, Workload, drive, partition_name
+from tests.unit.testing.simulated_script import TOPIC, fetch_request, produce_request
 
 PARTITIONS = 2
 TIMEOUT_MS = 20_000
 _CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
-Ask: TypeAlias = Generator[Any, Any, None]
-"""Yields a request and its version, or milliseconds to wait; gets the response, or None if the connection was cut."""
-
-
-class Workload:
-    """What the clients of one history share."""
-
-    def __init__(self, server: SimulatedServer, seed: int) -> None:
-        self.choose = Random(seed)
-        self.file = io.StringIO()
-        self.record = Recorder(self.file, server.clock)
-        self.values = count(1)
-
-    def anomalies(self) -> list[Anomaly]:
-        """Check the history."""
-        return check_history(read_history(io.StringIO(self.file.getvalue())))
 
 
 def _name(partition: int) -> str:
-    return f"{TOPIC}-{partition}"
+    return partition_name(TOPIC, partition)
 
 
 def _init(transactional_id: str | None) -> Generator[Any, Any, Any]:
@@ -203,81 +186,37 @@ def last(work: Workload) -> Ask:
         call.ok(everything)
 
 
-class _Actor:
-    """One client, and what it waits for."""
-
-    def __init__(self, server: SimulatedServer, script: Ask) -> None:
-        self._server = server
-        self._script = script
-        self._client: SimulatedClient = server.connect()
-        self._asked: tuple[int, int, int] | None = None
-        self._wakes_ns = 0
-        self.ended = False
-        self._go_on(None)
-
-    def _go_on(self, response: Any) -> None:
-        self._asked = None
+def paced(work: Workload, script: Ask) -> Ask:
+    """Let a client pause between its requests, so that others meet what it does at different times."""
+    wanted = next(script)
+    while True:
+        answer = yield wanted
+        if not isinstance(wanted, int) and work.choose.random() < 0.2:
+            yield work.choose.randrange(1_000)
         try:
-            wanted = self._script.send(response)
+            wanted = script.send(answer)
         except StopIteration:
-            self.ended = True
-            self._client.close()
             return
-        if isinstance(wanted, int):
-            self._wakes_ns = self._server.clock.monotonic_ns() + wanted * 1_000_000
-            return
-        request, version = wanted
-        self._asked = request.API_KEY, version, self._client.send(request, version)
-
-    def step(self) -> bool:
-        """Go on if the answer has come, or the time."""
-        if self._asked is None:
-            ready = self._server.clock.monotonic_ns() >= self._wakes_ns
-            response = None
-        else:
-            ready = self._client.has_frame()
-            response = self._client.receive(*self._asked) if ready else None
-        if ready:
-            self._go_on(response)
-        return ready
-
-    def sleeps_ms(self) -> float:
-        """Return for how long it waits; at most a second for an answer."""
-        waits_ms = (self._wakes_ns - self._server.clock.monotonic_ns()) / 1e6
-        return 1000 if self._asked is not None or self.ended else max(0.0, waits_ms)
-
-    def cut(self) -> None:
-        """Cut the connection: what was asked may have happened or not."""
-        self._client.close()
-        self._client = self._server.connect()
-        if self._asked is not None:
-            self._go_on(None)
-
-
-def drive(server: SimulatedServer, scripts: list[Ask], choose: Random, cuts: float = 0.0) -> None:
-    """Run these clients to their end; each turn cuts a connection with this probability."""
-    actors = [_Actor(server, script) for script in scripts]
-    while actors := [one for one in actors if not one.ended]:
-        choose.shuffle(actors)
-        busy = True in [one.step() for one in actors]
-        if choose.random() < cuts:
-            choose.choice(actors).cut()
-        if not server.turn() and not busy:
-            server.jump_ms(min(one.sleeps_ms() for one in actors))
 
 
 def _scripts(work: Workload, operations: int) -> Iterator[Ask]:
     for number in (1, 2):
-        yield idempotent(work, f"send-{number}", operations)
+        yield paced(work, idempotent(work, f"send-{number}", operations))
         yield transactional(work, f"txn-{number}", operations)
         yield consumer(work, f"poll-{number}", 2 * operations)
+    for number in (1, 2, 3):
+        yield groups.Classic(work, f"classic-{number}").run(operations)
+        yield groups.Consumer(work, f"consumer-{number}").run(operations)
+        yield groups.Sharer(work, f"share-{number}", TOPIC, PARTITIONS).run(operations)
 
 
 def anomalies_of(seed: int, operations: int = 8, cuts: float = 0.02) -> list[Anomaly]:
     """Record the history of a seed, and check it."""
-    with SimulatedServer(seed=seed) as server:
-        work = Workload(server, seed)
-        create(server.connect(), PARTITIONS)
+    with SimulatedServer(groups.SETTINGS, seed=seed) as server:
+        work, client = Workload(server, seed), server.connect()
+        work.create(client, TOPIC, PARTITIONS)
+        work.create(client, groups.MOVED, groups.MOVED_PARTITIONS)
+        client.call(groups.share_from_the_beginning(), 1)
         drive(server, list(_scripts(work, operations)), work.choose, cuts)
-        drive(server, [last(work)], work.choose)
+        drive(server, [last(work), groups.Sharer(work, "drain", TOPIC, PARTITIONS).drain()], work.choose)
         return work.anomalies()

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.histories import planted
+from tests.unit.testing.planted_simulation import FAULTS
 from tests.unit.testing.simulated_histories import anomalies_of
 
 ROOT = Path(__file__).parents[3]
-MANY = 10_000
+MANY = int(os.environ.get("KLAMM_HISTORIES", "10000"))
 IN_CI = 50
 PER_TEST = 25
-# These need a kill of the process, and clients that change configs.
-OTHERS = {planted.lose_the_last_batches_at_a_start, planted.acknowledge_a_config_without_a_change}
 
 
 def check(seeds):
@@ -40,10 +38,10 @@ def test_many_simulated_histories_have_no_anomaly():
 @pytest.mark.slow
 @pytest.mark.interpreted
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("fault", [one for one in planted.FAULTS if one not in OTHERS], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_named_within_200_histories(fault):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
-    command = [sys.executable, "-m", "tests.unit.testing.planted_simulation", fault.__name__]
+    command = [sys.executable, "-m", "tests.unit.testing.planted_simulation", fault]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().isdigit(), done.stdout
+    assert done.stdout.split()[-1].isdigit(), done.stdout

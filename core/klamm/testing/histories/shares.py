@@ -81,7 +81,10 @@ def _leave(deliveries: dict[tuple[str, str, int], list[_Delivery]], operation: O
         for delivery in of_record:
             mine = group == operation.value["group"] and delivery.member == operation.value["member"]
             if mine and delivery.ended is None:
-                delivery.until, delivery.ended, delivery.given = operation.began, operation, "left"
+                delivery.until, delivery.ended = operation.began, operation
+            if mine and delivery.given is None:
+                # An acknowledgement without an answer may have had no effect.
+                delivery.given = "left"
 
 
 def _wrong_deliveries(deliveries: dict[tuple[str, str, int], list[_Delivery]]) -> Iterator[Anomaly]:

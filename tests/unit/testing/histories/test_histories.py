@@ -116,6 +116,14 @@ def test_a_member_that_leaves_takes_its_delivery_from_the_count() -> None:
     assert names(acquired("m") + acquired("n")) == ["delivery_count", "double_acquisition"]
 
 
+def test_an_acknowledgement_without_an_answer_and_the_end_of_its_session_leave_the_count_open() -> None:
+    value = {"group": "s", "member": "m", "partition": "a", "records": [[0, 0, 1]]}
+    lines = both("m", "acquired", value)
+    lines += both("m", "acknowledged", value | {"records": [[0, 0, "release"]]})[:1]
+    lines += both("m-session", "left", {"group": "s", "member": "m"})
+    assert names(lines + both("n", "acquired", value | {"member": "n"})) == []
+
+
 def test_what_a_drained_share_group_never_delivered_is_lost() -> None:
     lines = both("p", "send", [["send", "a", 1, 0]])
     lines += both("d", "drained", {"group": "s", "partition": "a", "from_offset": 0})

@@ -1,0 +1,397 @@
+"""Members of a classic group, of a consumer group (KIP-848) and of a share group (KIP-932), for simulated histories.
+
+They join, commit, fall silent beyond their session, go on as if nothing had been, and leave.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+from klamm import ErrorCode
+from klamm.testing.histories import Call
+from klamm.wire.messages import (
+    consumer_group_heartbeat,
+    heartbeat,
+    incremental_alter_configs,
+    join_group,
+    leave_group,
+    offset_commit,
+    offset_fetch,
+    share_acknowledge,
+    share_fetch,
+    share_group_heartbeat,
+    sync_group,
+)
+from tests.unit.testing.simulated_clients import Ask, Workload, partition_name
+
+CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
+MOVED = "letters"
+"""The topic whose partitions move between members."""
+MOVED_PARTITIONS: Final = 4
+SESSION_MS: Final = 6_000
+LOCK_MS: Final = 2_000
+BEAT_MS: Final = 700
+SETTINGS: Final = (
+    "group.initial.rebalance.delay.ms=200",
+    f"group.consumer.min.session.timeout.ms={SESSION_MS}",
+    f"group.consumer.session.timeout.ms={SESSION_MS}",
+    "group.consumer.min.heartbeat.interval.ms=500",
+    "group.consumer.heartbeat.interval.ms=500",
+    f"group.share.min.session.timeout.ms={SESSION_MS}",
+    f"group.share.session.timeout.ms={SESSION_MS}",
+    "group.share.min.heartbeat.interval.ms=500",
+    "group.share.heartbeat.interval.ms=500",
+    f"group.share.min.record.lock.duration.ms={LOCK_MS}",
+    f"group.share.record.lock.duration.ms={LOCK_MS}",
+    "group.share.delivery.count.limit=10",
+)
+_KINDS: Final = {1: "accept", 2: "release", 3: "reject", 4: "renew"}
+_GROUP_RESOURCE: Final = 32
+_LEAVES: Final = -1
+
+
+def share_from_the_beginning() -> Any:
+    """Return the request after which the share group delivers what was there before it."""
+    config = incremental_alter_configs.AlterableConfig("share.auto.offset.reset", 0, "earliest")
+    resource = incremental_alter_configs.AlterConfigsResource(_GROUP_RESOURCE, SHARE, [config])
+    return incremental_alter_configs.IncrementalAlterConfigsRequest([resource])
+
+
+def _moved(partition: int) -> str:
+    return f"{MOVED}-{partition}"
+
+
+class _Owner:
+    """What a classic and a consumer member have in common: partitions, and their committed offsets."""
+
+    group: str
+    commit_version: int
+
+    def __init__(self, work: Workload, process: str) -> None:
+        self.work = work
+        self.process = process
+        self.member_id = ""
+        self.epoch = -1
+        self.owned: list[int] = []
+
+    def own(self, partitions: list[int]) -> None:
+        """Record what it owns from now on."""
+        self.owned = partitions
+        self._record("owned", partitions)
+
+    def give_up(self) -> None:
+        """Record that it owns nothing."""
+        if self.owned:
+            self.owned = []
+            self._record("revoked", [])
+
+    def _record(self, function: str, partitions: list[int]) -> None:
+        value = {
+            "group": self.group,
+            "member": self.member_id,
+            "epoch": self.epoch,
+            "partitions": [_moved(each) for each in partitions],
+        }
+        with self.work.record.operation(self.process, function, value) as call:
+            call.ok()
+
+    def commit(self) -> Ask:
+        """Commit one of its partitions, as an owner and as a writer of a register."""
+        partition, offset = self.work.choose.choice(self.owned), next(self.work.values)
+        register = {"register": f"{self.group} {_moved(partition)}", "value": offset}
+        value = {
+            "group": self.group,
+            "member": self.member_id,
+            "epoch": self.epoch,
+            "offsets": {_moved(partition): offset},
+        }
+        topics = [
+            offset_commit.OffsetCommitRequestTopic(
+                MOVED, partitions=[offset_commit.OffsetCommitRequestPartition(partition, offset)]
+            )
+        ]
+        request = offset_commit.OffsetCommitRequest(self.group, self.epoch, self.member_id, topics=topics)
+        record = self.work.record
+        with (
+            record.operation(self.process, "commit", value) as commit,
+            record.operation(f"{self.process}-offsets", "set", register) as written,
+        ):
+            response = yield request, self.commit_version
+            if response is not None:
+                error = response.topics[0].partitions[0].error_code
+                for call in (commit, written):
+                    call.fail() if error else call.ok()
+
+    def read(self) -> Ask:
+        """Read the committed offset of any partition."""
+        partition = self.work.choose.randrange(MOVED_PARTITIONS)
+        register = f"{self.group} {_moved(partition)}"
+        topic = offset_fetch.OffsetFetchRequestTopics(MOVED, partition_indexes=[partition])
+        request = offset_fetch.OffsetFetchRequest(
+            groups=[offset_fetch.OffsetFetchRequestGroup(self.group, topics=[topic])]
+        )
+        with self.work.record.operation(self.process, "get", {"register": register}) as call:
+            response = yield request, 8
+            if response is not None and response.groups[0].error_code == 0:
+                offset = response.groups[0].topics[0].partitions[0].committed_offset
+                call.ok({"register": register, "value": offset if offset >= 0 else None})
+
+    def run(self, operations: int) -> Ask:
+        """Be a member for a number of operations, then leave."""
+        for _ in range(operations):
+            yield from self.remain()
+            chance = self.work.choose.random()
+            if self.owned and chance < 0.5:
+                yield from self.commit()
+            elif chance < 0.7:
+                yield from self.read()
+            elif self.owned and chance < 0.8:
+                # The member is fenced meanwhile, and does not know.
+                yield SESSION_MS + self.work.choose.randrange(4_000)
+                yield from self.commit()
+            elif chance < 0.9:
+                yield from self.leave()
+            yield self.work.choose.randrange(2 * BEAT_MS)
+        yield from self.leave()
+
+    def remain(self) -> Ask:
+        """Send what keeps it in the group, or brings it there."""
+        raise NotImplementedError
+
+    def leave(self) -> Ask:
+        """Leave the group."""
+        raise NotImplementedError
+
+
+class Classic(_Owner):
+    """A member of a classic group. The leader gives each member every nth partition."""
+
+    group = CLASSIC
+    commit_version = 8
+
+    def remain(self) -> Ask:
+        if self.epoch >= 0:
+            response = yield heartbeat.HeartbeatRequest(self.group, self.epoch, self.member_id), 3
+            if response is None or response.error_code == 0:
+                return
+            if response.error_code == ErrorCode.REBALANCE_IN_PROGRESS and self.owned:
+                yield from self.commit()
+            self.give_up()
+            if response.error_code != ErrorCode.REBALANCE_IN_PROGRESS:
+                self.member_id = ""
+            self.epoch = -1
+        yield from self._join()
+
+    def _join(self) -> Ask:
+        protocols = [join_group.JoinGroupRequestProtocol("range", bytes((0, 0, 0, 0, 0, 0, 255, 255, 255, 255)))]
+        request = join_group.JoinGroupRequest(
+            self.group, SESSION_MS, SESSION_MS, self.member_id, None, "consumer", protocols
+        )
+        joined = yield request, 6
+        if joined is None:
+            return
+        if joined.error_code:
+            self.member_id = joined.member_id if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED else ""
+            return
+        self.member_id, members = joined.member_id, sorted(each.member_id for each in joined.members)
+        assignments = [
+            sync_group.SyncGroupRequestAssignment(member, bytes(range(MOVED_PARTITIONS)[number :: len(members)]))
+            for number, member in enumerate(members)
+        ]
+        request = sync_group.SyncGroupRequest(self.group, joined.generation_id, self.member_id, assignments=assignments)
+        synced = yield request, 3
+        if synced is not None and synced.error_code == 0:
+            self.epoch = joined.generation_id
+            self.own(list(synced.assignment))
+
+    def leave(self) -> Ask:
+        self.give_up()
+        if self.member_id:
+            yield leave_group.LeaveGroupRequest(self.group, members=[leave_group.MemberIdentity(self.member_id)]), 4
+        self.member_id, self.epoch = "", -1
+
+
+class Consumer(_Owner):
+    """A member of a consumer group of KIP-848."""
+
+    group = CONSUMER
+    commit_version = 9
+
+    def __init__(self, work: Workload, process: str) -> None:
+        super().__init__(work, process)
+        self.member_id = new_member_id(work)
+        self.epoch = 0
+        self._says_all = True
+
+    def remain(self) -> Ask:
+        response = yield self._beat(self.epoch), 1
+        if response is None:
+            self._says_all = True
+            return
+        if response.error_code:
+            self.give_up()
+            self.epoch, self._says_all = 0, True
+            return
+        is_new, assignment = response.member_epoch != self.epoch, response.assignment
+        self.epoch, self._says_all = response.member_epoch, assignment is not None
+        if assignment is not None or is_new:
+            owned = self.owned
+            if assignment is not None:
+                owned = [each for topic in assignment.topic_partitions for each in topic.partitions]
+            self.own(owned)
+
+    def _beat(self, epoch: int) -> Any:
+        request = consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(self.group, self.member_id, epoch)
+        if self._says_all or epoch == 0:
+            request.rebalance_timeout_ms = SESSION_MS
+            request.subscribed_topic_names = [MOVED]
+            owned = consumer_group_heartbeat.RequestTopicPartitions(self.work.topic_ids[MOVED], self.owned)
+            request.topic_partitions = [owned] if self.owned else []
+        return request
+
+    def leave(self) -> Ask:
+        self.give_up()
+        if self.epoch > 0:
+            yield consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(self.group, self.member_id, _LEAVES), 1
+        self.member_id, self.epoch = new_member_id(self.work), 0
+
+
+def new_member_id(work: Workload) -> str:
+    """Return a member id such as clients make."""
+    return urlsafe_b64encode(work.choose.randbytes(16)).decode().rstrip("=")
+
+
+class Sharer:
+    """A member of a share group, which accepts, releases, rejects and renews, or forgets what it has acquired."""
+
+    def __init__(self, work: Workload, process: str, topic: str, partitions: int) -> None:
+        self.work = work
+        self.process = process
+        self._topic = topic
+        self._partitions = range(partitions)
+        self._member_id = new_member_id(work)
+        self._epoch = 0
+        self._session = 0
+        self._held: dict[int, list[tuple[int, int]]] = {}
+
+    def run(self, operations: int) -> Ask:
+        """Be a member for a number of operations, then leave."""
+        for _ in range(operations):
+            yield from self._beat()
+            yield from self._fetch()
+            chance = self.work.choose.random()
+            if chance < 0.15:
+                # Its locks run out.
+                yield from self._wait(LOCK_MS + self.work.choose.randrange(500))
+            elif chance < 0.2:
+                yield from self._wait(SESSION_MS + self.work.choose.randrange(1_000))
+            elif chance < 0.25:
+                yield from self._end_session()
+            for partition in list(self._held):
+                yield from self._acknowledge(partition)
+            yield from self._wait(self.work.choose.randrange(BEAT_MS))
+        yield from self._end_session()
+        yield share_group_heartbeat.ShareGroupHeartbeatRequest(SHARE, self._member_id, _LEAVES), 1
+
+    def drain(self) -> Ask:
+        """Accept all that is left, until nothing has come for longer than a lock."""
+        idle_ms = 0
+        while idle_ms <= 3 * LOCK_MS:
+            yield from self._beat()
+            yield from self._fetch()
+            idle_ms = 0 if self._held else idle_ms + 500
+            for partition in list(self._held):
+                yield from self._acknowledge(partition, 1)
+            yield from self._wait(500)
+        for partition in self._partitions:
+            value = {"group": SHARE, "partition": partition_name(self._topic, partition), "from_offset": 0}
+            with self.work.record.operation(self.process, "drained", value) as call:
+                call.ok()
+
+    def _wait(self, ms: int) -> Ask:
+        if (yield ms) is None:
+            self._lose_session()
+
+    def _lose_session(self) -> None:
+        """Record the end of its session: with its connection, or because the server says so."""
+        self._held, self._session = {}, 0
+        with self.work.record.operation(self.process, "left", {"group": SHARE, "member": self._member_id}) as call:
+            call.ok()
+
+    def _beat(self) -> Ask:
+        topics = None if self._epoch else [self._topic]
+        request = share_group_heartbeat.ShareGroupHeartbeatRequest(SHARE, self._member_id, self._epoch, None, topics)
+        response = yield request, 1
+        if response is None:
+            self._lose_session()
+        else:
+            self._epoch = 0 if response.error_code else response.member_epoch
+
+    def _fetch(self) -> Ask:
+        wanted = self._partitions if self._session == 0 else ()
+        topic = share_fetch.FetchTopic(
+            self.work.topic_ids[self._topic], [share_fetch.FetchPartition(each) for each in wanted]
+        )
+        count = self.work.choose.randint(1, 6)
+        request = share_fetch.ShareFetchRequest(
+            SHARE, self._member_id, self._session, max_wait_ms=200, min_bytes=1, max_records=count, batch_size=count,
+            share_acquire_mode=self.work.choose.randrange(2), topics=[topic] if wanted else [],
+        )  # fmt: skip
+        with ExitStack() as stack:
+            calls = {each: stack.enter_context(self._operation("acquired", each)) for each in self._partitions}
+            response = yield request, 2
+            if response is not None and response.error_code == 0:
+                self._session += 1
+                self._acquire(response, calls)
+        if response is None or response.error_code:
+            self._lose_session()
+
+    def _acquire(self, response: Any, calls: dict[int, Call]) -> None:
+        for each in (each for topic in response.responses for each in topic.partitions):
+            found = [[one.first_offset, one.last_offset, one.delivery_count] for one in each.acquired_records]
+            if found:
+                self._held.setdefault(each.partition_index, []).extend((first, last) for first, last, _ in found)
+                lock_ms = response.acquisition_lock_timeout_ms
+                calls[each.partition_index].ok(self._value(each.partition_index, found) | {"lock_ms": lock_ms})
+
+    def _acknowledge(self, partition: int, kind: int | None = None) -> Ask:
+        if kind is None:
+            kind = self.work.choose.choices((1, 2, 3, 4), (6, 3, 1, 2))[0]
+        if partition not in self._held:
+            return
+        held = self._held[partition] if kind == 4 else self._held.pop(partition)
+        batches = [share_acknowledge.AcknowledgementBatch(first, last, [kind]) for first, last in held]
+        topic = share_acknowledge.AcknowledgeTopic(
+            self.work.topic_ids[self._topic], [share_acknowledge.AcknowledgePartition(partition, batches)]
+        )
+        request = share_acknowledge.ShareAcknowledgeRequest(SHARE, self._member_id, self._session, kind == 4, [topic])
+        value = self._value(partition, [[first, last, _KINDS[kind]] for first, last in held])
+        with self._operation("acknowledged", partition, value) as call:
+            response = yield request, 2
+            if response is not None and response.error_code == 0:
+                self._session += 1
+                error = response.responses[0].partitions[0].error_code
+                call.fail() if error else call.ok()
+                if error:
+                    self._held.pop(partition, None)
+            elif response is not None:
+                call.fail()
+        if response is None or response.error_code:
+            self._lose_session()
+
+    def _value(self, partition: int, records: list[list[Any]]) -> dict[str, Any]:
+        name = partition_name(self._topic, partition)
+        return {"group": SHARE, "member": self._member_id, "partition": name, "records": records}
+
+    @contextmanager
+    def _operation(self, function: str, partition: int, value: Any = None) -> Iterator[Call]:
+        with self.work.record.operation(f"{self.process}-{partition}", function, value) as call:
+            yield call
+
+    def _end_session(self) -> Ask:
+        if self._session:
+            self._lose_session()
+            yield share_acknowledge.ShareAcknowledgeRequest(SHARE, self._member_id, _LEAVES, topics=[]), 2
