@@ -9,6 +9,7 @@ from collections import Counter
 
 import pytest
 
+from klamm import ConnectionGate, Provider, hookimpl
 from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.server.serving import reload
@@ -25,6 +26,23 @@ from tests.waiting import klamm_threads, wait_until
 FIRST = '[listeners.first]\nbind = "127.0.0.1:0"\n'
 
 
+class FailingGate(ConnectionGate):
+    def open(self, listener):
+        raise RuntimeError("out of order")
+
+    def admit(self, address):
+        return None
+
+    def release(self, address):
+        pass
+
+
+class Plugin:
+    @hookimpl
+    def klamm_connection_gates(self):
+        yield Provider("failing", "tests.contract.test_live_listeners:FailingGate")
+
+
 def second(port, more=""):
     return f'[listeners.second]\nbind = "127.0.0.1:{port}"\n{more}'
 
@@ -37,7 +55,9 @@ class Live:
         self.threads = Counter(klamm_threads())
         file.write_text(text)
         self.clock = MovingClock()
-        self.embedded = EmbeddedServer(file=file, clock=self.clock).start()
+        self.embedded = EmbeddedServer(file=file, clock=self.clock, plugins=[Plugin()]).start()
+        self.registry = PluginRegistry()
+        self.registry.add(Plugin(), "tests")
         self.clients = []
 
     @property
@@ -50,7 +70,7 @@ class Live:
         return [line.removeprefix("reload: ") for line in self.reload()]
 
     def reload(self):
-        return reload(self.server, lambda: load_plan(self.file, PluginRegistry(), defaults=TEST_DEFAULTS))
+        return reload(self.server, lambda: load_plan(self.file, self.registry, defaults=TEST_DEFAULTS))
 
     def connect(self, listener="first", **options):
         self.clients.append(RawClient(self.embedded.address(listener), timeout_s=60, **options))
@@ -143,6 +163,10 @@ def test_a_listener_is_added_used_removed_and_added_again(live, free_port):
             'transport = "ssl"\n[listeners.second.ssl]\ncertificate = "none.pem"\nprivate_key = "none.key"\n',
             "klamm.toml:8:1  listeners.second.ssl.private_key: ",
         ),
+        (
+            'gates = ["connection_quota", "failing"]\n',
+            "klamm.toml:3:1  listeners.second: listener second: ",
+        ),
     ],
 )
 def test_nothing_changes_if_the_configuration_of_an_added_listener_is_wrong(live, free_port, more, problem):
@@ -184,6 +208,15 @@ def test_a_port_passes_to_another_listener_without_a_refusal(live, free_port):
     with pytest.raises(OSError):
         old.call(ApiVersionsRequest(), 0)
     wait_until(lambda: one.labels() == {"first", "third"})
+
+
+def test_a_unix_domain_socket_is_added_removed_and_added_again(live, tmp_path):
+    one, path = live(), tmp_path / "klamm.sock"
+    for _ in range(3):
+        assert one.change(f'{FIRST}[listeners.second]\nbind = "unix:{path}"\n')[-1] == "done"
+        one.connect("second").call(ApiVersionsRequest(), 0)
+        assert one.change(FIRST)[-1] == "done"
+        assert not path.exists()
 
 
 def test_what_cannot_change_now_is_still_named(live, free_port):
