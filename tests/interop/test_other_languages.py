@@ -91,6 +91,7 @@ def test_the_packages_have_the_version_of_klamm() -> None:
     """A client asks uvx or pipx for it."""
     for file, pattern in {
         "clients/go/klamm.go": r'const Version = "(.*)"',
+        "clients/go/testcontainers/go.mod": r"klamm.example/klamm v(.*)",
         "clients/node/index.js": r'VERSION = "(.*)"',
         "clients/node/package.json": r'"version": "(.*)"',
         "clients/java/pom.xml": r"<artifactId>klamm-junit</artifactId>\s*<version>(.*)</version>",
