@@ -50,7 +50,7 @@ run(async () => {{ {script} }});</script>"""
         thread.start()
         try:
             address = f"http://127.0.0.1:{server.server_port}/walk.html"
-            chromium("--dump-dom", "--window-size=1300,900", address)
+            chromium("--dump-dom", "--window-size=1300,900", address, timeout_s=500)
         finally:
             said.set()
             server.shutdown()

@@ -84,7 +84,8 @@ def test_answers_are_a_few_clicks_away(versions):
 def test_a_reader_changes_between_versions(versions):
     listed = json.loads((versions / "versions.json").read_text(encoding="utf-8"))
     assert [(one["version"], one["aliases"]) for one in listed] == [("0.10.0", ["latest"]), ("0.9.0", [])]
-    assert lost_links({path: Page(path) for path in versions.rglob("*.html")}) == {}
+    assert (versions / "latest" / "gateway.html").read_bytes() == (versions / "0.10.0" / "gateway.html").read_bytes()
+    assert lost_links({path: Page(path) for path in versions.glob("[!l]*/**/*.html")}) == {}
     script = """
     await until(() => place() === "/latest/index.html", "way to the newest version");
     await open("/latest/gateway.html");

@@ -12,7 +12,7 @@ from html import unescape
 import pytest
 
 
-def chromium(*arguments):
+def chromium(*arguments, timeout_s=120):
     program = next(
         (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
     )
@@ -21,7 +21,7 @@ def chromium(*arguments):
             pytest.fail("chromium is not installed")
         pytest.skip("chromium is not installed")
     command = [program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", *arguments]
-    return subprocess.run(command, capture_output=True, timeout=120, check=True).stdout
+    return subprocess.run(command, capture_output=True, timeout=timeout_s, check=True).stdout
 
 
 def seen_by(page, script, folder, *arguments, width_px=1280):
