@@ -1,4 +1,6 @@
-"""klamm: a server framework for the Kafka wire protocol. This is what every plugin needs; `docs/stability.md` lists it.
+"""klamm: a server framework for the Kafka wire protocol.
+
+This namespace has the names that most plugins need; `docs/stability.md` lists them.
 
 Further public namespaces: `klamm.acl`, `klamm.sasl`, `klamm.dispatch`, `klamm.filters`, `klamm.forwarding`,
 `klamm.config`, `klamm.http`, `klamm.metrics`, `klamm.runtime`, `klamm.shared`, `klamm.testing`, and every module of
@@ -7,7 +9,7 @@ Further public namespaces: `klamm.acl`, `klamm.sasl`, `klamm.dispatch`, `klamm.f
 
 from typing import TYPE_CHECKING
 
-import klamm.compiled  # noqa: F401 - it goes first, as it chooses how the others are loaded
+import klamm.compiled  # noqa: F401 - first, because it chooses how the other modules are loaded
 from klamm.api.api_set import ApiHandler, ApiSet, bind_handlers, handles
 from klamm.api.authentication import AuthenticationStep, Authenticator, AuthenticatorFactory
 from klamm.api.context import Address, ConnectionContext, ListenerContext, RequestContext, ServerContext, ServerServices
@@ -90,7 +92,7 @@ _NAMESPACES = ("acl", "sasl", "dispatch", "filters", "forwarding", "config", "me
 if not TYPE_CHECKING:
 
     def __getattr__(name):
-        """A name that belongs to another namespace, with a DeprecationWarning that says where to import it from."""
+        """Return a name that belongs to another namespace, with a DeprecationWarning that names that namespace."""
         if not name.startswith("_") and name not in _NAMESPACES:
             from importlib import import_module
 

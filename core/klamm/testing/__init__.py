@@ -1,5 +1,6 @@
-"""For tests of klamm, of plugins, and of programs that talk to Kafka: a server inside the process, raw clients, and the
-conformance suites of parts."""
+"""Helpers for tests of klamm, of plugins, and of programs that use Kafka.
+
+They are a server inside the process, raw clients, and the conformance suites of parts."""
 
 from klamm.runtime.clock import ManualClock
 from klamm.testing.acls import Acls

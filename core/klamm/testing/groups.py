@@ -1,4 +1,4 @@
-"""`Group`: the members of a group of consumers, their assignments, its offsets and its lag, for tests."""
+"""`Group`: members, assignments, offsets and lag of a consumer group, for tests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class AsksCluster(Protocol):
 
 
 class GroupMember(NamedTuple):
-    """A member of a group, as returned by `Group.members`; `partitions` are its assigned partitions."""
+    """A member that `Group.members` returns; `partitions` are its assigned partitions."""
 
     member_id: str
     client_id: str
@@ -43,7 +43,7 @@ class GroupMember(NamedTuple):
 
 
 class Group:
-    """A group of consumers, of the classic or the consumer protocol (KIP-848). Raises KafkaError for other kinds."""
+    """A consumer group of the classic or the consumer protocol (KIP-848). Raises KafkaError for other groups."""
 
     def __init__(self, admin: AsksCluster, name: str) -> None:
         self._admin = admin
@@ -82,7 +82,7 @@ class Group:
     def lag(self) -> dict[Partition, int]:
         """Return, for each partition, the number of offsets from the committed one to the end of the log.
 
-        A partition that is assigned and has no committed offset counts from the beginning of its log.
+        For an assigned partition without a committed offset, it is the number from the beginning of the log on.
         """
         committed = self.committed()
         assigned = {partition for member in self.members() for partition in member.partitions}
@@ -101,10 +101,9 @@ class Group:
         lag: int | None = None,
         timeout_s: float = 30.0,
     ) -> Group:
-        """Wait until the group has this state, this number of members, and this lag in all partitions together.
+        """Wait until the group has this state, this number of members, and this total lag; return the group.
 
-        With `members` above 0 the state is `Stable` unless another one is given. Returns the group; raises
-        TimeoutError, which describes the group.
+        If `members` is above 0, the default of the state is `Stable`. Raises TimeoutError, which describes the group.
         """
         wanted = "Stable" if members and state is None else state
 

@@ -41,7 +41,7 @@ from klamm.wire.compression import Codec, compress, decompress
 from klamm.wire.errors import ErrorCode, KafkaError, NotOneBatchError
 from klamm.wire.primitives import ReadBuffer
 
-# With all of `batch_headers`.
+# Also has all names of `batch_headers`.
 __all__ = [
     "CODEC_MASK",
     "CONTROL",
@@ -87,9 +87,10 @@ _END_TRANSACTION_VALUE: Final = Struct(">hi")
 class Record(NamedTuple):
     """One record. `offset` and `timestamp_ms` are absolute; `headers` are pairs of name and value.
 
-    Bytes of a name that are not UTF-8 are decoded with Python's `surrogateescape`, and encoded unchanged.
+    If a header's name is not UTF-8, its bytes are decoded with Python's `surrogateescape`, so that they are encoded
+    unchanged.
 
-    When a batch is encoded, an offset of -1 means the next one: one after the previous record's, or the batch's first.
+    When a batch is encoded, the offset -1 means the next offset: one after the previous record, or the batch's first.
     """
 
     offset: int = -1
@@ -100,14 +101,17 @@ class Record(NamedTuple):
 
 
 class ControlRecordType(IntEnum):
-    """Type of a control record that ends a transaction, in its key. KRaft has other types, in its own log."""
+    """The type of a control record that ends a transaction; it is in the record's key.
+
+    KRaft has other types, in its own log.
+    """
 
     ABORT = 0
     COMMIT = 1
 
 
 class EndTransactionMarker(NamedTuple):
-    """The one record of a transaction's control batch."""
+    """The record of a control batch that ends a transaction."""
 
     type: ControlRecordType
     coordinator_epoch: int
@@ -124,9 +128,7 @@ def decode_records(batch: ReadBuffer) -> Iterator[Record]:
 
 
 def iterate_records(header: RecordBatchHeader, body: ReadBuffer) -> Iterator[Record]:
-    """Yield the records of a batch with this header, from its decompressed body. Raises the same exceptions as
-    `decode_records`.
-    """
+    """Yield the records of a batch with this header, from its decompressed body. Raises like `decode_records`."""
     fixed_timestamp_ms = header.max_timestamp_ms if header.is_log_append_time else None
     position = 0
     try:
@@ -175,7 +177,7 @@ class _EncodedRecords(NamedTuple):
 
 
 def _encode_records(records: Iterable[Record], base_offset: int, base_timestamp_ms: int | None) -> _EncodedRecords:
-    """Encode records; without a base timestamp, the first record's is used."""
+    """Encode records. The default of the base timestamp is the first record's timestamp."""
     body = bytearray()
     count = 0
     next_offset = base_offset
@@ -210,8 +212,8 @@ def encode_batch(
 ) -> bytearray:
     """Return a batch of these records, in ascending order of offsets.
 
-    `attributes` adds TRANSACTIONAL or CONTROL. `last_offset` is the last record's by default; a compacted batch keeps
-    its earlier one. `log_append_time_ms` makes it a batch of LogAppendTime.
+    `attributes` adds TRANSACTIONAL or CONTROL. `last_offset` is by default the last record's; a compacted batch passes
+    its earlier last offset. With `log_append_time_ms`, the batch has the timestamp type LogAppendTime.
     """
     encoded = _encode_records(records, base_offset, delete_horizon_ms)
     max_timestamp_ms = encoded.max_timestamp_ms
@@ -248,8 +250,9 @@ def encode_batch_like(
     delete_horizon_ms: int | None,
     last_offset: int | None,
 ) -> bytearray:
-    """Return a batch to replace the one with this header: other records at its offsets, with its codec, producer and
-    kind.
+    """Return a batch that replaces the one with this header: it has other records.
+
+    Offsets, codec, producer and kind are the same.
     """
     return encode_batch(
         records,
@@ -267,7 +270,7 @@ def encode_batch_like(
 
 
 def encode_empty_batch(header: RecordBatchHeader) -> bytes:
-    """The batch without its records. Compaction keeps it for the producer's last sequence number."""
+    """Return a batch with this header and no records. Compaction keeps it for the producer's last sequence number."""
     empty = header._replace(
         batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES,
         attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON),
@@ -280,7 +283,7 @@ def encode_empty_batch(header: RecordBatchHeader) -> bytes:
 def encode_end_transaction_marker(
     kind: ControlRecordType, *, timestamp_ms: int, producer_id: int, producer_epoch: int, coordinator_epoch: int
 ) -> bytearray:
-    """The control batch that commits or aborts a producer's transaction in a partition."""
+    """Return the control batch that commits or aborts a producer's transaction in a partition."""
     value = _END_TRANSACTION_VALUE.pack(0, coordinator_epoch)
     return encode_batch(
         [Record(0, timestamp_ms, _CONTROL_KEY.pack(0, kind), value)],
@@ -322,7 +325,7 @@ def _encode_record(out: bytearray, record: Record, timestamp_delta_ms: int, offs
 
 
 def _read_varlong(buffer: ReadBuffer, position: int) -> tuple[int, int]:
-    """Zigzag, at most 10 bytes; Kafka's varint and varlong read alike."""
+    """Read a zigzag-encoded number of at most 10 bytes, Kafka's varint or varlong."""
     raw = buffer[position]
     position += 1
     if raw > 0x7F:

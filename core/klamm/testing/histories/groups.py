@@ -1,4 +1,4 @@
-"""Checks of consumer groups: one owner of a partition within an epoch, and no commit of a member that was fenced."""
+"""Checks of consumer groups: a partition has one owner in each epoch, and a fenced member cannot commit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from klamm.testing.histories.format import History, Kind, Operation
 
 @dataclass(frozen=True, slots=True)
 class _Ownership:
-    """A member's partition from the end of `owned` to the start of what ends it. Both count events."""
+    """The ownership of a partition by a member: from the end of `owned` to the start of the operation that ends it.
+
+    Both are positions of events.
+    """
 
     member: str
     epoch: int
@@ -23,7 +26,8 @@ class _Ownership:
 def check_groups(history: History) -> list[Anomaly]:
     """Return all anomalies of members and their partitions.
 
-    `owned` replaces what the member owned before; `revoked` ends all that it owned, or the partitions that it names.
+    `owned` replaces the partitions that the member owned before. `revoked` ends the ownership of the partitions that it
+    names, or of all if it names none.
     """
     owners = _owners(history)
     return [*_double_owners(owners), *_fenced_commits(history, owners)]
