@@ -1,4 +1,4 @@
-"""`Collector`: takes traces and metrics by OTLP over HTTP, and reads them with OpenTelemetry's own messages."""
+"""`Collector`: receives traces and metrics by OTLP over HTTP, and parses them with OpenTelemetry's own messages."""
 
 import gzip
 import threading
@@ -11,7 +11,7 @@ PATIENCE_S = 60
 
 
 class Collector:
-    """Keeps what is sent to it; waits while `go_on` is cleared."""
+    """A collector that keeps all exports. It does not answer while `go_on` is cleared."""
 
     def __init__(self):
         self.bodies = []
@@ -38,7 +38,7 @@ class Collector:
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     def spans(self):
-        """Return all spans, of all exports."""
+        """Return the spans of all exports."""
         found = []
         for path, body in self.bodies:
             assert path == "/v1/traces"

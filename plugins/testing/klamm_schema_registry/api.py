@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Request(NamedTuple):
-    """A request. `words` are the parts of the path in place of `{}`."""
+    """A request. `words` are the parts of the path that stand for `{}` in the route."""
 
     words: Sequence[str]
     query: Mapping[str, str]

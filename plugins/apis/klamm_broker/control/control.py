@@ -1,4 +1,4 @@
-"""`Control`: a listener of this set has a port for each node of the broker, through which a test controls the node."""
+"""`Control`: the handler set `control`. Its listener has a port for each node, by which a test controls it."""
 
 from __future__ import annotations
 

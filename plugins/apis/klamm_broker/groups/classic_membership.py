@@ -1,4 +1,4 @@
-"""The members of a classic group, the protocols that they share, and their requests that wait."""
+"""The members of a classic group, the protocols that they share, and their waiting requests."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Authorization: a client sees the tokens that it owns or may renew, and others if it has DESCRIBE on the token or
 DESCRIBE_TOKENS on the owner; the rest is left out. Follows `KafkaApis.handleDescribeTokensRequest` and
-`DelegationTokenManager.filterToken`. With an empty list of owners nothing is found.
+`DelegationTokenManager.filterToken`. With an empty list of owners the answer has no tokens.
 
 - A client that is anonymous or authenticated with a token: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
 - No `delegation.token.secret.key`: DELEGATION_TOKEN_AUTH_DISABLED.

@@ -7,7 +7,7 @@ A data directory has one directory per partition, and common checkpoints:
     recovery-point-offset-checkpoint      per partition, the offset up to which the disk has all records
     log-start-offset-checkpoint           per partition, the first offset that readers may see
     cleaner-offset-checkpoint             per partition, the offset up to which it was compacted
-    checkpoint-topic-ids                  per partition, the topic id of the entries in those three
+    checkpoint-topic-ids                  per partition, the topic id of the entries in the other three files
     TOPIC-PARTITION/
         partition.metadata                the topic's id
         leader-epoch-checkpoint           where each leader epoch starts

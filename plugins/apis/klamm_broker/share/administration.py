@@ -79,7 +79,7 @@ def share_group_to_alter(broker: BrokerServices, group_id: str, new_owner: str |
             return None
         raise
     with group:
-        # Kafka counts the empty assignment of such a group as that of its first epoch.
+        # The new group has an empty assignment, which Kafka counts as that of its first epoch.
         group.assignment_epoch = group.assignment_epoch or group.epoch
     return group
 

@@ -1,7 +1,7 @@
 """Assignors, by which the server distributes partitions to the members of a group (KIP-848).
 
     spec     arguments and results of assignors
-    range    the same numbers of each topic, in order of the members
+    range    equal ranges of each topic's partitions, in the order of the members
     simple   partitions shared by several members, for share groups (KIP-932)
     uniform  equally many partitions for each member, with as few moves as possible
 

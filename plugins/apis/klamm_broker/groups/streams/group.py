@@ -60,9 +60,9 @@ class StreamsGroup(TargetedMembers[StreamsMember, Tasks]):
     NOT_READY while topics are missing or do not fit; ASSIGNING while the group's epoch is higher than that of the
     target; RECONCILING while a member has not reached its target.
 
-    `assigned_at_ns`    when `target` was computed, monotonic.
-    `topology`          sent by the first member; counts towards the share of `topology_owner`. `configuration` is the
-                        topology applied to the topics that exist now.
+    `assigned_at_ns`    the monotonic time at which `target` was computed.
+    `topology`          the topology of the first member; it counts towards the share of `topology_owner`.
+                        `configuration` is the topology applied to the topics that exist now.
     `input_topics`      topics that the tasks read; `source_of` maps a topic id to the subtopology that reads the topic.
     `validated_epoch`   the topology's epoch once all its topics exist, else -1.
     `has_new_topics`    True if topics have changed since `metadata_hash` was computed.
