@@ -57,8 +57,7 @@ class ApiHandler:
         return self.load()[1]
 
 
-@dataclass(frozen=True, slots=True)
-class _Mark:
+class _Mark(NamedTuple):
     module: Any
     versions: range
     blocking: bool

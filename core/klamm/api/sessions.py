@@ -43,6 +43,8 @@ C = TypeVar("C", bound=Authenticated)
 
 @dataclass(slots=True, eq=False)
 class _Session:
+    """The reason for which a connection may end, and its timers."""
+
     key: Hashable
     revoked_because: RevocationCheck
     timer: Timer | None = None

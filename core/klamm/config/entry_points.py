@@ -12,10 +12,9 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import reduce
 from importlib.machinery import PathFinder
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 _INFO_SUFFIXES = (".dist-info", ".egg-info")
 
@@ -42,16 +41,14 @@ class EntryPoint(Protocol):
     def load(self) -> Any: ...
 
 
-@dataclass(frozen=True)
-class InstalledDistribution:
+class InstalledDistribution(NamedTuple):
     """See `DistributionName`."""
 
     name: str
     version: str
 
 
-@dataclass(frozen=True)
-class InstalledEntryPoint:
+class InstalledEntryPoint(NamedTuple):
     """One line of an `entry_points.txt`; `value` is `package.module:attribute` or `package.module`."""
 
     name: str

@@ -10,8 +10,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pluggy
 
@@ -27,8 +26,7 @@ log = logging.getLogger("klamm.plugins")
 GROUP: Final = "klamm"
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """The origin of a plugin."""
 
     entry_point: str
@@ -36,8 +34,7 @@ class Source:
     version: str
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """A provider and its source."""
 
     kind: ProviderKind

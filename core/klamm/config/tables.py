@@ -10,15 +10,12 @@ from typing import Any, Final
 
 from klamm.config.problems import ConfigError, Problem
 
-_HEADER: Final = re.compile(r"""^\s*\[{1,2}\s*((?:"[^"]*"|'[^']*'|[^\]"'])+?)\s*\]{1,2}""")
-_ASSIGNMENT: Final = re.compile(
-    r"""^\s*((?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+))*)\s*="""
-)
-_PART: Final = re.compile(r""""([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+)""")
+# Texts, which `re` compiles at their first use: a start without a file needs none.
+_HEADER: Final = r"""^\s*\[{1,2}\s*((?:"[^"]*"|'[^']*'|[^\]"'])+?)\s*\]{1,2}"""
+_ASSIGNMENT: Final = r"""^\s*((?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+))*)\s*="""
+_PART: Final = r""""([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+)"""
 # Comments and short strings are matched too, so that three quotes within them do not start a long string.
-_QUOTED: Final = re.compile(
-    r'''#[^\n]*|"""(?:\\.|[^\\])*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\\n])*"|'[^'\n]*\'''', re.DOTALL
-)
+_QUOTED: Final = r'''(?s)#[^\n]*|"""(?:\\.|[^\\])*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\\n])*"|'[^'\n]*\''''
 DEFAULT: Final[Mapping[str, Any]] = {"listeners": {"default": {}}}
 
 
@@ -42,13 +39,13 @@ def read_tables(file: Path | None) -> tuple[dict[str, Any], str]:
         raise ConfigError([Problem(place, "", error.msg + _quotes_hint(text, error.lineno))]) from error
 
 
-_UNQUOTED: Final = re.compile(r"""\s*([^=#"'\s]+)\s*=\s*([^"'\[\]{}#\s][^"'\[\]{}#]*?)\s*(#.*)?""")
+_UNQUOTED: Final = r"""\s*([^=#"'\s]+)\s*=\s*([^"'\[\]{}#\s][^"'\[\]{}#]*?)\s*(#.*)?"""
 
 
 def _quotes_hint(text: str, line_number: int) -> str:
     """Return a hint if the line has a string without quotes."""
     lines = text.splitlines()
-    found = _UNQUOTED.fullmatch(lines[line_number - 1]) if line_number <= len(lines) else None
+    found = re.fullmatch(_UNQUOTED, lines[line_number - 1]) if line_number <= len(lines) else None
     return f'; a string needs quotes: {found[1]} = "{found[2]}"' if found else ""
 
 
@@ -60,12 +57,12 @@ def blocked_plugins(file: Path | None) -> tuple[str, ...]:
 
 
 def _parts(text: str) -> list[str]:
-    return [a or b or c for a, b, c in _PART.findall(text)]
+    return [a or b or c for a, b, c in re.findall(_PART, text)]
 
 
 def _without_long_strings(text: str) -> str:
     """Return the text with the same lines, but without the contents of multi-line strings."""
-    return _QUOTED.sub(lambda found: "\n" * found[0].count("\n") or found[0], text)
+    return re.sub(_QUOTED, lambda found: "\n" * found[0].count("\n") or found[0], text)
 
 
 def position_of(text: str, path: Sequence[str]) -> tuple[int, int] | None:
@@ -78,8 +75,8 @@ def position_of(text: str, path: Sequence[str]) -> tuple[int, int] | None:
     best: tuple[int, tuple[int, int]] | None = None
     below: tuple[int, int] | None = None
     for number, line in enumerate(_without_long_strings(text).splitlines(), 1):
-        header = _HEADER.match(line)
-        assignment = None if header else _ASSIGNMENT.match(line)
+        header = re.match(_HEADER, line)
+        assignment = None if header else re.match(_ASSIGNMENT, line)
         if header:
             table = here = ".".join(_parts(header.group(1))).split(".")
             column = line.index("[") + 1

@@ -14,7 +14,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 log = logging.getLogger("klamm.metrics")
 
@@ -89,16 +89,14 @@ class HistogramValue:
     total: float
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """One number or histogram, with its labels."""
 
     labels: Labels
     value: float | HistogramValue
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(NamedTuple):
     """All samples of one metric name at one moment."""
 
     name: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 from klamm.shared.principal import KafkaPrincipal
 from klamm.shared.scram import ScramCredential, ScramMechanism
@@ -66,7 +65,3 @@ class DelegationTokenCache:
             self._watchers = tuple(each for each in self._watchers if each != watcher)
 
         return unwatch
-
-
-DELEGATION_TOKENS: Final = "delegation_tokens"
-"""The name of the shared table of delegation tokens (KIP-48)."""

@@ -18,11 +18,6 @@ MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 16_384
 """The bounds of Kafka's `ScramMechanism` and `ScramControlManager`: more would make logins too slow for clients."""
 
-SCRAM_CREDENTIALS: Final = "scram_credentials"
-"""The name of the table that AlterUserScramCredentials writes. Keys are those of `ScramMechanism.row_key`, rows those
-of `ScramCredential.to_row`.
-"""
-
 
 class ScramMechanism(enum.Enum):
     """The SCRAM mechanisms, like Kafka's class of that name. `type_code` is the number on the wire (KIP-554)."""

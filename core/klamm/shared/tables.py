@@ -11,13 +11,19 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 log = logging.getLogger("klamm.shared_state")
 
 T = TypeVar("T")
 Row: TypeAlias = Mapping[str, Any]
 """A JSON object. A row in a table must not be changed."""
+SCRAM_CREDENTIALS: Final = "scram_credentials"
+"""The name of the table that AlterUserScramCredentials writes. Keys are those of `ScramMechanism.row_key`, rows those
+of `ScramCredential.to_row`.
+"""
+DELEGATION_TOKENS: Final = "delegation_tokens"
+"""The name of the shared table of delegation tokens (KIP-48)."""
 
 
 class TableStore(Protocol):

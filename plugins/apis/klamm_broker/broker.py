@@ -32,7 +32,7 @@ from klamm_broker.live_settings import LiveSettings
 from klamm_broker.log import FileOperations, LogManager, UnsyncedFileOperations
 from klamm_broker.log.compaction_schedule import BackgroundCompaction
 from klamm_broker.log.context import random_below
-from klamm_broker.security.delegation_tokens import DelegationTokens, open_delegation_tokens
+from klamm_broker.security.token_opening import Tokens, open_delegation_tokens
 from klamm_broker.services import BrokerServices
 from klamm_broker.share.opening import open_letters, open_shares
 from klamm_broker.share.partitions import SharePartitions
@@ -103,7 +103,7 @@ class Broker(ApiSet):
         self.transactions: TransactionCoordinator
         self.transaction_markers: TransactionMarkers
         self.scram_credentials: Table
-        self.delegation_tokens: DelegationTokens
+        self.delegation_tokens: Tokens
         self._random_bytes: Callable[[int], bytes]
         self.fetch_purgatory: Purgatory
         self.shares: SharePartitions

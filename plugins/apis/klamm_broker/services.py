@@ -18,7 +18,7 @@ from klamm_broker.fetch.sessions import FetchSessionCache
 from klamm_broker.groups import GroupCoordinator
 from klamm_broker.live_settings import LiveSettings
 from klamm_broker.log import LogManager
-from klamm_broker.security.delegation_tokens import DelegationTokens
+from klamm_broker.security.token_opening import Tokens
 from klamm_broker.share.partitions import SharePartitions
 from klamm_broker.storage.producer_ids import ProducerIds
 from klamm_broker.telemetry.clients import ClientTelemetry
@@ -27,7 +27,7 @@ from klamm_broker.topics.topic_registry import TopicRegistry
 from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class BrokerServices:
     """The open parts of one broker, which every handler gets.
 
@@ -56,7 +56,7 @@ class BrokerServices:
     transactions: TransactionCoordinator
     transaction_markers: TransactionMarkers
     scram_credentials: Table
-    delegation_tokens: DelegationTokens
+    delegation_tokens: Tokens
     fetch_sessions: FetchSessionCache
     fetch_purgatory: Purgatory
     run_later: Callable[[Callable[[], object], str], None]

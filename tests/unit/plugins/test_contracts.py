@@ -228,7 +228,8 @@ def test_every_kind_of_part_has_a_contract_that_is_public(kind):
         assert contract is None
         return
     namespaces = (klamm, klamm.acl, klamm.dispatch, klamm.sasl)
-    assert any(vars(namespace).get(contract.__name__) is contract for namespace in namespaces)
+    public = [getattr(each, contract.__name__) for each in namespaces if contract.__name__ in each.__all__]
+    assert public == [contract]
     assert contract_problem(contract, contract) is None or contract.__abstractmethods__
 
 

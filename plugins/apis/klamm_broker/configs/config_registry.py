@@ -12,7 +12,6 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
@@ -76,8 +75,7 @@ class Synonym(NamedTuple):
     source: ConfigSource
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
+class ConfigEntry(NamedTuple):
     """One config as described to clients; `synonyms` has every source of a value, the effective one first."""
 
     name: str

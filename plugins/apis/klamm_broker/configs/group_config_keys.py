@@ -34,11 +34,10 @@ EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 READ_COMMITTED: Final = "read_committed"
 READ_UNCOMMITTED: Final = "read_uncommitted"
-_SEPARATOR: Final = re.compile(r"\s*,\s*")
+_SEPARATOR: Final = r"\s*,\s*"
 _BY_DURATION: Final = "by_duration:"
-_DURATION: Final = re.compile(
-    r"P(?=.)(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,3})\d*)?S)?)?", re.IGNORECASE
-)
+# A text, which `re` compiles at its first use, as a start does not need it.
+_DURATION: Final = r"(?i)P(?=.)(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,3})\d*)?S)?)?"
 
 _LESS_THAN: Final = (
     (CONSUMER_HEARTBEAT_INTERVAL, CONSUMER_SESSION_TIMEOUT),
@@ -246,7 +245,7 @@ def _invalid(message: str) -> KafkaError:
 
 
 def _check_tags(name: str, text: str) -> None:
-    tags = _SEPARATOR.split(text) if text else []
+    tags = re.split(_SEPARATOR, text) if text else []
     if len(set(tags)) != len(tags):
         raise _invalid(f"{name} must not contain duplicate tag keys.")
     if "" in tags:
@@ -266,7 +265,7 @@ def _check_reset(name: str, reset: str) -> None:
 
 
 def _duration_ms(text: str) -> int:
-    found = _DURATION.fullmatch(text)
+    found = re.fullmatch(_DURATION, text)
     if found is None or not any(found.groups()):
         raise ValueError(f"{text} is not an ISO 8601 duration")
     days, hours, minutes, seconds, fraction = (each or "0" for each in found.groups())

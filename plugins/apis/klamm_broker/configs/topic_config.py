@@ -362,8 +362,8 @@ INTERNAL_CONFIGS: Final = _table(
 )
 """Configs that can be set, but are described only for topics that have them set, as in Kafka."""
 
-_THROTTLED_REPLICA: Final = re.compile(r"\d+:\d+")
-_LIST_SEPARATOR: Final = re.compile(r"\s*,\s*")
+_THROTTLED_REPLICA: Final = r"\d+:\d+"
+_LIST_SEPARATOR: Final = r"\s*,\s*"
 
 
 def parse(name: str, text: str) -> Any:
@@ -416,7 +416,7 @@ def _double(text: str) -> float:
 
 
 def _list(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_LIST_SEPARATOR.split(text))) if text else ()
+    return tuple(dict.fromkeys(re.split(_LIST_SEPARATOR, text))) if text else ()
 
 
 _PARSERS: Final[dict[ConfigType, Callable[[str], Any]]] = {
@@ -443,5 +443,5 @@ def _check(config: TopicConfig, value: Any) -> None:
                 raise ValueError(f"String must be one of: {', '.join(config.choices)}")
     if config.throttled and items != ("*",):
         for item in items:
-            if not _THROTTLED_REPLICA.fullmatch(item):
+            if not re.fullmatch(_THROTTLED_REPLICA, item):
                 raise ValueError("Items must be partition:broker pairs, or the only item must be *")

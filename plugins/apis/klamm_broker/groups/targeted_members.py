@@ -28,7 +28,8 @@ class MemberState(enum.Enum):
     UNRELEASED = "unreleased"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Only classes below it have objects: a start takes less time without its methods.
+@dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class TargetedMember(EpochMember):
     """A member of a consumer or a streams group; `state` is its progress towards its target."""
 

@@ -14,17 +14,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from klamm import ErrorCode, KafkaError, KafkaPrincipal, RequestContext, ServerContext
-from klamm.metrics import MetricsRegistry
+from klamm import ErrorCode, KafkaError, KafkaPrincipal, RequestContext
 from klamm.runtime import Clock
 from klamm.sasl import DELEGATION_TOKENS, DelegationToken, DelegationTokenCache, ScramCredential, ScramMechanism
 from klamm.shared import SharedState
 from klamm_broker.broker_settings import BrokerSettings
-from klamm_broker.security.token_secret import read_secret_key
 
 USER_TYPE: Final = "User"
 _SALT_BYTES: Final = 24
-_METRICS: Final = "klamm:type=DelegationTokens,name="
 _HMAC: Final = ScramMechanism.SCRAM_SHA_512.hmac
 
 
@@ -34,14 +31,13 @@ class DelegationTokens:
     def __init__(
         self,
         settings: BrokerSettings,
-        key: bytes | None,
+        key: bytes,
         shared: SharedState,
         clock: Clock,
         random_bytes: Callable[[int], bytes],
-        metrics: MetricsRegistry,
     ) -> None:
         self._key = key
-        self._fingerprint = "" if key is None else _HMAC(key, b"fingerprint").hex()[:16]
+        self._fingerprint = _HMAC(key, b"fingerprint").hex()[:16]
         self._max_lifetime_ms = settings.delegation_token_max_lifetime_ms
         self._expiry_time_ms = settings.delegation_token_expiry_time_ms
         self._max_per_owner = settings.delegation_token_max_per_owner
@@ -53,17 +49,9 @@ class DelegationTokens:
         self._lock = threading.Lock()
         self._ids: dict[bytes, str] = {}
         self._counts: Counter[KafkaPrincipal] = Counter()
-        metrics.gauge(_METRICS + "Count", "Delegation tokens.", lambda: len(self._ids))
-        metrics.gauge(
-            _METRICS + "MostOfOneOwner",
-            "Delegation tokens of the owner that has the most.",
-            lambda: max(list(self._counts.values()), default=0),
-        )
 
     def load(self) -> None:
         """Load the tokens that were created with the current key."""
-        if self._key is None:
-            return
         tokens = {
             token_id: _from_row(token_id, row)
             for token_id, row in self._table.rows.items()
@@ -75,7 +63,6 @@ class DelegationTokens:
 
     def hmac_of(self, token_id: str) -> bytes:
         """Return the secret of a token; in base64 it is the password of a client that logs in with the token."""
-        assert self._key is not None
         return _HMAC(self._key, token_id.encode())
 
     def create(
@@ -87,10 +74,9 @@ class DelegationTokens:
     ) -> DelegationToken:
         """Create a token durably and return it. Takes some milliseconds.
 
-        Raises KafkaError: DELEGATION_TOKEN_AUTH_DISABLED; POLICY_VIOLATION if `delegation.token.max.per.owner` or
+        Raises KafkaError: POLICY_VIOLATION if `delegation.token.max.per.owner` or
         `delegation.token.max.bytes` is exceeded.
         """
-        self.require_enabled()
         with self._lock:
             self._require_room(owner)
         now_ms = self._clock.wall_ms()
@@ -150,9 +136,16 @@ class DelegationTokens:
         return expiry_ms
 
     def all(self) -> Collection[DelegationToken]:
-        """Return all tokens. Raises KafkaError(DELEGATION_TOKEN_AUTH_DISABLED) if tokens are disabled."""
-        self.require_enabled()
+        """Return all tokens."""
         return self._cache.tokens.values()
+
+    @property
+    def most_of_one_owner(self) -> int:
+        """Return the number of tokens of the owner that has the most."""
+        return max(list(self._counts.values()), default=0)
+
+    def __len__(self) -> int:
+        return len(self._ids)
 
     def remove_expired(self, now_ms: int) -> None:
         """Remove expired tokens."""
@@ -164,13 +157,7 @@ class DelegationTokens:
         if expired:
             self._remove(expired)
 
-    def require_enabled(self) -> None:
-        """Raise KafkaError(DELEGATION_TOKEN_AUTH_DISABLED) if tokens are disabled."""
-        if self._key is None:
-            raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
-
     def _of(self, secret: bytes, principal: KafkaPrincipal) -> DelegationToken:
-        self.require_enabled()
         token = self._cache.tokens.get(self._ids.get(secret, ""))
         if token is None:
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
@@ -190,15 +177,6 @@ class DelegationTokens:
         self._cache.tokens = {key: token for key, token in self._cache.tokens.items() if key not in token_ids}
         self._ids = {secret: token_id for secret, token_id in self._ids.items() if token_id not in token_ids}
         self._counts = _by_owner(self._cache.tokens)
-
-
-def open_delegation_tokens(settings: BrokerSettings, server: ServerContext) -> DelegationTokens:
-    """Load the tokens of a broker. Raises OSError, ValueError for a key that cannot be read."""
-    key = read_secret_key(settings.delegation_token_secret_key_file, settings.delegation_token_secret_key_env)
-    services = server.services
-    tokens = DelegationTokens(settings, key, services.shared, server.clock, server.random_bytes, services.metrics)
-    tokens.load()
-    return tokens
 
 
 def require_token_requests(context: RequestContext) -> None:

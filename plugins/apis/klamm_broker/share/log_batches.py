@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from klamm.wire.records import HEADER_BYTES, RecordBatchHeader, unpack_header
 from klamm_broker.log.files import FileRegion
@@ -14,8 +13,7 @@ from klamm_broker.share.partition import FetchedBatch
 _HEADERS_READ_BYTES: Final = 8 * 1024
 
 
-@dataclass(slots=True)
-class ReadBatches:
+class ReadBatches(NamedTuple):
     """Whole batches: `records` are their bytes, and `ends` are the positions in these bytes at which the batches
     end.
     """

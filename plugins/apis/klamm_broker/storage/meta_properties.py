@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from klamm_broker.log import FileOperations
 from klamm_broker.storage.store import Store
@@ -23,8 +22,7 @@ class MetaPropertiesError(Exception):
     """Raised for a data directory of another node, or with an invalid `meta.properties`."""
 
 
-@dataclass(frozen=True, slots=True)
-class MetaProperties:
+class MetaProperties(NamedTuple):
     """`cluster_id` and `directory_id` in Kafka's text form of a UUID: 22 characters of URL-safe base64."""
 
     cluster_id: str

@@ -19,9 +19,8 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from klamm import ErrorCode, KafkaError
 from klamm.runtime import SYSTEM_THREADS, Joinable, Threads, replace_file
@@ -61,8 +60,7 @@ class StoreError(KafkaError):
         return self.detail
 
 
-@dataclass(slots=True, eq=False)
-class _Write:
+class _Write(NamedTuple):
     statements: Sequence[Statement]
     on_durable: Durable | None
     sync: bool
@@ -234,7 +232,7 @@ class Store:
         waiting: list[_Write] = []
         self._drain_into(waiting)
         for write in waiting:
-            self._queue.put(replace(write, on_durable=self._later(write)))
+            self._queue.put(write._replace(on_durable=self._later(write)))
 
     def _later(self, write: _Write) -> Durable:
         def report(error: StoreError | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from klamm_broker.groups.assignors import Partitions
 from klamm_broker.groups.member import NAME_BYTES, charge_bytes
@@ -22,8 +22,7 @@ AssignmentEpochs: TypeAlias = Mapping[bytes, Mapping[int, int]]
 NO_EPOCHS: Final[AssignmentEpochs] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicProtocol:
+class ClassicProtocol(NamedTuple):
     """The JoinGroup request of a member that speaks the classic protocol."""
 
     session_timeout_ms: int
