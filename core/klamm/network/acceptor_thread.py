@@ -12,6 +12,7 @@ from klamm.network.poller import READ, Waker, make_poller
 from klamm.network.processor import Processor
 from klamm.network.runtime import ListenerRuntime
 from klamm.runtime.clock import Clock
+from klamm.runtime.threads import Joinable, Threads
 
 log = logging.getLogger("klamm.network")
 
@@ -23,29 +24,33 @@ _ACCEPTS_A_TURN: Final = 64
 class AcceptorThread:
     """A thread that runs an acceptor from `start` to `stop`. Kafka has such a thread for each listener."""
 
-    def __init__(self, acceptor: Acceptor, clock: Clock, poller: str) -> None:
+    def __init__(self, acceptor: Acceptor, clock: Clock, poller: str, threads: Threads) -> None:
         self._acceptor = acceptor
         self._clock = clock
-        self._poller = make_poller(poller)
+        self._threads = threads
+        self._poller = threads.watch(make_poller(poller))
         self._waker = Waker(poller)
         self._ending = False
         self._watching = True
         self._pause = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"klamm-acceptor-{acceptor.name}", daemon=True)
+        # None if it works in steps.
+        self._thread: Joinable | None = None
 
     def start(self) -> None:
         """Start to accept."""
         self._poller.register(self._acceptor.descriptor, READ)
         self._poller.register(self._waker.descriptor, READ)
         self._acceptor.run_in(self._waker.wake, None)
-        self._thread.start()
+        name = f"klamm-acceptor-{self._acceptor.name}"
+        self._thread = self._threads.start_loop(self._run, self._step, name, self._due_ns)
 
     def stop(self) -> None:
         """Stop accepting. The listening socket stays open."""
         self._ending = True
         self._pause.set()
         self._waker.wake()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
         self._poller.close()
         self._waker.close()
 
@@ -56,6 +61,15 @@ class AcceptorThread:
             except Exception:
                 log.exception("listener=%s: accepting failed", self._acceptor.name)
                 self._pause.wait(_FAILURE_PAUSE_S)
+
+    def _step(self) -> bool:
+        # What the poller finds is what there was to do.
+        if not self._ending:
+            self._turn()
+        return False
+
+    def _due_ns(self) -> int | None:
+        return self._acceptor.paused_until_ns or None
 
     def _turn(self) -> None:
         paused_until_ns = self._acceptor.paused_until_ns
@@ -90,7 +104,9 @@ class AcceptorLoop:
             self._processor = processors[0]
             self._processor.listen(self._acceptor)
             return
-        self._thread = AcceptorThread(self._acceptor, self._runtime.clock, self._runtime.limits.poller)
+        self._thread = AcceptorThread(
+            self._acceptor, self._runtime.clock, self._runtime.limits.poller, self._runtime.threads
+        )
         self._thread.start()
 
     def pause(self) -> None:

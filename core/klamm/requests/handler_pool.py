@@ -94,12 +94,13 @@ class KafkaRequestHandlerPool:
         return total_ns + sum(meter.busy_ns_until(now_ns) for meter in meters)
 
     def _step(self, meter: _BusyMeter) -> bool:
-        if not self._channel.size() or self._should_stop(meter):
+        if self._should_stop(meter) or not self._channel.size():
             return False
         request = self._channel.receive_request()
         if request is not None:
             self._handle(request, meter)
-        return request is not None
+        # What woke a handler up is done with, too, and a request may be behind it.
+        return True
 
     def _handle(self, request: RequestContext, meter: _BusyMeter) -> None:
         start_ns = meter.since_ns = self._clock.monotonic_ns()
@@ -134,9 +135,11 @@ class KafkaRequestHandlerPool:
 
     def _should_stop(self, meter: _BusyMeter) -> bool:
         with self._lock:
+            if meter not in self._threads:
+                # A simulation still asks for its steps.
+                return True
             if len(self._threads) <= self._target:
                 return False
-            if meter in self._threads:
-                del self._threads[meter]
-                self._stopped_busy_ns += meter.busy_ns
+            del self._threads[meter]
+            self._stopped_busy_ns += meter.busy_ns
             return True

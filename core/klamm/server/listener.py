@@ -260,7 +260,9 @@ class Listener:
         threads = self.plan.settings.handshake_threads
         if not parts.transport.computes_handshake or threads <= 0:
             return None
-        handshakers = self._handshakers = Workers(f"klamm-handshake-{self.name}", threads)
+        handshakers = self._handshakers = Workers(
+            f"klamm-handshake-{self.name}", threads, self.context.services.threads
+        )
         self.context.services.metrics.gauge(
             "klamm:type=Listener,name=WaitingHandshakes",
             "Connections whose next step of the handshake waits for a thread.",

@@ -279,8 +279,6 @@ def _require_simulable(plan: ServerPlan) -> None:
     for name, is_wrong in (
         ("listeners: more than one", len(plan.listeners) > 1),
         (f"listeners.{listener.name}.transport other than the default", not listener.transport.found.provider.default),
-        (f"listeners.{listener.name}.authenticator", listener.authenticator is not None),
-        ("num.network.threads above 1", listener.settings.processors > 1),
         ("nodes above 1", bool(plan.more_ports(listener.api_set))),
         ("server.extensions", bool(plan.extensions)),
     ):
@@ -296,8 +294,7 @@ class SimulatedServer:
     the server's clock jumps to the next timer. The order of steps and arrivals, ids and random bytes are drawn from
     `seed`. `trace` has all steps, so that two runs can be compared.
 
-    The server has one plaintext listener without an authenticator, one node, one processor and no extensions. Raises
-    ValueError for other settings.
+    The server has one plaintext listener, one node and no extensions. Raises ValueError for other settings.
     """
 
     def __init__(self, settings: Sequence[str] = (), *, seed: int, data_dir: Path | str | None = None) -> None:

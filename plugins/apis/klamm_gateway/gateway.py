@@ -69,7 +69,7 @@ class Gateway(ApiSet):
         self._acls: ClusterAcls
         self._acl_learner: ClusterAclLearner | None = None
         self._addresses: dict[str, NodeAddresses] = {}
-        self._workers = Workers("klamm-gateway-responses", 1)
+        self._workers: Workers
         self._random_bytes: Any = None
         self._failure_log: RateLimitedLog
 
@@ -79,6 +79,7 @@ class Gateway(ApiSet):
         The start succeeds even if no node answers. Nodes that do not answer are asked again later.
         """
         settings = self.settings
+        self._workers = Workers("klamm-gateway-responses", 1, server.services.threads)
         self._random_bytes = server.random_bytes
         self._failure_log = RateLimitedLog(log, server.scheduler.schedule, burst=5)
         self.cluster.renamed = self._report_renamed

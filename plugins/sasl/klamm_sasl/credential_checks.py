@@ -45,9 +45,11 @@ class CredentialChecks:
             "Checks of passwords that were delayed because their addresses had tried many wrong ones.",
             listener=listener.name,
         )
-        self._paced_worker = paced = PacedWorker(f"{name}-suspects", paced_percent, services.clock)
+        self._paced_worker = paced = PacedWorker(
+            f"{name}-suspects", paced_percent, services.clock, threads=services.threads
+        )
         with ExitStack() as opened:
-            self._workers = workers = Workers(name, threads)
+            self._workers = workers = Workers(name, threads, services.threads)
             opened.callback(workers.close)
             opened.callback(paced.close)
             for metric, doc, read in (

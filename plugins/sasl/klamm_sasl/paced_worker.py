@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from klamm.runtime import Clock, Workers
+from klamm.runtime import SYSTEM_THREADS, Clock, Threads, Workers
 
 Work = Callable[[], object]
 
@@ -23,7 +23,14 @@ class PacedWorker:
     The thread starts with the first work, and does not keep the process alive. It rests in `stopping.wait`.
     """
 
-    def __init__(self, name: str, percent: int, clock: Clock, stopping: threading.Event | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        percent: int,
+        clock: Clock,
+        stopping: threading.Event | None = None,
+        threads: Threads = SYSTEM_THREADS,
+    ) -> None:
         self._percent = percent
         self._clock = clock
         self._stopping = stopping or threading.Event()
@@ -32,7 +39,7 @@ class PacedWorker:
         # It has only sources and users with waiting work. The next ones come first.
         self._sources: dict[str, dict[str, dict[Work, None]]] = {}
         self._waiting = 0
-        self._workers = Workers(name, 1)
+        self._workers = Workers(name, 1, threads)
 
     @property
     def waiting(self) -> int:

@@ -5,6 +5,7 @@ import gc
 from klamm.requests.handler_pool import KafkaRequestHandlerPool
 from klamm.requests.pending import PendingRequest
 from klamm.requests.request_channel import RequestChannel
+from klamm.testing.simulated import Steps
 from klamm.wire.messages import heartbeat
 from klamm_dispatch.schedulers import Fifo
 from tests.unit.requests.requests_harness import Line, handler, ping
@@ -47,3 +48,20 @@ def test_a_thread_that_waits_keeps_nothing_of_its_last_request():
     pool = serve_one()
     wait_until(lambda: pending_requests() == before)
     assert pool.shutdown(10)
+
+
+def test_a_handler_that_was_removed_takes_no_further_step():
+    line = Line(handler(heartbeat, lambda request, context: heartbeat.HeartbeatResponse(), blocking=True))
+    channel = RequestChannel(Fifo(None, 100))
+    steps = Steps(seed=1)
+    pool = KafkaRequestHandlerPool(channel, line.clock, steps)
+    pool.resize(8)
+    pool.resize(1)
+    steps.run_until_idle()
+    assert pool.size == 1
+    for _ in range(20):
+        assert channel.send_request(line.submit(ping())[0].context, lambda: None)
+    steps.trace.clear()
+    steps.run_until_idle()
+    assert len(line.delivered) == 20
+    assert len({name for _moment_ns, name in steps.trace}) == 1

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from klamm.testing import SimulatedServer, shrink
+from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from klamm_broker.log.partition_log import AppendResult, PartitionLog
-from tests.unit.testing.simulated_script import create, fetch_request, produce_request, run
+from tests.sasl_client import handshake, plain, users_setting
+from tests.unit.testing.simulated_script import SETTINGS, create, fetch_request, produce_request, run
+from tests.unit.testing.simulated_script import play as play_script
 
 ROOT = Path(__file__).parents[3]
 
@@ -142,7 +145,6 @@ def test_each_step_of_a_shrunk_script_is_needed():
 @pytest.mark.parametrize(
     "setting",
     [
-        "num.network.threads=2",
         "nodes=3",
         'server.extensions=["prometheus"]',
         "listeners.second.bind=127.0.0.1:0",
@@ -151,6 +153,35 @@ def test_each_step_of_a_shrunk_script_is_needed():
 def test_what_cannot_be_simulated_is_refused(setting: str) -> None:
     with pytest.raises(ValueError, match="a simulated server cannot have"):
         SimulatedServer([setting], seed=1)
+
+
+def test_several_processors_and_their_acceptor_repeat() -> None:
+    def play(seed: int) -> tuple[str, set[str]]:
+        with SimulatedServer([*SETTINGS, "num.network.threads=3"], seed=seed) as server:
+            play_script(server)
+            return server.fingerprint(), {name for _moment_ns, name in server.trace}
+
+    first, names = play(1)
+    assert play(1) == (first, names)
+    assert {"klamm-acceptor-default", "klamm-processor-default-2"} <= names
+
+
+def test_logins_are_checked_in_steps_that_repeat() -> None:
+    def play(seed: int) -> tuple[str, set[str]]:
+        settings = ["authenticator=sasl", users_setting(ann="secret"), 'sasl.mechanisms=["PLAIN"]']
+        with SimulatedServer([f"listeners.default.{one}" for one in settings], seed=seed) as server:
+            clients = [server.connect() for _ in range(4)]
+            for client in clients:
+                assert handshake(client, "PLAIN").error_code == 0
+            sent = [client.send(SaslAuthenticateRequest(plain("ann", "secret")), 2) for client in clients]
+            for client, number in zip(clients, sent, strict=True):
+                assert client.receive(36, 2, number).error_code == 0
+            create(clients[0])
+            return server.fingerprint(), {name for _moment_ns, name in server.trace}
+
+    first, names = play(1)
+    assert play(1) == (first, names)
+    assert any(name.startswith("klamm-sasl-default") for name in names)
 
 
 def test_many_handlers_come_to_rest() -> None:
