@@ -70,6 +70,9 @@ def _add_serve(commands: Any, *parents: argparse.ArgumentParser) -> None:
         "--secure", action="store_true", help="with --ephemeral: also a listener `secure` with TLS, SCRAM and ACLs"
     )
     serve.add_argument(
+        "--seed", type=int, metavar="N", help="with --ephemeral: take ids, salts and other random numbers from a seed"
+    )
+    serve.add_argument(
         "--stop-at-eof", action="store_true", help="stop when standard input ends, as it does when the parent ends"
     )
 

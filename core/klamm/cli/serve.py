@@ -61,6 +61,8 @@ def plan_of(
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
     """Serve until a signal arrives, or with `--stop-at-eof` until standard input ends. Return the exit code."""
+    if options.seed is not None and not options.ephemeral:
+        raise ConfigError([Problem("", "--seed", "goes with --ephemeral: keys and salts of a seed can be guessed")])
     if not options.secure:
         return _serve(options, plugins)
     if not options.ephemeral or options.file:
@@ -103,7 +105,7 @@ def _serve(options: argparse.Namespace, plugins: PluginRegistry, secured: Sequen
         from klamm.testing.clock import MovingClock
 
         clock = MovingClock()
-    return serve(plan, ready_file=ready_file, reload_plan=reload_plan, clock=clock)
+    return serve(plan, ready_file=ready_file, reload_plan=reload_plan, clock=clock, seed=options.seed)
 
 
 def _stop_at_eof() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable
+from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
 _Poller = TypeVar("_Poller")
@@ -47,7 +47,11 @@ class Threads(Protocol):
 
 
 class SystemThreads:
-    """Threads of the system, as daemons. The methods raise RuntimeError if the system cannot start a thread."""
+    """Threads of the system, as daemons. The methods raise RuntimeError if the system cannot start a thread. A seed repeats what `shuffle`
+    draws."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        self._random = Random(seed)
 
     def start(self, run: Callable[[], object], name: str) -> threading.Thread:
         thread = threading.Thread(target=run, name=name, daemon=True)
@@ -67,7 +71,7 @@ class SystemThreads:
         return poller
 
     def shuffle(self, items: list[Any], /) -> None:
-        random.shuffle(items)
+        self._random.shuffle(items)
 
 
 SYSTEM_THREADS: Final = SystemThreads()

@@ -20,6 +20,7 @@ from klamm.api.api_set import ApiSet
 from klamm.api.extension import ServerExtension
 from klamm.config.differences import differences
 from klamm.config.plan import PartPlan, ServerPlan
+from klamm.runtime.chance import Chance
 from klamm.runtime.clock import Clock
 from klamm.runtime.files import check_replaceable, replace_file
 from klamm.runtime.platform.processes import raise_descriptor_limit, received_signals
@@ -47,8 +48,9 @@ def run(
     ready_file: Path | None = None,
     reload_plan: Callable[[], ServerPlan] | None = None,
     clock: Clock | None = None,
+    seed: int | None = None,
 ) -> int:
-    """Serve until SIGTERM or SIGINT; return the exit code. SIGHUP reloads files and settings.
+    """Serve until SIGTERM or SIGINT; return the exit code. SIGHUP reloads files and settings. A seed is for tests.
 
     `ready_file` exists exactly as long as every listener answers, unless the process is killed.
     """
@@ -61,20 +63,30 @@ def run(
             return 2
     raise_descriptor_limit()
     with received_signals(*_SIGNALS) as received:
-        return _serve(plan, received, started_ns, ready_file, reload_plan, clock)
+        return _serve(lambda: _made(plan, clock, Chance(seed)), received, started_ns, ready_file, reload_plan)
+
+
+def _made(plan: ServerPlan, clock: Clock | None, chance: Chance) -> SocketServer:
+    return SocketServer(
+        plan,
+        clock=clock,
+        tune_interpreter=True,
+        sockets=passed_sockets(plan),
+        threads=chance.threads,
+        random_bytes=chance.random_bytes,
+    )
 
 
 def _serve(
-    plan: ServerPlan,
+    make: Callable[[], SocketServer],
     received: socket.socket,
     started_ns: int,
     ready_file: Path | None,
     reload_plan: Callable[[], ServerPlan] | None,
-    clock: Clock | None,
 ) -> int:
     manager = ServiceManager()
     try:
-        server = SocketServer(plan, clock=clock, tune_interpreter=True, sockets=passed_sockets(plan))
+        server = make()
         with no_collections():
             server.start()
     except StartError as error:

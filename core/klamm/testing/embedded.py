@@ -18,6 +18,7 @@ from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.config.problems import did_you_mean
 from klamm.config.tables import blocked_plugins
+from klamm.runtime.chance import Chance
 from klamm.runtime.clock import Clock
 from klamm.server.listener import Listener
 from klamm.server.server import SocketServer
@@ -109,6 +110,8 @@ class EmbeddedServer(_StartedInBlock):
     - `tune_interpreter` lets klamm change the switch interval and the garbage collector of this process while large
       requests run, as in `klamm serve`; `stop` restores them. By default it does not change them, because the process
       does not belong to the server.
+    - `seed` makes ids, salts and other random numbers the same for the same requests, one after the other; a `data_dir`
+      needs another seed at each start.
 
     An instance starts only once; `restart` stops the server and starts it again.
 
@@ -117,7 +120,7 @@ class EmbeddedServer(_StartedInBlock):
     listener, which must be open to every client.
     """
 
-    # There are 10 parameters, because a test names only those that it needs.
+    # There are 11 parameters, because a test names only those that it needs.
     def __init__(
         self,
         settings: Sequence[str] = (),
@@ -131,6 +134,7 @@ class EmbeddedServer(_StartedInBlock):
         nodes: int = 1,
         schema_registry: bool = False,
         tune_interpreter: bool = False,
+        seed: int | None = None,
     ) -> None:
         if isinstance(settings, str):
             raise TypeError(f"settings must be a list of KEY=VALUE: [{settings!r}], not {settings!r}")
@@ -154,7 +158,9 @@ class EmbeddedServer(_StartedInBlock):
         )
         self.clock = clock
         self._tune_interpreter = tune_interpreter
-        self.server = SocketServer(self.plan, clock=clock, tune_interpreter=tune_interpreter)
+        # A restart goes on with it: the same ids must not come again.
+        self._chance = Chance(seed)
+        self.server = self._made(None)
         time_of = self.server.clock
         self.admin = Admin(self._connect, time_of) if nodes == 1 else ClusterAdmin(self._connect, _connect_to, time_of)
         self._state = "not started"
@@ -178,6 +184,16 @@ class EmbeddedServer(_StartedInBlock):
         self.admin.close()
         self.server.stop()
 
+    def _made(self, temporary: Path | None) -> SocketServer:
+        return SocketServer(
+            self.plan,
+            clock=self.clock,
+            temporary=temporary,
+            tune_interpreter=self._tune_interpreter,
+            threads=self._chance.threads,
+            random_bytes=self._chance.random_bytes,
+        )
+
     def restart(self, between: Callable[[], object] = lambda: None) -> None:
         """Stop the server, call `between`, and start it again with the same ports and data. Clients reconnect.
 
@@ -199,9 +215,7 @@ class EmbeddedServer(_StartedInBlock):
         try:
             between()
             temporary = data_dir if self.plan.server.data_dir is None else None
-            self.server = SocketServer(
-                self.plan, clock=self.clock, temporary=temporary, tune_interpreter=self._tune_interpreter
-            )
+            self.server = self._made(temporary)
             self.server.start()
         except BaseException:
             if self.plan.server.data_dir is None:

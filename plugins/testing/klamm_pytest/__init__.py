@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+import secrets
+import shlex
 import shutil
 import uuid
 from collections.abc import Generator, Iterator
@@ -13,13 +15,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from klamm.testing import Admin, EmbeddedServer, SecureServer
+    from klamm.testing import Admin, EmbeddedServer, SecureServer, SimulatedServer
 
 _MARK = "klamm"
 _CHAOS_MARK = "klamm_chaos"
 _SETTINGS = "klamm_settings"
 _FIXTURES = frozenset({"klamm_broker", "klamm_server", "klamm_secure", "klamm_topic", "klamm_admin"})
 _SECTION = "klamm: timeline"
+_SEED_OPTION = "--klamm-seed"
+_SEED_SECTION = "klamm: seed"
+_SEED_BITS = 31
 _FOLDER_OPTION = "--klamm-timeline"
 _COLUMNS = 80
 _FOLDER = "klamm-timeline"
@@ -29,13 +34,20 @@ _DIGEST_CHARACTERS = 8
 # The servers that the tests of this process share, and the separate server of a marked test.
 _shared: list[Any] = []
 _own = pytest.StashKey[Any]()
+_seed = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the ini option `klamm_settings` and the option `--klamm-timeline`."""
+    """Add the ini option `klamm_settings` and the options `--klamm-timeline` and `--klamm-seed`."""
     parser.addini(_SETTINGS, "Settings of the tests' brokers: KEY=VALUE, one per line.", type="linelist", default=[])
     parser.getgroup("klamm").addoption(
         _FOLDER_OPTION, metavar="DIR", help="Folder for the timelines of failed tests, one page each."
+    )
+    parser.getgroup("klamm").addoption(
+        _SEED_OPTION,
+        type=int,
+        metavar="N",
+        help="Seed of simulated servers, and of the random numbers of the other brokers.",
     )
 
 
@@ -47,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         f"{_MARK}(*settings, **options): this test's fixture `klamm_broker` is its own broker, with settings"
-        " KEY=VALUE and the options of klamm.testing.EmbeddedServer.",
+        " KEY=VALUE and the options of klamm.testing.EmbeddedServer; `klamm_simulation` takes the settings and `seed`.",
     )
     config.addinivalue_line(
         "markers",
@@ -100,7 +112,8 @@ def klamm_server(pytestconfig: pytest.Config) -> Iterator[EmbeddedServer]:
     """A broker that all tests of this process share: a `klamm.testing.EmbeddedServer` with faults and recording."""
     from klamm.testing import EmbeddedServer
 
-    with EmbeddedServer(pytestconfig.getini(_SETTINGS), faults=True, recording=True) as server:
+    seed = pytestconfig.getoption(_SEED_OPTION)
+    with EmbeddedServer(pytestconfig.getini(_SETTINGS), faults=True, recording=True, seed=seed) as server:
         _shared.append(server)
         yield server
         _shared.remove(server)
@@ -111,7 +124,8 @@ def klamm_secure(pytestconfig: pytest.Config) -> Iterator[SecureServer]:
     """A broker with TLS, SCRAM and ACLs that all tests of this process share: a `klamm.testing.SecureServer`."""
     from klamm.testing import SecureServer
 
-    with SecureServer(pytestconfig.getini(_SETTINGS), faults=True, recording=True) as server:
+    seed = pytestconfig.getoption(_SEED_OPTION)
+    with SecureServer(pytestconfig.getini(_SETTINGS), faults=True, recording=True, seed=seed) as server:
         _shared.append(server)
         yield server
         _shared.remove(server)
@@ -127,8 +141,36 @@ def klamm_broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedServer]:
     from klamm.testing import EmbeddedServer
 
     settings = [*request.config.getini(_SETTINGS), *mark.args]
-    with EmbeddedServer(settings, **{"faults": True, "recording": True, **mark.kwargs}) as server:
+    options = {"faults": True, "recording": True, **mark.kwargs}
+    seed = request.config.getoption(_SEED_OPTION)
+    with EmbeddedServer(settings, **(options if seed is None else options | {"seed": seed})) as server:
         request.node.stash[_own] = server
+        yield server
+
+
+@pytest.fixture
+def klamm_seed(request: pytest.FixtureRequest) -> int:
+    """Return the seed of this test: of `--klamm-seed`, of the marker `klamm(seed=…)`, or a new one.
+
+    A test that fails prints it, with the command that repeats the test.
+    """
+    mark = request.node.get_closest_marker(_MARK)
+    asked = (request.config.getoption(_SEED_OPTION), None if mark is None else mark.kwargs.get("seed"))
+    seed = next((each for each in asked if each is not None), None)
+    if seed is None:
+        seed = secrets.randbits(_SEED_BITS)
+    request.node.stash[_seed] = seed
+    return int(seed)
+
+
+@pytest.fixture
+def klamm_simulation(klamm_seed: int, request: pytest.FixtureRequest) -> Iterator[SimulatedServer]:
+    """Return a `klamm.testing.SimulatedServer` of this test, with the settings of the marker `klamm`."""
+    from klamm.testing import SimulatedServer
+
+    mark = request.node.get_closest_marker(_MARK)
+    settings = [*request.config.getini(_SETTINGS), *(() if mark is None else mark.args)]
+    with SimulatedServer(settings, seed=klamm_seed) as server:
         yield server
 
 
@@ -155,8 +197,12 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add a timeline of the broker to the report of a failed test."""
+    """Add a timeline of the broker, and the seed, to the report of a failed test."""
     report = yield
+    seed = item.stash.get(_seed, None)
+    if report.failed and seed is not None:
+        again = f"python -m pytest {shlex.quote(item.nodeid)} {_SEED_OPTION} {seed}"
+        report.sections.append((_SEED_SECTION, f"seed {seed}; again: {again}"))
     if call.when != "teardown" and report.failed and not _FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
         columns = max(_COLUMNS, shutil.get_terminal_size().columns)
         reason = call.excinfo.exconly().partition("\n")[0] if call.excinfo is not None else "failed"

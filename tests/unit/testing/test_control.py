@@ -17,6 +17,7 @@ from klamm import __version__
 from klamm.cli.main import main
 from klamm.testing import EmbeddedServer, MovingClock, RawClient
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
+from klamm.wire.messages.metadata import MetadataRequest
 from klamm.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -227,6 +228,32 @@ def test_a_server_with_users_stops_as_its_parent_does(tmp_path):
 def test_a_listener_with_users_is_for_tests(capsys):
     assert main(["serve", "--secure"]) == 2
     assert capsys.readouterr().err == "--secure: goes with --ephemeral, and without a file\n"
+
+
+def test_a_seed_is_for_tests(capsys):
+    assert main(["serve", "--seed", "7"]) == 2
+    assert capsys.readouterr().err == "--seed: goes with --ephemeral: keys and salts of a seed can be guessed\n"
+
+
+def test_a_seed_repeats_the_ids_of_a_server(tmp_path):
+    def cluster_id(name):
+        ready = tmp_path / name
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-m", "klamm", "serve", "--ephemeral", "--seed", "7", "--stop-at-eof"]
+        process = subprocess.Popen([*command, "--ready-file", str(ready)], env=environment, stdin=subprocess.PIPE)
+        try:
+            EmbeddedServer.wait_until(ready.exists, "the server does not start", timeout_s=60)
+            host, _, port = json.loads(ready.read_text())["bootstrap"].rpartition(":")
+            with RawClient((host, int(port))) as client:
+                found = client.call(MetadataRequest(None), 12).cluster_id
+            process.stdin.close()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+            process.wait()
+        return found
+
+    assert cluster_id("first") == cluster_id("second")
 
 
 def test_records_may_have_any_bytes(control):

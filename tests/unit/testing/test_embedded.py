@@ -8,8 +8,10 @@ from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.config.problems import ConfigError
 from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from klamm.wire.messages.metadata import MetadataRequest
 
+JOIN = JoinGroupRequest("readers", 10_000, 10_000, "", None, "consumer", [JoinGroupRequestProtocol("range", b"")])
 ECHO = ["listeners.default.api_set=echo"]
 
 
@@ -102,3 +104,19 @@ def test_what_is_installed_meanwhile_is_found(tmp_path, monkeypatch):
     monkeypatch.setenv("KLAMM_LOAD_PLUGINS", "")
     with pytest.raises(ConfigError, match="made-up-gate"):
         EmbeddedServer(settings)
+
+
+def test_a_seed_repeats_the_random_numbers_of_a_server_also_after_a_restart():
+    def ids(seed):
+        with EmbeddedServer(seed=seed) as server:
+            server.create_topic("first")
+            server.restart()
+            server.create_topic("second")
+            with RawClient(server.address()) as client:
+                found = client.call(MetadataRequest(topics=None), 12)
+                member = client.call(JOIN, 5).member_id
+            return found.cluster_id, sorted((each.name, each.topic_id) for each in found.topics), member
+
+    seventh = ids(7)
+    assert ids(7) == seventh != ids(8)
+    assert len({topic_id for _name, topic_id in seventh[1]}) == 2

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -314,3 +315,59 @@ def test_clients_that_have_to_show_who_they_are(run):
     """)
     assert code == 0, output
     assert "5 passed" in output
+
+
+SIMULATED = """
+        import pytest
+        from klamm.testing import RawClient
+        from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+        from klamm.wire.messages.metadata import MetadataRequest
+
+        def fingerprint(server):
+            server.connect().call(CreateTopicsRequest([CreatableTopic("orders", 1, 1, [], [])]), 7)
+            print("given", server.fingerprint())
+"""
+
+
+def test_a_failing_test_prints_its_seed_and_the_command_that_repeats_it(run, tmp_path):
+    suite = SIMULATED + (
+        """
+        @pytest.mark.parametrize("what", ["a b"])
+        def test_failing(klamm_simulation, what):
+            fingerprint(klamm_simulation)
+            assert 0
+    """
+    )
+    code, output = run(suite)
+    assert code == 1, output
+    found = re.search(r"klamm: seed -*\nseed (\d+); again: python -m pytest (.*) --klamm-seed (\d+)\n", output)
+    assert found is not None, output
+    seed, test, again = found.groups()
+    assert (again, shlex.split(test)) == (seed, ["test_suite.py::test_failing[a b]"])
+    _code, repeated = run(suite, *shlex.split(test), "--klamm-seed", seed)
+    given = re.compile("given .*")
+    assert given.findall(repeated) == given.findall(output)
+    assert given.findall(run(suite)[1]) != given.findall(output)
+
+
+def test_a_marker_has_the_seed_unless_the_command_line_names_one(run):
+    suite = SIMULATED + (
+        """
+        @pytest.mark.klamm("num.partitions=7", seed=5)
+        def test_seed(klamm_simulation, klamm_seed, pytestconfig):
+            assert klamm_simulation.seed == klamm_seed == (pytestconfig.getoption("--klamm-seed") or 5)
+            settings = klamm_simulation.server.plan.api_sets["broker"].settings
+            assert settings.num_partitions == 7
+
+        @pytest.mark.klamm(seed=5)
+        def test_random_numbers(klamm_broker):
+            klamm_broker.create_topic("orders")
+            with RawClient(klamm_broker.address()) as client:
+                found = client.call(MetadataRequest(None), 12)
+            print("given", found.cluster_id, found.topics[0].topic_id)
+    """
+    )
+    first, second, other = (run(suite, "-rP", *more) for more in ((), (), ("--klamm-seed", "6")))
+    assert [code for code, _output in (first, second, other)] == [0, 0, 0], (first, other)
+    ids = [re.search("given .*", output)[0] for _code, output in (first, second, other)]
+    assert ids[0] == ids[1] != ids[2]

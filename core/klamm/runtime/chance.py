@@ -1,0 +1,20 @@
+"""`Chance`: where a server's random numbers come from: the system, or a seed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from random import Random
+
+from klamm.runtime.threads import SYSTEM_THREADS, SystemThreads
+
+
+class Chance:
+    """`random_bytes` for ids, salts and keys, and the threads whose `shuffle` draws an order.
+
+    With a seed all of it can be guessed: for tests only.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.threads = SYSTEM_THREADS if seed is None else SystemThreads(seed)
+        self.random_bytes: Callable[[int], bytes] = os.urandom if seed is None else Random(seed).randbytes
