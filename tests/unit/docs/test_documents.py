@@ -38,7 +38,11 @@ BLOCK = re.compile(r"(<!-- not run: [^>]+ -->\n+)?^```(\w*)\n(.*?)^```", re.MULT
 
 REPORT = ROOT / "docs" / "clients" / "librdkafka-restart.md"
 """Its program shows a fault of a client: it hangs. tests/unit/testing/test_helpers.py runs it with what helps."""
-TESTS_AND_CLIENTS = {ROOT / "README.md", ROOT / "docs" / "start.md", ROOT / "docs" / "testing.md", REPORT}
+TESTS_AND_CLIENTS = {
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("simulation", "start", "testing")),
+    REPORT,
+}
 """Their tests are run by test_testing_page.py, their clients by tests/packaging/test_readme.py."""
 COMMANDS = {
     "klamm": "test_commands_of_klamm_exist; tests/unit/cli runs them",

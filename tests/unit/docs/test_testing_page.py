@@ -1,4 +1,4 @@
-"""The programs of docs/testing.md, and the tests that it, docs/start.md and README.md show, run."""
+"""The programs of docs/testing.md, and the tests that it and the pages beside it show, run."""
 
 import os
 import re
@@ -15,7 +15,7 @@ def blocks(page):
     return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-PAGES = ("README.md", "docs/start.md", "docs/testing.md")
+PAGES = ("README.md", "docs/simulation.md", "docs/start.md", "docs/testing.md")
 PROGRAMS = [block for block in blocks("docs/testing.md") if "def test_" not in block]
 
 
@@ -35,4 +35,4 @@ def test_the_tests_pass(tmp_path):
     done = subprocess.run(
         [*command, "--rootdir", tmp_path, tmp_path], env=environment, capture_output=True, text=True, timeout=120
     )
-    assert "8 passed" in done.stdout, done.stdout + done.stderr
+    assert "10 passed" in done.stdout, done.stdout + done.stderr
