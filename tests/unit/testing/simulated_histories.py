@@ -24,7 +24,8 @@ def _name(partition: int) -> str:
     return partition_name(TOPIC, partition)
 
 
-def _init(transactional_id: str | None) -> Generator[Any, Any, Any]:
+def new_producer(transactional_id: str | None) -> Generator[Any, Any, Any]:
+    """Return a producer's id and epoch, in the answer to InitProducerId."""
     while True:
         mine = yield init_producer_id.InitProducerIdRequest(transactional_id, TIMEOUT_MS), 4
         if mine is not None and mine.error_code == 0:
@@ -39,7 +40,7 @@ def _outcome(response: Any) -> tuple[int, int]:
 
 def idempotent(work: Workload, process: str, operations: int) -> Ask:
     """Send values, each with the next sequence number of its partition."""
-    mine, sequences = (yield from _init(None)), [0] * PARTITIONS
+    mine, sequences = (yield from new_producer(None)), [0] * PARTITIONS
     for _ in range(operations):
         partition, value = work.choose.randrange(PARTITIONS), next(work.values)
         batch = {
@@ -57,7 +58,7 @@ def idempotent(work: Workload, process: str, operations: int) -> Ask:
                 call.ok([["send", _name(partition), value, offset]])
         sequences[partition] += 1
         if error:
-            mine, sequences = (yield from _init(None)), [0] * PARTITIONS
+            mine, sequences = (yield from new_producer(None)), [0] * PARTITIONS
 
 
 def transactional(work: Workload, process: str, operations: int) -> Ask:
@@ -65,12 +66,12 @@ def transactional(work: Workload, process: str, operations: int) -> Ask:
     for _ in range(operations):
         if work.choose.random() < 0.2:
             yield from _fenced(work, process)
-        mine = yield from _init(process)
+        mine = yield from new_producer(process)
         producer = process, mine.producer_id, mine.producer_epoch
         values = [next(work.values) for _ in range(PARTITIONS)]
         steps: list[Any] = [["send", _name(partition), value] for partition, value in enumerate(values)]
         with work.record.operation(process, "txn", steps) as call:
-            if not (yield from _write(producer, steps)):
+            if not (yield from written(producer, steps)):
                 continue
             chance = work.choose.random()
             if chance < 0.15:
@@ -83,18 +84,18 @@ def _fenced(work: Workload, process: str) -> Ask:
 
     What it sent must not be seen.
     """
-    mine = yield from _init(process)
+    mine = yield from new_producer(process)
     producer = process, mine.producer_id, mine.producer_epoch
     lost: list[list[Any]] = [["send", _name(partition), next(work.values)] for partition in range(PARTITIONS)]
     late = ["send", _name(0), next(work.values)]
     with work.record.operation(f"{process}-fenced", "txn", [*lost, late]) as call:
         call.fail()
-        yield from _write(producer, lost)
-        mine = yield from _init(process)
+        yield from written(producer, lost)
+        mine = yield from new_producer(process)
         successor = process, mine.producer_id, mine.producer_epoch
         steps: list[list[Any]] = [["send", _name(partition), next(work.values)] for partition in range(PARTITIONS)]
         with work.record.operation(process, "txn", steps) as own:
-            if not (yield from _write(successor, steps)):
+            if not (yield from written(successor, steps)):
                 return
             batch = {"producer_id": producer[1], "producer_epoch": producer[2], "base_sequence": 1}
             yield produce_request(0, str(late[2]).encode(), transactional_id=process, **batch), 9
@@ -111,7 +112,8 @@ def _end(producer: tuple[str, int, int], call: Call, *, committed: bool) -> Ask:
         (call.ok if committed else call.fail)()
 
 
-def _write(producer: tuple[str, int, int], steps: list[Any]) -> Generator[Any, Any, bool]:
+def written(producer: tuple[str, int, int], steps: list[Any]) -> Generator[Any, Any, bool]:
+    """Send each value of a transaction; return False if the producer may not."""
     name, producer_id, epoch = producer
     topic = add_partitions_to_txn.AddPartitionsToTxnTopic(TOPIC, list(range(PARTITIONS)))
     added = None
@@ -171,7 +173,7 @@ def consumer(work: Workload, process: str, operations: int) -> Ask:
 def last(work: Workload) -> Ask:
     """Read everything, after open transactions have run out."""
     for process in ("txn-1", "txn-2"):
-        yield from _init(process)
+        yield from new_producer(process)
     yield 3 * TIMEOUT_MS
     with work.record.operation("last", "read_all") as call:
         everything: dict[str, list[list[int]]] = {}

@@ -34,13 +34,15 @@ def create(client: SimulatedClient, partitions: int = 2, names: Sequence[str] = 
     return client.call(create_topics.CreateTopicsRequest(topics), 7)
 
 
-def produce_request(partition: int, *values: bytes, transactional_id: str | None = None, **batch: Any) -> Any:
+def produce_request(
+    partition: int, *values: bytes, topic: str = TOPIC, transactional_id: str | None = None, **batch: Any
+) -> Any:
     """One batch for one partition."""
     records = [Record(value=value, timestamp_ms=1_700_000_000_000) for value in values]
     if transactional_id is not None:
         batch["attributes"] = TRANSACTIONAL
     data = produce.PartitionProduceData(partition, bytes(encode_batch(records, **batch)))
-    return produce.ProduceRequest(transactional_id, -1, 1000, [produce.TopicProduceData(TOPIC, partition_data=[data])])
+    return produce.ProduceRequest(transactional_id, -1, 1000, [produce.TopicProduceData(topic, partition_data=[data])])
 
 
 def fetch_request(partition: int, offset: int = 0, max_wait_ms: int = 500) -> Any:
