@@ -27,7 +27,7 @@ def test_a_program_runs(block, tmp_path, monkeypatch):
 
 def test_the_tests_pass(tmp_path):
     shown = [block for page in PAGES for block in blocks(page) if "def test_" in block]
-    assert len(shown) == 7
+    assert len(shown) == 8
     for number, block in enumerate(shown):
         (tmp_path / f"test_{number}.py").write_text(block, encoding="utf-8")
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
