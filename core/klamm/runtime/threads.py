@@ -47,8 +47,10 @@ class Threads(Protocol):
 
 
 class SystemThreads:
-    """Threads of the system, as daemons. The methods raise RuntimeError if the system cannot start a thread. A seed repeats what `shuffle`
-    draws."""
+    """Threads of the system, as daemons. The methods raise RuntimeError if the system cannot start a thread.
+
+    With a `seed`, `shuffle` draws the same orders again.
+    """
 
     def __init__(self, seed: int | None = None) -> None:
         self._random = Random(seed)
