@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 try:
+    import opentelemetry.exporter.otlp.proto.http  # noqa: F401
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 except ImportError as missing:

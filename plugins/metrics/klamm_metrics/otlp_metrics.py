@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from klamm import ServerExtension, ServerServices
+from klamm.metrics import Family, HistogramValue
+from klamm_metrics.collector import RegistryCollector
+from klamm_metrics.otlp import SCOPE, ExportLoop, resource
+from klamm_metrics.otlp_settings import OtlpMetricsSettings
+
 # If the extra is missing, the import of klamm_metrics.otlp has already raised an error that names it.
+# isort: split
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
@@ -19,12 +26,6 @@ from opentelemetry.sdk.metrics.export import (
     ScopeMetrics,
     Sum,
 )
-
-from klamm import ServerExtension, ServerServices
-from klamm.metrics import Family, HistogramValue
-from klamm_metrics.collector import RegistryCollector
-from klamm_metrics.otlp import SCOPE, ExportLoop, resource
-from klamm_metrics.otlp_settings import OtlpMetricsSettings
 
 
 class MetricsExporter(ServerExtension):

@@ -7,12 +7,6 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-# If the extra is missing, the import of klamm_metrics.otlp has already raised an error that names it.
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, get_current_span
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
 from klamm import ListenerContext, RequestEvent, RequestObserver, RequestOutcome
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.batch_headers import HEADER_BYTES, read_header
@@ -22,6 +16,13 @@ from klamm.wire.named_entities import Entities, entities_of
 from klamm.wire.records import iterate_records
 from klamm_metrics.otlp import SCOPE, ExportLoop, resource
 from klamm_metrics.otlp_settings import OtlpTracesSettings
+
+# If the extra is missing, the import of klamm_metrics.otlp has already raised an error that names it.
+# isort: split
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, get_current_span
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 _MAX_LINKS: Final = 8
 _MAX_RECORDS: Final = 100
