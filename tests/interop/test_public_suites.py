@@ -2,7 +2,8 @@
 
 Slow: `pytest -m slow tests/interop/test_public_suites.py`. Needs pip and, once, the network. The tests come from the
 sdists on PyPI. The sdists of aiokafka, confluent-kafka and FastStream have none, and Quix Streams has no sdist:
-`KLAMM_AIOKAFKA` and `KLAMM_QUIX` name checkouts. What each project needs to find the broker is its `Suite`.
+`KLAMM_AIOKAFKA`, `KLAMM_FASTSTREAM` and `KLAMM_QUIX` name checkouts. What each project needs to find the broker is its
+`Suite`.
 """
 
 from __future__ import annotations
@@ -82,6 +83,35 @@ def kafka_container_factory():
 @pytest.fixture(scope="session")
 def schema_registry_container():
     return SchemaRegistryContainer(os.environ["SCHEMA_REGISTRY"])
+"""
+
+# At the end of FastStream's conftest.py: what connects by default does so to port 9092 of localhost, and a busy machine
+# may need longer than the 3 s that a test waits.
+_FASTSTREAM_DEFAULTS = """
+
+import os
+
+import aiokafka.admin
+import faststream.confluent.fastapi
+import faststream.kafka.fastapi
+from tests.brokers.base.basic import BaseTestcaseConfig
+
+for package in (faststream.confluent, faststream.kafka):
+    for connecting in (package.KafkaBroker, package.fastapi.KafkaRouter):
+        connecting.__init__.__defaults__ = (os.environ["KAFKA_BOOTSTRAP"],)
+aiokafka.admin.AIOKafkaAdminClient.__init__.__kwdefaults__["bootstrap_servers"] = os.environ["KAFKA_BOOTSTRAP"]
+BaseTestcaseConfig.timeout = 20.0
+"""
+
+_CLIENTS = ("kafka", "confluent")
+_FASTSTREAM_SETTINGS = """\
+import os
+from dataclasses import dataclass
+
+
+@dataclass
+class Settings:
+    url: str = os.environ["KAFKA_BOOTSTRAP"]
 """
 
 
@@ -164,6 +194,36 @@ SUITES = (
             ),
         },
         passing=207,
+    ),
+    Suite(
+        "faststream",
+        "0.7.4",
+        # Those that connect, through aiokafka and through confluent-kafka.
+        tests=(
+            *(f"tests/{what}/{client}" for what in ("brokers", "opentelemetry", "prometheus") for client in _CLIENTS),
+            # It imports the client of another broker, and does not connect.
+            *(f"--ignore=tests/brokers/{client}/test_misconfigure.py" for client in _CLIENTS),
+            # Consumers begin at the latest offset, perhaps after the record: many tests have reruns of their own.
+            *("-m=connected", "--reruns=5", "--reruns-delay=1"),
+        ),
+        requires=(
+            *("aiokafka<0.15", "confluent-kafka<3", "typer", "opentelemetry-sdk<2", "prometheus-client<0.30"),
+            *(
+                "pytest==9.0.3",
+                "pytest-asyncio==1.3.0",
+                "pytest-rerunfailures>=15.1",
+                "dirty-equals==0.11",
+                "freezegun",
+                "httpx==0.28.1",
+            ),
+            *("fastapi==0.140.0", "msgspec", "psutil", "pydantic-settings<3", "uvicorn"),
+        ),
+        environment=lambda bootstrap: {"KAFKA_BOOTSTRAP": bootstrap},
+        checkout="KLAMM_FASTSTREAM",
+        copied=("tests", "pyproject.toml"),
+        added={f"tests/brokers/{client}/settings.py": _FASTSTREAM_SETTINGS for client in _CLIENTS},
+        appended={"tests/conftest.py": _FASTSTREAM_DEFAULTS},
+        passing=560,
     ),
     Suite(
         "quixstreams",
