@@ -20,7 +20,7 @@ from klamm_spark.lake.statistics import Checked
 from klamm_spark.lake.written import FILE, TIME
 from klamm_spark.spool.event_lines import EVENT, WHOLE_LINES, row_of, with_columns
 from klamm_spark.spool.layout import line_digest, lines_sha256, split_digests
-from klamm_spark.spool.written_lines import DIGEST, digests_of_lines, plain, written_lines
+from klamm_spark.spool.written_lines import DIGEST, plain, written_digests
 
 CHANGED: Final = "changed"
 """In the place of the digest of a row whose own columns do not fit together."""
@@ -199,14 +199,12 @@ def _digests(batch: pa.RecordBatch, hour_us: int | None) -> pa.Array:
     whole = pc.coalesce(*(plain(batch.column(name)) for name in WHOLE_LINES))
     events = batch.select(EVENT.names)
     if whole.null_count == len(whole):
-        digests = digests_of_lines(written_lines(events))
+        digests = written_digests(events)
     else:
         is_plain = pc.is_null(whole)
         apart = pa.array([_digest_apart(row) for row in batch.filter(pc.invert(is_plain)).to_pylist()], DIGEST)
         digests = pc.replace_with_mask(
-            pc.replace_with_mask(
-                pa.nulls(len(batch), DIGEST), is_plain, digests_of_lines(written_lines(events.filter(is_plain)))
-            ),
+            pc.replace_with_mask(pa.nulls(len(batch), DIGEST), is_plain, written_digests(events.filter(is_plain))),
             pc.invert(is_plain),
             apart,
         )

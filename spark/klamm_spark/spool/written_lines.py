@@ -6,7 +6,7 @@ the text of all of them at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from itertools import groupby, pairwise
 from math import prod
@@ -28,6 +28,7 @@ _FEW: Final = 8
 """Values are few if each stands in so many rows."""
 _LOOKED_AT: Final = 1024
 """Rows that show whether the values of a column may be few."""
+_LINES_AT_ONCE: Final = 4096
 _MOST_CODES: Final = 1 << 62
 _NONE: Final = "\\"
 """The text of a value that a line without an escape cannot have."""
@@ -47,13 +48,16 @@ _Part = Any
 
 def written_lines(events: pa.RecordBatch) -> pa.Array:
     """Return a line for each event, and null if its columns give none that has no escape."""
-    return _Writer().lines(events)
+    return pa.concat_arrays([pa.array([], pa.string()), *_Writer().lines(events)])
+
+
+def written_digests(events: pa.RecordBatch) -> pa.Array:
+    """Return the digests of `written_lines`."""
+    return pa.concat_arrays([pa.array([], DIGEST), *map(digests_of_lines, _Writer().lines(events))])
 
 
 def digests_of_lines(lines: pa.Array) -> pa.Array:
     """Return the digest of each line, in bytes, and null for null."""
-    if not len(lines):
-        return pa.array([], DIGEST)
     _, offsets, content = lines.buffers()
     ends = memoryview(offsets).cast("i")[lines.offset : lines.offset + len(lines) + 1]
     view, size = memoryview(content or b""), DIGEST.byte_width
@@ -73,8 +77,8 @@ class _Writer:
     def __init__(self) -> None:
         self._escapes = False
 
-    def lines(self, events: pa.RecordBatch) -> pa.Array:
-        """The lines."""
+    def lines(self, events: pa.RecordBatch) -> Iterator[pa.Array]:
+        """Yield the lines, some at a time: they stay in a processor's cache while they are hashed."""
         is_connection = pc.equal(plain(events.column("kind")), CONNECTION)
         parts: list[_Part] = ["{"]
         for name in (*FIRST, "", *REST):
@@ -83,17 +87,20 @@ class _Writer:
             if field.name == CLOSED_AFTER:
                 column = pc.if_else(pc.invert(is_connection) if name else is_connection, column, None)
             parts += self._parts(field, column, f'{"," if len(parts) > 1 else ""}"{field.name}":')
-        lines = plain(_joined([*parts, "}"], len(events)))
+        pieces = _pieces([*parts, "}"])
         flawed = [pc.is_null(events.column(name)) for name in _REQUIRED if events.column(name).null_count]
         times = events.column("time_us")
         bounds = pc.min_max(times).as_py()
         if bounds["min"] is not None and not 0 <= bounds["min"] <= bounds["max"] < MAX_TIME_US:
             flawed.append(pc.or_(pc.less(times, 0), pc.greater_equal(times, MAX_TIME_US)))
-        if self._escapes:
-            flawed.append(pc.match_substring(lines, _NONE))
-        for each in flawed:
-            lines = pc.if_else(each, None, lines)
-        return lines
+        for at in range(0, len(events), _LINES_AT_ONCE):
+            some = [piece if isinstance(piece, str) else piece.slice(at, _LINES_AT_ONCE) for piece in pieces]
+            lines = plain(_joined(some, min(_LINES_AT_ONCE, len(events) - at)))
+            if self._escapes:
+                lines = pc.if_else(pc.match_substring(lines, _NONE), None, lines)
+            for each in flawed:
+                lines = pc.if_else(each.slice(at, _LINES_AT_ONCE), None, lines)
+            yield lines
 
     def _parts(self, field: Field, column: pa.Array, before: str) -> list[_Part]:
         """Return the texts of a column behind its name: of a null there is none."""
@@ -153,7 +160,7 @@ class _Writer:
             if field.name in names:
                 column = pc.struct_field(items, field.name)
                 parts += self._parts(field, column, f'{"," if number else ""}"{field.name}":')
-        texts = _joined([*parts, "}"], len(items))
+        texts = _joined(_pieces([*parts, "}"]), len(items))
         return pc.if_else(pc.is_null(items), "null", plain(texts)) if items.null_count else texts
 
 
@@ -191,12 +198,17 @@ def _three_digits(values: pa.Array) -> tuple[pa.Array, pa.Array]:
     return pc.binary_join_element_wise(signs, whole.cast(pa.string()), digits, ""), pc.invert(pc.and_(fits, same))
 
 
-def _joined(parts: Sequence[_Part], rows: int) -> _Part:
-    """Join the texts of each row: an array or a dictionary."""
+def _pieces(parts: Sequence[_Part]) -> list[_Part]:
+    """Join parts that have few values together."""
     pieces: list[_Part] = []
     for is_few, side_by_side in groupby(_with_constants(parts), _is_dictionary):
         some = list(side_by_side)
         pieces += _combined(some) if is_few else some
+    return pieces
+
+
+def _joined(pieces: Sequence[_Part], rows: int) -> _Part:
+    """Join the texts of each row: an array or a dictionary."""
     if len(pieces) == 1:
         piece = pieces[0]
         zeros = pa.repeat(pa.scalar(0, pa.int32()), rows)
