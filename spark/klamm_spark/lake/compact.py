@@ -7,14 +7,18 @@ one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from klamm_spark.errors import LakeError
+from klamm_spark.lake.files import TableFile, check_rows, files_of, open_file
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.seals import merge_seals
 from klamm_spark.settings.spark import Pipeline
 
+_TARGET_BYTES: Final = 100 * 1024**2
+"""Of a file after it: larger ones are left as they are."""
 _MOST_GROUP_ROWS: Final = 16_384
 """An event may name thousands of resources, and readers refuse a group of more than a few GiB."""
 
@@ -26,9 +30,10 @@ def run(pipeline: Pipeline, *, keep_hours: float, say: Callable[[str], None]) ->
 
     lake = Lake.of(pipeline.settings)
     table = lake.table()
+    _check_small(files_of(lake, table=table))
     properties = WriterProperties(compression="ZSTD", max_row_group_size=_MOST_GROUP_ROWS)
     try:
-        table.optimize.compact(writer_properties=properties)
+        table.optimize.compact(target_size=_TARGET_BYTES, writer_properties=properties)
         # Files that no commit names are those of killed drivers.
         table.vacuum(math.ceil(keep_hours), dry_run=False, full=True)
     except (DeltaError, OSError, ValueError) as error:
@@ -36,3 +41,18 @@ def run(pipeline: Pipeline, *, keep_hours: float, say: Callable[[str], None]) ->
     say(f"{lake.events}: optimized; replaced files are kept for {keep_hours:g} hours")
     merge_seals(lake, say)
     return 0
+
+
+def _check_small(files: Sequence[TableFile]) -> None:
+    """Raise LakeError for a file that Delta would merge, and that would fill the memory: Delta has no limits."""
+    import pyarrow as pa
+
+    small = [file for file in files if file.size_bytes < _TARGET_BYTES]
+    counts = Counter(file.hour_us for file in small)
+    for file in small:
+        try:
+            if counts[file.hour_us] > 1:
+                with open_file(file) as parquet:
+                    check_rows(parquet, are_kept=False)
+        except (OSError, ValueError, pa.ArrowException) as error:
+            raise LakeError(f"{file.path} cannot be read: {' '.join(str(error).split())}") from error

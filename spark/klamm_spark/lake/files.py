@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter, deque
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm_spark.errors import LakeError
-from klamm_spark.storage.filesystems import path_of, read_file
+from klamm_spark.lake.pages import check_pages
+from klamm_spark.storage.filesystems import open_local, path_of, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +25,8 @@ if TYPE_CHECKING:
 
 _MOST_GROUP_BYTES: Final = 4 * 1024**3
 _MOST_BYTES: Final = 1024**3
-"""Of a column, and of texts at a time. A few bytes of a file can stand for any number of them."""
+"""Of a column in a group of rows, and of texts at a time: `compact` writes 16,384 events of 64 KiB at most. A few bytes
+of a file can stand for any number of them."""
 _BATCH_BYTES: Final = 128 * 1024**2
 """Of the texts of events at a time, if it is more than one event."""
 _ITEM_BYTES: Final = 512
@@ -50,6 +54,7 @@ class TableFile:
     hour_us: int | None
     committed: tuple[Committed, ...] = field(default=(), compare=False)
     problems: tuple[str, ...] = field(default=(), compare=False)
+    size_bytes: int = field(default=0, compare=False)
 
 
 def files_of(lake: Lake, *, before_us: int | None = None, table: DeltaTable | None = None) -> list[TableFile]:
@@ -62,7 +67,7 @@ def files_of(lake: Lake, *, before_us: int | None = None, table: DeltaTable | No
         days, hour = action["partition.date"], action["partition.hour"]
         hour_us = None if days is None or hour is None else (days * 24 + hour) * 3_600_000_000
         path = str(lake.events / action["path"])
-        found.append(TableFile(path, hour_us, (_committed(action),), tuple(_problems(action))))
+        found.append(TableFile(path, hour_us, (_committed(action),), tuple(_problems(action)), action["size_bytes"]))
     return sorted(found, key=lambda file: file.path)
 
 
@@ -130,16 +135,24 @@ def open_file(file: TableFile) -> pq.ParquetFile:
     import pyarrow as pa
 
     path = path_of(file.path)
-    # Of a column of a group, `batches_of` reads a part at a time.
-    return open_parquet(path if isinstance(path, Path) else pa.BufferReader(read_file(path)), _MOST_GROUP_BYTES)
+    if not isinstance(path, Path):
+        return open_parquet(pa.BufferReader(read_file(path)))
+    # PyArrow would wait for a pipe.
+    os.close(open_local(path))
+    return open_parquet(path)
 
 
-def open_parquet(source: Any, most_bytes: int = _MOST_BYTES) -> pq.ParquetFile:
+def open_parquet(source: Path | pa.BufferReader) -> pq.ParquetFile:
     """Open Parquet for `batches_of` or `whole_batches_of`. Raises OSError, and ValueError if its rows are too many
-    bytes: those of a column in a group are at most `most_bytes`."""
+    bytes, or not what its footer says."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     metadata = pq.read_metadata(source)
+    with pa.OSFile(str(source)) if isinstance(source, Path) else nullcontext(source) as file:
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            for number in range(group.num_columns):
+                check_pages(file, group.column(number))
     texts, delta_bytes, values = set[str](), dict[str, int](), Counter[str]()
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         columns = [group.column(number) for number in range(group.num_columns)]
@@ -153,14 +166,17 @@ def open_parquet(source: Any, most_bytes: int = _MOST_BYTES) -> pq.ParquetFile:
             values[path] = column.num_values if is_list else values[path] + column.num_values
             least_bytes = _least_bytes(metadata.schema.column(number), values[path])
             size_bytes = max(column.total_uncompressed_size, least_bytes)
-            if column.total_uncompressed_size > most_bytes or least_bytes > _MOST_BYTES:
+            if column.total_uncompressed_size > _MOST_BYTES or least_bytes > _MOST_BYTES:
                 raise ValueError(f"{group.num_rows:,} of its rows unpack to {size_bytes:,} bytes: {path}")
             if is_delta and column.physical_type == "BYTE_ARRAY":
                 delta_bytes[path] = max(column.total_uncompressed_size, delta_bytes.get(path, 0))
             elif column.physical_type == "BYTE_ARRAY":
                 texts.add(path)
     # What has its own encoding, has no dictionary.
-    parquet = pq.ParquetFile(source, read_dictionary=texts - delta_bytes.keys())
+    try:
+        parquet = pq.ParquetFile(source, read_dictionary=texts - delta_bytes.keys())
+    except LookupError as error:
+        raise ValueError(f"its schema and its groups of rows do not have the same columns: {error}") from error
     for path, most_bytes in delta_bytes.items():
         _check_delta(parquet, path, most_bytes)
     return parquet
@@ -199,7 +215,7 @@ def packed_batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.Reco
     Raises ValueError before the texts of one row fill the memory."""
     for batch in _packed_batches(parquet, **which):
         # No file of klamm has more; to read it in parts would take for ever.
-        _check_size(batch, _packed_bytes(batch), _MOST_GROUP_BYTES)
+        _check_size(batch, _packed_bytes(batch))
         yield from _parts(batch)
 
 
@@ -208,6 +224,15 @@ def whole_batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.Recor
     for batch in _packed_batches(parquet, **which):
         _check_size(batch, _packed_bytes(batch))
         yield _unpacked(batch)
+
+
+def check_rows(parquet: pq.ParquetFile, *, are_kept: bool) -> None:
+    """Raise ValueError if rows would fill the memory of a reader without limits: those of a batch, or, if they
+    `are_kept`, all."""
+    size_bytes = 0
+    for batch in _packed_batches(parquet):
+        size_bytes = size_bytes * are_kept + batch.nbytes + _packed_bytes(batch)
+        _check_size(batch, size_bytes)
 
 
 def _packed_batches(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch]:
@@ -252,8 +277,8 @@ def _items(column: pa.Array) -> int:
     return own + sum(map(_items, column.flatten() if pa.types.is_struct(column.type) else inner))
 
 
-def _check_size(batch: pa.RecordBatch, size_bytes: int, most_bytes: int = _MOST_BYTES) -> None:
-    if size_bytes > most_bytes:
+def _check_size(batch: pa.RecordBatch, size_bytes: int) -> None:
+    if size_bytes > _MOST_BYTES:
         raise ValueError(f"{len(batch):,} of its rows unpack to {size_bytes:,} bytes")
 
 
@@ -274,8 +299,13 @@ def _text_bytes(column: pa.Array) -> int:
 
     if pa.types.is_dictionary(column.type):
         return pc.sum(pc.binary_length(column.dictionary).cast(pa.int64()).take(column.indices)).as_py() or 0
-    inner = [column.flatten()] if pa.types.is_list(column.type) else []
-    return sum(map(_text_bytes, column.flatten() if pa.types.is_struct(column.type) else inner))
+    if pa.types.is_struct(column.type):
+        inner = column.flatten()
+    elif pa.types.is_map(column.type):
+        inner = [column.keys, column.items]
+    else:
+        inner = [column.flatten()] if pa.types.is_list(column.type) else []
+    return sum(map(_text_bytes, inner))
 
 
 def _plain(field: pa.Field) -> pa.Field:

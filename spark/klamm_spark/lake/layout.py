@@ -16,6 +16,7 @@ LAKE/
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -67,14 +68,19 @@ class Lake:
         """The table of what was forgotten."""
         return self.root / "forgotten"
 
-    def require_events(self) -> None:
-        """Raises LakeError if nothing was shipped here."""
-        if not self.has_events():
+    def require_events(self) -> list[AnyPath]:
+        """Return the files of the log that are of a version. Raises LakeError if nothing was shipped here."""
+        files = self._versions()
+        if not _are_of_a_table(files):
             raise LakeError(f"nothing was shipped to {self.root} yet: run klamm audit ship")
+        return files
 
     def has_events(self) -> bool:
-        """Return True if the table exists. A commit that a killed driver has staged has another suffix."""
-        return any(path.suffix in _COMMIT_SUFFIXES for path in (self.events / COMMITS).glob("[0-9]*"))
+        """Return True if the table exists."""
+        return _are_of_a_table(self._versions())
+
+    def _versions(self) -> list[AnyPath]:
+        return list((self.events / COMMITS).glob("[0-9]*"))
 
     def table_id(self) -> str:
         """The id that Delta has given to the table of events at random, when it was made."""
@@ -85,7 +91,9 @@ class Lake:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
-        self.require_events()
+        from klamm_spark.lake.table_log import check_table_log
+
+        check_table_log(self.events / COMMITS, self.require_events())
         try:
             return DeltaTable(str(self.events))
         except (DeltaError, OSError, ValueError) as error:
@@ -94,3 +102,8 @@ class Lake:
                 f"{self.events} cannot be read: {said}. If a power cut has torn its newest commit, delete that file of "
                 f"{COMMITS} with the files beside it that have its number: nothing of it is marked as shipped"
             ) from error
+
+
+def _are_of_a_table(files: Iterable[AnyPath]) -> bool:
+    # A commit that a killed driver has staged has another suffix.
+    return any(path.suffix in _COMMIT_SUFFIXES for path in files)

@@ -105,10 +105,18 @@ def open_local(path: Path, *, may_wait: bool = False) -> int:
     return descriptor
 
 
-def _require_file(path: Path, mode: int, may_wait: bool) -> None:
+def _require_file(path: AnyPath, mode: int, may_wait: bool) -> None:
     is_stream = stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
     if not stat.S_ISREG(mode) and not (may_wait and is_stream):
         raise UnfitFileError(f"{path} is no file")
+
+
+def size_of(path: AnyPath) -> int:
+    """Return the size of a file. Raises OSError, also for what is none."""
+    status = path.stat()
+    if isinstance(status, os.stat_result):
+        _require_file(path, status.st_mode, may_wait=False)
+    return status.st_size
 
 
 def _too_large(path: AnyPath, size_bytes: int, most_bytes: int) -> UnfitFileError:

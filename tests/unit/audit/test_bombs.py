@@ -1,6 +1,9 @@
 """Files of a few kilobytes that stand for any amount of memory: each is named by a process that has not so much."""
 
+import argparse
 import ast
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,63 +11,96 @@ from pathlib import Path
 import pytest
 
 import klamm_spark
+from klamm_spark import cli
+from tests.audit_samples import sample_events, write_sample_spool
+from tests.unit.audit.logged_lake import signer_in
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("deltalake")
 pytest.importorskip("resource", reason="limits of memory are of Unix")
 
+ROOT = Path(__file__).parents[3]
 LIMIT_BYTES = 4 * 1024**3
 PEAK_MIB = 2_500
 TEXT = "x" * (1 << 20)
-ROWS_OF_A_GROUP, GROUPS = 50, 120
-READ = f"""
-import resource, sys
-from pathlib import Path
+ROWS_OF_A_GROUP, GROUPS, ROWS_OF_A_DICTIONARY = 50, 30, 6_000
+BOMBS = ("dictionary", "delta", "fixed", "pages")
+RUN = f"""
+import contextlib, io, json, resource, shlex, sys
 resource.setrlimit(resource.RLIMIT_AS, ({LIMIT_BYTES}, {LIMIT_BYTES}))
-from klamm_spark.lake.commits import with_statements
-from klamm_spark.lake.files import TableFile
-from klamm_spark.lake.scanned import scan
-from klamm_spark.lake.seals import read_seals
-from klamm_spark.lake.forgotten import read_forgotten
-from klamm_spark.lake.commits import _adds
-from klamm_spark.lake.layout import Lake
-
-def checkpoint(lake):
-    try:
-        list(_adds(lake, []))
-    except Exception as error:
-        return [f"{{type(error).__name__}}: {{error}}"]
-
-reader, lake = sys.argv[1], Lake(Path(sys.argv[2]))
-print({{
-    "events": lambda: scan(TableFile(str(lake.events / "bomb.parquet"), None)).problems,
-    "seals": lambda: read_seals(lake).breaks,
-    "forgotten": lambda: read_forgotten(lake, "one").breaks,
-    "checkpoint": lambda: checkpoint(lake),
-}}[reader]())
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
+from klamm_spark import cli
+for line in sys.stdin:
+    said = io.StringIO()
+    print(line, file=sys.stderr)
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            code = cli.main(shlex.split(line))
+        except SystemExit as ended:
+            code = ended.code
+    print(json.dumps([code, said.getvalue(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10]))
 """
-PLACES = {
-    "events": ("events/bomb.parquet", "principal"),
-    "seals": ("seals/bomb.parquet", "seal"),
-    "forgotten": ("forgotten/bomb.parquet", "record"),
-    "checkpoint": ("events/_delta_log/1.checkpoint.parquet", "add"),
-}
-COLUMNS = {
-    "events": ("source_file", "node"),
-    "seals": ("segment", "node", "boot"),
-    "forgotten": ("segment", "digests"),
-    "checkpoint": (),
-}
+MORE = {"ship": "--once", "forget": "--older-than 1d", "prove": "--line event"}
+"""Arguments that commands require."""
+CODES = {0, 1, 2, 3, 4}
 
 
-def rows_of(bomb):
-    return ROWS_OF_A_GROUP * (GROUPS if bomb == "dictionary" else 1)
+def commands_on_lakes():
+    (commands,) = (each for each in cli.parser()._actions if isinstance(each, argparse._SubParsersAction))
+    for name, command in commands.choices.items():
+        if any("--lake" in each.option_strings for each in command._actions):
+            yield name
 
 
-def values_of(bomb):
-    """The column of a group of rows: one long text, so many times."""
-    zeros = pa.array([0] * rows_of(bomb), pa.int32())
+def kind_of(path):
+    return "checkpoint" if "checkpoint" in path.name else path.parts[path.parts.index("lake") + 1]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A folder with a spool, and a lake that has a file of each kind."""
+    from klamm_spark.lake.layout import Lake
+
+    folder = tmp_path_factory.mktemp("bombs")
+    signer_in(folder, "log")
+    events = list(sample_events(40))
+    (folder / "event").write_text(json.dumps(events[-1], separators=(",", ":")))
+    (folder / "audit.toml").write_text(
+        '[audit]\nspool = "spool"\n[audit.spark]\nlake = "lake"\nlog_key = "log"\nlog_origin = "example.com/log"\n'
+    )
+    for at in (0, 20):
+        write_sample_spool(folder / "spool", events[at : at + 20])
+        assert cli.main(["ship", str(folder / "audit.toml"), "--once"]) == 0
+    assert cli.main(["forget", str(folder / "audit.toml"), "--older-than", "1d", "--kind", "connection"]) == 0
+    write_sample_spool(folder / "spool", sample_events(20, node="node-2"))
+    assert cli.main(["ship", str(folder / "audit.toml"), "--once"]) == 0
+    Lake(folder / "lake").table().create_checkpoint()
+    return folder
+
+
+def place_bomb(path, bomb):
+    """Write a file whose first row comes many times, with a long text in its last column of texts."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path, partitioning=None)
+    outer = "add" if "add" in table.column_names else ""
+    row = next(at for at in range(len(table)) if not outer or table.column(outer)[at].is_valid)
+    count = ROWS_OF_A_DICTIONARY if bomb == "dictionary" else ROWS_OF_A_GROUP
+    table = table.take(pa.array([row] * count)).combine_chunks()
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    inner = table.column(outer).combine_chunks() if outer else None
+    fields = list(inner.type) if outer else list(table.schema)
+    name = [field.name for field in fields if pa.types.is_string(field.type)][-1]
+    if outer:
+        parts = [values_of(bomb, count) if field.name == name else inner.field(field.name) for field in fields]
+        columns[outer] = pa.StructArray.from_arrays(parts, [field.name for field in fields])
+    else:
+        columns[name] = values_of(bomb, count)
+    leaf = f"{outer}.{name}" if outer else name
+    write(path, pa.table(columns), leaf, bomb)
+
+
+def values_of(bomb, count):
+    zeros = pa.array([0] * count, pa.int32())
     if bomb == "fixed":
         return pa.array([TEXT.encode()], pa.binary(len(TEXT))).take(zeros)
     if bomb == "dictionary":
@@ -72,54 +108,109 @@ def values_of(bomb):
     return pa.array([TEXT]).take(zeros)
 
 
-def write_bomb(path, column, others, bomb):
+def write(path, table, leaf, bomb):
     import pyarrow.parquet as pq
 
-    path.parent.mkdir(parents=True)
-    values = values_of(bomb)
-    how = {}
+    how = {} if bomb == "dictionary" else {"use_dictionary": False}
     if bomb == "delta":
-        how = {
-            "use_dictionary": False,
-            "column_encoding": {f"{column}.path" if column == "add" else column: "DELTA_BYTE_ARRAY"},
-        }
-    if column == "add":
-        small = pa.array(["{}"] * rows_of(bomb))
-        values = pa.StructArray.from_arrays([values, small], ["path", "stats"])
-    table = pa.table({name: pa.array(["x"] * rows_of(bomb)) for name in others} | {column: values})
-    with pq.ParquetWriter(path, table.schema, compression="zstd", **how) as writer:
-        for _ in range(1 if bomb == "dictionary" else GROUPS):
+        how["column_encoding"] = {leaf: "DELTA_BYTE_ARRAY"}
+    with pq.ParquetWriter(path, table.schema, compression="zstd", data_page_size=1 << 30, **how) as writer:
+        for _ in range(1 if bomb in ("dictionary", "pages") else GROUPS):
             writer.write_table(table)
+    if bomb == "pages":
+        group = pq.read_metadata(path).row_group(0)
+        columns = [group.column(at) for at in range(group.num_columns)]
+        (size_bytes,) = (each.total_uncompressed_size for each in columns if each.path_in_schema == leaf)
+        understate(path, size_bytes)
+    assert path.stat().st_size < 4 << 20
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("bomb", ["dictionary", "delta", "fixed"])
-@pytest.mark.parametrize("reader", PLACES)
-def test_a_bomb_is_named_within_a_limit_of_memory(tmp_path, reader, bomb):
-    place, column = PLACES[reader]
-    write_bomb(tmp_path / place, column, COLUMNS[reader], bomb)
-    assert (tmp_path / place).stat().st_size < 4 << 20
+def understate(path, size_bytes):
+    """Let the footer say that a column has a thousand bytes."""
+    data = path.read_bytes()
+    at = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    said, other = number(size_bytes), number(1_000)
+    padded = bytes(byte | 0x80 for byte in other) + b"\x80" * (len(said) - len(other) - 1) + b"\0"
+    assert said in data[at:]
+    path.write_bytes(data[:at] + data[at:].replace(said, padded))
+
+
+def number(value):
+    """A number in Thrift's compact protocol."""
+    value, found = value << 1, b""
+    while value > 0x7F:
+        value, found = value >> 7, found + bytes([value & 0x7F | 0x80])
+    return found + bytes([value])
+
+
+def run(folder, *lines):
+    """Run commands in a process that has little memory; for each its code, what it says, and the peak in MiB."""
     done = subprocess.run(
-        [sys.executable, "-c", READ, reader, str(tmp_path)], capture_output=True, text=True, timeout=500, check=False
+        [sys.executable, "-c", RUN],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        timeout=900,
+        env={"PYTHONPATH": str(ROOT)},
     )
-    assert done.returncode == 0, done.stderr[-500:]
-    problems, peak_mib = done.stdout.splitlines()
-    assert int(peak_mib) < PEAK_MIB, peak_mib
-    # Events are read in parts: a dictionary may stand for any number of rows.
-    if (reader, bomb) != ("events", "dictionary"):
-        assert "unpack" in problems or "cannot be read" in problems or "no text" in problems, problems
+    assert done.returncode == 0, done.stderr[-1500:]
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
 
 
-@pytest.mark.parametrize("name", ["events/bomb.parquet", "seals/bomb.parquet", "forgotten/bomb.parquet"])
-def test_a_file_with_a_terabyte_of_nothing_is_named(tmp_path, name):
-    (tmp_path / name).parent.mkdir()
-    with (tmp_path / name).open("wb") as file:
+@pytest.fixture
+def places(whole, tmp_path):
+    """A copy of the lake, and its files of Parquet by their kinds."""
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    return {kind_of(path): path for path in sorted((tmp_path / "lake").rglob("*.parquet"))}
+
+
+def test_there_is_a_bomb_of_each_kind(places):
+    assert places.keys() >= {"events", "checkpoint", "seals", "forgotten"}
+    assert (
+        set(commands_on_lakes()) >= {"ship", "compact", "verify", "forget", "report", "detect", "prove"} | MORE.keys()
+    )
+
+
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_bomb_is_named_within_a_limit_of_memory(places, tmp_path, bomb):
+    lines, names = [], []
+    for kind, path in places.items():
+        other = tmp_path / "of" / kind
+        shutil.copytree(tmp_path / "lake", other / "lake")
+        names.append(path.relative_to(tmp_path / "lake"))
+        place_bomb(other / "lake" / names[-1], bomb)
+        lines.append(f"verify --lake {other / 'lake'}")
+    for name, (code, said, peak_mib) in zip(names, run(tmp_path, *lines), strict=True):
+        assert code in (1, 2), said
+        assert name.name in said, said
+        assert peak_mib < PEAK_MIB, name
+
+
+@pytest.mark.timeout(1000)
+def test_no_command_fills_the_memory(places, tmp_path):
+    lines = []
+    for kind, path in places.items():
+        for command in commands_on_lakes():
+            other = tmp_path / command / kind
+            shutil.copytree(tmp_path / "lake", other / "lake")
+            place_bomb(other / "lake" / path.relative_to(tmp_path / "lake"), "dictionary")
+            lines.append(f"{command} audit.toml --lake {other / 'lake'} {MORE.get(command, '')}")
+    for line, (code, said, peak_mib) in zip(lines, run(tmp_path, *lines), strict=True):
+        assert code in CODES, (line, said)
+        assert "usage:" not in said, (line, said)
+        assert peak_mib < PEAK_MIB, line
+
+
+@pytest.mark.parametrize("kind", ["events", "seals", "forgotten", "checkpoint"])
+def test_a_file_with_a_terabyte_of_nothing_is_named(places, tmp_path, kind):
+    with places[kind].open("wb") as file:
         file.truncate(1 << 40)
-    done = subprocess.run(
-        [sys.executable, "-c", READ, name.partition("/")[0], str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-500:]
-    assert "bomb.parquet" in done.stdout
+    ((code, said, _),) = run(tmp_path, "verify audit.toml --lake lake")
+    assert code in (1, 2)
+    assert places[kind].name in said
 
 
 PARQUET = {"lake/files.py"}

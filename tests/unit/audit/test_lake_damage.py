@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from klamm_spark.errors import LakeError
 from klamm_spark.lake.files import TableFile, read_columns
 from klamm_spark.lake.forgotten import Record, digests_sha256, read_forgotten
 from klamm_spark.lake.layout import Lake
@@ -136,3 +137,41 @@ def test_texts_in_lists_are_read_from_a_file_of_several_groups_of_rows(tmp_path)
     pq.write_table(pa.table({"resources": names}), path, row_group_size=100)
     batches = read_columns([TableFile(str(path), None)], ["resources"])
     assert [row["resources"] for batch in batches for row in batch.to_pylist()] == names
+
+
+@pytest.fixture(params=["1.0", "2.0"])
+def written(request, tmp_path):
+    """A file of several pages, and its rows."""
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "file.parquet"
+    table = pa.table({"name": ["a", None, "bc"] * 20, "number": list(range(60)), "list": [[1.5]] * 60})
+    pq.write_table(table, path, data_page_version=request.param, data_page_size=64, compression="zstd")
+    return path, table
+
+
+def rows_of(path, columns):
+    try:
+        return [row for batch in read_columns([TableFile(str(path), None)], columns) for row in batch.to_pylist()]
+    except LakeError as error:
+        return str(error)
+
+
+def test_a_page_with_a_changed_byte_is_read_or_named(written):
+    path, table = written
+    whole = path.read_bytes()
+    footer_at = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    assert rows_of(path, table.column_names) == table.to_pylist()
+    said = []
+    for at in range(4, footer_at):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
+        said.append(rows_of(path, table.column_names))
+    named = [each for each in said if isinstance(each, str)]
+    assert all(each.startswith(f"{path} cannot be read: ") for each in named)
+    assert any("has no size" in each or "no header" in each for each in named)
+
+
+def test_a_schema_of_other_columns_than_the_rows_is_named(written):
+    path, table = written
+    path.write_bytes(path.read_bytes().replace(b"\x04name", b"\x04nome", 1))
+    assert rows_of(path, table.column_names).startswith(f"{path} cannot be read: its schema")

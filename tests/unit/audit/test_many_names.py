@@ -27,7 +27,7 @@ def test_many_long_names_round_trip(tmp_path, monkeypatch, is_small, is_distinct
     def names(row):
         return [f"{row * is_distinct}-{number}".ljust(249, "x") for number in range(NAMES)]
 
-    monkeypatch.setattr(lake_files, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(lake_files, "_MOST_BYTES", 1 << (20 if is_small else 24))
     monkeypatch.setattr(lake_files, "_BATCH_BYTES", 1 << 17)
     if is_small:
         monkeypatch.setattr(written, "_BYTES_AT_ONCE", 1 << 17)

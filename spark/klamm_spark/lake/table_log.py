@@ -1,0 +1,58 @@
+"""The log of the table, looked at before deltalake opens it: that reads commits and checkpoints whole, of any size."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from klamm_spark.errors import LakeError
+from klamm_spark.lake.files import check_rows, open_parquet
+from klamm_spark.storage.filesystems import MOST_BYTES, SMALL_BYTES, AnyPath, UnfitFileError, read_file, size_of
+
+_HINT: Final = "_last_checkpoint"
+_SIDECARS: Final = "_sidecars"
+_VERSION: Final = re.compile(r"(\d+)\.")
+_WHOLE: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
+_CHECKED: Final = 64
+
+
+def check_table_log(folder: AnyPath, files: Sequence[AnyPath]) -> None:
+    """Raise LakeError if the log has what would be waited for, or fill the memory; `files` are those of a version."""
+    whole = (found[1] for path in files if (found := _WHOLE.fullmatch(path.name)))
+    newest, left_bytes = int(max(whole, default="0")), MOST_BYTES
+    # Of older versions nothing is read.
+    wanted = [path for path in files if (found := _VERSION.match(path.name)) and int(found[1]) >= newest]
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            read_file(folder / _HINT, SMALL_BYTES)
+        for path in (*wanted, *(folder / _SIDECARS).glob("*.parquet")):
+            # What is not there any more is older than the table keeps it.
+            with contextlib.suppress(FileNotFoundError):
+                left_bytes -= _checked_bytes(path)
+            if left_bytes < 0:
+                raise UnfitFileError(f"{path} and the files beside it have more than {MOST_BYTES:,} bytes")
+    except OSError as error:
+        raise LakeError(f"the commits of {folder.parent} cannot be read: {error}") from error
+
+
+def _checked_bytes(path: AnyPath) -> int:
+    """Return the size of a file. Raises OSError for what does not fit."""
+    size_bytes = size_of(path)
+    if path.suffix == ".parquet" and size_bytes <= MOST_BYTES:
+        _check_checkpoint(path, size_bytes, getattr(path.stat(), "st_mtime_ns", 0))
+    return size_bytes
+
+
+@lru_cache(_CHECKED)
+def _check_checkpoint(path: AnyPath, size_bytes: int, changed_ns: int) -> None:
+    """Raise OSError for what does not fit; once for each file of that size and time."""
+    import pyarrow as pa
+
+    try:
+        with open_parquet(pa.BufferReader(read_file(path))) as parquet:
+            check_rows(parquet, are_kept=True)
+    except (ValueError, LookupError, pa.ArrowException) as error:
+        raise UnfitFileError(f"{path}: {error}") from error
