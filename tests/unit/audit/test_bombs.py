@@ -58,6 +58,7 @@ def kind_of(path):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A folder with a spool, and a lake that has a file of each kind."""
+    from klamm_spark.lake.files import files_of
     from klamm_spark.lake.layout import Lake
 
     folder = tmp_path_factory.mktemp("bombs")
@@ -73,39 +74,44 @@ def whole(tmp_path_factory):
     assert cli.main(["forget", str(folder / "audit.toml"), "--older-than", "1d", "--kind", "connection"]) == 0
     write_sample_spool(folder / "spool", sample_events(20, node="node-2"))
     assert cli.main(["ship", str(folder / "audit.toml"), "--once"]) == 0
-    Lake(folder / "lake").table().create_checkpoint()
+    lake = Lake(folder / "lake")
+    lake.table().create_checkpoint()
+    named = {file.path for file in files_of(lake)}
+    for path in lake.events.glob("date=*/*/*.parquet"):
+        if str(path) not in named:
+            path.unlink()
     return folder
 
 
 def place_bomb(path, bomb):
-    """Write a file whose first row comes many times, with a long text in its last column of texts."""
+    """Write a file with its first row many times more, with a long text in its last column of texts."""
     import pyarrow.parquet as pq
 
     table = pq.read_table(path, partitioning=None)
     outer = "add" if "add" in table.column_names else ""
     row = next(at for at in range(len(table)) if not outer or table.column(outer)[at].is_valid)
     count = ROWS_OF_A_DICTIONARY if bomb == "dictionary" else ROWS_OF_A_GROUP
-    table = table.take(pa.array([row] * count)).combine_chunks()
+    places = pa.array([None] * len(table) + [0] * count, pa.int32())
+    table = table.take(pa.array([*range(len(table)), *[row] * count])).combine_chunks()
     columns = dict(zip(table.column_names, table.columns, strict=True))
     inner = table.column(outer).combine_chunks() if outer else None
     fields = list(inner.type) if outer else list(table.schema)
     name = [field.name for field in fields if pa.types.is_string(field.type)][-1]
     if outer:
-        parts = [values_of(bomb, count) if field.name == name else inner.field(field.name) for field in fields]
-        columns[outer] = pa.StructArray.from_arrays(parts, [field.name for field in fields])
+        parts = [values_of(bomb, places) if field.name == name else inner.field(field.name) for field in fields]
+        columns[outer] = pa.StructArray.from_arrays(parts, [field.name for field in fields], mask=inner.is_null())
     else:
-        columns[name] = values_of(bomb, count)
+        columns[name] = values_of(bomb, places)
     leaf = f"{outer}.{name}" if outer else name
     write(path, pa.table(columns), leaf, bomb)
 
 
-def values_of(bomb, count):
-    zeros = pa.array([0] * count, pa.int32())
+def values_of(bomb, places):
     if bomb == "fixed":
-        return pa.array([TEXT.encode()], pa.binary(len(TEXT))).take(zeros)
+        return pa.array([TEXT.encode()], pa.binary(len(TEXT))).take(places)
     if bomb == "dictionary":
-        return pa.DictionaryArray.from_arrays(zeros, pa.array([TEXT]))
-    return pa.array([TEXT]).take(zeros)
+        return pa.DictionaryArray.from_arrays(places, pa.array([TEXT]))
+    return pa.array([TEXT]).take(places)
 
 
 def write(path, table, leaf, bomb):
