@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from klamm_spark.errors import LakeError
-from klamm_spark.lake import files
+from klamm_spark.lake import parquet
 from klamm_spark.lake.files import Committed, TableFile, read_columns
 from klamm_spark.lake.scanned import scan
 from klamm_spark.lake.written import FILE
@@ -104,7 +104,7 @@ def test_a_file_that_says_it_has_many_gigabytes_is_not_read(tmp_path, monkeypatc
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"principal": [f"{number:01000}" for number in range(1000)]}), path, compression="zstd")
     assert list(scan(TableFile(str(path), None)).problems) == []
-    monkeypatch.setattr(files, "_MOST_GROUP_BYTES", 900_000)
+    monkeypatch.setattr(parquet, "_MOST_GROUP_BYTES", 900_000)
     (problem,) = scan(TableFile(str(path), None)).problems
     assert problem.startswith(f"{path} cannot be read: 1,000 of its rows unpack to 1,0")
 

@@ -13,8 +13,9 @@ from datetime import UTC, date, datetime
 from typing import Any, Final, NamedTuple
 
 from klamm_spark.errors import LakeError
-from klamm_spark.lake.files import Committed, TableFile, open_parquet, whole_batches_of
+from klamm_spark.lake.files import Committed, TableFile
 from klamm_spark.lake.layout import COMMITS, Lake
+from klamm_spark.lake.parquet import open_parquet, whole_batches_of
 from klamm_spark.storage.filesystems import read_file
 
 _BY_COLUMN: Final = ("minValues", "maxValues", "nullCount")

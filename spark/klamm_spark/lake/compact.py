@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from klamm_spark.errors import LakeError
-from klamm_spark.lake.files import TableFile, check_rows, files_of, open_file
+from klamm_spark.lake.files import TableFile, files_of, open_file
 from klamm_spark.lake.layout import Lake
+from klamm_spark.lake.parquet import check_rows
 from klamm_spark.lake.seals import merge_seals
 from klamm_spark.settings.spark import Pipeline
 

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from klamm_spark.lake.files import Committed, packed_batches_of
+from klamm_spark.lake.files import Committed
+from klamm_spark.lake.parquet import packed_batches_of
 
 _CUT_OFF: Final = timedelta(milliseconds=1)
 """Commits may have times in whole milliseconds."""

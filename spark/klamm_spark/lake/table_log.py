@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 from klamm_spark.errors import LakeError
-from klamm_spark.lake.files import check_rows, open_parquet
+from klamm_spark.lake.parquet import check_rows, open_parquet
 from klamm_spark.storage.filesystems import MOST_BYTES, SMALL_BYTES, AnyPath, UnfitFileError, read_file, size_of
 
 _HINT: Final = "_last_checkpoint"

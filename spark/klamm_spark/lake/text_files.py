@@ -9,7 +9,7 @@ import hashlib
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from klamm_spark.lake.files import open_parquet, whole_batches_of
+from klamm_spark.lake.parquet import open_parquet, whole_batches_of
 from klamm_spark.storage.filesystems import AnyPath, create_durably, read_file
 
 if TYPE_CHECKING:

@@ -219,7 +219,7 @@ def test_a_file_with_a_terabyte_of_nothing_is_named(places, tmp_path, kind):
     assert places[kind].name in said
 
 
-PARQUET = {"lake/files.py"}
+PARQUET = {"lake/parquet.py"}
 WHOLE = {
     "storage/files.py": "the spool's own file",
     "storage/filesystems.py": "what all others call",

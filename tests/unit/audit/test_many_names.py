@@ -2,7 +2,7 @@
 
 import pytest
 
-from klamm_spark.lake import files as lake_files
+from klamm_spark.lake import parquet as lake_parquet
 from klamm_spark.lake import written
 from klamm_spark.lake.files import TableFile, read_columns
 from klamm_spark.lake.written import FILE, _Files
@@ -27,8 +27,8 @@ def test_many_long_names_round_trip(tmp_path, monkeypatch, is_small, is_distinct
     def names(row):
         return [f"{row * is_distinct}-{number}".ljust(249, "x") for number in range(NAMES)]
 
-    monkeypatch.setattr(lake_files, "_MOST_BYTES", 1 << (20 if is_small else 24))
-    monkeypatch.setattr(lake_files, "_BATCH_BYTES", 1 << 17)
+    monkeypatch.setattr(lake_parquet, "_MOST_BYTES", 1 << (20 if is_small else 24))
+    monkeypatch.setattr(lake_parquet, "_BATCH_BYTES", 1 << 17)
     if is_small:
         monkeypatch.setattr(written, "_BYTES_AT_ONCE", 1 << 17)
     writing = _Files(tmp_path, 1)

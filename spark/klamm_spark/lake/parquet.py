@@ -1,0 +1,206 @@
+"""Parquet that is read within bounds: a few bytes of a file can stand for any number of rows and texts."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm_spark.lake.pages import check_pages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+_MOST_GROUP_BYTES: Final = 4 * 1024**3
+_MOST_BYTES: Final = 1024**3
+"""Of a column in a group of rows, and of texts at a time: `compact` writes 16,384 events of 64 KiB at most. A few bytes
+of a file can stand for any number of them."""
+_BATCH_BYTES: Final = 128 * 1024**2
+"""Of the texts of events at a time, if it is more than one event."""
+_ITEM_BYTES: Final = 512
+"""What an item of a list may have in a line beside its texts."""
+_ROWS: Final = 1 << 16
+
+
+def open_parquet(source: Path | pa.BufferReader) -> pq.ParquetFile:
+    """Open Parquet for `batches_of` or `whole_batches_of`. Raises OSError, and ValueError if its rows are too many
+    bytes, or not what its footer says."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    metadata = pq.read_metadata(source)
+    with pa.OSFile(str(source)) if isinstance(source, Path) else nullcontext(source) as file:
+        for group in map(metadata.row_group, range(metadata.num_row_groups)):
+            for number in range(group.num_columns):
+                check_pages(file, group.column(number))
+    texts, delta_bytes, values = set[str](), dict[str, int](), Counter[str]()
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        columns = [group.column(number) for number in range(group.num_columns)]
+        size_bytes = sum(column.total_uncompressed_size for column in columns)
+        if size_bytes > _MOST_GROUP_BYTES:
+            raise ValueError(f"{group.num_rows:,} of its rows unpack to {size_bytes:,} bytes")
+        for number, column in enumerate(columns):
+            path, is_delta = column.path_in_schema, "DELTA_BYTE_ARRAY" in column.encodings
+            is_list = metadata.schema.column(number).max_repetition_level > 0
+            # Groups are read one after the other.
+            values[path] = column.num_values if is_list else values[path] + column.num_values
+            least_bytes = _least_bytes(metadata.schema.column(number), values[path])
+            size_bytes = max(column.total_uncompressed_size, least_bytes)
+            if column.total_uncompressed_size > _MOST_BYTES or least_bytes > _MOST_BYTES:
+                raise ValueError(f"{group.num_rows:,} of its rows unpack to {size_bytes:,} bytes: {path}")
+            if is_delta and column.physical_type == "BYTE_ARRAY":
+                delta_bytes[path] = max(column.total_uncompressed_size, delta_bytes.get(path, 0))
+            elif column.physical_type == "BYTE_ARRAY":
+                texts.add(path)
+    # What has its own encoding, has no dictionary.
+    try:
+        parquet = pq.ParquetFile(source, read_dictionary=texts - delta_bytes.keys())
+    except LookupError as error:
+        raise ValueError(f"its schema and its groups of rows do not have the same columns: {error}") from error
+    for path, most_bytes in delta_bytes.items():
+        _check_delta(parquet, path, most_bytes)
+    return parquet
+
+
+def _least_bytes(column: pq.ColumnSchema, values: int) -> int:
+    """Return what values take at least when they are read: those of a list may all be of one row."""
+    at_once = values if column.max_repetition_level else min(values, _ROWS)
+    return int(at_once * (column.length if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else 4))
+
+
+def _check_delta(parquet: pq.ParquetFile, path: str, most_bytes: int) -> None:
+    """Raise ValueError for texts that repeat so much of those before them that a batch of them fills the memory. None
+    of them is longer than the column."""
+    import pyarrow.compute as pc
+
+    if "." in path:
+        # In a list, a row may have any number of them.
+        raise ValueError(f"{path} has an encoding that texts in lists are not read in")
+    rows = max(1, min(_ROWS, _MOST_BYTES // 4 // max(1, most_bytes)))
+    found: deque[int] = deque(maxlen=max(1, _ROWS // rows))
+    for batch in parquet.iter_batches(batch_size=rows, columns=[path]):
+        found.append(pc.sum(pc.binary_length(batch.column(0)).cast("int64")).as_py() or 0)
+        if sum(found) > _MOST_BYTES:
+            raise ValueError(f"{_ROWS:,} values of {path} unpack to {sum(found):,} bytes")
+
+
+def batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch]:
+    """Read rows as `packed_batches_of` does, with their texts as plain ones."""
+    return map(_unpacked, packed_batches_of(parquet, **which))
+
+
+def packed_batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch]:
+    """Read rows, as `iter_batches` does, and fewer at a time if their texts are long. Texts may be in dictionaries.
+
+    Raises ValueError before the texts of one row fill the memory."""
+    for batch in _packed_batches(parquet, **which):
+        # No file of klamm has more; to read it in parts would take for ever.
+        _check_size(batch, _packed_bytes(batch))
+        yield from _parts(batch)
+
+
+def whole_batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch]:
+    """Read rows that the caller keeps in memory. Raises ValueError before a text that many rows have fills it."""
+    for batch in _packed_batches(parquet, **which):
+        _check_size(batch, _packed_bytes(batch))
+        yield _unpacked(batch)
+
+
+def check_rows(parquet: pq.ParquetFile, *, are_kept: bool) -> None:
+    """Raise ValueError if rows would fill the memory of a reader without limits: those of a batch, or, if they
+    `are_kept`, all."""
+    size_bytes = 0
+    for batch in _packed_batches(parquet):
+        size_bytes = size_bytes * are_kept + batch.nbytes + _packed_bytes(batch)
+        _check_size(batch, size_bytes)
+
+
+def _packed_batches(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch]:
+    """Read rows with their texts in dictionaries."""
+    most_rows = which.pop("batch_size", _ROWS)
+    for number in which.pop("row_groups", range(parquet.num_row_groups)):
+        # Arrow cannot join the dictionaries of two groups of rows in a list.
+        rows = min(most_rows, _rows_at_once(parquet.metadata.row_group(number)))
+        yield from parquet.iter_batches(row_groups=[number], batch_size=rows, **which)
+
+
+def _rows_at_once(group: pq.RowGroupMetaData) -> int:
+    """Return how many rows of a group take about `_BATCH_BYTES` of its largest column."""
+    most_bytes: int = max((group.column(at).total_uncompressed_size for at in range(group.num_columns)), default=0)
+    fitting: int = _BATCH_BYTES * group.num_rows // max(1, most_bytes)
+    return max(1, min(_ROWS, fitting))
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a batch in parts of at most `_BATCH_BYTES`, or of one row."""
+    import pyarrow as pa
+
+    waiting = [batch]
+    while waiting:
+        part = waiting.pop()
+        size_bytes = _packed_bytes(part) + _ITEM_BYTES * sum(map(_items, part.columns))
+        if size_bytes > _BATCH_BYTES and len(part) > 1:
+            half = len(part) // 2
+            waiting += [part.slice(half), part.slice(0, half)]
+            continue
+        _check_size(part, size_bytes)
+        # A cast of a part would unpack the whole list that it is of.
+        yield part if part is batch else part.take(pa.array(range(len(part)), pa.int64()))
+
+
+def _items(column: pa.Array) -> int:
+    """Return how many items the lists of a column have."""
+    import pyarrow as pa
+
+    inner = [column.flatten()] if pa.types.is_list(column.type) else []
+    own = sum(map(len, inner))
+    return own + sum(map(_items, column.flatten() if pa.types.is_struct(column.type) else inner))
+
+
+def _check_size(batch: pa.RecordBatch, size_bytes: int) -> None:
+    if size_bytes > _MOST_BYTES:
+        raise ValueError(f"{len(batch):,} of its rows unpack to {size_bytes:,} bytes")
+
+
+def _unpacked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return batch.cast(pa.schema([_plain(field) for field in batch.schema]))
+
+
+def _packed_bytes(batch: pa.RecordBatch) -> int:
+    return sum(map(_text_bytes, batch.columns))
+
+
+def _text_bytes(column: pa.Array) -> int:
+    """Return how many bytes texts have that are in memory once each."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(column.type):
+        return pc.sum(pc.binary_length(column.dictionary).cast(pa.int64()).take(column.indices)).as_py() or 0
+    if pa.types.is_struct(column.type):
+        inner = column.flatten()
+    elif pa.types.is_map(column.type):
+        inner = [column.keys, column.items]
+    else:
+        inner = [column.flatten()] if pa.types.is_list(column.type) else []
+    return sum(map(_text_bytes, inner))
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    """Return a field with texts as they are after `_text_bytes` has looked at them."""
+    import pyarrow as pa
+
+    kind = field.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_plain(kind.value_field))
+    elif pa.types.is_struct(kind):
+        kind = pa.struct([_plain(one) for one in kind])
+    return field.with_type(kind)
