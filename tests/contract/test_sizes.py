@@ -57,3 +57,16 @@ def test_pieces_are_measured(tmp_path, source, expected):
     path = tmp_path / "x.py"
     path.write_text(source)
     assert expected in set(pieces(path, "x.py"))
+
+
+def test_every_module_of_the_audit_counts_for_a_part_and_a_feature():
+    command = [sys.executable, ROOT / "scripts" / "sizes", "--audit"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    rows = [line.strip("| ").split(" | ") for line in shown.splitlines() if line.endswith(" |") and "---" not in line]
+    counts = {name: int(last.replace(",", "")) for name, *_, last in rows if last.replace(",", "").isdecimal()}
+    lines = sum(
+        len(path.read_text(encoding="utf-8").splitlines()) for path in (ROOT / "spark" / "klamm_spark").rglob("*.py")
+    )
+    parts = {"the server's writer", "tools", "pipeline", "together"}
+    assert counts["together"] == lines
+    assert sum(count for name, count in counts.items() if name not in parts) == lines

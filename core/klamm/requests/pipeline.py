@@ -1,7 +1,7 @@
 """`RequestPipeline`, which handles one request from its frame to its answer.
 
 ```
-frame ─► parse ─► admit ─┬─► execute ─────────────────────────────────────► encode ─► chunks
+frame ─► parse ─► route ─┬─► execute ─────────────────────────────────────► encode ─► chunks
                          │   decode ► filters ► handler ► filters ► charge     ▲
                          │      │ too much for this thread                     │
                          └──────┴─► queue ─► execute on a handler's thread     │
@@ -142,7 +142,7 @@ class RequestPipeline:
         self.end((request,), RequestOutcome.FAILED)
 
     def lose(self, request: PendingRequest) -> None:
-        """Note that the connection of a queued or running request has closed. A queued request will never run."""
+        """Record that the connection of a queued or running request has closed. A queued request will never run."""
         with self._handed_over:
             request.lost = True
             cancelled = request.stage is RequestStage.QUEUED
@@ -200,8 +200,7 @@ class RequestPipeline:
             return execute(request, self._parts)
         except NotInlineError:
             request.large = True
-            # Not handled in the `except` block, because the exception would keep the decoded message in memory.
-            pass
+        # Outside the `except` block, where the exception would keep the decoded message in memory.
         return self._execute_large(request)
 
     def _execute_large(self, request: PendingRequest) -> Result:
@@ -239,7 +238,9 @@ class RequestPipeline:
         self._hold(held, lambda: self._deliver(request))
 
     def hold_response(self, request: PendingRequest, held: Hold) -> None:
-        """Keep a response that a filter holds. It continues with the earlier filters when the hold ends."""
+        """Keep a response that a filter holds. When the hold ends, it goes on to the filters before that one: responses
+        pass the filters in reverse order.
+        """
         self._claim(request)
         self._hold(held, lambda: self._finish(request, request.response, request.next_filter))
 

@@ -1,4 +1,4 @@
-"""The settings with which client libraries connect, by the names of each library."""
+"""The settings with which client libraries connect. The keys are those of each library."""
 
 from __future__ import annotations
 

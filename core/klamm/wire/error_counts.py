@@ -1,6 +1,7 @@
 """The numbers of errors in a response, for metrics: Kafka's `AbstractResponse.errorCounts`, without the count of NONE.
 
-The count is made for every response. So `ERRORS` of each class is turned into a function that reads only these fields.
+Errors are counted in every response, so counting must be fast. `Route` makes one function for each class of responses,
+which reads only the fields that the class declares in `ERRORS`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ _PREFIX: Final = "klamm:type=Gateway,name="
 
 
 class GatewayMetrics:
-    """The counters of one gateway. Several threads change them. `gateway` is its name, and a label of each metric."""
+    """The counters of the gateway that is named `gateway`, which is their label. Several threads change them."""
 
     def __init__(self) -> None:
         self.gateway = "gateway"
@@ -34,7 +34,7 @@ class GatewayMetrics:
             self._connections -= 1
 
     def failed(self, reason: str) -> None:
-        """Count a failed connection to a node. `reason` becomes a label, so it must be one of a few words."""
+        """Count a failed connection to a node. `reason` becomes a label, so it must come from a small fixed set."""
         with self._lock:
             self._failures[reason] = self._failures.get(reason, 0) + 1
 

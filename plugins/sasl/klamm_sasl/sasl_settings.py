@@ -212,7 +212,7 @@ class OAuthBearerSettings:
     )
     jwks_file: Path | None = setting(None, doc="File with a JWK set instead of the URL, checked every two seconds.")
     jwks_ca_file: Path | None = setting(
-        None, doc="PEM file with the authorities that are trusted for the endpoint; unset, the system's."
+        None, doc="PEM file with the authorities that are trusted for the endpoint. Without it they are the system's."
     )
     jwks_endpoint_refresh_ms: int = setting(
         3_600_000,
@@ -291,8 +291,8 @@ class OAuthBearerSettings:
             yield "allow_unverified_audience", "tokens that were issued for other services are accepted"
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield problems: no source of keys or two sources, a missing audience or issuer, unusable files. An endpoint
-        is not asked.
+        """Yield problems: no source of keys or two sources, a missing audience or issuer, unusable files. It does
+        not fetch keys from an endpoint.
         """
         sources = (self.jwks_endpoint_url, self.jwks_file)
         if None not in sources:
@@ -340,7 +340,7 @@ def _check_rules(rules: tuple[str, ...]) -> str | None:
 
 
 _KEYTAB: Final = b"\x05"
-"""The first bytes of a keytab, for each version of its format."""
+"""The first byte of a keytab. It is the same in every version of the format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,8 +367,8 @@ class GssapiSettings:
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield a problem if the keytab cannot be read or is invalid. The start of the server checks for which
-        principals it has keys.
+        """Yield a problem if the keytab cannot be read or is invalid. When the server starts, it checks
+        that the keytab has a key for `principal`.
         """
         if self.keytab is not None:
             try:

@@ -47,8 +47,8 @@ REASONS: Final = frozenset(
 
 
 def handshake_error(error: ssl.SSLError, name_refused: bool, server_name: str) -> Exception:
-    """Return the exception for an error of `do_handshake`. A peer that closed the connection is not a failed
-    handshake.
+    """Return the exception for an error of `do_handshake`. If the peer has closed the
+    connection, the handshake has not failed.
     """
     if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)):
         return ConnectionResetError("closed by peer during the TLS handshake")

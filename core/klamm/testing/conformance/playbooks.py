@@ -9,7 +9,8 @@ from typing import TypeAlias
 from klamm.shared.principal import KafkaPrincipal
 
 Client: TypeAlias = Callable[[], Generator[bytes, bytes, None]]
-"""A generator that yields the client's messages; each `yield` returns the server's answer, empty if there is none.
+"""A function that returns a generator of the client's messages. Each `yield` returns the server's answer, which is empty
+if there is none.
 
 If the client gives up, the generator returns or raises.
 """
@@ -40,5 +41,5 @@ def answered(client: Generator[bytes, bytes, None], answer: bytes) -> bytes | No
 
 
 def _in_order(sent: Sequence[bytes]) -> Generator[bytes, bytes, None]:
-    # The client of a list ignores the answers.
+    # A client that is a list of messages ignores the answers. An iterator of a list has no `send`.
     yield from (one for one in sent)

@@ -1,6 +1,6 @@
 """Offsets that are committed as part of a transaction (KIP-98, KIP-447).
 
-Until the transaction ends, they are stored durably, apart from the committed offsets. Follows Kafka's
+Until the transaction ends, they are stored durably, separately from the committed offsets. Follows Kafka's
 `OffsetMetadataManager`.
 """
 
@@ -122,8 +122,8 @@ class TransactionalOffsets:
         )
 
     def end(self, producer_id: int, then: Callable[[StoreError | None], None], *, committed: bool) -> None:
-        """Commit or drop a producer's pending offsets without its coordinator. `then` is called once this is
-        durable.
+        """Commit or drop a producer's pending offsets for a marker of WriteTxnMarkers: the state of this broker's
+        transaction coordinator does not change. `then` is called once this is durable.
         """
 
         def on_durable(error: StoreError | None) -> None:
@@ -134,8 +134,8 @@ class TransactionalOffsets:
         self._store.submit(self.statements_of_end(producer_id, committed=committed), on_durable)
 
     def statements_of_end(self, producer_id: int, *, committed: bool) -> list[Statement]:
-        """Return the statements that end a transaction's pending offsets. They are committed with the coordinator's
-        state.
+        """Return the statements that commit or drop a transaction's pending offsets. The transaction coordinator
+        writes them together with its own record.
         """
         return persistence.end_pending_offsets(producer_id, committed=committed)
 

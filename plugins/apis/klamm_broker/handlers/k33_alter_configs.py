@@ -1,7 +1,8 @@
 """AlterConfigs, versions 0 to 2: replaces all configs of a resource by those of the request.
 
-Topics, groups, this broker (by node id) and the defaults of all brokers (an empty name). Changes are durable and take
-effect at once; the server's own settings change soon after the answer. Follows `ConfigAdminManager` and
+A resource is a topic, a group, a subscription to client metrics, this broker (named by its node id), or the defaults of
+all brokers (an empty name). Changes are durable before the answer. They take effect at once, except changes of the
+server's own settings, which take effect soon after the answer. Follows `ConfigAdminManager` and
 `ConfigurationControlManager.legacyAlterConfigs`.
 
 - An unknown config of a topic or a group or a bad value: INVALID_CONFIG.

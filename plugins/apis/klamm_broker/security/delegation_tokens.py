@@ -45,7 +45,7 @@ class DelegationTokens:
         self._random_bytes = random_bytes
         self._table = shared.table(DELEGATION_TOKENS)
         self._cache = shared.once(DELEGATION_TOKENS, DelegationTokenCache)
-        # Protects the tokens; held from the check of a change to the change.
+        # Protects the tokens. A thread that changes a token holds it from the check until the change is made.
         self._lock = threading.Lock()
         self._ids: dict[bytes, str] = {}
         self._counts: Counter[KafkaPrincipal] = Counter()
@@ -180,7 +180,10 @@ class DelegationTokens:
 
 
 def require_token_requests(context: RequestContext) -> None:
-    """Raise KafkaError(DELEGATION_TOKEN_REQUEST_NOT_ALLOWED) unless the client has authenticated without a token."""
+    """Raise KafkaError(DELEGATION_TOKEN_REQUEST_NOT_ALLOWED) if the client has logged in with a token, or is anonymous.
+
+    Clients of a PLAINTEXT listener are anonymous.
+    """
     principal, protocol = context.principal, context.listener.security_protocol
     anonymous = protocol == "PLAINTEXT" or (protocol == "SSL" and principal.name == "ANONYMOUS")
     if principal.token_authenticated or anonymous:

@@ -8,7 +8,8 @@ from klamm_broker.limits import Ledger
 from klamm_broker.limits.ledger import text_bytes
 
 PARTITION_BYTES: Final = 3072
-"""Approximate size of a share partition with `FREE_RUNS`, in memory and on disk."""
+"""Approximate size of a share partition with up to `FREE_RUNS` runs, in memory and on disk. A run is a range of offsets
+in the same state."""
 FREE_RUNS: Final = 4
 RUN_BYTES: Final = 256
 

@@ -53,7 +53,10 @@ class SharePartitions:
         self._topics = topics
         self.meters = ShareMeters()
         self.unwritten_group: Callable[[str], Sequence[Statement]] = lambda group_id: ()
-        """Returns the rows of a group that the store may lack. Set before the first request."""
+        """Returns the statements that write a group's row if the store may lack it. Set before the first request.
+
+        Without the row, the next start would delete the group's delivery states.
+        """
         self.letters: DeadLetters = NoDeadLetters()
         """The writer of dead letters. Set before the first request."""
         self._parts = ShareParts(
@@ -132,11 +135,10 @@ class SharePartitions:
             return self._partitions.get(group_id, {}).get(SharePartitionKey(group_id, topic.id, index))
 
     def get_or_create(self, group_id: str, partition: Partition, owner: str) -> LiveSharePartition:
-        """Return the share partition of a group. A new one begins at the offset that the group's config names, and
-        counts towards the share of `owner`.
+        """Return the share partition of a group. A new one begins at the offset that the group's config names.
 
-        After a restart it counts towards the share of the group's creator. Raises KafkaError(GROUP_MAX_SIZE_REACHED) if
-        there is no room for a new share partition.
+        Its bytes count towards the limit of `owner`; after a restart, towards that of the group's creator. Raises
+        KafkaError(GROUP_MAX_SIZE_REACHED) if there is no room for a new share partition.
         """
         key = SharePartitionKey(group_id, partition.topic.id, partition.index)
         with self._lock:

@@ -106,7 +106,7 @@ def _fetch(message: Any, context: RequestContext, cluster: Cluster) -> Verdict:
     if message.replica_id >= 0 or (state is not None and state.replica_id >= 0):
         # A follower reads uncommitted records, and its leader counts it as a replica.
         require_cluster(context, _OP.CLUSTER_ACTION)
-    # No session at the node: so each request names all its partitions, and all are checked each time.
+    # The node opens no fetch session. So the client names all its partitions in each request, and all are checked.
     whole = with_field(with_field(message, "session_epoch", _NO_SESSION), "session_id", 0)
     rule = EachOf("topics", "responses", _OP.READ, shape_version=_FETCH_WITH_NAMES)
     return rule(with_field(whole, "forgotten_topics_data", []), context, cluster)
@@ -238,7 +238,7 @@ def _offset_delete(message: Any, context: RequestContext, _cluster: Cluster) -> 
     if not denied:
         return Forwarded(message)
 
-    # As in Kafka, a denied group is reported first, even if all topics are denied.
+    # Sent even if all topics are denied: the node's error of the group goes first, as in Kafka.
     def add(response: Any) -> Any:
         if not response.error_code:
             response.topics.extend(denied)

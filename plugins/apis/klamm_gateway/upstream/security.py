@@ -1,5 +1,5 @@
-"""`Security`: the TLS settings and the accounts for connections to nodes. It is created once, and every connection
-reads it.
+"""`Security`: the TLS settings and the accounts for connections to nodes. It is created at the start and at
+each reload; new connections use the latest.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Find: TypeAlias = "Callable[[str], tuple[str, str] | None]"
 
 
 class Accounts:
-    """The latest accounts of principals. They are kept, because each has data computed from its password. Any thread
-    may call it.
+    """The latest accounts of principals. They are kept, because a new one must compute its salted password again. Any
+    thread may call it.
     """
 
     def __init__(self, find: Find, mechanism: str, random_bytes: Callable[[int], bytes]) -> None:
@@ -97,8 +97,9 @@ class Security:
 def load_security(settings: GatewaySettings, random_bytes: Callable[[int], bytes]) -> Security:
     """Read the files that the settings name, and import the function.
 
-    Raises OSError, ssl.SSLError for a certificate that is not valid, ValueError for a password, ConfigError for
-    accounts, ImportError and AttributeError for the function.
+    Raises OSError if a file cannot be read, ssl.SSLError for an invalid certificate, ValueError for a password that is
+    empty or not UTF-8, ConfigError for an invalid `accounts_file`, and ImportError or AttributeError if
+    `accounts_function` cannot be imported.
     """
     context = account = accounts = None
     if settings.security_protocol.endswith("SSL"):
@@ -110,8 +111,6 @@ def load_security(settings: GatewaySettings, random_bytes: Callable[[int], bytes
         password = read_password(settings.sasl_password_file)
         account = SaslAccount(settings.sasl_mechanism, settings.sasl_username, password, random_bytes)
     if settings.login == "principal":
-        # Imported here, because most gateways have only one account.
-
         accounts = load_accounts(settings, random_bytes)
     return Security(context, account, accounts, settings.login == "client")
 

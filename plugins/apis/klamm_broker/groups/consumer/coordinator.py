@@ -70,7 +70,7 @@ class ConsumerCoordinator(EpochCoordinator[ConsumerGroup, ConsumerHeartbeat, Epo
             topics = self._assignment.topics
             resolve_regexes(group, topics, lambda _name: True, lambda: 0, RegexRefresh(1))
             group.regexes = {key: known._replace(generation=UNCHECKED) for key, known in group.regexes.items()}
-            # The first heartbeat finds changes that were made while the server was down.
+            # The stored hash stays, so that the first heartbeat notices topics that changed while the server was down.
             known = group.metadata_hash
             refresh_metadata(group, topics)
             group.metadata_hash, group.metadata_generation = known, -1
@@ -145,7 +145,7 @@ class ConsumerCoordinator(EpochCoordinator[ConsumerGroup, ConsumerHeartbeat, Epo
         if before.classic is not None:
             self._fencing.cancel_all(group, updated.member_id)
         self._fencing.keep_alive(group, updated)
-        # A member that replaces a static member gives up its own partitions.
+        # A member that takes a static member's place gives up its former partitions: the group has one member less.
         has_moved = replaced is not None and len(group.members) != size
         changed = has_moved or (updated.topics, updated.regex) != (before.topics, before.regex)
         try:

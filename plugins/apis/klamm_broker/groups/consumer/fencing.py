@@ -51,8 +51,8 @@ class Fencing(MemberTimers[ConsumerGroup]):
         self.restart_session(group, member.member_id, classic.session_timeout_ms if classic else own)
 
     def follow_state(self, group: ConsumerGroup, member: TargetedMember) -> None:
-        """Follow the member's state as for any member, but start no rebalance timeout if it uses the classic
-        protocol.
+        """Start or cancel the member's rebalance timeout, as its state requires. A member of the classic protocol has
+        none.
         """
         if group.members[member.member_id].classic is None:
             super().follow_state(group, member)

@@ -49,7 +49,11 @@ class StreamsFencing(MemberTimers[StreamsGroup]):
     # Departures
 
     def remove(self, group: StreamsGroup, member_id: str) -> None:
-        """Remove a member and start the next epoch. An empty group has no tasks to assign."""
+        """Remove a member and start the next epoch.
+
+        If no member is left, there is nothing to assign: the new epoch counts as assigned, and the first assignment's
+        delay is cancelled.
+        """
         self.forget(group, member_id)
         if group.members[member_id].endpoint is not None:
             group.endpoint_epoch += 1

@@ -1,4 +1,4 @@
-"""Streams groups in the store, and back."""
+"""`ROWS`, which writes streams groups to the store and restores them from it."""
 
 from __future__ import annotations
 
