@@ -9,8 +9,8 @@ from typing import TypeAlias
 from klamm.shared.principal import KafkaPrincipal
 
 Client: TypeAlias = Callable[[], Generator[bytes, bytes, None]]
-"""A function that returns a generator of the client's messages. Each `yield` returns the server's answer, which is empty
-if there is none.
+"""A function that returns a generator of the client's messages. Each `yield` returns the server's answer; it is
+empty if there is none.
 
 If the client gives up, the generator returns or raises.
 """
