@@ -15,6 +15,7 @@ class Collector:
 
     def __init__(self):
         self.bodies = []
+        self.status = 200
         self.go_on = threading.Event()
         self.go_on.set()
         collector = self
@@ -25,7 +26,7 @@ class Collector:
                 collector.go_on.wait(PATIENCE_S)
                 zipped = self.headers.get("Content-Encoding") == "gzip"
                 collector.bodies.append((self.path, gzip.decompress(body) if zipped else body))
-                self.send_response(200)
+                self.send_response(collector.status)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 

@@ -73,7 +73,7 @@ def _resources(message: Any, context: RequestContext, names: TopicNames | None) 
     if context.api_key in _WITH_SESSIONS:
         # A later request of a fetch session leaves out the topics that have not changed.
         session = context.connection.state.setdefault(_SESSION, {})
-        session.update(found)
+        session.update({one: None for one in found if one[0] is ResourceType.TOPIC})
         while len(session) > _MAX_REMEMBERED:
             del session[next(iter(session))]
         found = session | found

@@ -26,6 +26,7 @@ log = logging.getLogger("klamm.authorizer")
 
 _NOTHING: frozenset[AclOperation] = frozenset()
 _FAILED_NS = 1_000_000_000
+_MAX_NAME = 1_024
 _FAILURE = "a decision failed, and is a denial unless an earlier one holds: %s"
 
 
@@ -43,7 +44,7 @@ class LaterSettings:
         100_000, doc="Maximum of cached decisions. Beyond it the oldest is dropped.", minimum=1
     )
     max_in_flight: int = setting(
-        1_000,
+        10_000,
         doc="Maximum of decisions being made, half of it for the clients of one address. What exceeds it is denied.",
         minimum=1,
     )
@@ -194,6 +195,10 @@ class LaterAuthorizer(Authorizer):
         self.__workers.close(0)
 
     def __ask(self, key: _Key, wait: _Wait | None) -> None:
+        if len(key.resource_name) > _MAX_NAME or len(key.principal.name) > _MAX_NAME:
+            # Denied and not cached: clients choose these names, and the cache has a limit by number.
+            self.__results["refused"].add()
+            return
         with self.__lock:
             waits = self.__asked.get(key)
             is_new = waits is None
@@ -209,7 +214,7 @@ class LaterAuthorizer(Authorizer):
                 wait.left += 1
                 waits.append(wait)
         if is_new:
-            self.__workers.submit(partial(self.__decide, key), key.host)
+            self.__workers.submit(partial(self.__decide, key), source_of(key.host))
 
     def __decide(self, key: _Key) -> None:
         done = None
@@ -224,7 +229,8 @@ class LaterAuthorizer(Authorizer):
         """Return the decision; None if it failed."""
         try:
             allowed = frozenset(AclOperation(one) for one in self.permitted(*key))
-        except Exception as error:
+        except BaseException as error:
+            # Also what is no Exception, e.g. a panic of a library in Rust: the thread goes on.
             what = clipped(f"{type(error).__name__}: {error}")
             self.__failures.log(type(error).__name__, logging.WARNING, _FAILURE, what)
             self.__results["failed"].add()

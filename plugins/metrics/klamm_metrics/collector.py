@@ -72,7 +72,7 @@ class RegistryCollector(Collector):
             try:
                 metric = self._metric(family)
             except Exception as error:
-                self._leave_out(family, error)
+                self.leave_out(family, error)
                 continue
             yield metric
 
@@ -87,7 +87,7 @@ class RegistryCollector(Collector):
                 if name in mbeans:
                     raise ValueError(f"{mbeans[name]} has the same name in Prometheus, {name}")
             except ValueError as error:
-                self._leave_out(family, error)
+                self.leave_out(family, error)
                 continue
             mbeans[name] = family.name
             # Collecting all metrics at once would hold the interpreter too long while processors wait, so other threads
@@ -95,7 +95,8 @@ class RegistryCollector(Collector):
             time.sleep(0)
             yield name, family
 
-    def _leave_out(self, family: Family, error: Exception) -> None:
+    def leave_out(self, family: Family, error: Exception) -> None:
+        """Log once that a family is left out."""
         if family.name not in self._left_out:
             self._left_out.add(family.name)
             log.error("metric %s is left out: %s", family.name, error)

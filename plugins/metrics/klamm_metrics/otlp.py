@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final, Protocol
 
 try:
@@ -14,7 +14,9 @@ try:
 except ImportError as missing:
     raise ImportError(f"otlp_traces and otlp_metrics need klamm[otlp]: {missing}") from missing
 
-from klamm import ServerServices, __version__
+from klamm import RateLimitedLog, ServerServices, __version__
+
+log = logging.getLogger("klamm.otlp")
 
 SCOPE: Final = InstrumentationScope("klamm", __version__)
 """The instrumentation scope of all traces and metrics."""
@@ -46,6 +48,7 @@ class ExportLoop:
         self._interval_s = interval_ms / 1000
         self._export = export
         self._exporter = exporter
+        self._failures = RateLimitedLog(log, server.scheduler.schedule)
         self._ends = threading.Event()
         self._thread = server.threads.start(self._run, name)
 
@@ -59,5 +62,7 @@ class ExportLoop:
         ends = False
         while not ends:
             ends = self._ends.wait(self._interval_s)
-            with suppress(Exception):
+            try:
                 self._export()
+            except Exception as error:
+                self._failures.log("export", logging.ERROR, "an export has failed: %s: %s", type(error).__name__, error)

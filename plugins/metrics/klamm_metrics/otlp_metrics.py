@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from klamm import ServerExtension, ServerServices
-from klamm.metrics import Family, HistogramValue
+from klamm.metrics import Family, HistogramValue, Sample
 from klamm_metrics.collector import RegistryCollector
 from klamm_metrics.otlp import SCOPE, ExportLoop, resource
 from klamm_metrics.otlp_settings import OtlpMetricsSettings
@@ -45,17 +45,21 @@ class MetricsExporter(ServerExtension):
 
     def _export(self) -> None:
         now_ns = self._clock.wall_us() * 1_000
-        metrics = [
-            Metric(name, str(family.doc), "", self._data(family, now_ns)) for name, family in self._collector.families()
-        ]
-        scope = ScopeMetrics(SCOPE, metrics, "")
+        scope = ScopeMetrics(SCOPE, list(self._metrics(now_ns)), "")
         self._exporter.export(MetricsData([ResourceMetrics(self._resource, [scope], "")]))
+
+    def _metrics(self, now_ns: int) -> Iterator[Metric]:
+        for name, family in self._collector.families():
+            try:
+                yield Metric(name, str(family.doc), "", self._data(family, now_ns))
+            except Exception as error:
+                self._collector.leave_out(family, error)
 
     def _data(self, family: Family, now_ns: int) -> Sum | Gauge | Histogram:
         if family.kind == "histogram":
             return Histogram(list(self._histograms(family, now_ns)), AggregationTemporality.CUMULATIVE)
         points = [
-            NumberDataPoint(dict(sample.labels), self._start_ns, now_ns, sample.value)
+            NumberDataPoint(_labels(sample), self._start_ns, now_ns, float(sample.value))
             for sample in family.samples
             if not isinstance(sample.value, HistogramValue)
         ]
@@ -71,7 +75,7 @@ class MetricsExporter(ServerExtension):
             if isinstance(value, HistogramValue):
                 below = [0, *(count for _, count in value.bounds), value.count]
                 yield HistogramDataPoint(
-                    dict(sample.labels),
+                    _labels(sample),
                     self._start_ns,
                     now_ns,
                     value.count,
@@ -81,3 +85,7 @@ class MetricsExporter(ServerExtension):
                     unknown,
                     unknown,
                 )
+
+
+def _labels(sample: Sample) -> dict[str, str]:
+    return {name: str(value) for name, value in sample.labels.items()}

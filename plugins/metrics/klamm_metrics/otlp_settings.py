@@ -13,7 +13,9 @@ def _check_endpoint(endpoint: str) -> str | None:
         return None
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-        return "must be a URL such as http://127.0.0.1:4318, without a user"
+        return "must be a URL such as http://127.0.0.1:4318/v1/traces, without a user"
+    if parts.path in ("", "/"):
+        return "must have a path, e.g. /v1/traces or /v1/metrics"
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from klamm import ListenerContext, RequestEvent, RequestObserver, RequestOutcome
@@ -12,7 +13,6 @@ from klamm.wire.api_keys import ApiKey
 from klamm.wire.batch_headers import HEADER_BYTES, read_header
 from klamm.wire.compression import Codec
 from klamm.wire.errors import ErrorCode, KafkaError
-from klamm.wire.named_entities import Entities, entities_of
 from klamm.wire.records import iterate_records
 from klamm_metrics.otlp import SCOPE, ExportLoop, resource
 from klamm_metrics.otlp_settings import OtlpTracesSettings
@@ -21,24 +21,27 @@ from klamm_metrics.otlp_settings import OtlpTracesSettings
 # isort: split
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 _MAX_LINKS: Final = 8
 _MAX_RECORDS: Final = 100
-_MAX_BATCH_BYTES: Final = 64 << 10
+_MAX_BATCH_BYTES: Final = 16 << 10
+_MAX_NAME: Final = 249
 _EXPORTED: Final = 512
 _FINE: Final = (RequestOutcome.ANSWERED, RequestOutcome.NO_ANSWER)
 _STAGES: Final = ("request queue", "local", "remote", "response queue", "send")
 
 
 class _Traced(NamedTuple):
-    """A sampled request, without its messages."""
+    """A sampled request, without its messages and its context, which may hold large frames."""
 
-    event: RequestEvent
-    named: Entities
+    name: str
+    attributes: dict[str, str | int]
+    error: str
     parents: tuple[str, ...]
-    wall_offset_ns: int
+    times: tuple[int, ...]
 
 
 class TracesExporter(RequestObserver):
@@ -57,7 +60,7 @@ class TracesExporter(RequestObserver):
         self._waiting: deque[_Traced] = deque()
         self._dropped = services.metrics.counter(
             "klamm:type=OtlpTraces,name=DroppedTotal",
-            "Traced requests that were dropped because the collector is too slow.",
+            "Traced requests that the collector did not get, because it is too slow or does not answer.",
             listener=listener.name,
         )
         self._exporter = OTLPSpanExporter(settings.endpoint or None)
@@ -74,36 +77,36 @@ class TracesExporter(RequestObserver):
             self._dropped.add()
             return
         wall_offset_ns = self._clock.wall_us() * 1_000 - self._clock.monotonic_ns()
-        named, parents = Entities(), tuple[str, ...]()
-        if event.request is not None:
-            named = entities_of(event.request, lambda _id: None)
-            if event.context.api_key == ApiKey.PRODUCE:
-                parents = tuple(_parents(event.request))
-        # The messages are not kept, because they may hold large frames.
-        self._waiting.append(_Traced(event._replace(request=None, response=None), named, parents, wall_offset_ns))
+        is_produce = event.context.api_key == ApiKey.PRODUCE and event.request is not None
+        self._waiting.append(
+            _Traced(
+                event.context.api_name,
+                _attributes(event),
+                _error_of(event),
+                _parents(event.request) if is_produce else (),
+                tuple(each + wall_offset_ns for each in event.times),
+            )
+        )
 
     def close(self) -> None:
         self._loop.close()
 
     def _export(self) -> None:
         for _ in range(len(self._waiting) // _EXPORTED + 1):
-            count = min(len(self._waiting), _EXPORTED)
-            spans = [span for _ in range(count) for span in self._spans(self._waiting.popleft())]
-            if spans:
-                self._exporter.export(spans)
+            taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), _EXPORTED))]
+            spans = [span for traced in taken for span in self._spans(traced)]
+            if spans and self._exporter.export(spans) is not SpanExportResult.SUCCESS:
+                self._dropped.add(len(taken))
 
     def _spans(self, traced: _Traced) -> Iterator[ReadableSpan]:
         trace_id = int.from_bytes(self._random_bytes(16), "big")
         whole = self._context(trace_id)
-        event, times = traced.event, [each + traced.wall_offset_ns for each in traced.event.times]
-        error = "" if event.outcome in _FINE else event.outcome.value
-        if event.error_code:
-            error = ErrorCode(event.error_code).name
+        times, error = traced.times, traced.error
         yield ReadableSpan(
-            event.context.api_name,
+            traced.name,
             whole,
             resource=self._resource,
-            attributes=_attributes(traced) | ({"error.type": error} if error else {}),
+            attributes=traced.attributes,
             links=[Link(each) for each in map(_context_of, traced.parents) if each.is_valid],
             kind=SpanKind.SERVER,
             status=Status(StatusCode.ERROR, error) if error else Status(),
@@ -128,16 +131,26 @@ class TracesExporter(RequestObserver):
         return SpanContext(trace_id, span_id, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
 
-def _attributes(traced: _Traced) -> dict[str, str | int]:
-    """Return the attributes. Their names follow OpenTelemetry's semantic conventions if these have one."""
-    event, context = traced.event, traced.event.context
+def _error_of(event: RequestEvent) -> str:
+    if event.error_code:
+        try:
+            return ErrorCode(event.error_code).name
+        except ValueError:
+            # E.g. that of a newer Kafka behind a gateway.
+            return str(event.error_code)
+    return "" if event.outcome in _FINE else event.outcome.value
+
+
+def _attributes(event: RequestEvent) -> dict[str, str | int]:
+    """Return the attributes, by the semantic conventions where they have a name."""
+    context, error = event.context, _error_of(event)
     found: dict[str, str | int] = {
         "messaging.system": "kafka",
         "messaging.operation.name": context.api_name,
-        "messaging.client.id": context.client_id or "",
+        "messaging.client.id": (context.client_id or "")[:_MAX_NAME],
         "client.address": context.client_address.host,
         "client.port": context.client_address.port,
-        "user.name": str(context.principal),
+        "user.name": str(context.principal)[:_MAX_NAME],
         "klamm.listener": context.listener.name,
         "klamm.api_version": context.api_version,
         "klamm.outcome": event.outcome.value,
@@ -145,27 +158,35 @@ def _attributes(traced: _Traced) -> dict[str, str | int]:
         "klamm.response_bytes": event.response_bytes,
         "klamm.throttle_time_ms": context.throttle_time_ms,
     }
-    if len(traced.named.topics) == 1:
-        found["messaging.destination.name"] = next(iter(traced.named.topics))
-    if len(traced.named.groups) == 1:
-        found["messaging.consumer.group.name"] = next(iter(traced.named.groups))
+    topic, group = _only_topic(event.request), getattr(event.request, "group_id", None)
+    if error:
+        found["error.type"] = error
+    if isinstance(topic, str):
+        found["messaging.destination.name"] = topic[:_MAX_NAME]
+    if isinstance(group, str):
+        found["messaging.consumer.group.name"] = group[:_MAX_NAME]
     return found
 
 
-def _parents(request: Any) -> Iterator[str]:
-    """Yield the values of the header `traceparent` of the first records, each once, at most eight.
+def _only_topic(request: Any) -> Any:
+    """Return the name of the topic if the request names only one. The time does not depend on their number."""
+    for field in ("topics", "topic_data"):
+        topics = getattr(request, field, None)
+        if isinstance(topics, list) and len(topics) == 1:
+            topic = topics[0]
+            return topic if isinstance(topic, str) else getattr(topic, "name", None) or getattr(topic, "topic", None)
+    return None
 
-    Compressed and large batches are left out, because reading them would take too much of a processor's time.
+
+def _parents(request: Any) -> tuple[str, ...]:
+    """Return the different values of the header `traceparent` in the first records of the first batch, at most eight.
+
+    Only a small batch that is not compressed is read: a processor's thread does it.
     """
-    found: set[str] = set()
     for topic in request.topic_data or ():
         for partition in topic.partition_data or ():
-            for value in _parents_in(partition.records):
-                if value not in found:
-                    found.add(value)
-                    yield value
-                if len(found) >= _MAX_LINKS:
-                    return
+            return tuple(islice(dict.fromkeys(_parents_in(partition.records)), _MAX_LINKS))
+    return ()
 
 
 def _parents_in(records: Any) -> Iterator[str]:
@@ -176,12 +197,12 @@ def _parents_in(records: Any) -> Iterator[str]:
         if header.codec is not Codec.NONE:
             return
         body = memoryview(records)[HEADER_BYTES : header.size_bytes]
-        for _, record in zip(range(_MAX_RECORDS), iterate_records(header, body), strict=False):
+        for record in islice(iterate_records(header, body), _MAX_RECORDS):
             for name, value in record.headers:
                 if name == "traceparent" and value is not None and len(value) <= 64:
                     yield bytes(value).decode("ascii", "replace")
     except KafkaError:
-        # The batch is invalid, and the handler has refused it.
+        # The handler has refused the batch.
         return
 
 

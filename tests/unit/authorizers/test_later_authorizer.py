@@ -152,6 +152,33 @@ def test_names_that_no_topic_can_have_are_not_prepared(opened):
     assert {len(name) for _, name in it.policy.asked} == {249, len("kafka-cluster")}
 
 
+def test_long_names_are_denied_and_not_kept(opened):
+    it = opened()
+    it.policy.readable.add("a" * 1_025)
+    assert it.prepare("a" * 1_025) is None
+    assert not it.may(READ, "a" * 1_025)
+    assert it.policy.prepare(it.request(KafkaPrincipal("b" * 1_025)), [(TOPIC, "orders")]) is None
+    assert it.policy.asked == []
+    assert it.metric("AnswersTotal")["refused"] == 3
+
+
+def test_a_panic_is_a_failure_and_the_thread_goes_on(opened):
+    it = opened(threads=1)
+    it.policy.readable.add("after")
+    permitted = it.policy.permitted
+
+    def panics(principal, host, resource_type, name):
+        if name == "panic":
+            raise SystemExit
+        return permitted(principal, host, resource_type, name)
+
+    it.policy.permitted = panics
+    it.settle("panic")
+    it.settle("after")
+    assert it.may(READ, "after")
+    assert not it.may(READ, "panic")
+
+
 def test_decisions_that_have_ended_leave_the_cache(opened):
     it = opened(cache_ms=1_000)
     it.settle("first", "second")

@@ -40,6 +40,22 @@ def test_a_fault_is_added_fires_and_is_removed(kit, page):
     assert page("test_kit")[1]["faults"] == []
 
 
+def test_a_fault_that_closes_each_connection_can_be_removed(kit, page):
+    assert page("add_fault", {"kind": "disconnect"})[0] == 200
+    kit.advance_ms(11_000)
+    assert page("test_kit")[0] == 200
+    assert page("clear_faults", {})[0] == 200
+    kit.advance_ms(11_000)
+    assert page("server")[0] == 200
+
+
+def test_the_node_of_the_console_can_be_started_again(kit, page):
+    assert page("set_node", {"node": 1, "running": False})[0] == 200
+    kit.advance_ms(11_000)
+    assert page("set_node", {"node": 1, "running": True})[0] == 200
+    assert [row["running"] for row in page("test_kit")[1]["nodes"]] == [True, True]
+
+
 @pytest.mark.parametrize(
     ("rule", "reason"),
     [

@@ -1,14 +1,21 @@
 """Traces and metrics for a collector of OpenTelemetry, read back by its own messages."""
 
+from types import SimpleNamespace
+
 import pytest
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+from klamm import RequestEvent, RequestOutcome
+from klamm.api.observer import StageTimes
 from klamm.config.problems import ConfigError
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.compression import Codec
 from klamm.wire.messages import metadata, produce
 from klamm.wire.records import Record, encode_batch
+from klamm_metrics import otlp_traces
+from klamm_metrics.otlp import ExportLoop
 from tests.otlp_collector import Collector, pairs
+from tests.waiting import wait_until
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -101,6 +108,53 @@ def test_links_are_limited_and_each_is_there_once(collector):
     assert [int(link.trace_id.hex(), 16) for link in span.links] == list(range(1, 9))
 
 
+def test_only_the_first_small_batch_is_read(collector):
+    with EmbeddedServer(traced(collector)) as server, RawClient(server.address()) as client:
+        server.create_topic("t", 2)
+        large = bytes(
+            encode_batch([Record(timestamp_ms=1, value=bytes(17_000), headers=[("traceparent", PARENT.encode())])])
+        )
+        data = [produce.PartitionProduceData(0, large), produce.PartitionProduceData(1, batch(PARENT.encode()))]
+        topics = [produce.TopicProduceData("t", partition_data=data)]
+        client.call(produce.ProduceRequest(None, -1, 10_000, topics), 8)
+    (span,) = [each for each in collector.spans() if each.name == "Produce"]
+    assert list(span.links) == []
+
+
+def test_names_are_clipped_and_of_many_topics_none_is_named(collector):
+    with EmbeddedServer(traced(collector)) as server, RawClient(server.address(), client_id="c" * 30_000) as client:
+        for names in (["t" * 30_000], ["a", "b"]):
+            client.call(metadata.MetadataRequest([metadata.MetadataRequestTopic(name=name) for name in names]), 8)
+    first, second = (dict(pairs(each.attributes)) for each in collector.spans() if each.name == "Metadata")
+    assert (len(first["messaging.destination.name"]), len(first["messaging.client.id"])) == (249, 249)
+    assert "messaging.destination.name" not in second
+
+
+def test_an_error_that_klamm_does_not_know_is_its_number():
+    times = StageTimes(1, 2, 3, 4, 5, 6)
+    event = RequestEvent(None, RequestOutcome.ANSWERED, 999, None, None, 0, times)
+    assert otlp_traces._error_of(event) == "999"
+
+
+def test_what_the_collector_refuses_is_counted(collector):
+    collector.status = 400
+    with EmbeddedServer(traced(collector, interval_ms=10)) as server, RawClient(server.address()) as client:
+        client.call(metadata.MetadataRequest(None), 8)
+        wait_until(lambda: dropped(server) >= 1)
+
+
+def test_the_stop_waits_for_an_export_for_two_seconds():
+    waited = []
+
+    class Services:
+        scheduler = SimpleNamespace(schedule=None)
+        threads = SimpleNamespace(start=lambda run, name: SimpleNamespace(join=waited.append))
+
+    exporter = SimpleNamespace(shutdown=lambda: waited.append("shutdown"))
+    ExportLoop(Services(), "name", 10, lambda: None, exporter).close()
+    assert waited == [2.0, "shutdown"]
+
+
 def test_a_ratio_of_0_traces_nothing(collector):
     with EmbeddedServer(traced(collector, sample_ratio=0)) as server:
         server.create_topic("t")
@@ -133,13 +187,25 @@ def test_metrics_have_the_names_of_prometheus(collector):
     requests = found["kafka_network_requestmetrics_requests_total"].sum
     assert requests.is_monotonic
     assert (
-        sum(point.as_int for point in requests.data_points if ("request", "Metadata") in pairs(point.attributes)) == 1
+        sum(point.as_double for point in requests.data_points if ("request", "Metadata") in pairs(point.attributes))
+        == 1
     )
     times = found["kafka_network_requestmetrics_totaltimems"].histogram.data_points
     (point,) = [each for each in times if ("request", "Metadata") in pairs(each.attributes)]
     assert (point.count, sum(point.bucket_counts)) == (1, 1)
     assert len(point.bucket_counts) == len(point.explicit_bounds) + 1
     assert found["kafka_network_requestchannel_requestqueuesize"].gauge.data_points
+
+
+@pytest.mark.parametrize("value", [None, "text"])
+def test_a_metric_without_a_number_is_left_out_alone(collector, value, caplog):
+    settings = ['server.extensions=["otlp_metrics"]', f"otlp_metrics.endpoint={collector.url}/v1/metrics"]
+    with EmbeddedServer(settings) as server:
+        server.server.services.metrics.gauge("klamm:type=Test,name=Odd", "A number.", lambda: value)
+        server.server.services.metrics.gauge("klamm:type=Test,name=Large", "A number.", lambda: 2**64)
+    assert "klamm_test_odd" not in collector.metrics()
+    assert collector.metrics()["klamm_test_large"].gauge.data_points[0].as_double == 2**64
+    assert "klamm:type=Test,name=Odd is left out" in caplog.text
 
 
 def test_metrics_can_be_chosen(collector):
@@ -150,7 +216,12 @@ def test_metrics_can_be_chosen(collector):
     assert all(name.startswith("kafka_") and not name.startswith("kafka_log") for name in collector.metrics())
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:4318", "ftp://127.0.0.1", "http://user:secret@127.0.0.1:4318"])
+@pytest.mark.parametrize("url", ["127.0.0.1:4318", "ftp://127.0.0.1/v1", "http://user:secret@127.0.0.1:4318/v1"])
 def test_the_endpoint_is_a_url_without_a_user(url):
     with pytest.raises(ConfigError, match=r"otlp_metrics\.endpoint: must be a URL"):
         EmbeddedServer(['server.extensions=["otlp_metrics"]', f"otlp_metrics.endpoint={url}"])
+
+
+def test_the_endpoint_has_a_path():
+    with pytest.raises(ConfigError, match=r"otlp_metrics\.endpoint: must have a path, e\.g\. /v1/traces"):
+        EmbeddedServer(['server.extensions=["otlp_metrics"]', "otlp_metrics.endpoint=http://127.0.0.1:4318"])
