@@ -115,8 +115,11 @@ def check_rows(parquet: pq.ParquetFile, *, are_kept: bool) -> None:
     `are_kept`, all."""
     size_bytes = 0
     for batch in _packed_batches(parquet):
-        size_bytes = size_bytes * are_kept + batch.nbytes + _packed_bytes(batch)
+        size_bytes = size_bytes * are_kept + _packed_bytes(batch) + batch.nbytes * are_kept
         _check_size(batch, size_bytes)
+        # An event of many resources takes several times the memory of its line.
+        if batch.nbytes > _MOST_GROUP_BYTES:
+            raise ValueError(f"{len(batch):,} of its rows take {batch.nbytes:,} bytes")
 
 
 def _packed_batches(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch]:

@@ -62,17 +62,17 @@ class Ranges:
         return self - (self - other)
 
     def __sub__(self, other: Ranges) -> Ranges:
-        left = []
-        taken = list(other._pairs)
+        left, taken, start = [], other._pairs, 0
         for first, last in self._pairs:
-            while taken and taken[0][1] < first:
-                taken.pop(0)
-            for other_first, other_last in taken:
-                if other_first > last:
-                    break
+            while start < len(taken) and taken[start][1] < first:
+                start += 1
+            index = start
+            while index < len(taken) and taken[index][0] <= last:
+                other_first, other_last = taken[index]
                 if first < other_first:
                     left.append((first, other_first - 1))
                 first = other_last + 1
+                index += 1
             if first <= last:
                 left.append((first, last))
         return Ranges(left)

@@ -15,14 +15,18 @@ from klamm_spark.storage.filesystems import MOST_BYTES, SMALL_BYTES, AnyPath, Un
 _HINT: Final = "_last_checkpoint"
 _SIDECARS: Final = "_sidecars"
 _VERSION: Final = re.compile(r"(\d+)\.")
+_COMMIT: Final = re.compile(r"(\d{20})\.json")
 _WHOLE: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _CHECKED: Final = 64
 
 
 def check_table_log(folder: AnyPath, files: Sequence[AnyPath]) -> None:
     """Raise LakeError if the log has what would be waited for, or fill the memory; `files` are those of a version."""
-    whole = (found[1] for path in files if (found := _WHOLE.fullmatch(path.name)))
-    newest, left_bytes = int(max(whole, default="0")), MOST_BYTES
+    commits = [int(found[1]) for path in files if (found := _COMMIT.fullmatch(path.name))]
+    whole = [int(found[1]) for path in files if (found := _WHOLE.fullmatch(path.name))]
+    # Delta ignores a checkpoint of a version that does not exist.
+    newest = max((version for version in whole if version <= max(commits, default=-1)), default=0)
+    left_bytes = MOST_BYTES
     # Of older versions nothing is read.
     wanted = [path for path in files if (found := _VERSION.match(path.name)) and int(found[1]) >= newest]
     try:

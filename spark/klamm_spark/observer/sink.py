@@ -124,7 +124,7 @@ class AuditSink:
     def latest(self) -> list[dict[str, Any]]:
         """Return the latest events of all streams, the newest first, e.g. for a page. Any thread."""
         lines = (line for stream in self.streams.values() for line in stream.latest())
-        return sorted(map(json.loads, lines), key=itemgetter("time_us"), reverse=True)
+        return sorted(map(json.loads, lines), key=itemgetter("time_us", "seq"), reverse=True)
 
     def release(self) -> None:
         """Remove a listener."""

@@ -155,6 +155,10 @@ class _Writer:
         names = [each.name for each in items.type]
         if len(names) > len(set(names)):
             raise ValueError("it has a column twice")
+        unknown = sorted(set(names) - {field.name for field in fields})
+        if unknown:
+            # DuckDB and Spark would take `Name` for `name`.
+            raise ValueError(f"readers may take {unknown[0]} in one of its lists for another field")
         parts: list[_Part] = ["{"]
         for number, field in enumerate(fields):
             if field.name in names:
@@ -195,7 +199,10 @@ def _three_digits(values: pa.Array) -> tuple[pa.Array, pa.Array]:
     whole = pc.divide(sizes, 1000)
     signs = pc.if_else(pc.less(thousandths, 0), "-", "")
     digits = _ZEROS.take(pc.subtract(sizes, pc.multiply(whole, 1000)))
-    return pc.binary_join_element_wise(signs, whole.cast(pa.string()), digits, ""), pc.invert(pc.and_(fits, same))
+    # The line of a negative zero has its sign.
+    positive = pc.or_(pc.not_equal(values, 0.0), pc.greater(pc.divide(1.0, values), 0.0))
+    texts = pc.binary_join_element_wise(signs, whole.cast(pa.string()), digits, "")
+    return texts, pc.invert(pc.and_(pc.and_(fits, same), positive))
 
 
 def _pieces(parts: Sequence[_Part]) -> list[_Part]:

@@ -173,6 +173,28 @@ def test_a_list_with_a_column_twice_is_refused():
         written.written_lines(pa.RecordBatch.from_arrays(columns, names=batch.schema.names))
 
 
+@pytest.mark.parametrize("name", ["Name", "nAME", "other"])
+@pytest.mark.parametrize("inner", [False, True], ids=["resources", "attributes"])
+def test_a_list_with_an_unknown_field_is_refused(name, inner):
+    """DuckDB and Spark would read `Name` as `name`."""
+    item = pa.StructArray.from_arrays([pa.array(["FORGED"]), pa.array(["a"])], [name, "name"])
+    if inner:
+        item = pa.StructArray.from_arrays([pa.ListArray.from_arrays([0, 1], item)], ["attributes"])
+    batch = columns_of(list(sample_events(1)))
+    at = batch.schema.get_field_index("resources")
+    columns = [*batch.columns[:at], pa.ListArray.from_arrays([0, 1], item), *batch.columns[at + 1 :]]
+    with pytest.raises(ValueError, match=f"readers may take {name}"):
+        written.written_lines(pa.RecordBatch.from_arrays(columns, names=batch.schema.names))
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_a_negative_zero_is_another_value(count):
+    events = [event | {"total_time_ms": 0.0} for event in sample_events(count)]
+    assert written.written_lines(columns_of(events)).null_count == 0
+    forged = written.written_lines(columns_of([event | {"total_time_ms": -0.0} for event in events]))
+    assert forged.null_count == count
+
+
 def test_no_events_give_no_lines():
     assert len(written.digests_of_lines(event_lines.EventLines().lines_of(event_lines.EVENT.empty_table()))) == 0
 
