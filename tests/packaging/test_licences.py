@@ -21,7 +21,7 @@ FREE = {
     "3-Clause BSD License",
 }
 """What metadata may say: identifiers of SPDX, and one text that stands in place of them."""
-READ = {"cefevent": "MIT"}
+READ = {"cedarpy": "Apache-2.0", "cefevent": "MIT"}
 """The licences of packages whose metadata names none; their files LICENSE were read."""
 APPROVED = "License :: OSI Approved"
 
