@@ -370,6 +370,30 @@ def test_sighup_says_what_takes_effect_only_at_the_next_start(serve, tmp_path):
         assert client.call(MetadataRequest(topics=None), 12).cluster_id == "klamm-echo"
 
 
+def test_a_ready_file_that_a_reload_cannot_write_is_written_by_the_next_one(serve, tmp_path):
+    file = tmp_path / "klamm.toml"
+    text = TWO_LISTENERS.format(port=0)
+    file.write_text(text)
+    process, _ready = serve(str(file))
+    lines = iter(process.stdout.readline, "")
+    while "ready in" not in next(lines):
+        pass
+    ready_file = tmp_path / "ready.json"
+    ready_file.unlink()
+    # A folder cannot be replaced by a file.
+    ready_file.mkdir()
+    file.write_text(text.replace("[listeners.two]", "[listeners.three]"))
+    process.send_signal(signal.SIGHUP)
+    assert "reload: the ready file cannot be written: Is a directory" in next(lines)
+    assert "reload: [listeners.three] listens on 127.0.0.1:" in next(lines)
+    assert "reload: [listeners.two] is removed; its connections end" in next(lines)
+    assert "reload: done" in next(lines)
+    ready_file.rmdir()
+    process.send_signal(signal.SIGHUP)
+    assert "reload: done" in next(lines)
+    assert list(json.loads(ready_file.read_text())["listeners"]) == ["one", "three"]
+
+
 def test_sighup_adds_and_removes_listeners_and_the_ready_file_follows(serve, tmp_path):
     file = tmp_path / "klamm.toml"
     text = TWO_LISTENERS.format(port=0)

@@ -280,6 +280,22 @@ def test_a_reload_adds_and_removes_listeners_of_all_workers(serve):
     assert serving.end() == 0
 
 
+def test_a_ready_file_that_a_reload_cannot_write_is_written_by_the_next_one(serve):
+    serving = serve()
+    serving.ready_file.unlink()
+    # A folder cannot be replaced by a file.
+    serving.ready_file.mkdir()
+    serving.file.write_text(ECHO + MORE.format(port=0))
+    serving.process.send_signal(signal.SIGHUP)
+    serving.wait_for_line("reload: done")
+    assert "klamm: reload: the ready file cannot be written: Is a directory" in serving.lines
+    serving.ready_file.rmdir()
+    serving.process.send_signal(signal.SIGHUP)
+    wait_until(serving.ready_file.exists, "the file is not written")
+    assert list(json.loads(serving.ready_file.read_text())["listeners"]) == ["front", "more"]
+    assert serving.end() == 0
+
+
 def test_a_reload_without_changes_keeps_the_processes_and_their_connections(serve):
     serving = serve()
     before, clients = serving.workers(), [serving.connect() for _ in range(6)]

@@ -93,18 +93,23 @@ def _serve(
         print(f"klamm: {error}", file=sys.stderr)
         return 1
     print(banner(server, (time.monotonic_ns() - started_ns) / 1e6), flush=True)
+    written = server.addresses()
     if ready_file is not None:
-        write_ready_file(ready_file, server.addresses(), ready_file_entries(server))
+        write_ready_file(ready_file, written, ready_file_entries(server))
     report_to(manager, server)
     while True:
         name = signal.Signals(received.recv(1)[0]).name
         if name == "SIGHUP":
             manager.reloading()
-            addresses = server.addresses()
-            for line in reload(server, reload_plan):
+            lines = reload(server, reload_plan)
+            if ready_file is not None and server.addresses() != written:
+                try:
+                    write_ready_file(ready_file, server.addresses(), ready_file_entries(server))
+                    written = server.addresses()
+                except OSError as error:
+                    lines.insert(0, ready_file_problem(error))
+            for line in lines:
                 print(f"klamm: {line}", flush=True)
-            if ready_file is not None and server.addresses() != addresses:
-                write_ready_file(ready_file, server.addresses(), ready_file_entries(server))
             manager.ready("serving")
         elif name in _SIGNALS:
             print(f"klamm: {name}: stopping", flush=True)
@@ -286,6 +291,11 @@ def write_ready_file(path: Path, addresses: Mapping[str, str], entries: Mapping[
     content = json.dumps({"pid": os.getpid(), "listeners": addresses, **entries})
     # Other users may read the file, e.g. for health checks, unless it has entries of extensions, which may be secret.
     replace_file(path, f"{content}\n".encode(), 0o600 if entries else 0o644, sync=False)
+
+
+def ready_file_problem(error: OSError) -> str:
+    """Return the report of a reload that cannot write the ready file; the next one tries again."""
+    return f"reload: the ready file cannot be written: {error.strerror or error}"
 
 
 def ready_file_entries(server: HasExtensions) -> dict[str, object]:

@@ -29,6 +29,7 @@ from klamm.server.serving import (
     nothing_changed,
     prepare_ready_file,
     ready_file_entries,
+    ready_file_problem,
     start_message,
     write_ready_file,
 )
@@ -309,7 +310,10 @@ class Parent:
             self._plan_is_older = False
         self._new_plan = None
         self._sockets.keep(self.plan)
-        self._write_ready_file()
+        try:
+            self._write_ready_file()
+        except OSError as error:
+            self.say(ready_file_problem(error))
         self.say(RELOAD_DONE)
         self._manager.ready(_SERVING)
         if self._reload_again:
