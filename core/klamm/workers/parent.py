@@ -106,7 +106,8 @@ class Parent:
         self._temporary: Path | None = None
         self._details: Any = None
         self._errors: dict[int, str] = {}
-        self._new_plan: ServerPlan | None = None
+        # The plan with which the process of each worker was started.
+        self._plans: dict[int, ServerPlan] = {}
         self._earlier_plan: ServerPlan | None = None
         self._plan_is_older = False
         self._reload_again = False
@@ -175,7 +176,7 @@ class Parent:
         if message["type"] == "ready":
             self._details = message
             self._supervisor.answers(number)
-            if self._plan_is_older:
+            if self._plan_is_older or self._plans[number] is not self.plan:
                 self._processes.send(number, "reload")
         elif message["type"] == "reloaded":
             self._reloading.worker_reloaded(number, message["lines"], message["left"])
@@ -194,6 +195,7 @@ class Parent:
             print(f"klamm: {reason or ended}", file=sys.stderr, flush=True)
         elif reason and not supervisor.stopping:
             log.error("worker %d cannot start: %s", number, reason)
+        del self._plans[number]
         supervisor.exited(number, status)
         self._reloading.worker_ended(number)
         if supervisor.stopping:
@@ -205,6 +207,7 @@ class Parent:
     def fork(self, number: int) -> int:
         """Start the process of a worker with the configuration in use."""
         share = WorkerShare(number, self._count, SharedCounts(self._counts.cast("I"), number, self._key))
+        self._plans[number] = self.plan
         sockets = self._sockets.of(self.plan)
         child = Child(self.plan, share, sockets, self._connections, self._temporary, self._reload_plan)
         keep = [one.socket.fileno() for listening in sockets.values() for one in listening]
@@ -242,16 +245,21 @@ class Parent:
         self._addresses = addresses
 
     def replaced_all(self) -> None:
-        """Note that all workers have the new configuration."""
-        self._earlier_plan = None
+        """Note that all workers have the configuration in use."""
         self._reloading.end()
 
     def replacement_failed(self, number: int) -> None:
-        """Use the old configuration again, which the other workers have."""
-        self.say(f"reload: worker {number} does not start with the new configuration; the others keep what they have")
+        """Use the earlier configuration again, also in the workers that already have the new one."""
         if self._earlier_plan is not None:
+            self.say(
+                f"reload: worker {number} does not start with the new configuration; all use the earlier one again"
+            )
             self.plan, self._earlier_plan = self._earlier_plan, None
-        self._reloading.end()
+            self._plan_is_older = True
+        self._replace_outdated()
+
+    def _replace_outdated(self) -> None:
+        self._supervisor.replace(sorted(number for number, plan in self._plans.items() if plan is not self.plan))
 
     # ---- actions of a reload
 
@@ -264,15 +272,17 @@ class Parent:
             try:
                 plan = self._reload_plan()
                 self._sockets.add(self.plan, plan)
-                self._new_plan = plan
             except Exception as error:
                 self.say(nothing_changed(error))
                 self._manager.ready(_SERVING)
                 return
             # For this process, and for workers that it starts.
-            logging.getLogger().setLevel(self._new_plan.server.log_level)
-            for line in self._once.reconfigure(self._new_plan):
+            logging.getLogger().setLevel(plan.server.log_level)
+            for line in self._once.reconfigure(plan):
                 self.say(line)
+            self._plan_is_older = _needs_parent(self.plan, plan)
+            if not self._plan_is_older:
+                self._earlier_plan, self.plan = self.plan, plan
         self._reloading.start()
 
     def ready_numbers(self) -> Sequence[int]:
@@ -292,23 +302,19 @@ class Parent:
 
         If they have, return False: the changes take effect at the next start.
         """
-        assert self._new_plan is not None
-        if _needs_parent(self.plan, self._new_plan):
-            self._plan_is_older = True
+        if self._plan_is_older:
             for table in left:
                 self.say(at_next_start(table))
             return False
         for table in left:
             self.say(f"reload: {table} has changed; the workers are replaced one after another")
-        self._earlier_plan, self.plan = self.plan, self._new_plan
-        self._supervisor.replace_all()
+        self._replace_outdated()
         return True
 
     def reloaded(self) -> None:
         """Note that the reload has ended."""
-        if self._new_plan is not None and not _needs_parent(self.plan, self._new_plan):
-            self._plan_is_older = False
-        self._new_plan = None
+        self._earlier_plan = None
+        self._plans.update(dict.fromkeys(self._supervisor.ready_numbers, self.plan))
         self._sockets.keep(self.plan)
         try:
             self._write_ready_file()

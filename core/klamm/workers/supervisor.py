@@ -64,10 +64,10 @@ class Actions(Protocol):
         """Note that all workers serve clients for the first time."""
 
     def replaced_all(self) -> None:
-        """Note that `replace_all` has replaced all workers."""
+        """Note that `replace` has replaced the workers."""
 
     def replacement_failed(self, number: int) -> None:
-        """Note that a worker has not started again during `replace_all`; the other workers are not replaced."""
+        """Note that a worker has not started again during `replace`; no further worker is replaced."""
 
     def report(self, line: str) -> None:
         """Write a line to the log for the operator."""
@@ -185,10 +185,10 @@ class Supervisor:
             if worker.state in (WorkerState.STARTING, WorkerState.READY):
                 self._stop(worker)
 
-    def replace_all(self) -> None:
-        """Replace all workers by new processes, one after the other."""
+    def replace(self, numbers: Iterable[int]) -> None:
+        """Replace workers by new processes, one after the other."""
         if not self.stopping:
-            self._to_replace = deque(self.workers.values())
+            self._to_replace = deque(self.workers[number] for number in numbers)
             if self._replacing is None:
                 self._replace_next()
 
@@ -200,8 +200,8 @@ class Supervisor:
     def _replace_next(self) -> None:
         while self._to_replace:
             worker = self._to_replace.popleft()
-            # Workers in other states are started with the new configuration anyway.
-            if worker.state is WorkerState.READY:
+            # Workers in other states get a new process anyway.
+            if worker.state in (WorkerState.STARTING, WorkerState.READY):
                 self._replacing = worker
                 self._stop(worker)
                 return

@@ -183,7 +183,7 @@ def test_a_worker_that_serves_again_after_many_failures_keeps_the_server_up():
 
 def test_workers_are_replaced_one_after_another(started):
     supervisor = started.supervisor
-    supervisor.replace_all()
+    supervisor.replace(supervisor.workers)
     for number in (1, 2, 3):
         assert started.done.taken() == [("stop", number)]
         assert supervisor.ready_count == 2
@@ -195,7 +195,7 @@ def test_workers_are_replaced_one_after_another(started):
 
 def test_a_replacement_that_fails_leaves_the_others_alone(started):
     supervisor = started.supervisor
-    supervisor.replace_all()
+    supervisor.replace(supervisor.workers)
     supervisor.exited(1, 0)
     supervisor.exited(1, 1)
     assert started.done.taken() == [("stop", 1), ("fork", 1), ("replacement_failed", 1), ("fork", 1)]
@@ -224,7 +224,7 @@ def test_a_stop_drains_all_and_kills_those_that_do_not_end(started):
 
 def test_a_stop_during_a_replacement_starts_nothing(started):
     supervisor = started.supervisor
-    supervisor.replace_all()
+    supervisor.replace(supervisor.workers)
     supervisor.stop()
     for number in (1, 2, 3):
         supervisor.exited(number, 0)

@@ -1,0 +1,187 @@
+"""The parent of workers during reloads. The processes are replaced by a record of what they were started with."""
+
+import contextlib
+import itertools
+import socket
+
+import pytest
+
+from klamm.config.planner import load_plan
+from klamm.config.plugin_registry import PluginRegistry
+from klamm.workers.parent import Parent
+
+pytestmark = pytest.mark.interpreted
+KILLED = -9
+TEXT = """[server]
+workers = 3
+[listeners.front]
+bind = "127.0.0.1:0"
+api_set = "echo"
+"""
+
+
+class Processes:
+    """The plan of each worker's process, and the messages to the workers."""
+
+    def __init__(self):
+        self.plans = {}
+        self.sent = []
+        self._pids = itertools.count(100)
+
+    def fork(self, number, run, keep):
+        self.plans[number] = run.__self__.plan
+        return next(self._pids)
+
+    def send(self, number, kind):
+        self.sent.append((number, kind))
+
+    def taken(self):
+        sent, self.sent = self.sent, []
+        return sent
+
+
+class Reloaded:
+    """A parent whose three workers serve."""
+
+    def __init__(self, folder):
+        self.file = folder / "klamm.toml"
+        self.file.write_text(TEXT)
+        self.parent = Parent(self._plan(), None, self._plan)
+        self.processes = self.parent._processes = Processes()
+
+    def _plan(self):
+        return load_plan(self.file, PluginRegistry())
+
+    def start(self):
+        self.parent._supervisor.start()
+        for number in (1, 2, 3):
+            self.ready(number)
+
+    def ready(self, number):
+        details = {"data": "", "described": "", "addresses": {"front": ""}, "extensions": {}}
+        self.parent.received(number, {"type": "ready", **details})
+
+    def reload(self, text, left=()):
+        """Reload a file; each worker reports the tables that only a new process reads."""
+        self.file.write_text(text)
+        self.parent._reload()
+        for number in (1, 2, 3):
+            assert self.processes.taken() == [(number, "reload")]
+            self.answer(number, left)
+
+    def answer(self, number, left=()):
+        self.parent.received(number, {"type": "reloaded", "lines": [], "left": list(left)})
+
+    def replaced(self, number):
+        """Check that a worker is stopped, and let its successor serve."""
+        assert self.processes.taken() == [(number, "stop")]
+        self.parent.exited(number, 0)
+        self.ready(number)
+
+    def listeners(self):
+        """The names of the listeners of each worker's process."""
+        return {number: [one.name for one in plan.listeners] for number, plan in sorted(self.processes.plans.items())}
+
+
+@pytest.fixture
+def reloaded(tmp_path):
+    with contextlib.ExitStack() as opened:
+        one = Reloaded(tmp_path)
+        one.parent.open(opened)
+        one.start()
+        yield one
+
+
+@pytest.fixture
+def more():
+    """A further listener on a free port."""
+    with socket.socket() as there:
+        there.bind(("127.0.0.1", 0))
+        port = there.getsockname()[1]
+    return f'[listeners.more]\nbind = "127.0.0.1:{port}"\napi_set = "echo"\n'
+
+
+def io_threads(reloaded, number):
+    return reloaded.processes.plans[number].server.io_threads
+
+
+def test_successors_have_the_settings_that_the_workers_applied(reloaded):
+    reloaded.reload(TEXT.replace("workers", "io_threads = 3\nworkers"))
+    reloaded.parent.exited(2, KILLED)
+    assert io_threads(reloaded, 2) == 3
+    reloaded.ready(2)
+    assert reloaded.processes.taken() == []
+
+
+def test_the_successor_of_a_worker_that_ends_during_a_reload_has_the_new_settings(reloaded):
+    reloaded.file.write_text(TEXT.replace("workers", "io_threads = 3\nworkers"))
+    reloaded.parent._reload()
+    reloaded.parent.exited(1, KILLED)
+    assert io_threads(reloaded, 1) == 3
+    assert reloaded.processes.taken() == [(1, "reload"), (2, "reload")]
+
+
+def test_a_worker_that_was_starting_during_a_reload_reloads_when_it_serves(reloaded):
+    reloaded.parent.exited(2, KILLED)
+    reloaded.file.write_text(TEXT.replace("workers", "io_threads = 3\nworkers"))
+    reloaded.parent._reload()
+    for number in (1, 3):
+        assert reloaded.processes.taken() == [(number, "reload")]
+        reloaded.answer(number)
+    reloaded.ready(2)
+    assert reloaded.processes.taken() == [(2, "reload")]
+
+
+def test_successors_of_a_file_that_needs_a_new_parent_apply_what_they_can(reloaded):
+    reloaded.reload(TEXT.replace("workers", "io_threads = 3\nworkers") + "backlog = 7\n", ["[listeners.front] backlog"])
+    assert reloaded.processes.taken() == []
+    reloaded.parent.exited(2, KILLED)
+    assert io_threads(reloaded, 2) != 3
+    reloaded.ready(2)
+    assert reloaded.processes.taken() == [(2, "reload")]
+
+
+def test_a_replacement_that_fails_is_taken_back_and_can_be_repeated(reloaded, more, capsys):
+    reloaded.reload(TEXT + more, ["[listeners.more]"])
+    reloaded.replaced(1)
+    assert reloaded.processes.taken() == [(2, "stop")]
+    reloaded.parent.exited(2, 0)
+    assert reloaded.listeners() == {1: ["front", "more"], 2: ["front", "more"], 3: ["front"]}
+    reloaded.parent.exited(2, KILLED)
+    assert "worker 2 does not start with the new configuration" in capsys.readouterr().out
+    assert reloaded.processes.taken() == [(1, "stop")]
+    # Its sockets stay open until no worker has them.
+    assert list(reloaded.parent._sockets.addresses) == ["front", "more"]
+    reloaded.parent.exited(1, 0)
+    assert reloaded.listeners() == {1: ["front"], 2: ["front"], 3: ["front"]}
+    reloaded.ready(1)
+    reloaded.ready(2)
+    # They apply what the third worker has applied.
+    assert reloaded.processes.taken() == [(1, "reload"), (2, "reload")]
+    assert list(reloaded.parent._sockets.addresses) == ["front"]
+    assert "reload: done" in capsys.readouterr().out
+    reloaded.reload(TEXT + more, ["[listeners.more]"])
+    for number in (1, 2, 3):
+        reloaded.replaced(number)
+    assert reloaded.listeners() == dict.fromkeys((1, 2, 3), ["front", "more"])
+    assert list(reloaded.parent._sockets.addresses) == ["front", "more"]
+    assert "reload: done" in capsys.readouterr().out
+
+
+def test_a_return_to_the_earlier_configuration_goes_on_if_a_worker_fails(reloaded, more, capsys):
+    reloaded.reload(TEXT + more, ["[listeners.more]"])
+    reloaded.replaced(1)
+    reloaded.replaced(2)
+    assert reloaded.processes.taken() == [(3, "stop")]
+    reloaded.parent.exited(3, 0)
+    reloaded.parent.exited(3, KILLED)
+    assert reloaded.processes.taken() == [(1, "stop")]
+    reloaded.parent.exited(1, 0)
+    reloaded.parent.exited(1, KILLED)
+    assert reloaded.processes.taken() == [(2, "stop")]
+    reloaded.parent.exited(2, 0)
+    assert reloaded.listeners() == dict.fromkeys((1, 2, 3), ["front"])
+    assert list(reloaded.parent._sockets.addresses) == ["front", "more"]
+    reloaded.ready(2)
+    assert list(reloaded.parent._sockets.addresses) == ["front"]
+    assert capsys.readouterr().out.count("does not start") == 1
