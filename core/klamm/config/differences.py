@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from klamm.api.part import Part
@@ -13,6 +13,7 @@ from klamm.config.setting import specs_of
 _LIVE: Final = {"io_threads", "processors", "log_level"}
 _OF_SERVER: Final = "a server makes its folders, queues and handler threads once"
 _OF_API_SETS: Final = "a server opens its handler sets once"
+_OF_PARENT: Final = "the workers stay, because another change needs a new parent"
 _OF_LISTENER: Final = "a listener keeps its socket and its parts"
 _COMES: Final = "now: it starts to listen"
 _GOES: Final = "now: its port is closed, and its connections end"
@@ -72,13 +73,32 @@ def why_not_live(old: ServerPlan, new: ServerPlan, listener: ListenerPlan) -> st
     A handler set without listeners stays open until the server stops.
     """
     if old.server.worker_count > 1:
-        # The workers are replaced by others, which open all they need.
-        return ""
+        # Unless the workers stay, they are replaced by others, which open all they need.
+        return _OF_PARENT if needs_parent(old, new) else ""
     name = listener.api_set
     nodes, wanted = ({one.node for one in plan.listeners if one.api_set == name} for plan in (old, new))
     if not wanted or nodes == wanted or (not nodes and old.api_sets.get(name) == new.api_sets[name]):
         return ""
     return _OF_API_SETS
+
+
+def needs_parent(old: ServerPlan, new: ServerPlan) -> bool:
+    """Return True if sockets or parts that the parent of workers has opened would have other settings."""
+    names = {one.name for one in old.listeners} & {one.name for one in new.listeners}
+    return _of_parent(old, names) != _of_parent(new, names)
+
+
+def _of_parent(plan: ServerPlan, names: Collection[str]) -> list[object]:
+    listeners = {
+        one.name: (one.node, _bound(one), plan.more_ports(one.api_set)) for one in plan.listeners if one.name in names
+    }
+    return [listeners, plan.server.worker_count, plan.server.data_dir, [part.name for part in plan.extensions]]
+
+
+def _bound(plan: ListenerPlan) -> tuple[object, ...]:
+    settings = plan.settings
+    buffers = settings.socket_send_buffer_bytes, settings.socket_receive_buffer_bytes
+    return plan.bind, settings.backlog, settings.unix_socket_mode, buffers
 
 
 def _of_listener(old: ListenerPlan, new: ListenerPlan) -> Iterator[Difference]:

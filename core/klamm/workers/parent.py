@@ -12,11 +12,12 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from klamm.config.plan import ListenerPlan, ServerPlan
+from klamm.config.differences import needs_parent
+from klamm.config.plan import ServerPlan
 from klamm.logs.output import log_file_descriptors
 from klamm.runtime.clock import SystemClock
 from klamm.runtime.platform.processes import raise_descriptor_limit, received_signals
@@ -280,7 +281,7 @@ class Parent:
             logging.getLogger().setLevel(plan.server.log_level)
             for line in self._once.reconfigure(plan):
                 self.say(line)
-            self._plan_is_older = _needs_parent(self.plan, plan)
+            self._plan_is_older = needs_parent(self.plan, plan)
             if not self._plan_is_older:
                 self._earlier_plan, self.plan = self.plan, plan
         self._reloading.start()
@@ -325,22 +326,3 @@ class Parent:
         if self._reload_again:
             self._reload_again = False
             self._reload()
-
-
-def _needs_parent(old: ServerPlan, new: ServerPlan) -> bool:
-    """Return True if sockets or parts that the parent has opened would have other settings."""
-    names = {one.name for one in old.listeners} & {one.name for one in new.listeners}
-    return _of_parent(old, names) != _of_parent(new, names)
-
-
-def _of_parent(plan: ServerPlan, names: Collection[str]) -> list[object]:
-    listeners = {
-        one.name: (one.node, _bound(one), plan.more_ports(one.api_set)) for one in plan.listeners if one.name in names
-    }
-    return [listeners, plan.server.worker_count, plan.server.data_dir, [part.name for part in plan.extensions]]
-
-
-def _bound(plan: ListenerPlan) -> tuple[object, ...]:
-    settings = plan.settings
-    buffers = settings.socket_send_buffer_bytes, settings.socket_receive_buffer_bytes
-    return plan.bind, settings.backlog, settings.unix_socket_mode, buffers

@@ -101,3 +101,23 @@ def test_a_listener_that_goes_is_closed_at_once(tmp_path, capsys, workers):
     assert main(["diff", str(before), str(after)]) == 0
     line = "[listeners.b]: takes effect now: its port is closed, and its connections end"
     assert capsys.readouterr().out.splitlines() == [line]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ("backlog = 500", "backlog = 501", "[listeners.a] backlog"),
+        (":9092", ":9091", "[listeners.a] bind"),
+        ("workers = 2", "workers = 3", "[server] workers"),
+    ],
+)
+def test_a_listener_waits_if_another_change_keeps_the_workers(tmp_path, capsys, old, new, line):
+    before, after = tmp_path / "old.toml", tmp_path / "new.toml"
+    text = '[server]\nworkers = 2\n[listeners.a]\nbind = "127.0.0.1:9092"\napi_set = "echo"\nbacklog = 500\n'
+    before.write_text(text)
+    after.write_text(text.replace(old, new) + '[listeners.b]\nbind = "127.0.0.1:9093"\napi_set = "echo"\n')
+    assert main(["diff", str(before), str(after)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert any(one.startswith(f"{line}: takes effect at the next start: ") for one in lines)
+    why = "the workers stay, because another change needs a new parent"
+    assert f"[listeners.b]: takes effect at the next start: {why}" in lines
