@@ -252,9 +252,7 @@ class Parent:
     def replacement_failed(self, number: int) -> None:
         """Use the earlier configuration again, also in the workers that already have the new one."""
         if self._earlier_plan is not None:
-            self.say(
-                f"reload: worker {number} does not start with the new configuration; all use the earlier one again"
-            )
+            self.say(f"reload: worker {number} does not start with the new configuration; all return to the old one")
             self.plan, self._earlier_plan = self._earlier_plan, None
             self._plan_is_older = True
         self._replace_outdated()
