@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import logging
 import socket
 import threading
 import weakref
@@ -37,10 +38,30 @@ class FailingGate(ConnectionGate):
         pass
 
 
+class OpenGate(ConnectionGate):
+    """Admits all; tests replace methods."""
+
+    def open(self, listener):
+        pass
+
+    def close(self):
+        pass
+
+    def admit(self, address):
+        return None
+
+    def release(self, address):
+        pass
+
+
 class Plugin:
     @hookimpl
     def klamm_connection_gates(self):
         yield Provider("failing", "tests.contract.test_live_listeners:FailingGate")
+        yield Provider("open", "tests.contract.test_live_listeners:OpenGate")
+
+
+OPEN_GATE = 'gates = ["connection_quota", "open"]\n'
 
 
 def second(port, more=""):
@@ -115,6 +136,26 @@ def free_port():
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+@pytest.fixture
+def without_thread(monkeypatch):
+    """`without_thread(text)` → a block in which no thread can start whose name contains the text."""
+
+    @contextlib.contextmanager
+    def block(text):
+        start = threading.Thread.start
+
+        def refuse(thread):
+            if text in thread.name:
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            yield
+
+    return block
 
 
 def is_refused(port):
@@ -192,6 +233,136 @@ def test_nothing_changes_if_a_port_is_taken(live):
         assert one.server.handler_pool.size == 8
         assert (one.labels(), list(one.server.services.listeners)) == ({"first"}, ["first"])
     assert one.change(text)[-1] == "done"
+
+
+@pytest.mark.parametrize(
+    "thread", ["klamm-handler-9", "klamm-processor-second-0", "klamm-processor-second-1", "klamm-acceptor-second"]
+)
+def test_nothing_changes_if_a_thread_cannot_start(live, free_port, without_thread, caplog, thread):
+    one = live()
+    level = one.server.plan.server.log_level
+    caplog.set_level(level)
+    text = f'[server]\nio_threads = 12\nlog_level = "DEBUG"\n{FIRST}{second(free_port, "processors = 2")}'
+    with without_thread(thread):
+        assert one.change(text) == ["nothing changed: can't start new thread"]
+    assert is_refused(free_port)
+    assert (one.labels(), list(one.server.services.listeners)) == ({"first"}, ["first"])
+    assert [each.name for each in one.server.listeners] == ["first"]
+    wait_until(lambda: one.server.handler_pool.size == 8)
+    assert (one.server.plan.server.io_threads, one.server.plan.server.log_level) == (8, level)
+    assert logging.getLevelName(logging.getLogger().level) == level
+    assert one.change(text)[-1] == "done"
+    assert ports(one.connect("second")) == {free_port}
+
+
+def test_a_listener_that_cannot_start_leaves_an_earlier_one_of_its_name(live, free_port, without_thread):
+    one = live(FIRST + second(free_port))
+    sender = stuck(one)
+    context = one.listener("second").context
+    assert one.change(FIRST)[-1] == "done"
+    with without_thread("klamm-processor-second"):
+        assert one.change(FIRST + second(free_port)) == ["nothing changed: can't start new thread"]
+    assert one.server.services.listeners["second"] is context
+    one.server.stop(deadline_ms=100)
+    sender.join()
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_removed_listener_ends_although_its_thread_cannot_start(live, free_port, without_thread, monkeypatch, stops):
+    closed = []
+    monkeypatch.setattr(OpenGate, "close", lambda gate: closed.append(gate))
+    one = live(FIRST + second(free_port, OPEN_GATE))
+    with without_thread("removed"):
+        assert one.change(FIRST) == ["[listeners.second] is removed; its connections end", "done"]
+    assert [each.name for each in one.server.plan.listeners] == ["first"]
+    assert (is_refused(free_port), closed) == (True, [])
+    if stops:
+        one.server.stop()
+    else:
+        assert one.change(FIRST) == ["done"]
+        wait_until(lambda: closed)
+    wait_until(lambda: list(one.server.services.listeners) == ["first"])
+    assert len(closed) == 1
+
+
+class CallingLock:
+    """A lock that calls a function before a thread takes it for the first time."""
+
+    def __init__(self, lock, call):
+        self.lock = lock
+        self.call = call
+
+    def __enter__(self):
+        call, self.call = self.call, lambda: None
+        call()
+        self.lock.acquire()
+
+    def __exit__(self, *_):
+        self.lock.release()
+
+
+@pytest.mark.interpreted
+def test_a_client_that_changes_configs_during_a_reload_reverts_nothing(live):
+    one = live(f"[server]\nio_threads = 3\n{FIRST}")
+    reloaded = threading.Event()
+
+    def reload_first():
+        one.change(f"[server]\nio_threads = 9\n{FIRST}")
+        reloaded.set()
+
+    one.server.changing = CallingLock(one.server.changing, reload_first)
+    one.server.dynamic.change({"listener.name.first.num.network.threads": "2"}, False)
+    reloaded.wait()
+    wait_until(lambda: len(one.listener("first").processors) == 2)
+    assert (one.server.handler_pool.size, one.server.plan.server.io_threads) == (9, 9)
+
+
+def test_a_client_cannot_set_configs_of_a_listener_that_is_being_removed(live, free_port, monkeypatch):
+    key = "listener.name.second.num.network.threads"
+    one = live(FIRST + second(free_port))
+    monkeypatch.setattr(OpenGate, "open", lambda *_: one.server.dynamic.change({key: "2"}, False))
+    third = f'[listeners.third]\nbind = "127.0.0.1:0"\n{OPEN_GATE}'
+    assert one.change(FIRST + third) == [
+        f"nothing changed: a client has set {key}: delete it by AlterConfigs before its listener goes"
+    ]
+    assert one.labels() == {"first", "second"}
+    wait_until(lambda: len(one.listener("second").processors) == 2)
+    monkeypatch.undo()
+    one.server.dynamic.change({}, False)
+    assert one.change(FIRST + third)[-1] == "done"
+
+
+def test_a_reload_that_fails_leaves_the_configs_that_clients_can_set(live, free_port, without_thread):
+    one = live()
+    with without_thread("klamm-processor-second"):
+        assert one.change(FIRST + second(free_port)) == ["nothing changed: can't start new thread"]
+    with pytest.raises(ValueError, match="listener.name.second"):
+        one.server.dynamic.change({"listener.name.second.num.network.threads": "2"}, False)
+
+
+def test_a_listener_keeps_its_backlog_if_the_change_fails(live, free_port):
+    one = live(FIRST + second(free_port))
+    acceptor = one.listener("second").acceptor
+    before = [queue.limit for queue in acceptor.accept_queues()]
+    third = second(free_port, "backlog = 7\n").replace("second", "third")
+    taken = f'[listeners.taken]\nbind = "127.0.0.1:{one.embedded.address("first")[1]}"\n'
+    (line,) = one.change(FIRST + third + taken)
+    assert line.startswith("nothing changed: ")
+    assert [queue.limit for queue in acceptor.accept_queues()] == before
+    assert one.change(FIRST + third)[-1] == "done"
+    # Only Linux reports it.
+    assert [queue.limit for queue in one.listener("third").acceptor.accept_queues()] == [7 for _ in before]
+
+
+def test_a_listener_that_is_added_to_a_stopped_node_is_offline_until_the_node_starts(live):
+    nodes = "[broker]\nnodes = 3\n"
+    one = live(FIRST + nodes)
+    one.embedded.nodes.stop(2)
+    assert one.change(f'[listeners.second]\nbind = "127.0.0.1:0"\n{FIRST}{nodes}')[-1] == "done"
+    here = [each.context for each in one.server.listeners if each.context.configured_as == "second"]
+    assert [is_refused(each.bound.port) for each in here] == [False, True, False]
+    one.embedded.nodes.start(2)
+    assert ports(one.connect("second")) == {each.bound.port for each in here}
 
 
 def test_a_port_passes_to_another_listener_without_a_refusal(live, free_port):

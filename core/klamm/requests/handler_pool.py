@@ -56,7 +56,18 @@ class KafkaRequestHandlerPool:
         return len(self._threads)
 
     def resize(self, count: int) -> None:
-        """Set the number of handlers. Excess handlers stop after their current request."""
+        """Set the number of handlers. Excess handlers stop after their current request.
+
+        If the system cannot start a thread, this raises RuntimeError, and the number is as before.
+        """
+        before = self._target
+        try:
+            self._resize(count)
+        except RuntimeError:
+            self._resize(before)
+            raise
+
+    def _resize(self, count: int) -> None:
         with self._lock:
             surplus = self._target - count
             self._target = count

@@ -29,11 +29,12 @@ class DynamicConfigs:
         *,
         current: Callable[[], ServerPlan],
         adopt: Callable[[ServerPlan], None],
-        apply: Callable[[ServerPlan], None],
+        apply: Callable[[Callable[[], ServerPlan]], None],
     ) -> None:
         """Set the functions: `current` returns the plan in use, `adopt` and `apply` put another plan into use.
 
-        `adopt` is called before the listeners are made, `apply` afterwards.
+        `adopt` is called before the listeners are made, `apply` afterwards. `apply` gets a function that returns the
+        plan, which it calls once no other change is being made.
         """
         self._scheduler = scheduler
         self._current = current
@@ -81,16 +82,24 @@ class DynamicConfigs:
     def over(self, plan: ServerPlan) -> ServerPlan:
         """Return this plan, which a reload has made from the file, with the dynamic values added. Raises ValueError."""
         with self._lock:
-            known = dynamic_settings(plan)
-            for name in (*self._values, *(name for own in self._of_nodes.values() for name in own)):
-                if name.startswith("listener.name.") and name not in known:
-                    raise ValueError(f"a client has set {name}: delete it by AlterConfigs before its listener goes")
-            return self._plan_with(plan, self._values, self._of_nodes)
+            return self._over(plan)
 
-    def follow(self, plan: ServerPlan) -> None:
-        """Use a plan that was made again from the file, without the dynamic values, from now on."""
+    def follow(self, plan: ServerPlan) -> ServerPlan:
+        """Use a plan that was made again from the file, without the dynamic values, from now on; return the earlier.
+
+        Raises ValueError if it does not fit the dynamic values, which a client may have changed since `over`.
+        """
         with self._lock:
-            self._static = plan
+            self._over(plan)
+            before, self._static = self._static, plan
+            return before
+
+    def _over(self, plan: ServerPlan) -> ServerPlan:
+        known = dynamic_settings(plan)
+        for name in (*self._values, *(name for own in self._of_nodes.values() for name in own)):
+            if name.startswith("listener.name.") and name not in known:
+                raise ValueError(f"a client has set {name}: delete it by AlterConfigs before its listener goes")
+        return self._plan_with(plan, self._values, self._of_nodes)
 
     def _plan_with(
         self, plan: ServerPlan, values: Mapping[str, str], of_nodes: Mapping[int, Mapping[str, str]]
@@ -123,6 +132,8 @@ class DynamicConfigs:
             ) from error
 
     def _apply(self) -> None:
+        self._apply_plan(self._planned)
+
+    def _planned(self) -> ServerPlan:
         with self._lock:
-            plan = self._plan_with(self._static, self._values, self._of_nodes)
-        self._apply_plan(plan)
+            return self._plan_with(self._static, self._values, self._of_nodes)

@@ -93,6 +93,11 @@ class Listener:
         """Return the plan in use."""
         return self._plan if self._parts is None else self._parts.plan
 
+    @property
+    def is_online(self) -> bool:
+        """Return False after `go_offline`, until `go_online`."""
+        return self._online
+
     def adopt(self, plan: ListenerPlan) -> None:
         """Use another plan. Called before `open_parts`."""
         self._plan = plan

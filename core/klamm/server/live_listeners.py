@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -27,12 +27,16 @@ PARKED_GRACE_NS: Final = 250_000_000
 
 
 class ListenerChange(NamedTuple):
-    """`added` are bound and open, and do not serve yet; `removed` still serve. `plan` is the one that asks for it."""
+    """`added` are bound and open, and do not serve yet; `removed` still serve. `plan` is the one that asks for it.
+
+    `shared` has the sockets of added listeners that are removed listeners' too.
+    """
 
     plan: ServerPlan
-    added: Sequence[Listener]
-    removed: Sequence[Listener]
-    warnings: Sequence[Problem]
+    added: Sequence[Listener] = ()
+    removed: Sequence[Listener] = ()
+    warnings: Sequence[Problem] = ()
+    shared: Mapping[Listener, Sequence[ListeningSocket]] = {}
 
 
 class LiveListeners:
@@ -48,28 +52,48 @@ class LiveListeners:
         self._services = services
         self._changing = changing
         self._is_inherited = is_inherited
-        self._draining: dict[tuple[Listener, ...], Joinable] = {}
+        # The value is None if no thread could be started to end them.
+        self._draining: dict[tuple[Listener, ...], Joinable | None] = {}
 
     def prepare(self, old: ServerPlan, new: ServerPlan, open_listener: Callable[[Listener], None]) -> ListenerChange:
         """Bind and open the listeners that only the new plan has. Raises ConfigError, and then nothing has changed."""
+        for removed in [each for each, thread in self._draining.items() if thread is None]:
+            self._end_later(removed)
         here, wanted = {one.name for one in self.all}, {plan.name: plan for plan in new.listeners}
         if self._is_inherited or here == set(wanted):
-            return ListenerChange(new, (), (), ())
+            return ListenerChange(new)
         plans = [plan for name, plan in wanted.items() if name not in here and not why_not_live(old, new, plan)]
         gone = [one for one in self.all if one.name not in wanted and not why_not_live(old, new, one.plan)]
         names = {_table(plan) for plan in plans}
         warnings = new.checked(names) if new.checked is not None and names else ()
         added: list[Listener] = []
+        shared: dict[Listener, Sequence[ListeningSocket]] = {}
         try:
             for plan in plans:
                 added.append(listener := Listener(self._with_shared_settings(plan), old.server.as_version))
-                self._open(listener, new, gone, open_listener)
+                shared[listener] = self._open(listener, new, gone, open_listener)
         except BaseException:
-            for listener in added:
-                listener.close()
-                self._services.metrics.remove_listener(listener.name)
+            self._close(added)
             raise
-        return ListenerChange(new, added, gone, warnings)
+        return ListenerChange(new, added, gone, warnings, shared)
+
+    def _close(self, added: Sequence[Listener]) -> None:
+        for listener in added:
+            listener.close()
+            self._services.metrics.remove_listener(listener.name)
+
+    def undo(self, change: ListenerChange) -> None:
+        """End the added listeners of a change that has not been applied, or whose `apply` has raised an exception."""
+        added = {one.name: one.context for one in change.added}
+        # An earlier listener of the same name, whose connections still end, may have been replaced.
+        earlier = {one.name: one.context for gone in self._draining for one in gone if one.name in added}
+        self._services.listeners.change(earlier, added)
+        for listener in change.added:
+            listener.stop_accepting()
+            listener.drain(0, 0)
+        for listener in change.added:
+            listener.join()
+        self._close(change.added)
 
     def _with_shared_settings(self, plan: ListenerPlan) -> ListenerPlan:
         """Return the plan with the settings in force of what all listeners share: a reload changes them on all."""
@@ -82,31 +106,31 @@ class LiveListeners:
 
     def _open(
         self, listener: Listener, new: ServerPlan, gone: Sequence[Listener], open_listener: Callable[[Listener], None]
-    ) -> None:
+    ) -> Sequence[ListeningSocket]:
         plan, more_ports = listener.plan, new.more_ports(listener.plan.api_set)
         # A port passes from one listener to the other without a moment in which it refuses connections.
         before = [one for one in gone if one.plan.bind == plan.bind and plan.bind[1] and one.more_ports == more_ports]
         sockets = before[0].duplicate_sockets() if before else ()
         try:
             listener.bind(self._services, more_ports, sockets)
-            _listen_as(sockets, plan)
             open_listener(listener)
         except BindError as error:
             raise new.error(("listeners", _table(plan), "bind"), str(error)) from error
         except (PartError, PluginError, StartError) as error:
             raise new.error(("listeners", _table(plan)), str(error)) from error
+        return sockets
 
     def apply(self, change: ListenerChange, deadline_ms: int) -> list[str]:
-        """Start the added listeners, and end the removed ones within the deadline; return one line for each."""
-        lines, added, removed = [], {one.name: one for one in change.added}, tuple(change.removed)
-        # Clients of listeners that come together find one another's addresses from the first request on.
-        self._services.listeners.change({name: one.context for name, one in added.items()}, {})
-        kept = {one.name: one for one in self.all if one not in removed} | added
+        """Start the added listeners, and end the removed ones within the deadline; return one line for each.
+
+        If a listener cannot start, this raises, and the caller calls `undo`.
+        """
+        removed = tuple(change.removed)
+        self._start(change)
+        kept = [*(one for one in self.all if one not in removed), *change.added]
         order = [plan.name for plan in change.plan.listeners]
-        self.all[:] = sorted(kept.values(), key=lambda one: order.index(one.name) if one.name in order else len(order))
-        for listener in change.added:
-            listener.start()
-            lines.append(f"[listeners.{listener.name}] listens on {listener.context.bound}")
+        self.all[:] = sorted(kept, key=lambda one: order.index(one.name) if one.name in order else len(order))
+        lines = [f"[listeners.{one.name}] listens on {one.context.bound}" for one in change.added]
         for listener in removed:
             listener.stop_accepting()
             self._services.metrics.remove_listener(listener.name)
@@ -117,15 +141,40 @@ class LiveListeners:
             log.warning("%s", warning)
         return lines
 
+    def _start(self, change: ListenerChange) -> None:
+        # Clients of listeners that come together find one another's addresses from the first request on.
+        self._services.listeners.change({one.name: one.context for one in change.added}, {})
+        for listener in change.added:
+            listener.start()
+        # Only now, because the removed listeners keep these sockets if another listener cannot start.
+        for listener, sockets in change.shared.items():
+            _listen_as(sockets, listener.plan)
+        for listener in change.added:
+            node = listener.plan.api_set, listener.plan.node
+            beside = [one.is_online for one in self.all if (one.plan.api_set, one.plan.node) == node]
+            if beside and not any(beside):
+                # The node is stopped.
+                listener.go_offline()
+
     def _drain(self, removed: tuple[Listener, ...], deadline_ms: int) -> None:
         now_ns = self._services.clock.monotonic_ns()
         deadline_ns = now_ns + deadline_ms * 1_000_000
         for listener in removed:
             listener.drain(deadline_ns, min(deadline_ns, now_ns + PARKED_GRACE_NS))
-        self._draining[removed] = self._services.threads.start(lambda: self._end(removed), "klamm-removed-listeners")
+        self._end_later(removed)
+
+    def _end_later(self, removed: tuple[Listener, ...]) -> None:
+        self._draining[removed] = None
+        try:
+            thread = self._services.threads.start(lambda: self._end(removed), "klamm-removed-listeners")
+        except RuntimeError as error:
+            names = ", ".join(one.name for one in removed)
+            log.error("removed listeners (%s) stay in memory until the next reload or the stop: %s", names, error)
+        else:
+            self._draining[removed] = thread
 
     def _end(self, removed: tuple[Listener, ...]) -> None:
-        """Close listeners once their last connection has ended. Runs on a thread of its own."""
+        """Close listeners once their last connection has ended. The caller does not hold the lock."""
         for listener in removed:
             listener.join()
         with self._changing:
@@ -138,12 +187,15 @@ class LiveListeners:
     def stop(self, deadline_ns: int, grace_end_ns: int) -> None:
         """Wait until the removed listeners have ended, by the deadline. The caller does not hold the lock."""
         with self._changing:
-            threads = list(self._draining.values())
-            for removed in self._draining:
+            draining = dict(self._draining)
+            for removed in draining:
                 for listener in removed:
                     listener.drain(deadline_ns, grace_end_ns)
-        for thread in threads:
-            thread.join()
+        for removed, thread in draining.items():
+            if thread is None:
+                self._end(removed)
+            else:
+                thread.join()
 
 
 def _listen_as(sockets: Sequence[ListeningSocket], plan: ListenerPlan) -> None:

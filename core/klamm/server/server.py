@@ -306,11 +306,13 @@ class SocketServer:
         for listener, listener_plan in zip(self.listeners, plan.listeners, strict=True):
             listener.adopt(listener_plan)
 
-    def _apply(self, plan: ServerPlan) -> None:
+    def _apply(self, planned: Callable[[], ServerPlan]) -> None:
         """Apply another plan that clients have requested."""
         with self.changing:
             if self._stopped:
                 return
+            # Not earlier, because a reload that has just ended may have changed the file's values.
+            plan = planned()
             changes = self.resize(plan)
             taken, problems = self.reconfigure(plan)
         for change in [*changes, *taken]:
@@ -322,14 +324,18 @@ class SocketServer:
         """Open the listeners that another plan adds. Raises ConfigError, and then nothing has changed."""
         return self._live.prepare(self.plan, plan, self._open_listener)
 
+    def undo_listeners(self, change: ListenerChange) -> None:
+        """End what `prepare_listeners` has opened, because the change is not made."""
+        self._live.undo(change)
+
     def change_listeners(self, change: ListenerChange) -> list[str]:
-        """Add and remove listeners; return one line for each."""
+        """Add and remove listeners; return one line for each. If it raises, the caller calls `undo_listeners`."""
         lines = self._live.apply(change, self.plan.server.shutdown_deadline_ms)
+        self.plan = replace(self.plan, listeners=tuple(listener.plan for listener in self.listeners))
         for listener in change.added:
             self._report_parts_of(listener)
         for line in lines:
             self.services.emit_admin_event("config_reloaded", line)
-        self.plan = replace(self.plan, listeners=tuple(listener.plan for listener in self.listeners))
         return lines
 
     @property

@@ -202,19 +202,40 @@ def reload_parts(server: SocketServer, reload_plan: Callable[[], ServerPlan] | N
     left: list[str] = []
     if reload_plan is not None:
         of_file = reload_plan()
-        plan = server.dynamic.over(of_file)
         with server.changing:
             if server.stopped:
                 return Reloaded((), problems=[STOPS])
-            change = server.prepare_listeners(plan)
-            applied += [f"reload: {what}" for what in (*apply_log_level(server, plan), *server.resize(plan))]
-            applied += [f"reload: {what}" for what in server.change_listeners(change)]
+            plan, lines = _change(server, of_file)
             taken, problems = server.reconfigure(plan)
-        server.dynamic.follow(of_file)
+        applied += [f"reload: {what}" for what in lines]
         applied += [f"reload: {what} has changed and is applied" for what in taken]
         applied += [f"reload: {problem}" for problem in problems]
         left = [str(one) for one in differences(server.plan, plan)]
     return Reloaded(applied, left, [f"reload: {problem}" for problem in server.reload()])
+
+
+def _change(server: SocketServer, of_file: ServerPlan) -> tuple[ServerPlan, list[str]]:
+    """Make the changes of a reload that may fail; return the plan with the dynamic values, and one line for each.
+
+    If it raises, nothing has changed.
+    """
+    plan, before = server.dynamic.over(of_file), server.plan
+    with contextlib.ExitStack() as undo:
+        change = server.prepare_listeners(plan)
+        undo.callback(server.undo_listeners, change)
+        # From now on, clients change the new plan, so that no key of a removed listener is accepted.
+        undo.callback(_follow_again, server, server.dynamic.follow(of_file))
+        undo.callback(server.resize, before)
+        undo.callback(apply_log_level, server, before)
+        lines = [*apply_log_level(server, plan), *server.resize(plan), *server.change_listeners(change)]
+        undo.pop_all()
+    return plan, lines
+
+
+def _follow_again(server: SocketServer, of_file: ServerPlan) -> None:
+    # A client may have set configs of an added listener meanwhile, which fit only the new plan.
+    with contextlib.suppress(ValueError):
+        server.dynamic.follow(of_file)
 
 
 class StartDetails(TypedDict):
