@@ -294,6 +294,7 @@ class Acceptor:
         with self._accepting:
             held, self._held = self._held, None
             self._socket.close()
+            self.wake = _no_loop
         if held is not None:
             log.info("listener=%s peer=%s: refused: stopping", self.name, held.peer)
             release_gates(self._runtime.context, held.admitted, held.peer)
@@ -314,4 +315,4 @@ def set_connection_options(sock: socket.socket, send_buffer_bytes: int) -> None:
 
 
 def _no_loop() -> None:
-    """Do nothing: the function `wake` of an acceptor whose loop does not run yet."""
+    """Do nothing: the function `wake` of an acceptor whose loop does not run."""

@@ -8,6 +8,7 @@ import os
 import selectors
 import socket
 import sys
+import threading
 import time
 from typing import Final, Protocol
 
@@ -117,9 +118,16 @@ def make_poller(kind: str = "auto") -> Poller:
 
 
 class Waker:
-    """A descriptor that makes a sleeping `poll` return: an eventfd, or a socket pair if the system has none."""
+    """A descriptor that makes a sleeping `poll` return: an eventfd, or a socket pair if the system has none.
+
+    A closed waker does nothing.
+    """
 
     def __init__(self, kind: str = "auto") -> None:
+        # Protects the descriptors: the system gives the number of a closed one to the next file or socket, and a
+        # `wake` of another thread at that moment would write there.
+        self._lock = threading.Lock()
+        self._closed = False
         self._pair: tuple[socket.socket, socket.socket] | None = None
         if sys.platform == "linux" and PLATFORM.has_eventfd and kind != "selectors":
             self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -135,15 +143,20 @@ class Waker:
 
     def wake(self) -> None:
         """Make `poll` return. Any thread may call this."""
-        # An error means that a wake-up is pending already, or that the waker is closed.
-        with contextlib.suppress(OSError):
+        # An error means that a wake-up is pending already.
+        with self._lock, contextlib.suppress(OSError):
+            if self._closed:
+                return
             if self._pair is None:
                 os.eventfd_write(self._event, 1)
             else:
                 self._pair[1].send(b"\0")
 
     def drain(self) -> None:
-        """Consume all pending wake-ups."""
+        """Consume all pending wake-ups. Called by the loop that sleeps, which has ended before `close`."""
+        # Without the lock, which the thread whose `wake` has just ended the sleep may still hold.
+        if self._closed:
+            return
         with contextlib.suppress(BlockingIOError):
             if self._pair is None:
                 os.eventfd_read(self._event)
@@ -152,9 +165,13 @@ class Waker:
                     pass
 
     def close(self) -> None:
-        """Close the descriptors."""
-        if self._pair is None:
-            os.close(self._event)
-        else:
-            for end in self._pair:
-                end.close()
+        """Close the descriptors. Any thread may call this, also more than once."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if self._pair is None:
+                os.close(self._event)
+            else:
+                for end in self._pair:
+                    end.close()

@@ -91,8 +91,10 @@ class Reactor:
         """Let the loop end when the current work is finished. Any thread may call this.
 
         Running requests may finish until `deadline_ns`; requests that wait for data or time, until `grace_end_ns`.
-        The earliest times of several calls count.
+        The earliest times of several calls count. Has no effect if the loop has ended.
         """
+        if self.inbox.ended:
+            return
         self.inbox.stop_accepting()
         if self._draining:
             deadline_ns = min(deadline_ns, self._drain_deadline_ns)

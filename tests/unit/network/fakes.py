@@ -98,6 +98,9 @@ class FakeWaker:
     def wake(self):
         self.woken += 1
 
+    def close(self):
+        pass
+
 
 def request_parts(listener, clock, scheduler, handlers=(), mode="hybrid", filters=(), **parts):
     """What requests of a listener need, without observers or a slow-request log."""

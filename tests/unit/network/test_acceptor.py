@@ -284,3 +284,16 @@ def test_connections_that_are_bound_to_their_processor_stay():
     old, new = Loaded([bound, free, bound, bound]), Loaded([])
     spread([old], [new])
     assert old.moves == [(free, new)]
+
+
+def test_a_stopped_acceptor_wakes_no_loop_until_it_has_one_again():
+    woken, harness = [], AcceptorHarness()
+    harness.acceptor.run_in(lambda: woken.append("first"), None)
+    harness.acceptor.resume()
+    harness.acceptor.stop()
+    harness.acceptor.resume()
+    assert woken == ["first"]
+    harness.acceptor.reopen(Listening())
+    harness.acceptor.run_in(lambda: woken.append("second"), None)
+    harness.acceptor.resume()
+    assert woken == ["first", "second"]

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import selectors
 import socket
 import struct
@@ -130,3 +131,37 @@ def test_a_waker_wakes_once_for_many_calls(platform):
         assert polled(made) == [(waker.descriptor, READ)]
         waker.drain()
         assert made.poll(0) == []
+
+
+@pytest.mark.parametrize("kind", ["auto", "selectors"])
+def test_a_closed_waker_leaves_the_next_owner_of_its_descriptor_alone(kind):
+    waker = Waker(kind)
+    read_end, write_end = os.pipe()
+    number = waker.descriptor
+    waker.close()
+    os.dup2(write_end, number)
+    waker.wake()
+    waker.drain()
+    waker.close()
+    os.close(number)
+    os.close(write_end)
+    with open(read_end, "rb") as written:
+        assert written.read() == b""
+
+
+@pytest.mark.skipif(not PLATFORM.has_eventfd, reason="this system has no eventfd")
+def test_a_waker_is_not_closed_while_another_thread_wakes_it(monkeypatch):
+    waker, write, closers = Waker(), os.eventfd_write, []
+
+    def write_while_another_thread_closes(descriptor, count):
+        closers.append(threading.Thread(target=waker.close))
+        closers[0].start()
+        closers[0].join(0.1)
+        assert closers[0].is_alive()
+        write(descriptor, count)
+
+    monkeypatch.setattr(os, "eventfd_write", write_while_another_thread_closes)
+    waker.wake()
+    closers[0].join()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(waker.descriptor)

@@ -36,9 +36,14 @@ def channel():
 
 
 @pytest.fixture
-def subject(monkeypatch, poller, channel):
+def waker():
+    return FakeWaker()
+
+
+@pytest.fixture
+def subject(monkeypatch, poller, waker, channel):
     monkeypatch.setattr(reactor, "make_poller", lambda kind: poller)
-    monkeypatch.setattr(reactor, "Waker", lambda kind: FakeWaker())
+    monkeypatch.setattr(reactor, "Waker", lambda kind: waker)
     return reactor.Reactor(0, runtime(request_channel=channel))
 
 
@@ -147,3 +152,11 @@ def test_a_channel_that_closes_is_not_charged_for_the_others(monkeypatch, poller
     subject.selector.completed_receives = channels
     subject._process_completed()
     assert (busy.busy_ns, closing.busy_ns) == (40_000_000, 2_000_000)
+
+
+def test_a_loop_that_has_ended_is_not_woken(subject, waker):
+    subject.drain(0, 0)
+    assert (subject.drained(), waker.woken) == (True, 1)
+    subject.end()
+    subject.drain(0, 0)
+    assert waker.woken == 1
