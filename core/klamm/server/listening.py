@@ -23,7 +23,7 @@ class BindError(Exception):
     """Raised if a listener's address cannot be bound; the message names listener, host, port and cause."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ListeningSocket:
     """A bound socket and its address.
 
@@ -35,13 +35,15 @@ class ListeningSocket:
     file: tuple[int, int] | None = None
 
     def close(self) -> None:
-        """Close the socket and remove its file, unless another file has replaced it."""
+        """Close the socket and remove its file, unless another file has replaced it. A second call does nothing."""
         with contextlib.suppress(OSError):
             self.socket.close()
-        if self.file is not None:
+        # Removed only once: a later file of that name may have the same inode.
+        file, self.file = self.file, None
+        if file is not None:
             path = self.bound.host.removeprefix(UNIX_PREFIX)
             with contextlib.suppress(OSError):
-                if _identity(path) == self.file:
+                if _identity(path) == file:
                     os.unlink(path)
 
 
