@@ -1,6 +1,7 @@
 """Listeners that a reload adds to a running server and removes from it."""
 
 import contextlib
+import errno
 import gc
 import logging
 import socket
@@ -13,6 +14,7 @@ import pytest
 from klamm import ConnectionGate, Provider, hookimpl
 from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
+from klamm.dispatch import ProcessorAssigner
 from klamm.server.serving import reload
 from klamm.testing import EmbeddedServer, MovingClock, RawClient
 from klamm.testing.embedded import TEST_DEFAULTS
@@ -54,6 +56,15 @@ class OpenGate(ConnectionGate):
         pass
 
 
+class FailingAssigner(ProcessorAssigner):
+    @property
+    def rebalance_interval_ms(self):
+        raise RuntimeError("out of order")
+
+    def assign(self, address, loads):
+        return 0
+
+
 class Plugin:
     @hookimpl
     def klamm_connection_gates(self):
@@ -62,6 +73,43 @@ class Plugin:
 
 
 OPEN_GATE = 'gates = ["connection_quota", "open"]\n'
+
+    @hookimpl
+    def klamm_processor_assigners(self):
+        yield Provider("failing", "tests.contract.test_live_listeners:FailingAssigner")
+
+
+class NotedPoller:
+    """A poller that notes whether it is closed."""
+
+    closed = False
+
+    def __init__(self, poller):
+        self._poller = poller
+
+    def __getattr__(self, name):
+        return getattr(self._poller, name)
+
+    def close(self):
+        self.closed = True
+        self._poller.close()
+
+
+class FewPollers:
+    """Threads of a server that can have three pollers more."""
+
+    def __init__(self, threads):
+        self._threads = threads
+        self.pollers = []
+
+    def __getattr__(self, name):
+        return getattr(self._threads, name)
+
+    def watch(self, poller):
+        if len(self.pollers) == 3:
+            raise OSError(errno.EMFILE, "too few descriptors")
+        self.pollers.append(NotedPoller(poller))
+        return self.pollers[-1]
 
 
 def second(port, more=""):
@@ -218,6 +266,21 @@ def test_nothing_changes_if_the_configuration_of_an_added_listener_is_wrong(live
     assert problem in lines[0]
     assert is_refused(free_port)
     assert one.labels() == {"first"}
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [("processors = 4\n", "too few descriptors"), ('processors = 3\nassigner = "failing"\n', "out of order")],
+)
+def test_an_added_listener_that_cannot_open_releases_its_processors(monkeypatch, live, free_port, more, problem):
+    one = live()
+    few = FewPollers(one.server.services.threads)
+    monkeypatch.setattr(one.server.services, "threads", few)
+    (line,) = one.change(FIRST + second(free_port, more))
+    assert line.startswith("nothing changed: ")
+    assert problem in line
+    assert [poller.closed for poller in few.pollers] == [True] * 3
+    assert is_refused(free_port)
 
 
 def test_nothing_changes_if_a_port_is_taken(live):

@@ -42,9 +42,10 @@ class Reactor:
     def __init__(self, index: int, runtime: ListenerRuntime) -> None:
         self._runtime = runtime
         self._clock = runtime.clock
+        # The poller first, because it closes itself if the system has no descriptor left for the waker.
+        poller = runtime.threads.watch(make_poller(runtime.limits.poller))
         self._waker = Waker(runtime.limits.poller)
         self.inbox = Inbox(self._waker, runtime.limits.max_incoming)
-        poller = runtime.threads.watch(make_poller(runtime.limits.poller))
         self.selector = Selector(poller, self._waker, runtime, runtime.threads.shuffle, self.inbox.awake)
         self.expiry = ChannelExpiry(runtime.limits, self.selector.channels, self.selector.setup.setting_up)
         ledger = RequestLedger(

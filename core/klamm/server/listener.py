@@ -190,7 +190,9 @@ class Listener:
             turns=turns,
             threads=self.context.services.threads,
         )
-        self.processors = [Processor(index, runtime) for index in range(self.plan.settings.processors)]
+        # One after the other: if the system has too few descriptors for all, `close` releases those that were made.
+        for index in range(self.plan.settings.processors):
+            self.processors.append(Processor(index, runtime))
         self._next_index = len(self.processors)
         self._balance(parts, clock, scheduler)
         assert self._listening is not None
@@ -396,10 +398,9 @@ class Listener:
 
     def close(self) -> None:
         """Close the parts and the socket; may follow any phase but `start`."""
-        if self._state is ListenerState.OPEN:
-            # Its processors have no thread: what they hold is released here.
-            self.drain(0, 0)
-            self.join()
+        # Processors that have not started have no thread: what they hold is released here.
+        self.drain(0, 0)
+        self.join()
         self._take(ListenerEvent.CLOSE)
         if self._balancing is not None:
             self._balancing.cancel()
