@@ -71,12 +71,12 @@ class Plugin:
         yield Provider("failing", "tests.contract.test_live_listeners:FailingGate")
         yield Provider("open", "tests.contract.test_live_listeners:OpenGate")
 
-
-OPEN_GATE = 'gates = ["connection_quota", "open"]\n'
-
     @hookimpl
     def klamm_processor_assigners(self):
         yield Provider("failing", "tests.contract.test_live_listeners:FailingAssigner")
+
+
+OPEN_GATE = 'gates = ["connection_quota", "open"]\n'
 
 
 class NotedPoller:
