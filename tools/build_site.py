@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -111,7 +111,7 @@ def build(site: Path, more: str = "") -> None:
         if done.returncode:
             raise RuntimeError(done.stdout)
         for page in (work / "site").rglob("*.html"):
-            page.write_text(finished(page, work / "site"), encoding="utf-8")
+            page.write_text(finished(page, work / "site", pages), encoding="utf-8")
         for place, text in pages.items():
             (work / "site" / place).write_text(text, encoding="utf-8")
         (work / "site" / "llms.txt").write_text(llms_text(pages), encoding="utf-8")
@@ -119,11 +119,13 @@ def build(site: Path, more: str = "") -> None:
         shutil.copytree(work / "site", site)
 
 
-def finished(page: Path, site: Path) -> str:
+def finished(page: Path, site: Path, pages: Container[str]) -> str:
     """Return a page of Zensical's that names its Markdown, loads nothing from elsewhere, and breaks names in tables."""
     shim = os.path.relpath(site / "site" / "iframe-worker.js", page.parent)
     markdown = "README.md" if page.stem == "index" else f"{page.stem}.md"
-    text = page.read_text(encoding="utf-8").replace(SHIM, shim).replace("</head>", ALTERNATE.format(markdown), 1)
+    text = page.read_text(encoding="utf-8").replace(SHIM, shim)
+    if (page.parent / markdown).relative_to(site).as_posix() in pages:
+        text = text.replace("</head>", ALTERNATE.format(markdown), 1)
     return CELL.sub(lambda cell: NAME.sub(lambda name: re.sub(r"(?<=[._/])(?=\w)", "<wbr>", name[0]), cell[0]), text)
 
 

@@ -37,6 +37,7 @@ class Page(HTMLParser):
 
     def __init__(self, path):
         super().__init__()
+        self.markdown = ""
         self.links, self.anchors, self.loaded, self.classes = [], set(), [], set()
         self.feed(path.read_text(encoding="utf-8"))
 
@@ -106,6 +107,7 @@ def test_each_page_has_its_markdown_beside_it(site, pages):
             assert (site / place).parent.joinpath(link).exists(), (place, link)
         html = site / place.replace("README.md", "index.md").replace(".md", ".html")
         assert pages[html].markdown == Path(place).name
+    assert not pages[site / "404.html"].markdown
 
 
 def test_llms_txt_lists_every_page_with_its_first_sentence(site):
