@@ -2,12 +2,13 @@
 
 import pytest
 
+pytest.importorskip("pyarrow")
+import pyarrow as pa
+
 from klamm_spark.lake import parquet as lake_parquet
 from klamm_spark.lake import written
 from klamm_spark.lake.files import TableFile, read_columns
 from klamm_spark.lake.written import FILE, _Files
-
-pa = pytest.importorskip("pyarrow")
 
 ROWS, NAMES = 300, 150
 
