@@ -122,7 +122,7 @@ def answers(client):
 
 
 def lost(clients):
-    """Those of the clients whose connection is gone."""
+    """Return the clients whose connection is gone."""
     gone = []
     for client in clients:
         try:

@@ -12,7 +12,7 @@ DRIVER = Path(__file__).with_suffix(".js")
 
 
 def walk(folder, start, script, width_px=1280):
-    """What a script says of the site in a folder, from a page of it on; site_walk.js has the script's functions."""
+    """Return what a script says of the site in a folder, from a page on; site_walk.js has the script's functions."""
     # Chromium ends when the page has loaded, with the image that is there once the script has said something.
     page = f"""<!doctype html><link rel="icon" href="data:,"><body><img src="/said.png">
 <iframe id="site" src="{start}" width="{width_px}" height="800" style="border:0"></iframe>

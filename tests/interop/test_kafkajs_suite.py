@@ -114,7 +114,7 @@ def copy(checkout: Path, folder: Path, ports: Mapping[int, int], certificate: Pa
 
 
 def settings(ports: Mapping[int, int], files: TlsFiles) -> list[str]:
-    """Of a server like the brokers that the tests are written for."""
+    """Return the settings of a server like the brokers that the tests are written for."""
     found = ["node.id=0", "num.partitions=2", "default.replication.factor=2"]
     for name, (first, *others) in PORTS.items():
         found += [

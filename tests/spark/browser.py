@@ -25,7 +25,7 @@ def chromium(*arguments, timeout_s=120):
 
 
 def seen_by(page, script, folder, *arguments, width_px=1280):
-    """What a script says of a page that Chromium shows; it sets `seen`, which becomes JSON. No script may fail."""
+    """Return what a script says of a page in Chromium; it sets `seen`, which becomes JSON. No script may fail."""
     early = "let seen; const errors = []; for (const kind of ['error', 'securitypolicyviolation']) "
     early += "addEventListener(kind, event => errors.push(event.message || event.violatedDirective));"
     late = f"{script}\ndocument.body.dataset.seen = JSON.stringify([seen, errors]);"

@@ -45,7 +45,7 @@ class IllegalTransitionError(RuntimeError):
 
 
 def next_state(state: ListenerState, event: ListenerEvent) -> ListenerState:
-    """The state after a step. Raises IllegalTransitionError."""
+    """Return the state after a step. Raises IllegalTransitionError."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:

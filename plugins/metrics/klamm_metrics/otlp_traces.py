@@ -39,7 +39,6 @@ class _Traced(NamedTuple):
 
     name: str
     attributes: dict[str, str | int]
-    error: str
     parents: tuple[str, ...]
     times: tuple[int, ...]
 
@@ -82,7 +81,6 @@ class TracesExporter(RequestObserver):
             _Traced(
                 event.context.api_name,
                 _attributes(event),
-                _error_of(event),
                 _parents(event.request) if is_produce else (),
                 tuple(each + wall_offset_ns for each in event.times),
             )
@@ -101,7 +99,7 @@ class TracesExporter(RequestObserver):
     def _spans(self, traced: _Traced) -> Iterator[ReadableSpan]:
         trace_id = int.from_bytes(self._random_bytes(16), "big")
         whole = self._context(trace_id)
-        times, error = traced.times, traced.error
+        times, error = traced.times, str(traced.attributes.get("error.type", ""))
         yield ReadableSpan(
             traced.name,
             whole,

@@ -35,7 +35,7 @@ def spool(tmp_path):
 
 
 def audit(*arguments, sleep=None):
-    """What a command prints."""
+    """Return what a command prints."""
     options = parser().parse_args([str(argument) for argument in arguments])
     out = io.StringIO()
     code = run(options, read_pipeline(None, {"spool": options.spool}), out, sleep or pytest.fail)

@@ -73,7 +73,7 @@ def events_of(draw, count):
 
 
 def columns_of(events):
-    """What Arrow can have of events: it has no half of a surrogate pair."""
+    """Return events as Arrow can have them: it has no half of a surrogate pair."""
     (batch,) = pa.Table.from_pylist([whole(event) for event in events], event_lines.EVENT).combine_chunks().to_batches()
     return batch
 

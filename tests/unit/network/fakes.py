@@ -103,7 +103,7 @@ class FakeWaker:
 
 
 def request_parts(listener, clock, scheduler, handlers=(), mode="hybrid", filters=(), **parts):
-    """What requests of a listener need, without observers or a slow-request log."""
+    """Return the parts that requests of a listener need, without observers or a slow-request log."""
     limits = parts.get("limits") or request_limits()
     return RequestParts(
         listener=listener,
