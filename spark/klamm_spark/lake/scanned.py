@@ -21,6 +21,7 @@ from klamm_spark.lake.written import FILE, TIME
 from klamm_spark.spool.event_lines import EVENT, WHOLE_LINES, row_of, with_columns
 from klamm_spark.spool.layout import line_digest, lines_sha256, split_digests
 from klamm_spark.spool.written_lines import DIGEST, plain, written_digests
+from klamm_spark.storage.database import connect
 
 CHANGED: Final = "changed"
 """In the place of the digest of a row whose own columns do not fit together."""
@@ -103,7 +104,7 @@ def _scanned(file: TableFile) -> Scanned:
 def answer(query: Query) -> list[tuple[Any, ...]]:
     """The answer of a file. Raises LakeError if it cannot be read."""
     try:
-        with duckdb.connect(config={"threads": 1}) as database:
+        with connect(threads=1) as database:
             database.execute(
                 "CREATE TABLE rows (segment VARCHAR, digest VARCHAR, event_id VARCHAR, node VARCHAR, boot VARCHAR, "
                 "seq BIGINT, time_us BIGINT, kind VARCHAR, shipped_us BIGINT, is_bad BOOLEAN)"

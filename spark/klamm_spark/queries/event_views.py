@@ -100,12 +100,14 @@ class DuckDbViews:
             require_spool(source)
         import duckdb
 
+        from klamm_spark.storage.database import connect
+
         self._faults = duckdb.OperationalError, duckdb.FatalException
         self._folder = tempfile.TemporaryDirectory(prefix="klamm-audit-")
         # What comes and goes while a spool is followed would leave holes in a file.
         file = ":memory:" if source is None else f"{self._folder.name}/events.duckdb"
-        options: dict[str, Any] = {"memory_limit": _MEMORY_LIMIT, "threads": 2, "temp_directory": self._folder.name}
-        self._database = duckdb.connect(file, config=options)
+        options = {"memory_limit": _MEMORY_LIMIT, "temp_directory": self._folder.name}
+        self._database = connect(file, threads=2, options=options)
         self._before_us = period.before_us
         self.bad_lines = 0
         try:

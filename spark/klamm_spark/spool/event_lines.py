@@ -16,7 +16,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,6 +29,7 @@ from klamm_spark.events.event import (
     Field,
 )
 from klamm_spark.spool.written_lines import MAX_TIME_US, written_lines
+from klamm_spark.storage.database import connect
 
 _ARROW_TYPES: Final = {
     "string": pa.string(),
@@ -80,7 +80,7 @@ class EventLines:
     """Parses lines, and writes them again. For one thread."""
 
     def __init__(self) -> None:
-        self._database = duckdb.connect(config={"threads": 1})
+        self._database = connect(threads=1)
 
     def rows_of(self, data: bytes) -> pa.Table:
         """The rows of whole lines, with the columns of `ROW`."""

@@ -115,9 +115,9 @@ class _Table:
 
     def __init__(self, catalog: Any, name: str) -> None:
         """Raises ValueError, OSError."""
-        import duckdb
+        from klamm_spark.storage.database import connect
 
-        self._duckdb = duckdb.connect(config={"threads": 2})
+        self._duckdb = connect(threads=2)
         self._duckdb.execute("SET TimeZone = 'UTC'")
         schema = self._rows([]).schema
         catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
