@@ -7,13 +7,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.peers.kfake_server import KfakeServer
+from tests.peers.kfake_server import KfakeOnDiskServer, KfakeServer
 from tests.peers.mock_server import MockServer
 from tests.peers.server import Server
 from tests.peers.target import TARGETS
 
-PEERS: dict[str, type[Server]] = {**TARGETS, "kfake": KfakeServer, "mock": MockServer}
-"""By name. The last two keep records in memory and serve only some APIs; they have the suite `peers`."""
+PEERS: dict[str, type[Server]] = {
+    **TARGETS,
+    "kfake": KfakeServer,
+    "kfake-disk": KfakeOnDiskServer,
+    "mock": MockServer,
+}
+"""By name. The mock cluster serves only some APIs; it has the suite `peers`."""
 
 SETTINGS = {
     "num.partitions": "3",

@@ -1,4 +1,4 @@
-"""franz-go's kfake in a child process: a fake cluster in Go that keeps records in memory. Needs Go, once."""
+"""franz-go's kfake in a child process: a fake cluster in Go that keeps records in memory or on disk. Needs Go, once."""
 
 from __future__ import annotations
 
@@ -29,3 +29,12 @@ class KfakeServer(Server):
 
     def answers(self) -> bool:
         return answers_api_versions(HOST, self.port)
+
+
+class KfakeOnDiskServer(KfakeServer):
+    """A kfake server that also writes its records to files, without syncs, as klamm and Kafka do."""
+
+    name = "kfake-disk"
+
+    def command(self) -> list[str]:
+        return [*super().command(), "-datadir", str(self.directory / "data")]
