@@ -21,11 +21,11 @@ class Steps:
     def __init__(self, left: int) -> None:
         self._left = left
 
-    def take(self) -> None:
-        """Take one step. Raises ValueError if none is left."""
-        if self._left <= 0:
+    def take(self, count: int = 1) -> None:
+        """Take steps. Raises ValueError if fewer are left."""
+        if self._left < count:
             raise ValueError("the values of this page have too many parts")
-        self._left -= 1
+        self._left -= count
 
 
 def names_of(schema: Any) -> dict[str, Any]:

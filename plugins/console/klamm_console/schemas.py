@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import functools
 import json
+import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from http.client import HTTPException
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from klamm_console import avro
+
+if TYPE_CHECKING:
+    from klamm_console.protobuf import Found, ProtobufSchema
 
 HEAD_BYTES: Final = 5
 """A zero and the schema's id, before each value that a serializer of a Schema Registry writes."""
 _WITHIN_S: Final = 2.0
 _MAX_SCHEMA_BYTES: Final = 128 << 10
-_MAX_AVRO_BYTES: Final = 1 << 20
+_MAX_DECODED_BYTES: Final = 1 << 20
 """Decoding takes several times the memory of a value, because it decodes the whole."""
 _ASKED: Final = 20
-"""Maximum number of schemas that are requested for one page."""
+"""Maximum number of schemas that are requested for one page, without references."""
+_REFERENCES: Final = 20
+"""Maximum number of requests for one page that get descriptors and references."""
 _STEPS: Final = 100_000
 
 
@@ -29,10 +35,11 @@ def _opener() -> urllib.request.OpenerDirector:
 
 
 class Schema:
-    """A parsed schema."""
+    """A parsed schema. `protobuf` is set by the page, because it needs further requests."""
 
     def __init__(self, kind: str, text: str) -> None:
         self.kind = kind
+        self.protobuf: ProtobufSchema | None = None
         if kind == "AVRO":
             self.avro = json.loads(text)
             self.names = avro.names_of(self.avro)
@@ -50,19 +57,26 @@ class Schemas:
 
     def find(self, url: str, number: int) -> Schema:
         """Return the schema with this id. Raises OSError or ValueError."""
-        asked = f"{url.rstrip('/')}/schemas/ids/{number}?format=resolved"
+        content = self.ask(url, f"schemas/ids/{number}?format=resolved")
+        try:
+            return Schema(str(content.get("schemaType", "AVRO")), content["schema"])
+        except (AttributeError, KeyError, TypeError, RecursionError) as error:
+            raise ValueError(f"the registry's answer for the schema {number} is invalid") from error
+
+    def ask(self, url: str, path: str) -> Any:
+        """Return the registry's answer for a schema. Raises OSError or ValueError."""
+        asked = f"{url.rstrip('/')}/{path}"
         try:
             with _opener().open(asked, timeout=_WITHIN_S) as answer:
                 body = answer.read(_MAX_SCHEMA_BYTES + 1)
         except HTTPException as error:
             raise OSError(str(error)) from error
         if len(body) > _MAX_SCHEMA_BYTES:
-            raise ValueError(f"the schema {number} is too large")
+            raise ValueError(f"a schema is larger than {_MAX_SCHEMA_BYTES >> 10} KiB")
         try:
-            content = json.loads(body)
-            return Schema(str(content.get("schemaType", "AVRO")), content["schema"])
-        except (AttributeError, KeyError, TypeError, RecursionError) as error:
-            raise ValueError(f"the registry's answer for the schema {number} is invalid") from error
+            return json.loads(body)
+        except RecursionError as error:
+            raise ValueError("the registry's answer is nested too deeply") from error
 
 
 class Page:
@@ -74,6 +88,7 @@ class Page:
         self._failure = ""
         self._steps = avro.Steps(_STEPS)
         self._found: dict[int, Schema | str] = {}
+        self._references = 0
 
     def decoded(self, number: int, data: bytes, most: int) -> tuple[str, str]:
         """Return the format and the text of a value without its head. The text has at most about `most` characters.
@@ -83,13 +98,14 @@ class Page:
         schema = self._schema(number)
         if isinstance(schema, str):
             raise ValueError(schema)
-        if schema.kind == "AVRO":
-            if len(data) > _MAX_AVRO_BYTES:
-                raise ValueError("the value is too large to be decoded")
-            value = avro.decoded(schema.avro, schema.names, data, self._steps)
-            return "Avro", _text_of(value, most)
         if schema.kind == "JSON":
             return "JSON", data.decode()
+        if len(data) > _MAX_DECODED_BYTES:
+            raise ValueError("the value is too large to be decoded")
+        if schema.kind == "AVRO":
+            return "Avro", _text_of(avro.decoded(schema.avro, schema.names, data, self._steps), most)
+        if schema.protobuf is not None:
+            return "Protobuf", _text_of(schema.protobuf.decoded(data, self._steps), most)
         raise ValueError(f"the format {schema.kind[:20]} is not decoded")
 
     def _schema(self, number: int) -> Schema | str:
@@ -105,7 +121,10 @@ class Page:
 
     def _asked(self, number: int) -> Schema | str:
         try:
-            return self._schemas.find(self._url, number)
+            found = self._schemas.find(self._url, number)
+            if found.kind == "PROTOBUF":
+                found.protobuf = self._protobuf(number)
+            return found
         except urllib.request.HTTPError as error:
             return f"the registry answers {error.code} to the question for the schema {number}"
         except OSError:
@@ -114,6 +133,30 @@ class Page:
             return self._failure
         except ValueError as error:
             return str(error)
+
+    def _protobuf(self, number: int) -> ProtobufSchema:
+        try:
+            from klamm_console.protobuf import ProtobufSchema
+        except ImportError as error:
+            raise ValueError("Protobuf needs the package protobuf: pip install 'klamm[registry]'") from error
+        return ProtobufSchema(self._descriptor(f"schemas/ids/{number}"), self._referenced)
+
+    def _referenced(self, subject: str, version: int) -> Found:
+        return self._descriptor(f"subjects/{urllib.parse.quote(subject, safe='')}/versions/{version}")
+
+    def _descriptor(self, path: str) -> Found:
+        self._references += 1
+        if self._references > _REFERENCES:
+            raise ValueError("the schemas of this page have too many references")
+        content = self._schemas.ask(self._url, f"{path}?format=serialized&deleted=true")
+        try:
+            references = [
+                (str(each["name"]), str(each["subject"]), int(each["version"]))
+                for each in content.get("references") or ()
+            ]
+            return str(content["schema"]), references
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError("the registry's answer for a schema is invalid") from error
 
 
 def _text_of(value: Any, most: int) -> str:
