@@ -68,7 +68,8 @@ class ServerServices:
     events in `admin_events`. `threads` starts the threads of parts. `served_until_ns()` returns a monotonic time in
     nanoseconds: all requests that had arrived by then have been read and handed to their handlers. A timer that removes
     a silent client compares its deadline with this time, not with the clock. `connections` lists, closes and moves the
-    open connections; it can be used from the start of the extensions on. `worker` identifies this process if `[server]
+    open connections; it can be used from the start of the extensions on. `workers` calls functions in the workers, for
+    extensions that run once, in their parent; it is None elsewhere. `worker` identifies this process if `[server]
     workers` starts several; a part that enforces a limit then enforces its share of the limit. `batch_limits` are the
     limits of one produced batch, taken from the broker if the server has one.
     """
@@ -89,6 +90,7 @@ class ServerServices:
         self.admin_events = AdminEvents(self.clock)
         self.listeners: SnapshotMap[str, ListenerContext] = SnapshotMap()
         self.connections: LooksAtConnections | None = None
+        self.workers: CallsWorkers | None = None
         self.served_until_ns: Callable[[], int] = self.clock.monotonic_ns
         self.worker = WorkerShare()
         self.batch_limits = DEFAULT_LIMITS
@@ -121,6 +123,20 @@ class LooksAtConnections(Protocol):
     def close(self, connection_id: str) -> str: ...
 
     def move(self, connection_id: str, index: int) -> str: ...
+
+
+class CallsWorkers(Protocol):
+    """The workers of a server, for extensions in their parent. Any thread but the parent's own may call the methods.
+
+    `function` is a dotted name, `package.module:function`. A worker calls it with its `ServerServices` and the
+    arguments. Arguments and answer are JSON values. The answer of a worker that does not answer in time is None.
+    """
+
+    def call(self, function: str, arguments: Sequence[Any], timeout_s: float) -> dict[int, Any]:
+        """Call a function in all workers; return their answers by number."""
+
+    def call_one(self, function: str, arguments: Sequence[Any], timeout_s: float) -> Any:
+        """Call a function in one worker; return its answer."""
 
 
 class AuthorizesRequests(Protocol):
@@ -195,6 +211,7 @@ class ListenerContext:
     `configured_as` is the name in the configuration, which the listeners of all nodes share. `go_offline()` closes the
     port and all connections of the listener. `go_online()` opens the port again, and raises OSError if it is taken. Any
     thread but a processor's may call the two.
+    `parts` describes its parts, e.g. `transport ssl of klamm 1.0`.
     `topic_names(filter)` returns a function that maps topic ids to the names that this filter sees, or None if the
     handler set knows no names. A filter may call it in `open` or later.
     """
@@ -219,6 +236,7 @@ class ListenerContext:
     reads_requests: bool = False
     renames_topics: bool = False
     api_set: str = ""
+    parts: tuple[str, ...] = ()
     topic_names: Callable[[object], TopicNames | None] = _no_topic_names
     failures: PartFailures = field(init=False)
 

@@ -56,6 +56,7 @@ class ListenerParts:
         self.assigner: ProcessorAssigner = self._make(plan.assigner)
         prefix = self.authenticators.security_protocol if self.authenticators is not None else ""
         context.transport = plan.transport.name
+        context.parts = tuple(part.describe() for part in plan.all_parts)
         context.security_protocol = prefix + self.transport.security_protocol
 
     def _make(self, plan: Any) -> Any:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+import pkgutil
 import queue
 import signal
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from klamm.config.plan import ServerPlan
 from klamm.logs.output import log_as_worker
@@ -19,6 +20,7 @@ from klamm.server.server import Inherited, SocketServer, StartError
 from klamm.server.serving import no_collections, nothing_changed, reload_parts, start_details
 from klamm.shared.worker_share import WorkerShare
 from klamm.workers.joined_metrics import register_process
+from klamm.workers.listener_facts import facts_of
 from klamm.workers.messages import Message, MessageReader, encode, families_to_json
 
 log = logging.getLogger("klamm.workers")
@@ -63,7 +65,8 @@ class Child:
             link.send(encode("failed", error=str(error)))
             return 1
         register_process(server.services.metrics)
-        link.send(encode("ready", **start_details(server)))
+        listeners = [facts_of(listener) for listener in server.services.listeners.values()]
+        link.send(encode("ready", **start_details(server), listeners=listeners))
         link.start()
         while (what := wanted.get()) == _RELOAD:
             link.send(self._reload(server))
@@ -114,7 +117,7 @@ class ParentLink:
         self.send(encode("metrics", families=families_to_json(self._server.services.metrics.collect())))
 
     def start(self) -> None:
-        """Start two threads: one reads messages, the other answers those about connections, which may take long."""
+        """Start two threads: one reads messages, the other answers those that may take long."""
         for name, run in (("klamm-parent", self._read), ("klamm-looks", self._answer)):
             threading.Thread(target=run, name=name, daemon=True).start()
 
@@ -122,11 +125,16 @@ class ParentLink:
         while True:
             message = self._asked.get()
             try:
-                answer = getattr(self._server.services.connections, message["action"])(*message["arguments"])
+                answer = self._done(message["action"], message["arguments"])
             except Exception:
-                log.exception("the action %s on connections failed", message["action"])
-                continue
+                log.exception("the action %s failed", message["action"])
+                answer = None
             self.send(encode("connections", ask=message["ask"], answer=answer))
+
+    def _done(self, action: str, arguments: Sequence[Any]) -> Any:
+        if ":" in action:
+            return pkgutil.resolve_name(action)(self._server.services, *arguments)
+        return getattr(self._server.services.connections, action)(*arguments)
 
     def _read(self) -> None:
         reader = MessageReader()

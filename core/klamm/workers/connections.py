@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from klamm.network.connection_looks import OneAtATime
 
-Ask: TypeAlias = Callable[[str, Sequence[Any], float], "dict[int, Any]"]
-"""Takes `(action, arguments, timeout_s)`, and returns the workers' answers by number; None for a missing answer."""
+Ask: TypeAlias = Callable[..., "dict[int, Any]"]
+"""Takes `(action, arguments, timeout_s, one=False)`, and returns the workers' answers by number.
+
+A missing answer is None.
+"""
 
 _ANSWER_WITHIN_S: Final = 2.0
 

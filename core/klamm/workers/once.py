@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from klamm.api.context import ServerServices
 from klamm.api.extension import ServerExtension
@@ -11,8 +12,10 @@ from klamm.config.plan import ServerPlan
 from klamm.runtime.clock import Clock
 from klamm.server.parts import ServerParts
 from klamm.server.serving import at_next_start, describe
+from klamm.workers.calls import WorkerCalls
 from klamm.workers.connections import Ask, WorkerConnections
 from klamm.workers.joined_metrics import JoinedMetrics, JoinedRegistry, register_supervision
+from klamm.workers.listener_facts import listener_of
 from klamm.workers.supervisor import Supervisor
 
 log = logging.getLogger("klamm.workers")
@@ -30,6 +33,7 @@ class OnceParts:
         self._services = ServerServices(clock)
         self._services.metrics = JoinedRegistry(self.joined, refresh)
         self._services.connections = WorkerConnections(ask)
+        self._services.workers = WorkerCalls(ask)
         self._parts = ServerParts(self._services)
         register_supervision(self._services.metrics, supervisor)
 
@@ -41,6 +45,11 @@ class OnceParts:
             extension: ServerExtension = plan.build()
             self._parts.open(f"extension {plan.name}", f"[{plan.name}]", plan, extension, self._services)
             self.extensions.append(extension)
+
+    def set_listeners(self, facts: Iterable[Mapping[str, Any]]) -> None:
+        """Let the extensions see the listeners that a worker has reported."""
+        listeners = [listener_of(each, self._services) for each in facts]
+        self._services.listeners.change({each.name: each for each in listeners}, dict(self._services.listeners))
 
     def ready(self) -> None:
         """Notify the extensions that all workers serve clients."""

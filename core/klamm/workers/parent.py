@@ -94,7 +94,7 @@ class Parent:
             self._clock,
             self._supervisor,
             lambda: self._processes.refresh(),
-            lambda action, arguments, timeout_s: self._processes.ask(action, arguments, timeout_s),
+            lambda *arguments, **options: self._processes.ask(*arguments, **options),
         )
         self._processes = Processes(self, self._selector, self._once.joined)
         self._reloading = Reloading(self, self._clock)
@@ -176,6 +176,7 @@ class Parent:
         """Handle a message of a worker."""
         if message["type"] == "ready":
             self._details = message
+            self._once.set_listeners(message.get("listeners", ()))
             self._supervisor.answers(number)
             if self._plan_is_older or self._plans[number] is not self.plan:
                 self._processes.send(number, "reload")

@@ -200,8 +200,8 @@ class Processes:
                 self._changed.notify_all()
             self._receiver.exited(number, os.waitstatus_to_exitcode(status))
 
-    def ask(self, action: str, arguments: Sequence[Any], timeout_s: float) -> dict[int, Any]:
-        """Ask the workers about their connections, and return their answers by number.
+    def ask(self, action: str, arguments: Sequence[Any], timeout_s: float, *, one: bool = False) -> dict[int, Any]:
+        """Ask the workers (or one of them) about their connections or to call a function; return the answers by number.
 
         The answer of a worker that has not answered in time is None. Any thread but the loop's may call this.
         """
@@ -210,7 +210,12 @@ class Processes:
             ask = self._asked
             message = encode("connections", ask=ask, action=action, arguments=arguments)
             answers = self._answers[ask] = {}
-            asked = {number for number in self._serving if self._open[number].process.send(message)}
+            asked: set[int] = set()
+            for number in sorted(self._serving):
+                if self._open[number].process.send(message):
+                    asked.add(number)
+                if one and asked:
+                    break
             self._changed.wait_for(lambda: not (asked & self._serving) - answers.keys(), timeout_s)
             del self._answers[ask]
             return {number: answers.get(number) for number in sorted(asked)}

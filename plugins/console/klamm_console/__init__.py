@@ -15,4 +15,5 @@ def klamm_extensions() -> Iterator[Provider]:
         "klamm_console.extension:Console",
         settings="klamm_console.console_settings:ConsoleSettings",
         summary="a page that shows a running server; users act with their own rights",
+        workers="parent",
     )

@@ -9,7 +9,7 @@ import threading
 from ipaddress import ip_address
 from typing import Any, Final
 
-from klamm import Address, ConnectionContext, KafkaPrincipal, ListenerContext, RequestContext
+from klamm import Address, ConnectionContext, KafkaPrincipal, ListenerContext, RequestContext, ServerServices
 from klamm.acl import CLUSTER_NAME, AclBinding, AclOperation, ResourceType, Verdict
 from klamm.wire.messages import describe_acls
 
@@ -32,6 +32,7 @@ _REASONS: Final = {
     ("", True): "the authorizer gives no reason",
     ("", False): "the authorizer gives no reason",
 }
+_WITHIN_S: Final = 10.0
 _RULES: Final = {"acl": "this ACL", "static_rule": "this rule of the file"}
 
 
@@ -53,11 +54,8 @@ def rights(
 
     Raises ValueError for an unknown resource type or operation.
     """
-    if resource_type not in OPERATIONS:
-        raise ValueError(f"resource must be one of {', '.join(OPERATIONS)}")
+    _check(principal, host, resource_type, name, operation)
     known = OPERATIONS[resource_type].split()
-    if operation and operation not in known:
-        raise ValueError(f"operation must be one of {', '.join(known)}")
     if resource_type == "CLUSTER":
         name = CLUSTER_NAME
     kind, separator, user = principal.partition(":")
@@ -76,6 +74,35 @@ def rights(
             for each in ([operation] if operation else known)
         ],
     }
+
+
+def _check(_principal: str, host: str, resource_type: str, _name: str, operation: str) -> None:
+    ip_address(host)
+    if resource_type not in OPERATIONS:
+        raise ValueError(f"resource must be one of {', '.join(OPERATIONS)}")
+    known = OPERATIONS[resource_type].split()
+    if operation and operation not in known:
+        raise ValueError(f"operation must be one of {', '.join(known)}")
+
+
+def rights_anywhere(services: ServerServices, listener: ListenerContext, *asked: str) -> dict[str, Any]:
+    """Return the result of `rights`; in the parent of workers, ask a worker, which has the authorizers.
+
+    Raises OSError if no worker answers.
+    """
+    if services.workers is None:
+        return rights(listener, *asked)
+    _check(*asked)
+    found = services.workers.call_one("klamm_console.access:rights_in_worker", (listener.name, *asked), _WITHIN_S)
+    if found is None:
+        raise TimeoutError("no worker answers")
+    answer: dict[str, Any] = found
+    return answer
+
+
+def rights_in_worker(services: ServerServices, listener: str, *asked: str) -> dict[str, Any]:
+    """Return the result of `rights`, in a worker for its parent."""
+    return rights(services.listeners[listener], *asked)
 
 
 def _decided(

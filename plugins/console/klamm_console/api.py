@@ -16,7 +16,8 @@ from klamm_console.records import records_of
 from klamm_console.routes import Answer, Argument, Question, Route, document_of
 from klamm_console.schemas import Schemas
 from klamm_console.sessions import FailedLogins, Session, Sessions, TooManySessionsError, is_same
-from klamm_console.test_kit import TestKit, shared_part
+from klamm_console.test_kit import TestKit
+from klamm_console.trail import emit, latest_events
 
 _ABOUT_NS: Final = 10 * 1_000_000_000
 """Time for which the console remembers a user's rights on the cluster, so that it can show an overloaded server."""
@@ -123,6 +124,7 @@ class Api:
             ),
             Argument("timestamp_ms", "The time of the first record.", "integer", required=False),
             Argument("limit", "The maximum number of records, 50 by default.", "integer", required=False),
+            Argument("key", "Only records with this key. One request searches up to 100,000 records.", required=False),
         )
         yield view("groups", "The groups of all kinds.", lambda session, _: cluster.groups(session.admin), rows=True)
         yield view(
@@ -161,6 +163,13 @@ class Api:
             "Close a connection.",
             self._close_connection,
             Argument("id", "Its id, which `connections` returns."),
+        )
+        yield action(
+            "move_connection",
+            "Move a connection to another processor of its listener.",
+            self._move_connection,
+            Argument("id", "Its id, which `connections` returns."),
+            Argument("processor", "The processor's number.", "integer"),
         )
         yield action(
             "create_topic",
@@ -318,30 +327,39 @@ class Api:
         if asked is None:
             raise ConsoleError(400, f"listener must be one of {', '.join(self._services.listeners)}")
         host = query.get("host") or "127.0.0.1"
+        about = (principal, host, query.get("resource", ""), name, query.get("operation", ""))
         try:
-            return access.rights(asked, principal, host, query.get("resource", ""), name, query.get("operation", ""))
+            return access.rights_anywhere(self._services, asked, *about)
         except ValueError as error:
             raise ConsoleError(400, str(error)) from error
 
     def _audit(self, session: Session, _: Question) -> Any:
         self._about(session, "may_alter")
-        try:
-            return shared_part(self._services, "audit").latest()
-        except LookupError:
-            return []
+        return latest_events(self._services)
 
     def _close_connection(self, session: Session, question: Question) -> None:
         name = _text(question, "id")
-        detail = f"{clipped(name, 200)} by {clipped(session.user, 200)} in the console"
+        self._act_on_connection(session, "connection_closed", name, lambda known: known.close(name))
+
+    def _move_connection(self, session: Session, question: Question) -> None:
+        name, index = _text(question, "id"), question.body.get("processor")
+        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < 1 << 31:
+            raise ConsoleError(400, "processor must be a number")
+        what = f"{clipped(name, 200)} to processor {index}"
+        self._act_on_connection(session, "connection_moved", what, lambda known: known.move(name, index))
+
+    def _act_on_connection(self, session: Session, action: str, what: str, call: Callable[[Any], str]) -> None:
+        detail = f"{clipped(what, 300)} by {clipped(session.user, 200)} in the console"
         try:
             self._about(session, "may_alter")
         except ConsoleError:
-            self._services.emit_admin_event("connection_closed", detail, failed=True)
+            emit(self._services, action, detail, failed=True)
             raise
-        problem = server_view.close(self._services, name)
+        known = self._services.connections
+        problem = "this server does not show its connections" if known is None else call(known)
         if problem:
             raise ConsoleError(409, problem)
-        self._services.emit_admin_event("connection_closed", detail)
+        emit(self._services, action, detail)
 
     # ---- the test kit
 
@@ -361,9 +379,9 @@ class Api:
         except LookupError as error:
             raise ConsoleError(409, str(error.args[0])) from error
         except ConsoleError:
-            self._services.emit_admin_event(name, detail, failed=True)
+            emit(self._services, name, detail, failed=True)
             raise
-        self._services.emit_admin_event(name, detail)
+        emit(self._services, name, detail)
 
     # ---- topics
 
@@ -376,6 +394,7 @@ class Api:
             offset=_number(question, "offset", -1),
             timestamp_ms=_number(question, "timestamp_ms", -1),
             limit=_number(question, "limit", 50),
+            key=_key(question),
         )
 
     def _create_topic(self, session: Session, question: Question) -> None:
@@ -391,6 +410,13 @@ def _named(question: Question) -> str:
     if name is None or not _is_unicode(name):
         raise ConsoleError(400, "the query needs a name")
     return name
+
+
+def _key(question: Question) -> str:
+    key = question.query.get("key", "")
+    if not _is_unicode(key):
+        raise ConsoleError(400, "key must be a text")
+    return key
 
 
 def _is_unicode(text: str) -> bool:

@@ -1,7 +1,7 @@
 """`ProtobufSchema`: decodes values in the encoding of Protocol Buffers, as JSON values.
 
-Descriptors and values are read by the library `protobuf`, which has no limit on memory: an empty message takes two bytes
-of data, and in memory as much as its type has fields. Therefore the parts of a value are counted first.
+Descriptors and values are read by the library `protobuf`, which has no limit on memory: an empty message takes two
+bytes of data, and in memory as much as its type has fields. Therefore the parts of a value are counted first.
 """
 
 from __future__ import annotations
@@ -114,6 +114,7 @@ class ProtobufSchema:
         """Return the type of the message in data, and where the message begins.
 
         A list of indexes leads to the type from the outside to the inside; the list `[0]` is written as a single zero.
+        As in Confluent's serializer for Java, the types that maps have in descriptors are not counted.
         """
         count, at = _signed(data, 0)
         indexes = [0] if count == 0 else []
@@ -128,7 +129,7 @@ class ProtobufSchema:
             if not 0 <= index < len(inner):
                 raise ValueError(f"the schema has no message with the index {indexes}")
             found = inner[index]
-            inner = found.nested_types
+            inner = [each for each in found.nested_types if not each.GetOptions().map_entry]
         return found, at
 
 

@@ -12,14 +12,19 @@ _SHOWN_BYTES: Final = 16 * 1024
 """Maximum number of bytes of a key, a value or a header. The rest is cut off."""
 _SHOWN_HEADERS: Final = 100
 _MAX_RECORDS: Final = 500
+_SEARCHED_FETCHES: Final = 20
+"""Maximum number of fetches of a search for a key."""
+_SEARCHED_RECORDS: Final = 5_000
+"""Maximum number of records of such a fetch."""
 
 
 def records_of(
-    admin: Admin, topic: str, partition: int, page: Page, *, offset: int, timestamp_ms: int, limit: int
+    admin: Admin, topic: str, partition: int, page: Page, *, offset: int, timestamp_ms: int, limit: int, key: str = ""
 ) -> dict[str, Any]:
     """Return the committed records that one fetch returns from an offset or a time on, at most `limit`.
 
-    If neither is given (−1), return the last records. Raises KafkaError.
+    If neither is given (−1), return the last records. With a key, return the records with this key that a search
+    through some fetches finds; it begins with the first record. Raises KafkaError.
     """
     limit = max(1, min(limit, _MAX_RECORDS))
     start = admin.offset(topic, partition, -2)
@@ -28,18 +33,41 @@ def records_of(
         found = admin.offset(topic, partition, timestamp_ms)
         offset = end if found < 0 else found
     if offset < 0:
-        offset = end - limit
+        offset = start if key else end - limit
     offset = max(offset, start)
     records: list[ConsumedRecord] = []
     following = offset
-    if offset < end:
+    if key:
+        records, following = _with_key(admin, topic, partition, offset, end, limit, key.encode())
+    elif offset < end:
         records, following = admin.fetch(topic, partition, offset, limit=limit)
     return {
         "start_offset": start,
         "end_offset": end,
         "next_offset": following,
+        "searched": bool(key),
         "records": [_shown(record, page) for record in records],
     }
+
+
+def _with_key(
+    admin: Admin, topic: str, partition: int, offset: int, end: int, limit: int, key: bytes
+) -> tuple[list[ConsumedRecord], int]:
+    """Return records with a key, and the offset up to which they have been searched."""
+    found: list[ConsumedRecord] = []
+    for _ in range(_SEARCHED_FETCHES):
+        if offset >= end:
+            break
+        records, following = admin.fetch(topic, partition, offset, limit=_SEARCHED_RECORDS)
+        if following == offset:
+            break
+        offset = following
+        for record in records:
+            if record.key == key:
+                found.append(record)
+                if len(found) >= limit:
+                    return found, record.offset + 1
+    return found, offset
 
 
 def _shown(record: ConsumedRecord, page: Page) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from klamm import ServerServices
@@ -30,12 +31,17 @@ _STAGES: Final = {
     "received_bytes": "kafka.server:type=socket-server-metrics,name=incoming-byte-total",
     "sent_bytes": "kafka.server:type=socket-server-metrics,name=outgoing-byte-total",
     "flush": "kafka.log:type=LogFlushStats,name=LogFlushRateAndTimeMs",
+    "workers": "klamm:type=Workers,name=Count",
+    "workers_ready": "klamm:type=Workers,name=Ready",
+    "workers_restarted": "klamm:type=Workers,name=Restarts",
 }
 _GATEWAY: Final = "klamm:type=Gateway,name="
 _CERTIFICATES: Final = "klamm:type=SslTransport,name=CertificateExpiresInSeconds"
 _BY_NAME: Final = {metric: name for name, metric in _STAGES.items()}
 _LARGEST: Final = {"processor_turn_age_ms", "queue_oldest_ms"}
 """The stages whose value is an age: the largest value is shown. The values of all other stages are added up."""
+_SHARED: Final = {"accept_queue", "accept_queue_limit"}
+"""The stages of which all workers report the same, because they share the listening sockets."""
 
 
 def overview(services: ServerServices) -> dict[str, Any]:
@@ -46,13 +52,14 @@ def overview(services: ServerServices) -> dict[str, Any]:
     processors = 0
     for family in services.metrics.collect(lambda name: name in _BY_NAME):
         name = _BY_NAME[family.name]
-        values = _values(family)
+        values = list(_of_all_workers(family).values()) if name in _SHARED else _values(family)
         if name == "processor_busy_s":
             processors = len(values)
         stages[name] = (max if name in _LARGEST else sum)([*values, 0.0])
     return {
         "time_ns": services.clock.monotonic_ns(),
-        "stages": stages | {"processors": processors},
+        # The counters of workers have been added up, so that each processor counts once for all.
+        "stages": stages | {"processors": processors * max(1, int(stages.get("workers_ready", 1)))},
         "certificates": _certificates(services),
         "gateways": _gateways(services),
         "listeners": [
@@ -63,7 +70,7 @@ def overview(services: ServerServices) -> dict[str, Any]:
                 "security_protocol": each.security_protocol,
                 "transport": each.transport,
                 "api_set": each.api_set,
-                "authorizer": type(each.authorizer).__name__ if each.authorizer is not None else "",
+                "parts": list(each.parts),
             }
             for each in services.listeners.values()
         ],
@@ -75,6 +82,15 @@ def _values(family: Family) -> list[float]:
         sample.value.total / 1000 if isinstance(sample.value, HistogramValue) else float(sample.value)
         for sample in family.samples
     ]
+
+
+def _of_all_workers(family: Family) -> dict[tuple[tuple[str, str], ...], float]:
+    """Return the lowest value that any worker reports for the same labels."""
+    found: dict[tuple[tuple[str, str], ...], float] = {}
+    for sample, value in zip(family.samples, _values(family), strict=True):
+        key = tuple(sorted((label, text) for label, text in sample.labels.items() if label != "worker"))
+        found[key] = min(value, found.get(key, value))
+    return found
 
 
 def connections(services: ServerServices) -> dict[str, Any]:
@@ -89,9 +105,9 @@ def connections(services: ServerServices) -> dict[str, Any]:
 def _certificates(services: ServerServices) -> list[dict[str, Any]]:
     """Return the certificates, trust stores and revocation lists of all listeners. The first to expire comes first."""
     rows: list[dict[str, Any]] = [
-        {**sample.labels, "seconds": value}
+        {**dict(labels), "seconds": value}
         for family in services.metrics.collect(lambda name: name == _CERTIFICATES)
-        for sample, value in zip(family.samples, _values(family), strict=True)
+        for labels, value in _of_all_workers(family).items()
     ]
     return sorted(rows, key=lambda row: float(row["seconds"]))[:_SHOWN_CERTIFICATES]
 
@@ -99,14 +115,11 @@ def _certificates(services: ServerServices) -> list[dict[str, Any]]:
 def _gateways(services: ServerServices) -> list[dict[str, Any]]:
     """Return a row for each number that gateways count: its name, its labels and its value."""
     return [
-        {"name": family.name.removeprefix(_GATEWAY), "of": ", ".join(sample.labels.values()), "value": value}
+        {"name": family.name.removeprefix(_GATEWAY), "of": _of(sample.labels), "value": value}
         for family in services.metrics.collect(lambda name: name.startswith(_GATEWAY))
         for sample, value in zip(family.samples, _values(family), strict=True)
     ]
 
 
-def close(services: ServerServices, connection_id: str) -> str:
-    """Close a connection. Return the reason if this is not possible, else an empty text."""
-    if services.connections is None:
-        return "this server does not show its connections"
-    return services.connections.close(connection_id)
+def _of(labels: Mapping[str, str]) -> str:
+    return ", ".join(f"worker {text}" if label == "worker" else text for label, text in labels.items())

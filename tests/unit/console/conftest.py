@@ -24,11 +24,12 @@ class UnhurriedClock(MovingClock):
 
 
 class Browser:
-    """Keeps the cookie and the secret of the page, as a browser does."""
+    """Keeps the cookie and the secret of the page, as a browser does. It is given a server or the page's address."""
 
     def __init__(self, server):
-        extension = next(each for each in server.server.extensions if isinstance(each, Console))
-        parts = urllib.parse.urlsplit(extension.url)
+        if not isinstance(server, str):
+            server = next(each for each in server.server.extensions if isinstance(each, Console)).url
+        parts = urllib.parse.urlsplit(server)
         self.address = parts.hostname, parts.port
         self.token = parts.fragment.removeprefix("token=")
         self.cookie = self.csrf = ""

@@ -8,6 +8,7 @@ from importlib.resources import files
 
 import pytest
 
+from klamm import __version__
 from klamm.config.problems import ConfigError
 from klamm.server.parts import StartError
 from klamm.testing import CertificateFiles, EmbeddedServer, MovingClock, RawClient, Users
@@ -18,6 +19,7 @@ from klamm.wire.messages.metadata import MetadataRequest
 from klamm_console import sessions as console_sessions
 from tests.spark.browser import chromium
 from tests.unit.console.conftest import CONSOLE, HOSTILE, PAGES, Browser, UnhurriedClock
+from tests.waiting import wait_until
 
 
 def test_nothing_is_shown_before_the_login(server):
@@ -334,6 +336,33 @@ def test_a_connection_is_closed(browser, server):
         (row,) = [each for each in rows if each["client_address"].endswith(f":{victim.socket.getsockname()[1]}")]
         assert browser("close_connection", {"id": row["id"]})[0] == 200
         assert victim.at_end()
+
+
+def test_a_connection_is_moved():
+    with EmbeddedServer([*CONSOLE, "listeners.default.processors=2"]) as running:
+        browser = Browser(running)
+        browser.log_in()
+        with RawClient(running.address()) as client:
+            client.call(MetadataRequest(None), 8)
+            port = client.socket.getsockname()[1]
+
+            def row():
+                rows = browser("connections")[1]["connections"]
+                return next((each for each in rows if each["client_address"].endswith(f":{port}")), None)
+
+            before = row()
+            assert browser("move_connection", {"id": before["id"], "processor": 2})[0] == 409
+            for wrong in (-1, "1", None, True, 1 << 40):
+                assert browser("move_connection", {"id": before["id"], "processor": wrong})[0] == 400
+            other = 1 - before["processor"]
+            assert browser("move_connection", {"id": before["id"], "processor": other}) == (200, {})
+            wait_until(lambda: (row() or before)["processor"] == other)
+            client.call(MetadataRequest(None), 8)
+
+
+def test_the_parts_of_a_listener_are_shown_with_their_origin(browser):
+    (listener,) = browser("server")[1]["listeners"]
+    assert f"transport plaintext of klamm {__version__}" in listener["parts"]
 
 
 def test_leaders_on_other_nodes_are_asked():

@@ -11,7 +11,7 @@ from klamm.testing import EmbeddedServer
 from klamm.wire.compression import Codec
 from klamm.wire.messages import produce
 from klamm.wire.records import Record, encode_batch
-from klamm_console import avro, schemas
+from klamm_console import avro, records, schemas
 from tests.unit.console.conftest import CONSOLE, HOSTILE, Browser
 
 
@@ -195,3 +195,28 @@ def test_records_that_unpack_to_much_are_not_all_kept(browser, server):
     assert sum(len(each.value) for each in records) < 20 << 20
     assert following == records[-1].offset + 1
     assert len(browser("records?name=t&offset=0&limit=7")[1]["records"]) == 7
+
+
+def test_records_are_found_by_their_key(browser, server):
+    server.create_topic("t")
+    for number in range(30):
+        server.produce("t", f"value {number}", key=f"k{number % 3}")
+    shown = browser("records?name=t&key=k1")[1]
+    assert [each["offset"] for each in shown["records"]] == list(range(1, 30, 3))
+    assert (shown["searched"], shown["next_offset"]) == (True, 30)
+    page = browser("records?name=t&key=k1&offset=5&limit=2")[1]
+    assert ([each["offset"] for each in page["records"]], page["next_offset"]) == ([7, 10], 11)
+    assert browser("records?name=t&key=absent")[1]["records"] == []
+    assert browser("records?name=t&key=%ED%A0%80x")[0] in (200, 400)
+
+
+def test_one_search_for_a_key_is_limited(browser, server, monkeypatch):
+    monkeypatch.setattr(records, "_SEARCHED_FETCHES", 2)
+    monkeypatch.setattr(records, "_SEARCHED_RECORDS", 10)
+    server.create_topic("t")
+    server.produce("t", *["x"] * 30, key="other")
+    server.produce("t", "y", key="wanted")
+    shown = browser("records?name=t&key=wanted")[1]
+    assert (shown["records"], shown["next_offset"], shown["end_offset"]) == ([], 20, 31)
+    (found,) = browser(f"records?name=t&key=wanted&offset={shown['next_offset']}")[1]["records"]
+    assert found["value"]["text"] == "y"

@@ -114,10 +114,12 @@ function stages(now) {
   const rate = (name) => (seconds ? Math.max(0, (s[name] - old[name]) / seconds) : 0);
   const processors = rate("processor_busy_s") / Math.max(1, s.processors);
   const handlers = rate("handler_busy_s") / Math.max(1, s.handlers);
+  // The seconds of workers are added up.
+  const blocked = rate("acceptor_blocked_s") / Math.max(1, s.workers_ready || 1);
   const percent = (share) => `${Math.round(share * 100)} %`;
   return el("ol", { class: "stages", "aria-label": "Stages of a request" },
     gauge("Accept", s.accept_queue, number(s.accept_queue), s.accept_queue / Math.max(1, s.accept_queue_limit),
-      `of ${number(s.accept_queue_limit)} new connections wait; blocked ${percent(rate("acceptor_blocked_s"))}`),
+      `of ${number(s.accept_queue_limit)} new connections wait; blocked ${percent(blocked)}`),
     gauge("Set-up", s.connections_in_setup, number(s.connections_in_setup), null,
       `handshakes; ${rate("failed_logins").toFixed(1)} failed logins/s`),
     gauge("Processors", processors, percent(processors), processors,
@@ -136,6 +138,8 @@ async function overview() {
   return [
     el("h1", {}, "Overview"),
     stages(now),
+    now.stages.workers ? el("p", { class: now.stages.workers_ready < now.stages.workers ? "error" : "" },
+      `${now.stages.workers_ready} of ${now.stages.workers} workers serve; ${now.stages.workers_restarted} have been restarted`) : null,
     el("p", { class: "dim" }, `Cluster ${now.cluster.cluster_id}, nodes ${nodes}`),
     table("Listeners", [
       ["name", (row) => row.name],
@@ -144,7 +148,7 @@ async function overview() {
       ["security", (row) => row.security_protocol],
       ["transport", (row) => row.transport],
       ["handler set", (row) => row.api_set],
-      ["authorizer", (row) => row.authorizer],
+      ["parts", (row) => row.parts.map((each) => el("div", {}, each))],
     ], now.listeners),
     now.certificates.length ? table("Certificates", [
       ["listener", (row) => row.listener],
@@ -160,28 +164,71 @@ async function overview() {
   ];
 }
 
+const ORDERS = [
+  ["id", "id"],
+  ["time of processors", "processor_ms"],
+  ["time of handlers", "handler_ms"],
+  ["age of the request", "in_flight_ms"],
+  ["bytes held", "held_bytes"],
+  ["received", "received_bytes"],
+  ["sent", "sent_bytes"],
+];
+// The choices stay while the view is drawn again.
+const chosen = { filter: "", order: "id" };
+
 async function connections() {
   const found = await get("connections");
-  const rows = found.connections;
-  const flat = (row, ...names) => names.map((name) => row[name]).find((value) => value != null && value !== "") ?? "";
+  const body = el("div", {});
+  const milliseconds = (value) => `${number(value)} ms`;
+  const draw = () => {
+    const wanted = chosen.filter.toLowerCase();
+    const rows = found.connections.filter((row) => Object.values(row).join(" ").toLowerCase().includes(wanted));
+    if (chosen.order === "id") rows.sort((one, other) => one.id.localeCompare(other.id));
+    else rows.sort((one, other) => other[chosen.order] - one[chosen.order]);
+    body.replaceChildren(table("Open connections", [
+      ["client", (row) => row.client_id || row.software],
+      ["principal", (row) => row.principal],
+      ["software", (row) => row.software],
+      ["from", (row) => row.client_address],
+      ["listener", (row) => row.listener],
+      ["processor", (row) => (row.worker ? `${row.worker}/${row.processor}` : row.processor)],
+      ["state", (row) => (row.mute_state === "NOT_MUTED" ? row.state : `${row.state}, ${row.mute_state}`)],
+      ["waits for", (row) => row.waits_for],
+      ["request", (row) => row.api && `${row.api}, ${milliseconds(row.in_flight_ms)}`],
+      ["in flight", (row) => number(row.in_flight), "number"],
+      ["held", (row) => bytes(row.held_bytes), "number"],
+      ["processor", (row) => milliseconds(row.processor_ms), "number"],
+      ["handler", (row) => milliseconds(row.handler_ms), "number"],
+      ["requests", (row) => number(row.requests), "number"],
+      ["received", (row) => bytes(row.received_bytes), "number"],
+      ["sent", (row) => bytes(row.sent_bytes), "number"],
+      ["open for", (row) => `${number(row.age_ms / 1000)} s`, "number"],
+      ["", (row) => [el("button", { "aria-label": `Move the connection ${row.id}`, onclick: () => moved(row) }, "Move"), " ",
+        el("button", { class: "bad", "aria-label": `Close the connection ${row.id}`,
+          onclick: () => confirm(`Close ${row.id}?`) && act("close_connection", { id: row.id }, `${row.id} is closed`) }, "Close")]],
+    ], rows));
+  };
+  const choose = (event) => { chosen[event.target.name] = event.target.value; draw(); };
+  const form = el("form", { onsubmit: (event) => event.preventDefault(), oninput: choose },
+    el("label", {}, "Filter by client, principal, address or state",
+      el("input", { name: "filter", type: "search", value: chosen.filter, autocomplete: "off" })),
+    el("label", {}, "Sort by", el("select", { name: "order" }, ORDERS.map(([title, key]) =>
+      el("option", { value: key, selected: key === chosen.order }, title)))));
+  draw();
   return [
     el("h1", {}, "Connections"),
-    table("Open connections", [
-      ["client", (row) => flat(row, "client_id", "software")],
-      ["principal", (row) => flat(row, "principal")],
-      ["from", (row) => flat(row, "client_address", "address")],
-      ["listener", (row) => flat(row, "listener")],
-      ["state", (row) => flat(row, "state")],
-      ["waits for", (row) => flat(row, "waits_for")],
-      ["request", (row) => flat(row, "api")],
-      ["requests", (row) => number(row.requests), "number"],
-      ["received", (row) => bytes(row.received_bytes || 0), "number"],
-      ["sent", (row) => bytes(row.sent_bytes || 0), "number"],
-      ["", (row) => el("button", { class: "bad", "aria-label": `Close the connection ${row.id}`,
-        onclick: () => confirm(`Close ${row.id}?`) && act("close_connection", { id: row.id }, `${row.id} is closed`) }, "Close")],
-    ], rows),
-    found.count > rows.length ? el("p", {}, `${number(found.count)} are open; ${number(rows.length)} are shown`) : null,
+    form,
+    body,
+    found.count > found.connections.length
+      ? el("p", {}, `${number(found.count)} are open; ${number(found.connections.length)} are shown`) : null,
+    ...found.unanswered.map((each) => el("p", { class: "error" },
+      each.processor == null ? `Worker ${each.worker} does not answer` : `Processor ${each.processor} of ${each.listener} does not answer`)),
   ];
+}
+
+function moved(row) {
+  const index = prompt(`Move ${row.id} to the processor with the number`, row.processor);
+  if (index != null) act("move_connection", { id: row.id, processor: Number(index) }, `${row.id} is moved`);
 }
 
 async function topics() {
@@ -210,15 +257,17 @@ async function topic(name) {
     found.partitions.map((each) => el("option", { value: each.partition }, each.partition)));
   const from = el("input", { name: "offset", placeholder: "the last 50", inputmode: "numeric", pattern: "[0-9]*", autocomplete: "off" });
   const at = el("input", { name: "time", type: "datetime-local", step: 1 });
+  const key = el("input", { name: "key", autocomplete: "off" });
   const read = async (event) => {
     if (event) event.preventDefault();
     const query = { name, partition: partition.value };
+    if (key.value) query.key = key.value;
     if (from.value) query.offset = from.value;
     else if (at.value) query.timestamp_ms = new Date(at.value).getTime();
     try {
       const page = await get("records", query);
       records.replaceChildren(recordTable(page), el("p", {}, el("button", {
-        disabled: page.next_offset >= page.end_offset || !page.records.length,
+        disabled: page.next_offset >= page.end_offset || !(page.records.length || key.value),
         onclick: () => { from.value = page.next_offset; read(); } }, "Next")));
     } catch (error) {
       records.replaceChildren(el("p", { class: "error" }, error.message));
@@ -235,7 +284,7 @@ async function topic(name) {
     ], found.partitions),
     el("h2", {}, "Records"),
     el("form", { onsubmit: read }, el("label", {}, "Partition", partition), el("label", {}, "From offset", from),
-      el("label", {}, "or from time", at), el("button", { class: "main" }, "Read")),
+      el("label", {}, "or from time", at), el("label", {}, "Key", key), el("button", { class: "main" }, "Read")),
     records,
     el("h2", {}, "Configs"),
     found.configs ? table("Configs", [
@@ -261,7 +310,8 @@ function content(value) {
 }
 
 function recordTable(page) {
-  return table(`Records up to offset ${number(page.end_offset)}`, [
+  const until = page.searched ? `${number(page.next_offset)} of ${number(page.end_offset)}` : number(page.end_offset);
+  return table(`Records up to offset ${until}`, [
     ["offset", (row) => row.offset, "number"],
     ["time", (row) => (row.timestamp_ms < 0 || row.timestamp_ms > 8.64e15 ? row.timestamp_ms : new Date(row.timestamp_ms).toISOString()), "time"],
     ["key", (row) => content(row.key)],
@@ -319,8 +369,16 @@ async function transactions() {
 }
 
 async function quotas() {
+  // Not every user may see connections.
+  const seen = await get("connections").catch(() => null);
   return [
     el("h1", {}, "Quotas"),
+    seen && table("Throttled now", [
+      ["client", (row) => row.client_id || row.software],
+      ["principal", (row) => row.principal],
+      ["from", (row) => row.client_address],
+      ["listener", (row) => row.listener],
+    ], seen.connections.filter((row) => row.waits_for === "throttle")),
     table("Quotas", [
       ["of", (row) => row.entity],
       ["limits", (row) => Object.entries(row.quotas).map(([key, value]) => el("div", {}, `${key} = ${value}`))],

@@ -1,0 +1,23 @@
+"""`WorkerCalls`, with which the parent's extensions call functions in the workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from klamm.workers.connections import Ask
+
+
+class WorkerCalls:
+    """The object in `ServerServices.workers` of the parent."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def call(self, function: str, arguments: Sequence[Any], timeout_s: float) -> dict[int, Any]:
+        """Call a function in all workers; return their answers by number."""
+        return self._ask(function, arguments, timeout_s)
+
+    def call_one(self, function: str, arguments: Sequence[Any], timeout_s: float) -> Any:
+        """Call a function in one worker; return its answer."""
+        return next(iter(self._ask(function, arguments, timeout_s, one=True).values()), None)
