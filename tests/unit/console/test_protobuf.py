@@ -290,7 +290,7 @@ BOMBS = {
     "no index": (MANY, b"", "early"),
     "a size beyond the end": (MANY, b"\0\x1a\xff\xff\xff\xff\x0f", "early"),
     "a fixed number that is cut": (MANY, b"\0\x12\4\0\0\0\0\x19\0", "early"),
-    "the end of a group that has not begun": (MANY, b"\0\x0c", "match"),
+    "the end of a group that has not started": (MANY, b"\0\x0c", "match"),
     "a group that does not end": (MANY, b"\0\x7b\x08\1", "early"),
     "a type that is not in the encoding": (MANY, b"\0\x0e", "match"),
     "a field that is named like a method": (
