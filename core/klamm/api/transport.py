@@ -123,7 +123,7 @@ class TransportLayer(ABC):
         """
 
     def end_session(self, reason: str) -> None:
-        """Call `abort`, because the client's session is no longer valid; `reason` is one of a few fixed texts.
+        """Call `abort`, because the client's session has become invalid; `reason` is one of a few fixed texts.
 
         Any thread may call this.
         """

@@ -26,7 +26,7 @@ class Put(NamedTuple):
 
 
 class ConfigTables:
-    """The tables of a file, with the changes of the command line.
+    """The tables of a file, with the changes of the command line. `load_plan` makes it for one call.
 
     `problems` and `warnings` collect the findings. `overridden` maps the dotted path of a key to the command-line
     argument that set it. `origins` maps the path of a key to the path in a shared table from which it was copied.

@@ -1,4 +1,7 @@
-"""The differences between two configurations, key by key, with the time at which a running server applies each."""
+"""The differences between two configurations, key by key, with the time at which a running server applies each.
+
+`klamm diff` prints them. A reload reports those that wait for the next start. The functions keep no state.
+"""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class _PluginManager(pluggy.PluginManager):
 
 
 class PluginRegistry:
-    """All providers of all installed plugins.
+    """All providers of all installed plugins. A command or an `EmbeddedServer` makes one, on its own thread.
 
     `block` names entry points that are not loaded, or providers that are left out, as `KIND:NAME` or
     `KIND:NAME@DISTRIBUTION`. E.g. `sasl_mechanism:PLAIN@klamm` lets another distribution's provider replace klamm's.

@@ -15,7 +15,10 @@ _MOST_REASONS: Final = 50
 
 
 class ConnectionCounts:
-    """The counts of one listener, which all of its processors share. The events are rare compared to requests."""
+    """The counts of one listener, to which all of its processors add. Metrics read them, on any thread.
+
+    The events are rare compared to requests.
+    """
 
     def __init__(self) -> None:
         self.created = Counter()

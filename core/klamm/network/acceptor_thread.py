@@ -1,4 +1,4 @@
-"""The thread of an acceptor. It is a thread of its own if the listener has several processors, else the processor's."""
+"""The loop of an acceptor: a thread of its own if the listener has several processors, else the processor's loop."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class GateOutcomes:
     """Counts of the connections that gates of a listener did not admit at once, by reason.
 
     `refused` connections were closed at once, `delayed` ones closed after a delay, `paused` ones kept waiting. The
-    acceptor counts them, or the processors if the listener is behind a proxy.
+    acceptor counts them, or the processors if the listener is behind a proxy. Metrics read the counts on any thread.
     """
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ Entry: TypeAlias = PendingRequest | ReadyAnswer
 
 
 class AnswerQueue:
-    """The unanswered requests of one connection.
+    """The unanswered requests of one connection. `PipelinedLifecycle` makes and uses it on the processor's thread.
 
     `delivered` are requests whose answer has arrived and waits for earlier answers. `streamed` is a request whose
     answer is sent while it arrives. No further request starts while the request `muted_for` is unanswered.

@@ -56,7 +56,7 @@ class ChannelOwner(Protocol):
 
 
 class ChannelAuthentication:
-    """The authentication of one processor's channels, used on its thread. A failure closes the channel."""
+    """The authentication of one processor's channels. `ChannelLifecycle` calls it; a failure closes the channel."""
 
     def __init__(self, runtime: ListenerRuntime, selector: Selector, owner: ChannelOwner) -> None:
         self._listener = runtime.context

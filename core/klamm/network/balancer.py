@@ -37,7 +37,7 @@ class BalancedProcessor(Protocol):
 
 
 class LoadBalancer:
-    """The balancer of one listener. `choose` runs on the acceptor's thread, `tick` on the scheduler's.
+    """The balancer of one listener. The acceptor calls `choose` on its thread, the scheduler calls `tick` on its own.
 
     Both only read the counters of channels. Loads are measured only from the first `tick` on, and only while there are
     several processors.

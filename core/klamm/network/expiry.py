@@ -13,10 +13,10 @@ _LOOK_EVERY_NS: Final = 1_000_000_000
 
 
 class ChannelExpiry:
-    """The expiry of one processor's channels. It examines all of them at most once a second.
+    """The expiry of one processor's channels, which its `Reactor` asks on the processor's thread.
 
-    So a request only has to store its time. `channels` are all channels of the processor, `setting_up` are those that
-    are not READY yet. Times are monotonic nanoseconds.
+    It examines all channels at most once a second, so a request only has to store its time. `channels` are all channels
+    of the processor, `setting_up` are those that are not READY yet. Times are monotonic nanoseconds.
     """
 
     def __init__(self, limits: Limits, channels: Mapping[int, KafkaChannel], setting_up: set[KafkaChannel]) -> None:

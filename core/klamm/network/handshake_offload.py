@@ -18,7 +18,7 @@ class HandshakeOffload:
 
     Between `begin` and `take_back` a channel's transport belongs to a handshake thread, and no other thread may use it.
     If the channel is closed meanwhile, its transport is closed afterwards. `done` holds outcomes that wait for
-    `take_back`. Only the selector's thread calls these methods.
+    `take_back`. Only the selector's `SetupQueue` calls these methods, on the processor's thread.
     """
 
     def __init__(self, workers: Workers, waker: Waker) -> None:

@@ -45,7 +45,10 @@ _ANSWERED: Final = RequestOutcome.ANSWERED
 
 
 class ChannelLifecycle:
-    """The lifecycle of one processor's channels. Those in `unfinished` have more requests than one turn may serve."""
+    """The lifecycle of one processor's channels. Its `Reactor` makes it, and calls it with the events of each channel.
+
+    Channels in `unfinished` have more requests than one turn may serve.
+    """
 
     def __init__(
         self, runtime: ListenerRuntime, selector: Selector, pipeline: RequestPipeline, call_soon: CallSoon

@@ -22,7 +22,7 @@ _TCP_INFO: Final = getattr(socket, "TCP_INFO", None)
 
 
 class ListeningSockets:
-    """Several sockets that an acceptor uses like one. The first has the listener's own address.
+    """Several sockets that an acceptor uses like one, on its thread. The first has the listener's own address.
 
     `fileno` is the descriptor of a poller that watches the sockets, because epoll and kqueue can watch each other. On
     systems with neither, a thread watches the sockets.

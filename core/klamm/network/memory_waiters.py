@@ -29,7 +29,7 @@ class ChannelReads(Protocol):
 
 
 class MemoryWaiters:
-    """The channels of one selector that wait for memory.
+    """The channels of one selector that wait for memory. Only the selector calls it, on the processor's thread.
 
     `shuffle` puts them in random order, so that no channel is always last.
     """

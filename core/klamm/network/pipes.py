@@ -36,7 +36,10 @@ class Pipe:
 
 
 class PipedBytes:
-    """A chunk of a response whose bytes wait in a pipe; `size_bytes` bytes are left."""
+    """A chunk of a response whose bytes wait in a pipe; `size_bytes` bytes are left.
+
+    `Pipes.fill` makes it; the `NetworkSend` of the same processor reads and closes it.
+    """
 
     __slots__ = ("_pipes", "pipe", "position", "size_bytes")
 
@@ -65,7 +68,7 @@ class PipedBytes:
 
 
 class Pipes:
-    """The pipes of one processor, used on its thread."""
+    """The pipes of one processor. Its `PipelinedLifecycle` makes and uses them on the processor's thread."""
 
     def __init__(self, open_pipe: Callable[[], Pipe] = Pipe) -> None:
         self._open_pipe = open_pipe

@@ -120,7 +120,7 @@ def make_poller(kind: str = "auto") -> Poller:
 class Waker:
     """A descriptor that makes a sleeping `poll` return: an eventfd, or a socket pair if the system has none.
 
-    A closed waker does nothing.
+    Any thread may call `wake` and `close`; the loop that sleeps calls `drain`. A closed waker does nothing.
     """
 
     def __init__(self, kind: str = "auto") -> None:

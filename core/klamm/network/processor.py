@@ -24,7 +24,7 @@ _PAUSE_S: Final = 0.02
 class Processor:
     """Kafka's `Processor`: a thread that runs the turns of its `Reactor` until it is drained.
 
-    Other threads call all public methods.
+    The listener makes it. Other threads call all public methods.
     """
 
     def __init__(self, index: int, runtime: ListenerRuntime) -> None:

@@ -51,7 +51,7 @@ class InvalidReceiveError(Exception):
 
 
 class NetworkReceive:
-    """The incoming side of one channel.
+    """The incoming side of one channel: the selector feeds it, the lifecycle takes `frames`, on the processor's thread.
 
     ```
        feed ──► size not whole ──► body not whole ──► frame ──► frames

@@ -15,7 +15,7 @@ from klamm.network.watched_channels import WatchedChannels
 
 
 class RefusedChannels(WatchedChannels):
-    """The channels of a selector that end because of their peers' faults.
+    """The channels of a selector that end because of their peers' faults. A base class of `Selector`.
 
     A READY channel ends after its earlier requests have been answered. Any other channel ends at once: it is added to
     `disconnected`.

@@ -51,8 +51,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ListenerRuntime:
-    """The objects that all processors of one listener share.
+    """The objects that all processors of one listener share. `Listener.open_parts` makes it, before there are threads.
 
+    Each object says which threads may call it.
     `new_recorder` makes the object in which a processor counts its requests, or returns None if they are not counted.
     """
 

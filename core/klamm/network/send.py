@@ -19,6 +19,8 @@ _JOIN_UP_TO_BYTES: Final = 4096
 class NetworkSend:
     """The unsent rest of an answer on one channel. Call `write_to` until it returns True, and `close` in any case.
 
+    The selector makes it, and calls it on the processor's thread.
+
     Regions of files are read into `scratch` and written from there; if `scratch` is None, `send_file` sends them.
     `scratch` is used only during a call, so several sends may share it.
     """

@@ -43,6 +43,8 @@ class ChannelIo(Protocol):
 class SetupQueue:
     """The channels of a processor that are not READY and wait for a step, in the order of their arrival.
 
+    The selector makes it, and its processor's thread alone uses it.
+
     A step takes as long as many requests, so it is taken after the requests of a turn. With `handshakes`, separate
     threads take the steps of handshakes.
     """

@@ -17,7 +17,7 @@ def nothing() -> None:
 
 
 class WatchedChannels:
-    """The channels of a processor.
+    """The channels of a processor, for its thread alone. The lowest base class of `Selector`.
 
     `channels` maps descriptors to channels. `buffered` has the channels whose transports hold bytes that were read but
     not decoded yet. Events are collected in `completed_receives`, `completed_sends` and `disconnected`, as in Kafka's

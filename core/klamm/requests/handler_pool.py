@@ -35,7 +35,7 @@ class _BusyMeter:
 
 
 class KafkaRequestHandlerPool:
-    """The handler threads of one request channel. `resize` may be called at any time, by any thread."""
+    """The handler threads of one request channel. The server starts and stops them; any thread may call `resize`."""
 
     def __init__(self, channel: RequestChannel, clock: Clock, threads: Threads = SYSTEM_THREADS) -> None:
         self._channel = channel

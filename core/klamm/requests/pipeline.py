@@ -44,7 +44,7 @@ _OUTCOME_IF_LOST: Final = {
 
 
 class RequestPipeline:
-    """The pipeline of one processor.
+    """The pipeline of one processor, whose `Reactor` makes it. `ChannelLifecycle` submits requests on that thread.
 
     `enqueue(request)` puts a request into the queue of the handlers, or keeps it until there is room. It is called on
     the processor's thread. `deliver(request)` returns an answered request to the processor's thread. Any thread may

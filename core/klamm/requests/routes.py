@@ -211,7 +211,10 @@ def _inline_max_bytes(handler: ApiHandler, mode: str, blocked: bool) -> int:
 
 
 class Routes:
-    """The routes of one listener, by API key. `mode` is the setting `dispatch`: `hybrid`, `inline` or `pool`."""
+    """The routes of one listener, by API key. `mode` is the setting `dispatch`: `hybrid`, `inline` or `pool`.
+
+    The listener makes it. Any thread may look a route up; a route loads its code at its first request.
+    """
 
     __slots__ = ("_by_key",)
 

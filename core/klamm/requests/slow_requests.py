@@ -23,7 +23,7 @@ _NAMES: Final = {spec_of(key).name: int(key) for key in ApiKey}
 
 
 class SlowLog:
-    """The slow-request log of one listener.
+    """The slow-request log of one listener. The ledgers of its processors call it, each on its own thread.
 
     `thresholds` maps API names to milliseconds; `default` applies to all other APIs.
     """

@@ -10,9 +10,9 @@ from klamm.runtime.threads import SYSTEM_THREADS, SystemThreads
 
 
 class Chance:
-    """`random_bytes` for ids, salts and keys, and the threads whose `shuffle` draws an order.
+    """The random numbers of one server: `random_bytes` for ids, salts and keys; `threads` draw orders with `shuffle`.
 
-    With a seed all of it can be guessed: for tests only.
+    The program that makes a server makes one. With a seed all of it can be guessed: for tests only.
     """
 
     def __init__(self, seed: int | None = None) -> None:

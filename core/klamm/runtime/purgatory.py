@@ -148,7 +148,10 @@ class DelayedOperation:
 
 
 class Purgatory:
-    """The delayed operations, by the keys whose changes may complete them."""
+    """The delayed operations, by the keys whose changes may complete them. Any thread may call it.
+
+    A handler set makes one: its handlers add operations, and the code that changes a key calls `check_and_complete`.
+    """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler

@@ -26,7 +26,7 @@ class _Sums:
 
 
 class ClientMetrics:
-    """Metrics of the `max_clients` clients that use the most time.
+    """Metrics of the `max_clients` clients that use the most time. They are read on the threads that collect metrics.
 
     Times of open connections are exact; times of closed connections are as exact as `ClosedConnectionUsage`.
     """

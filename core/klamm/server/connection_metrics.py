@@ -24,7 +24,7 @@ _SOFTWARE_LABELS: Final = 50
 
 
 class ConnectionMetrics:
-    """The metrics that are read from listeners, acceptors and open connections."""
+    """The metrics that are read from listeners, acceptors and open connections, on threads that collect metrics."""
 
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self._listeners = listeners

@@ -32,7 +32,10 @@ class PartError(Exception):
 
 
 class ListenerParts:
-    """The parts of one listener; `plan` is the current plan. A part that cannot open stops the start (PartError)."""
+    """The parts of one listener, which calls it on the thread that starts, reloads or stops the server.
+
+    `plan` is the current plan. A part that cannot open stops the start (PartError).
+    """
 
     def __init__(self, plan: ListenerPlan, context: ListenerContext) -> None:
         self.name = plan.name

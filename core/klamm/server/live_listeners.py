@@ -27,9 +27,9 @@ PARKED_GRACE_NS: Final = 250_000_000
 
 
 class ListenerChange(NamedTuple):
-    """`added` are bound and open, and do not serve yet; `removed` still serve. `plan` is the one that asks for it.
+    """A change of listeners: `added` are bound and open, and do not serve yet; `removed` still serve.
 
-    `shared` has the sockets of added listeners that are removed listeners' too.
+    `plan` is the plan that requests the change. `shared` has the sockets that a removed and an added listener share.
     """
 
     plan: ServerPlan
@@ -42,8 +42,9 @@ class ListenerChange(NamedTuple):
 class LiveListeners:
     """The listeners of one server, in the order of its plan, and the removed ones whose connections still end.
 
-    `all` is one list for as long as the server lives; a change replaces its content in one step. The caller holds the
-    server's lock of changes, unless a method says otherwise.
+    Only `SocketServer` calls it, on the thread that reloads or stops the server. The caller holds the server's lock of
+    changes, unless a method says otherwise. Others read `all`, one list for as long as the server lives; a change
+    replaces its content in one step.
     """
 
     def __init__(self, services: ServerServices, changing: threading.Lock, is_inherited: bool) -> None:
@@ -83,7 +84,7 @@ class LiveListeners:
             self._services.metrics.remove_listener(listener.name)
 
     def undo(self, change: ListenerChange) -> None:
-        """End the added listeners of a change that has not been applied, or whose `apply` has raised an exception."""
+        """End the listeners that a change has added, because it is not applied or `apply` has raised an exception."""
         added = {one.name: one.context for one in change.added}
         # An earlier listener of the same name, whose connections still end, may have been replaced.
         earlier = {one.name: one.context for gone in self._draining for one in gone if one.name in added}
@@ -96,7 +97,7 @@ class LiveListeners:
         self._close(change.added)
 
     def _with_shared_settings(self, plan: ListenerPlan) -> ListenerPlan:
-        """Return the plan with the settings in force of what all listeners share: a reload changes them on all."""
+        """Return the plan with the present settings of parts that all listeners share: reloads change them for all."""
         for here in (part for listener in self.all for part in listener.plan.many):
             part, specs = plan.counterpart(here), specs_of(type(here.settings)).values() if here.settings else ()
             shared = {one.attribute: getattr(here.settings, one.attribute) for one in specs if one.per_server}

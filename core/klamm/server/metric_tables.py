@@ -46,7 +46,7 @@ def processors_of(listeners: Sequence[Listener]) -> Iterator[tuple[Labels, Proce
 
 
 class TimeShares:
-    """Shares of time that keys spend, over a window."""
+    """Shares of time that keys spend, over a window. Metrics read them, on any thread."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock

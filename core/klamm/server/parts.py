@@ -30,7 +30,10 @@ class _OpenPart:
 
 
 class ServerParts:
-    """Opens, reloads, reconfigures and closes parts. Exceptions are logged and do not affect the other parts."""
+    """Opens, reloads, reconfigures and closes parts, on the thread that starts, reloads or stops the server.
+
+    Exceptions are logged and do not affect the other parts.
+    """
 
     def __init__(self, services: ServerServices) -> None:
         self._services = services

@@ -15,6 +15,8 @@ _US_PER_MS: Final = 1000
 class ServiceManager:
     """The service manager that has started this process. Without one, the methods do nothing.
 
+    `klamm serve`, or the parent of workers, makes it and calls it on the main thread.
+
     The constructor removes the manager's environment variables.
     """
 

@@ -31,7 +31,10 @@ _OTHER_LANES: Final = "other"
 
 
 class ThreadMetrics:
-    """The metrics that are read from processors, acceptors and request handlers. The set of processors may change."""
+    """The metrics that are read from processors, acceptors and request handlers, on threads that collect metrics.
+
+    The set of processors may change.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,7 @@
-"""The settings with which client libraries connect. The keys are those of each library."""
+"""The settings with which client libraries connect. The keys are those of each library.
+
+Tests, and the control server for tests in other languages, call `settings_for` on any thread.
+"""
 
 from __future__ import annotations
 

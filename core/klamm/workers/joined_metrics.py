@@ -18,7 +18,7 @@ Value: TypeAlias = "float | HistogramValue"
 
 
 class JoinedMetrics:
-    """The joined metrics of all workers.
+    """The joined metrics of all workers. The parent's loop adds reports; any thread may collect.
 
     Counters and histograms are summed. Each gauge gets the label `worker`, because not all gauges can be summed. When a
     worker's process ends, its counts stay in the sums, so that no sum falls. The counts of a killed worker are those of

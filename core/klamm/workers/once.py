@@ -22,7 +22,10 @@ log = logging.getLogger("klamm.workers")
 
 
 class OnceParts:
-    """The extensions of the parent. They are opened before the first worker starts, and closed when all have ended."""
+    """The extensions of the parent, which calls this on its loop.
+
+    They are opened before the first worker starts, and closed when all have ended.
+    """
 
     def __init__(
         self, plan: ServerPlan, clock: Clock, supervisor: Supervisor, refresh: Callable[[], None], ask: Ask

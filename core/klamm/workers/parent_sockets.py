@@ -13,7 +13,10 @@ Sockets = Mapping[str, tuple[ListeningSocket, ...]]
 
 
 class ParentSockets:
-    """By listener. While a reload replaces the workers, it has those of the earlier and of the new plan."""
+    """The sockets by listener. Only the parent's loop calls it, in the parent's process.
+
+    While a reload replaces the workers, it has the sockets of the earlier plan and of the new one.
+    """
 
     def __init__(self) -> None:
         self._by_listener: dict[str, tuple[ListeningSocket, ...]] = {}
@@ -38,7 +41,7 @@ class ParentSockets:
                 raise new.error(("listeners", listener.configured_as or listener.name, "bind"), str(error)) from error
 
     def _bound(self, listener: ListenerPlan, old: ServerPlan, new: ServerPlan) -> tuple[ListeningSocket, ...]:
-        """Bind a listener, or take the sockets of one that goes and has the same address."""
+        """Bind a listener, or take over the sockets of a removed listener with the same address."""
         staying = {one.name for one in new.listeners}
         for one in old.listeners:
             if one.name not in staying and one.bind == listener.bind and one.bind[1]:
@@ -53,7 +56,7 @@ class ParentSockets:
                 one.close()
 
     def of(self, plan: ServerPlan) -> Sockets:
-        """Return the sockets for a worker with that plan; their files belong to the parent."""
+        """Return the sockets for a worker with that plan. The parent keeps them open, and alone closes them."""
         return {
             one.name: tuple(replace(each, file=None) for each in self._by_listener[one.name]) for one in plan.listeners
         }

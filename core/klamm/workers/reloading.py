@@ -37,7 +37,10 @@ class ReloadActions(Protocol):
 
 
 class Reloading:
-    """The reload of all workers. Only one runs at a time; a signal that arrives meanwhile starts another afterwards."""
+    """The reload of all workers. The parent's loop alone calls it.
+
+    Only one reload runs at a time; a signal that arrives meanwhile starts another afterwards.
+    """
 
     def __init__(self, actions: ReloadActions, clock: Clock) -> None:
         self._actions = actions

@@ -1,4 +1,7 @@
-"""The findings of `klamm doctor` about a gateway: the nodes that answer, their addresses for clients, and remedies."""
+"""The findings of `klamm doctor` about a gateway: the nodes that answer, their addresses for clients, and remedies.
+
+The command calls `examine` on its main thread.
+"""
 
 from __future__ import annotations
 

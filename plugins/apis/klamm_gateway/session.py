@@ -39,10 +39,10 @@ class SessionParts:
 
 
 class ClientSession:
-    """A client's connection to a node. It is used on the loop of the client's connection; that connection's port names
-    the node.
+    """The connection of one client to the node that the client's port names.
 
-    The first request opens the connection to the node. If the node closes it while it is idle, the next request opens
+    The gateway makes it for a connection's first request. Only the loop of the client's connection uses it. The first
+    request opens the connection to the node. If the node closes it while it is idle, the next request opens
     another. If it fails, the client's connection is closed with all waiting requests, and no request is sent again.
     """
 

@@ -1,4 +1,4 @@
-"""Settings of `deny_apis`, `client_limits` and `rewrite_client_id`."""
+"""The settings of the filters `deny_apis`, `client_limits` and `rewrite_client_id`."""
 
 from __future__ import annotations
 

@@ -12,7 +12,10 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Samples by name and labels. `time_s` may come from any clock, because only differences are used."""
+    """Samples by name and labels. `time_s` may come from any clock, because only differences are used.
+
+    The commands `klamm top` and `klamm explain` make it from an exporter's text. It does not change.
+    """
 
     time_s: float
     samples: dict[str, dict[Labels, float]]
@@ -39,7 +42,7 @@ class Snapshot:
 
 
 class Difference:
-    """Two snapshots of one server. Without the earlier snapshot there are no rates."""
+    """Two snapshots of one server, for one command. Without the earlier snapshot there are no rates."""
 
     def __init__(self, now: Snapshot, before: Snapshot | None) -> None:
         self.now = now

@@ -23,8 +23,9 @@ class Failures:
 
 
 class AuthenticationFailures:
-    """The failures of one server, by address. The gates of all listeners share it. `lock` guards it. `by_source` is in
-    the order of the last failures.
+    """The failures of one server, by address. The gates of all listeners share it, on any thread.
+
+    A gate holds `lock` while it reads or changes `by_source`, which is in the order of the last failures.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -38,7 +39,7 @@ class AuthenticationFailures:
         return self._clock.monotonic_ns()
 
     def penalized(self) -> int:
-        """The number of addresses that are refused now."""
+        """Return the number of addresses that are refused now."""
         now_ns = self.now_ns()
         with self.lock:
             return sum(each.penalized_until_ns > now_ns for each in self.by_source.values())

@@ -41,7 +41,10 @@ class RecentMean:
 
 
 class ConnectionRates:
-    """The rates, which the gates of all listeners share. Limits by address follow AlterClientQuotas."""
+    """The rates, which the gates of all listeners share. A gate holds `lock` while it reads or changes a rate.
+
+    Limits by address follow AlterClientQuotas.
+    """
 
     def __init__(self, services: ServerServices, samples: int, window_ms: int) -> None:
         self._clock = services.clock

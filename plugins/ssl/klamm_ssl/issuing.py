@@ -1,6 +1,6 @@
 """`CertificateAuthority`: creates keys, certificates and revocation lists, for development and tests.
 
-The server never uses this module: a listener only uses the files in its settings.
+`klamm certs` and tests call it. The server never does: a listener only uses the files in its settings.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ _Headers = Annotated[Sequence[Sequence[str | None]], "Pairs of name and value."]
 
 
 class TopicActions(Actions):
-    """Topics and records."""
+    """The actions for topics and records. The threads of the HTTP server call them, several at once."""
 
     @route("GET", "/topics")
     def topics(self) -> dict[str, int]:

@@ -14,7 +14,7 @@ from klamm.wire.chunks import Buffer
 
 
 class TrustedProxies:
-    """The settings `proxy_protocol` and `trusted_proxies` of a listener."""
+    """The settings `proxy_protocol` and `trusted_proxies` of a listener. They never change, so any thread may ask."""
 
     def __init__(self, networks: Iterable[str], *, required: bool) -> None:
         self._networks = IpNetworks(networks)
@@ -32,6 +32,7 @@ class TrustedProxies:
 class ProxyHeaderLayer(TransportLayer):
     """The transport layer of a connection until its header has been read. It reads the header and no other data.
 
+    `ConnectionSetup` makes it, and only the processor's thread uses it.
     `handshake` raises HandshakeError with the reason `proxy_header_invalid`, `proxy_header_missing`, or
     `proxy_untrusted` if the peer may not send a header. `waited_for` are the reasons for which gates have delayed the
     connection.

@@ -48,7 +48,7 @@ class _Case(PartCase):
             yield self.authorizer
 
     def request(self, principal: KafkaPrincipal = ANONYMOUS) -> RequestContext:
-        """Return a request of the principal, after it has waited for `prepare` as in a server."""
+        """Return a request of the principal, for which `prepare` has run and any wait has ended, as in a server."""
         context = self.listener.request(MetadataRequest(), 9, self.listener.connection(principal))
         asked = [(resource_type, name) for resource_type in _RESOURCES for name in _NAMES]
         asked += [(one.resource_type, one.resource_name) for one in self.decisions]

@@ -20,7 +20,7 @@ from klamm_broker.topics.topic_registry import TopicRegistry
 
 
 class Cluster:
-    """Life cycle: constructed, then `load` once the topics exist."""
+    """The nodes of a broker, their leaders and coordinators. `Broker` makes it and `load`s it once the topics exist."""
 
     elections: Elections
     nodes: Nodes
@@ -47,6 +47,6 @@ class Cluster:
         return ClusterView(self._first_id + node, self.membership, self._coordinators)
 
     def describe(self) -> str:
-        """E.g. `node 1`."""
+        """Return the nodes in words, e.g. `node 1`."""
         first, *others = self.membership.node_ids
         return f"nodes {first} to {others[-1]} for tests, nothing is replicated" if others else f"node {first}"

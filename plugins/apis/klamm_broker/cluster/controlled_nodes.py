@@ -30,7 +30,10 @@ class PartitionOrder(NamedTuple):
 
 
 class ControlledNode:
-    """One node. Its controller epoch and its known leader epochs never fall."""
+    """One node, for the handlers of `control`, on any thread.
+
+    Its controller epoch and its known leader epochs never fall.
+    """
 
     def __init__(self, node_id: int, membership: Membership, elections: Elections, topics: TopicRegistry) -> None:
         self.node_id = node_id

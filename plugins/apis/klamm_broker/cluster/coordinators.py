@@ -35,8 +35,10 @@ def partition_for(key: str, partitions: int) -> int:
 
 
 class Coordinators:
-    """The coordinators of all keys. Partitions are assigned to the nodes in turn. If a partition's node is not running,
-    the next running node coordinates the partition.
+    """The coordinators of all keys. Any thread may ask.
+
+    Partitions are assigned to the nodes in turn. If a partition's node is not running, the next running node
+    coordinates the partition.
     """
 
     def __init__(self, membership: Membership) -> None:

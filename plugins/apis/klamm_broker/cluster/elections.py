@@ -23,8 +23,10 @@ _Change: TypeAlias = "tuple[Partition, Leadership]"
 
 
 class Elections:
-    """The elections of one broker. Changes are made one at a time. Each change raises the epoch of its partition, and
-    completes the requests that wait for the partition.
+    """The elections of one broker. Any thread may call it.
+
+    Changes are made one at a time. Each change raises the epoch of its partition, and completes the requests that wait
+    for the partition.
     """
 
     def __init__(self, topics: TopicRegistry, store: Store, membership: Membership) -> None:

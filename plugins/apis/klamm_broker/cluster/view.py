@@ -11,7 +11,7 @@ from klamm_broker.topics.topic import Partition
 
 
 class ClusterView:
-    """The view of one node. `node_id` is the node that received a request."""
+    """The view of one node, for its handlers, on any thread. `node_id` is the node that received a request."""
 
     def __init__(self, node_id: int, membership: Membership, coordinators: Coordinators | None = None) -> None:
         self.node_id = node_id

@@ -27,7 +27,7 @@ log = logging.getLogger("klamm.broker.groups")
 
 
 class ClassicGroup(ClassicMembership):
-    """State of one classic group, as Kafka's `ClassicGroup`.
+    """State of one classic group, as Kafka's `ClassicGroup`. The caller holds the group's lock.
 
         EMPTY ──► PREPARING_REBALANCE ──► COMPLETING_REBALANCE ──► STABLE
           ▲        │  ▲   ▲                  │                       │

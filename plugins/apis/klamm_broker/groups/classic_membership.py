@@ -16,7 +16,7 @@ log = logging.getLogger("klamm.broker.groups")
 
 
 class ClassicMembership(Group):
-    """The members of a classic group, in any state.
+    """The members of a classic group, in any state. The caller holds the group's lock.
 
     `pending_joins`  member ids issued with MEMBER_ID_REQUIRED that have not joined yet.
     `pending_syncs`  members of this generation that have not requested their assignment yet.

@@ -53,7 +53,11 @@ class DescribedEpochGroup(NamedTuple, Generic[MemberT, TargetT]):
 
 
 class EpochCoordinator(ABC, Generic[GroupT, RequestT, ResultT]):
-    """The coordinator of groups of one type. No processor calls `heartbeat`, because it may compute an assignment."""
+    """The coordinator of groups of one type. `GroupCoordinator` makes one for each type.
+
+    Handlers call `heartbeat`. Their APIs are `blocking`, because it may compute an assignment. Timers of members run on
+    the scheduler's thread. Any thread may call any method; a group's lock guards its state.
+    """
 
     group_class: type[GroupT]
 

@@ -77,7 +77,9 @@ MemberT = TypeVar("MemberT", bound=EpochMember)
 
 
 class EpochGroup(Group, Generic[MemberT]):
-    """The base of consumer, share and streams groups. `protocol` is the protocol of their members.
+    """The base of consumer, share and streams groups. The caller holds the group's lock.
+
+    `protocol`          the protocol of the members.
 
     `members`           the members, by member id.
     `changes`           the changes to be written.

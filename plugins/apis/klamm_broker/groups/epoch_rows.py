@@ -45,7 +45,7 @@ class JsonRows(Generic[T]):
 
 
 class EpochRows(Generic[GroupT]):
-    """The table `<kind>_groups`, and those of its members and targets."""
+    """The table `<kind>_groups`, and those of its members and targets. It has no state, so any thread may call it."""
 
     columns = "epoch, assignment_epoch, metadata_hash"
 

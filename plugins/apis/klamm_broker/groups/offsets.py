@@ -86,7 +86,10 @@ class CommitRequest(NamedTuple):
 
 
 class OffsetManager:
-    """The offsets of all groups."""
+    """The offsets of all groups. Handlers call it on any thread, the scheduler calls `expire`.
+
+    It takes the lock of each group that it reads or changes.
+    """
 
     def __init__(
         self,

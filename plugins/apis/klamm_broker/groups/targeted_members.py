@@ -66,6 +66,8 @@ TargetT = TypeVar("TargetT")
 class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
     """The members of a group, the static ones among them, and their target assignments.
 
+    The caller holds the group's lock.
+
     `target` has the target assignment of each member. `members_bytes` is the approximate size of the members, without
     their assignments. `counted_names` names the counted part of a member in error messages. `no_target` is the target
     of a member that has none.

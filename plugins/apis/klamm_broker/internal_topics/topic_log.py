@@ -26,7 +26,7 @@ _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARG
 
 
 class TopicLog:
-    """The records of one topic. One thread at a time may call it."""
+    """The records of one topic. Only its `TopicProjection` calls it, on one thread at a time."""
 
     def __init__(self, topic: Topic, clock: Clock) -> None:
         self.topic = topic
@@ -50,7 +50,7 @@ class TopicLog:
         self._most_records[index] = 2 * (opened.end_offset - offset) + _LONG
 
     def partition_for(self, owner: str) -> int:
-        """Return the partition with the records of an owner, computed like Kafka's coordinators do."""
+        """Return the partition with the records of an owner, computed as Kafka's coordinators compute it."""
         return partition_for(owner, len(self.partitions))
 
     def append(self, records: Iterable[CoordinatorRecord]) -> None:

@@ -36,7 +36,7 @@ def short_owner(name: str) -> str:
 
 
 class Owners:
-    """The stored owners of the entries of one kind."""
+    """The stored owners of the entries of one kind. It has no state, so any thread may call it."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind

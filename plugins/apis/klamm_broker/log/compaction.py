@@ -25,7 +25,10 @@ from klamm_broker.log.producer_state import ProducerStateEntry
 
 
 class OffsetMap:
-    """The last offset of each key, within a limit of memory. `latest_offset` is the offset that was added last."""
+    """The last offset of each key, within a limit of memory. The cleaner makes it for one log, on its own thread.
+
+    `latest_offset` is the offset that was added last.
+    """
 
     __slots__ = ("_bytes_left", "_offsets", "latest_offset")
 

@@ -22,7 +22,10 @@ SET_ASIDE_SUFFIX: Final = ".set-aside"
 
 
 class DelayedDeletions:
-    """Renamed files and directories that are deleted after `file.delete.delay.ms`."""
+    """Renamed files and directories that are deleted after `file.delete.delay.ms`.
+
+    Logs and their manager add files on any thread; `LogManager.checkpoint` calls `run_due`.
+    """
 
     __slots__ = ("_due", "_lock", "_remove")
 
@@ -84,7 +87,7 @@ def random_below(limit: int, random_bytes: Callable[[int], bytes] = os.urandom) 
 
 
 class LogContext:
-    """The objects that all logs of a data directory share.
+    """The objects that all logs of a data directory share. `LogManager` makes it; any thread may use it.
 
     `random_below(n)` returns an integer from 0 to n - 1. `start_offset_moved` is called when a client has moved a log's
     start, because the new start must survive a crash. `flush_later` is called with a log and an offset when the log has

@@ -153,7 +153,7 @@ def stored_directory(directory: Path) -> str:
 
 
 class LogFile(StoredPath):
-    """A file that is opened at its first use. Readers and the writer share the descriptor."""
+    """A file that is opened at its first use. Readers and the writer share the descriptor, on any thread."""
 
     __slots__ = ("_handle", "_lock", "_open_files", "closed", "operations", "used")
 

@@ -25,7 +25,7 @@ _unpack_timestamp: Final = Struct(">q").unpack_from
 
 
 class Index(StoredPath):
-    """A sorted file of entries of the same size. It is thread-safe: readers search while the log appends.
+    """A sorted file of entries of the same size. Its segment makes it. Any thread may search while the log appends.
 
     The indexes of a segment share a lock, which is not held during a sync.
     """

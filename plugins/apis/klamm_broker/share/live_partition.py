@@ -75,6 +75,8 @@ class Delivery(NamedTuple):
 class LiveSharePartition:
     """One partition in one share group. Any thread may call its methods, which wait for the disk only to read records.
 
+    `SharePartitions` makes it. Handlers of share APIs and the timer of its locks call it.
+
     Share fetches wait with it as their key for records that other members release.
     """
 

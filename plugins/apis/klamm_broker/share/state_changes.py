@@ -47,7 +47,10 @@ class StateUpdate(NamedTuple):
 
 
 class StateChanges:
-    """The ranges of offsets that differ from the stored state. `is_stored` is True if the store has the partition."""
+    """The ranges of offsets that differ from the stored state. Only its share partition uses it.
+
+    `is_stored` is True if the store has the partition.
+    """
 
     def __init__(self, *, is_stored: bool) -> None:
         self._is_stored = is_stored

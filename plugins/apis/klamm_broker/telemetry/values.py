@@ -47,7 +47,10 @@ class ClientValues:
 
 
 class PushedValues:
-    """The values of all clients, by client id; the clients that pushed last are at the end. Not thread-safe."""
+    """The values of all clients, by client id; the clients that pushed last are at the end.
+
+    Only `ClientTelemetry` uses it, under its own lock.
+    """
 
     def __init__(self) -> None:
         self._clients: OrderedDict[bytes, ClientValues] = OrderedDict()

@@ -29,7 +29,10 @@ class NewTopic(NamedTuple):
 
 
 class ReplicaPlacement:
-    """Assigns preferred leaders to the running nodes in turn; the other replicas go to the following nodes."""
+    """Assigns preferred leaders to the running nodes in turn; the other replicas go to the following nodes.
+
+    `TopicRegistry` calls it when topics or partitions are created, on any thread.
+    """
 
     def __init__(self, running: Callable[[], Sequence[int]], *, is_stored: bool = False) -> None:
         """Place replicas on `running` nodes. `is_stored` is True if there are several: placements must survive a

@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class ConsumerCoordinator(EpochCoordinator[ConsumerGroup, ConsumerHeartbeat, EpochHeartbeatResult]):
-    """Coordinates the consumer groups."""
+    """The coordinator of consumer groups. Threads and locks are those of `EpochCoordinator`."""
 
     group_class = ConsumerGroup
 

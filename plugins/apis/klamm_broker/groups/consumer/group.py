@@ -57,7 +57,7 @@ class ResolvedRegex(NamedTuple):
 
 
 class ConsumerGroup(TargetedMembers[ConsumerMember, Partitions]):
-    """State of one consumer group, as Kafka's `ConsumerGroup`.
+    """State of one consumer group, as Kafka's `ConsumerGroup`. The caller holds the group's lock.
 
         EMPTY ──► ASSIGNING ──► RECONCILING ──► STABLE
                    ▲  ▲            │  ▲            │

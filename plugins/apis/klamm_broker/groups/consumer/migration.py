@@ -1,7 +1,7 @@
 """Turns a classic group into a consumer group and back, with live members.
 
 Follows Kafka's `convertToConsumerGroup` and `convertToClassicGroup`. The new group shares the lock and the offsets of
-the old one, which is DEAD from then on. The caller holds the group's lock.
+the old one, which is DEAD from then on. The coordinators of groups call it, on any thread, with the group's lock held.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class ShareWorld(NamedTuple):
 
 
 class ShareCoordinator(EpochCoordinator[ShareGroup, ShareHeartbeat, EpochHeartbeatResult]):
-    """Coordinates the share groups."""
+    """The coordinator of share groups. Threads and locks are those of `EpochCoordinator`."""
 
     group_class = ShareGroup
 

@@ -52,7 +52,7 @@ class ShareMember(EpochMember):
 
 
 class ShareGroup(EpochGroup[ShareMember]):
-    """State of one share group, as Kafka's `ShareGroup`.
+    """State of one share group, as Kafka's `ShareGroup`. The caller holds the group's lock.
 
         EMPTY ◄──► STABLE     and from both to DEAD, which is final
 

@@ -62,7 +62,7 @@ class DescribedStreamsGroup(NamedTuple):
 
 
 class StreamsCoordinator(EpochCoordinator[StreamsGroup, StreamsHeartbeat, StreamsHeartbeatResult]):
-    """Coordinates the streams groups."""
+    """The coordinator of streams groups. Threads and locks are those of `EpochCoordinator`."""
 
     group_class = StreamsGroup
 

@@ -52,7 +52,7 @@ NO_OFFSETS: Final = TaskOffsets({}, {})
 
 
 class StreamsGroup(TargetedMembers[StreamsMember, Tasks]):
-    """State of one streams group, as Kafka's `StreamsGroup`.
+    """State of one streams group, as Kafka's `StreamsGroup`. The caller holds the group's lock.
 
         EMPTY ──► NOT_READY ◄──► ASSIGNING ──► RECONCILING ──► STABLE
         Each state with members may also change to any other of them, to EMPTY when the last member leaves, and to DEAD.
