@@ -8,7 +8,8 @@ from abc import abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
 
 from klamm.api.acl import AclOperation, ResourceType
 from klamm.api.authorizer import Authorizer
@@ -19,6 +20,7 @@ from klamm.logs.escaping import clipped
 from klamm.logs.rate_limited import RateLimitedLog
 from klamm.metrics.metrics_registry import Counter
 from klamm.runtime.workers import Workers
+from klamm.server.decision_slots import DecisionSlots
 from klamm.shared.addresses import source_of
 from klamm.shared.principal import KafkaPrincipal
 
@@ -45,7 +47,12 @@ class LaterSettings:
     )
     max_in_flight: int = setting(
         10_000,
-        doc="Maximum of decisions being made, half of it for the clients of one address. What exceeds it is denied.",
+        doc="Maximum of decisions being made, half of it for the clients of one address. Further ones wait in turn.",
+        minimum=1,
+    )
+    max_waiting: int = setting(
+        200_000,
+        doc="Maximum of decisions that wait in turn, half of it for the clients of one address. More are denied.",
         minimum=1,
     )
     threads: int = setting(8, doc="Threads that make decisions.", minimum=1)
@@ -66,24 +73,38 @@ class _Known(NamedTuple):
     until_ns: int
 
 
+_Decided: TypeAlias = dict[tuple[ResourceType, str], _Known]
+
+
 class _Wait:
     """A request that waits for `left` decisions. The authorizer's lock protects `left`.
 
     `left` starts at 1, so that it cannot reach 0 before `prepare` has asked for all decisions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, source: str, decided: _Decided) -> None:
+        self.source = source
+        self.decided = decided
         self.left = 1
+        self.is_queued = False
         self.release = Release()
+
+    def take(self, key: _Key, known: _Known) -> bool:
+        """Note a decision; return True if the request waits for no other."""
+        self.decided[key.resource_type, key.resource_name] = known
+        self.left -= 1
+        return not self.left
 
 
 class LaterAuthorizer(Authorizer):
     """An authorizer that decides with `permitted`, which may wait for a peer, on threads of its own.
 
+    `settings` are `LaterSettings`, or those of a class that derives from it.
+
     A request waits, without a thread, for the decisions about the resources that it names. Later requests of its
-    connection wait too. Decisions are cached. An operation is denied if its decision fails, comes too late or exceeds a
-    limit. A resource that the request does not name, e.g. an element of a list, is denied until a decision about it is
-    in the cache; `authorize` starts that decision.
+    connection wait too. Decisions are cached, and a request keeps those about the resources that it names. An operation
+    is denied if its decision fails, comes too late or exceeds a limit. A resource that the request does not name, e.g.
+    an element of a list, is denied until a decision about it is in the cache; `authorize` starts that decision.
     """
 
     settings: LaterSettings
@@ -110,8 +131,10 @@ class LaterAuthorizer(Authorizer):
         self.__lock = threading.Lock()
         self.__known: dict[_Key, _Known] = {}
         self.__asked: dict[_Key, list[_Wait]] = {}
-        # Keys of `__asked` by the source of their host.
-        self.__asked_of: dict[str, int] = {}
+        self.__slots = DecisionSlots[_Wait, _Key](settings.max_in_flight, settings.max_waiting)
+        # The decisions about what a request names: `forget` and the limit of the cache do not take them from it.
+        self.__decided_for: WeakKeyDictionary[RequestContext, _Decided] = WeakKeyDictionary()
+        self.__schedule = services.scheduler.schedule
         # Counts calls of `forget`: a decision of an earlier round does not count.
         self.__round = 0
         self.__is_closed = False
@@ -126,10 +149,11 @@ class LaterAuthorizer(Authorizer):
             for result in ("decided", "failed", "refused")
         }
         self.__removals = [
-            services.metrics.gauge(f"{name}{what}", doc, partial(len, table), listener=listener.name)
-            for what, doc, table in (
-                ("InFlight", "Decisions that are being made.", self.__asked),
-                ("CachedDecisions", "Decisions in the cache.", self.__known),
+            services.metrics.gauge(f"{name}{what}", doc, read, listener=listener.name)
+            for what, doc, read in (
+                ("InFlight", "Decisions that are being made.", partial(len, self.__asked)),
+                ("WaitingDecisions", "Decisions that wait because too many are being made.", self.__waiting),
+                ("CachedDecisions", "Decisions in the cache.", partial(len, self.__known)),
             )
         ]
 
@@ -142,11 +166,16 @@ class LaterAuthorizer(Authorizer):
         *,
         log_if_denied: bool = True,
     ) -> bool:
-        """Decide from the cache. If the decision is missing, deny the operation and start the decision."""
+        """Decide from the cache, or as was decided while the request waited.
+
+        If the decision is missing, deny the operation and start the decision.
+        """
         key = _key(context, resource_type, resource_name)
         known, now_ns = self.__known.get(key), self.__clock.monotonic_ns()
         if known is None or now_ns >= known.renew_ns:
             self.__ask(key, None)
+        if known is None:
+            known = self.__decided_for.get(context, {}).get((resource_type, resource_name))
         return known is not None and now_ns < known.until_ns and operation in known.allowed
 
     def authorize_by_resource_type(
@@ -164,15 +193,27 @@ class LaterAuthorizer(Authorizer):
     def prepare(self, context: RequestContext, resources: Collection[tuple[ResourceType, str]]) -> Release | None:
         """Start the decisions that are missing in the cache; return None if none is missing."""
         now_ns = self.__clock.monotonic_ns()
-        found = [(key, self.__known.get(key)) for key in (_key(context, *resource) for resource in resources)]
-        if all(known is not None and now_ns < known.until_ns for _, known in found):
-            return None
-        wait = _Wait()
-        # The request has to wait in any case, so decisions that would expire meanwhile are renewed too.
+        decided: _Decided = {}
+        missing, renewable = [], []
+        # The request has to wait if one is missing, so decisions that would expire meanwhile are then renewed too.
         end_ns = now_ns + self.settings.timeout_ms * 1_000_000
-        for key, known in found:
-            if known is None or now_ns >= known.until_ns or (known.allowed and end_ns >= known.until_ns):
-                self.__ask(key, wait)
+        for resource in resources:
+            key = _key(context, *resource)
+            known = self.__known.get(key)
+            if known is None or now_ns >= known.until_ns:
+                missing.append(key)
+                continue
+            decided[resource] = known
+            if known.allowed and end_ns >= known.until_ns:
+                renewable.append(key)
+        self.__decided_for[context] = decided
+        if not missing:
+            return None
+        wait = _Wait(source_of(context.client_address.host), decided)
+        for key in (*missing, *renewable):
+            self.__ask(key, wait)
+        if wait.is_queued:
+            self.__schedule(self.settings.timeout_ms, partial(self.__give_up, wait))
         with self.__lock:
             wait.left -= 1
             return wait.release if wait.left else None
@@ -189,10 +230,13 @@ class LaterAuthorizer(Authorizer):
             remove()
         with self.__lock:
             asked, self.__asked, self.__is_closed = self.__asked, {}, True
-        for waits in asked.values():
-            for wait in waits:
-                wait.release.release()
+            waits = [*(wait for waits in asked.values() for wait in waits), *self.__slots.drop_all()]
+        for wait in waits:
+            wait.release.release()
         self.__workers.close(0)
+
+    def __waiting(self) -> int:
+        return self.__slots.waiting
 
     def __ask(self, key: _Key, wait: _Wait | None) -> None:
         if len(key.resource_name) > _MAX_NAME or len(key.principal.name) > _MAX_NAME:
@@ -203,18 +247,31 @@ class LaterAuthorizer(Authorizer):
             waits = self.__asked.get(key)
             is_new = waits is None
             if waits is None:
-                source, maximum = source_of(key.host), self.settings.max_in_flight
-                of_source = self.__asked_of.get(source, 0)
-                if self.__is_closed or len(self.__asked) >= maximum or of_source >= max(1, maximum // 2):
-                    self.__results["refused"].add()
+                source = source_of(key.host)
+                if self.__is_closed or not self.__slots.take(source):
+                    if wait is None or self.__is_closed or not self.__slots.wait(source, wait, key):
+                        self.__results["refused"].add()
+                    else:
+                        wait.is_queued = True
+                        wait.left += 1
                     return
                 waits = self.__asked[key] = []
-                self.__asked_of[source] = of_source + 1
             if wait is not None:
                 wait.left += 1
                 waits.append(wait)
         if is_new:
-            self.__workers.submit(partial(self.__decide, key), source_of(key.host))
+            self.__submit(key)
+
+    def __submit(self, key: _Key) -> None:
+        self.__workers.submit(partial(self.__decide, key), source_of(key.host))
+
+    def __give_up(self, wait: _Wait) -> None:
+        """Begin no further decisions for a request whose time is over."""
+        with self.__lock:
+            dropped = self.__slots.drop(wait.source, wait)
+        if dropped:
+            self.__results["refused"].add(dropped)
+            wait.release.release()
 
     def __decide(self, key: _Key) -> None:
         done = None
@@ -222,8 +279,11 @@ class LaterAuthorizer(Authorizer):
             asked_round = self.__round
             decided = self.__permitted(key)
             done = self.__settle(key, decided, asked_round)
-        for wait in done:
+        waits, begun = done
+        for wait in waits:
             wait.release.release()
+        for one in begun:
+            self.__submit(one)
 
     def __permitted(self, key: _Key) -> frozenset[AclOperation] | None:
         """Return the decision; None if it failed."""
@@ -238,38 +298,47 @@ class LaterAuthorizer(Authorizer):
         self.__results["decided"].add()
         return allowed
 
-    def __settle(self, key: _Key, allowed: frozenset[AclOperation] | None, asked_round: int) -> list[_Wait] | None:
-        """Keep a decision; return the requests that wait for no other. None if the rules have changed meanwhile."""
+    def __settle(
+        self, key: _Key, allowed: frozenset[AclOperation] | None, asked_round: int
+    ) -> tuple[list[_Wait], list[_Key]] | None:
+        """Keep a decision; return the requests that wait for no other, and the decisions that begin now.
+
+        None if the rules have changed meanwhile.
+        """
         now_ns, cache_ns = self.__clock.monotonic_ns(), self.settings.cache_ms * 1_000_000
-        done = []
         with self.__lock:
             if asked_round != self.__round and not self.__is_closed:
                 return None
             known = self.__known.get(key)
             if allowed is not None:
-                self.__keep(key, allowed, now_ns, cache_ns)
+                known = self.__keep(key, allowed, now_ns, cache_ns)
             elif known is not None and now_ns < known.until_ns:
-                self.__known[key] = known._replace(renew_ns=now_ns + _FAILED_NS)
+                known = self.__known[key] = known._replace(renew_ns=now_ns + _FAILED_NS)
             else:
-                self.__keep(key, _NOTHING, now_ns, min(cache_ns, _FAILED_NS))
-            for wait in self.__end(key):
-                wait.left -= 1
-                if not wait.left:
-                    done.append(wait)
-        return done
+                known = self.__keep(key, _NOTHING, now_ns, min(cache_ns, _FAILED_NS))
+            done = [wait for wait in self.__asked.pop(key, ()) if wait.take(key, known)]
+            self.__slots.free(source_of(key.host))
+            return done, self.__begin(done, now_ns)
 
-    def __end(self, key: _Key) -> list[_Wait]:
-        waits = self.__asked.pop(key, None)
-        if waits is None:
-            # The authorizer was closed meanwhile.
-            return []
-        source = source_of(key.host)
-        self.__asked_of[source] -= 1
-        if not self.__asked_of[source]:
-            del self.__asked_of[source]
-        return waits
+    def __begin(self, done: list[_Wait], now_ns: int) -> list[_Key]:
+        """Return the decisions for which there is room now; add the requests that wait for nothing to `done`."""
+        begun = []
+        while (found := self.__slots.next()) is not None:
+            wait, key = found
+            waits, known = self.__asked.get(key), self.__known.get(key)
+            if waits is None and (known is None or now_ns >= known.until_ns):
+                self.__asked[key] = [wait]
+                begun.append(key)
+                continue
+            # Another request has asked the same meanwhile.
+            self.__slots.free(wait.source)
+            if waits is not None:
+                waits.append(wait)
+            elif known is not None and wait.take(key, known):
+                done.append(wait)
+        return begun
 
-    def __keep(self, key: _Key, allowed: frozenset[AclOperation], now_ns: int, for_ns: int) -> None:
+    def __keep(self, key: _Key, allowed: frozenset[AclOperation], now_ns: int, for_ns: int) -> _Known:
         # Removed first, so that the newest decision is the last in the order of the dict.
         self.__known.pop(key, None)
         while self.__known:
@@ -277,7 +346,8 @@ class LaterAuthorizer(Authorizer):
             if now_ns < self.__known[oldest].until_ns and len(self.__known) < self.settings.cache_entries:
                 break
             del self.__known[oldest]
-        self.__known[key] = _Known(allowed, now_ns + for_ns // 2, now_ns + for_ns)
+        known = self.__known[key] = _Known(allowed, now_ns + for_ns // 2, now_ns + for_ns)
+        return known
 
 
 def _key(context: RequestContext, resource_type: ResourceType, resource_name: str) -> _Key:

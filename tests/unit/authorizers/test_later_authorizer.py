@@ -120,28 +120,131 @@ def test_a_failure_is_a_denial_that_is_tried_again(opened, caplog):
     assert it.metric("AnswersTotal")["failed"] == 2
 
 
-def test_more_decisions_than_allowed_are_denied_at_once(opened):
+def elsewhere(it, host="192.0.2.7"):
+    """Return a request of a client of another address."""
+    connection = it.listener.connection(ALICE)
+    connection.client_address = Address(host, 1)
+    return it.listener.request(MetadataRequest(), 9, connection)
+
+
+def released(release):
+    """Return an event of a release."""
+    event = threading.Event()
+    release.when_released(event.set)
+    return event
+
+
+def test_what_a_request_does_not_name_does_not_wait_for_room(opened):
     it = opened(max_in_flight=1)
     it.policy.go_on.clear()
     assert it.prepare("orders") is not None
-    assert it.prepare("other") is None
     assert not it.may(READ, "other")
-    assert it.metric("AnswersTotal")["refused"] == 2
+    assert it.metric("AnswersTotal")["refused"] == 1
+    assert it.metric("WaitingDecisions") == {None: 0}
+
+
+@pytest.mark.parametrize("max_in_flight", [1, 4, 7])
+def test_a_request_with_more_names_than_may_be_in_flight_gets_all_decisions(opened, max_in_flight):
+    it = opened(max_in_flight=max_in_flight)
+    names = [f"topic-{number}" for number in range(50)]
+    it.policy.readable.update(names)
+    it.policy.go_on.clear()
+    done = released(it.prepare(*names))
+    slots = max(1, max_in_flight // 2)
+    assert (it.metric("InFlight"), it.metric("WaitingDecisions")) == ({None: slots}, {None: 50 - slots})
+    it.policy.go_on.set()
+    assert done.wait(PATIENCE_S)
+    assert [name for name in names if not it.may(READ, name)] == []
+    assert it.metric("AnswersTotal") == {"decided": 50, "failed": 0, "refused": 0}
+    assert it.metric("WaitingDecisions") == {None: 0}
 
 
 def test_the_clients_of_one_address_have_half_of_the_decisions(opened):
     it = opened(max_in_flight=4)
     it.policy.go_on.clear()
-    assert it.prepare("first", "second") is not None
-    assert it.prepare("third") is None
-    connection = it.listener.connection(ALICE)
-    connection.client_address = Address("192.0.2.7", 1)
-    other = it.listener.request(MetadataRequest(), 9, connection)
-    assert it.policy.prepare(other, [(TOPIC, "third")]) is not None
+    many = released(it.prepare("first", "second", "third", "fourth"))
+    assert it.metric("InFlight") == {None: 2}
+    few = released(it.policy.prepare(elsewhere(it), [(TOPIC, "third")]))
+    assert (it.metric("InFlight"), it.metric("WaitingDecisions")) == ({None: 3}, {None: 2})
+    it.policy.go_on.set()
+    assert few.wait(PATIENCE_S)
+    assert many.wait(PATIENCE_S)
+    assert it.policy.asked.count(("User:alice", "third")) == 2
+
+
+def test_requests_that_wait_share_a_decision_that_another_began(opened):
+    it = opened(max_in_flight=2)
+    it.policy.go_on.clear()
+    waits = [released(it.prepare("first", "orders")), released(it.prepare("orders", "last"))]
+    it.policy.go_on.set()
+    for wait in waits:
+        assert wait.wait(PATIENCE_S)
+    assert it.may(READ, "orders")
+    assert sorted(name for _, name in it.policy.asked) == ["first", "last", "orders"]
+
+
+def test_what_waits_too_long_is_denied_and_waits_no_more(opened):
+    it = opened(max_in_flight=2, timeout_ms=1_000)
+    it.policy.go_on.clear()
+    done = released(it.prepare("first", "second", "third"))
+    it.listener.advance_ms(1_001)
+    assert done.is_set()
+    assert it.metric("WaitingDecisions") == {None: 0}
+    assert it.metric("AnswersTotal")["refused"] == 2
     it.policy.go_on.set()
     wait_until(lambda: it.metric("InFlight") == {None: 0})
-    it.settle("third")
-    assert it.policy.asked.count(("User:alice", "third")) == 2
+    assert it.policy.asked == [("User:alice", "first")]
+
+
+def test_places_to_wait_have_limits_of_their_own(opened):
+    it = opened(max_in_flight=2, max_waiting=4)
+    it.policy.go_on.clear()
+    it.prepare("first", "second", "third", "fourth", "fifth")
+    assert it.metric("WaitingDecisions") == {None: 2}
+    assert it.metric("AnswersTotal")["refused"] == 2
+    # Another address has the other half of both.
+    it.policy.prepare(elsewhere(it), [(TOPIC, name) for name in ("first", "second", "third")])
+    assert it.metric("WaitingDecisions") == {None: 4}
+    assert it.metric("AnswersTotal")["refused"] == 2
+
+
+def test_a_request_in_flight_keeps_its_decisions_when_the_rules_change(opened):
+    it = opened()
+    it.settle("orders", "other")
+    it.policy.go_on.clear()
+    it.policy.forget()
+    assert it.may(READ, "orders")
+    assert not it.may(READ, "other")
+    assert not it.may(READ, "orders", it.request(ALICE))
+
+
+def test_a_request_that_found_all_decisions_keeps_them_too(opened):
+    it = opened()
+    it.settle("orders")
+    it.context = it.request(ALICE)
+    assert it.prepare("orders") is None
+    it.policy.forget()
+    assert it.may(READ, "orders")
+
+
+def test_a_request_may_name_more_than_the_cache_holds(opened):
+    it = opened(cache_entries=1)
+    it.policy.readable.add("second")
+    it.settle("orders", "second")
+    assert it.may(READ, "orders")
+    assert it.may(READ, "second")
+    assert it.metric("CachedDecisions") == {None: 1}
+
+
+def test_the_decisions_of_a_request_end_with_their_time(opened):
+    it = opened(cache_ms=10_000)
+    it.settle("orders")
+    it.policy.go_on.clear()
+    it.policy.forget()
+    it.listener.advance_ms(9_999)
+    assert it.may(READ, "orders")
+    it.listener.advance_ms(1)
+    assert not it.may(READ, "orders")
 
 
 def test_names_that_no_topic_can_have_are_not_prepared(opened):
@@ -279,12 +382,11 @@ def test_a_decision_that_was_being_made_is_made_again(opened):
 
 
 def test_closing_releases_what_waits(opened):
-    it = opened()
+    it = opened(max_in_flight=2)
     it.policy.go_on.clear()
-    released = threading.Event()
-    it.prepare("orders").when_released(released.set)
+    waits = [released(it.prepare("orders")), released(it.prepare("second"))]
     it.policy.close()
-    assert released.is_set()
+    assert [wait.is_set() for wait in waits] == [True, True]
     assert it.prepare("other") is None
 
 

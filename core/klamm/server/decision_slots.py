@@ -1,0 +1,92 @@
+"""`DecisionSlots`, which bounds what a `LaterAuthorizer` decides at the same time, and lets the rest wait in turn."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Generic, TypeVar
+
+_Request = TypeVar("_Request")
+_Key = TypeVar("_Key")
+
+
+class DecisionSlots(Generic[_Request, _Key]):
+    """Slots for decisions that are being made, and the decisions that wait for a slot.
+
+    A source has at most half of the slots and half of the places to wait. Sources take turns, and so do the requests of
+    one source. The owner's lock protects all methods.
+    """
+
+    def __init__(self, slots: int, places: int) -> None:
+        self._slots, self._places = slots, places
+        self._taken = 0
+        self._taken_of: dict[str, int] = {}
+        self._waiting_of: dict[str, int] = {}
+        # Has only sources and requests with keys that wait; the first is the next.
+        self._queues: dict[str, dict[_Request, deque[_Key]]] = {}
+        self.waiting = 0
+
+    def take(self, source: str) -> bool:
+        """Take a slot; return False if there is none for the source."""
+        if self._taken >= self._slots or not _has_room(self._taken_of, source, self._slots):
+            return False
+        self._taken += 1
+        _count(self._taken_of, source, 1)
+        return True
+
+    def free(self, source: str) -> None:
+        """Give a slot back."""
+        self._taken -= 1
+        _count(self._taken_of, source, -1)
+
+    def wait(self, source: str, request: _Request, key: _Key) -> bool:
+        """Let a key of a request wait for a slot; return False if there is no place."""
+        if self.waiting >= self._places or not _has_room(self._waiting_of, source, self._places):
+            return False
+        self._queues.setdefault(source, {}).setdefault(request, deque()).append(key)
+        self.waiting += 1
+        _count(self._waiting_of, source, 1)
+        return True
+
+    def next(self) -> tuple[_Request, _Key] | None:
+        """Take a slot for the next key that waits, and return the key with its request; None if none can begin."""
+        # Only few sources can have half of the slots, so this loop is short.
+        source = next((one for one in self._queues if self.take(one)), None) if self._taken < self._slots else None
+        if source is None:
+            return None
+        requests = self._queues.pop(source)
+        request = next(iter(requests))
+        keys = requests.pop(request)
+        key = keys.popleft()
+        if keys:
+            requests[request] = keys
+        if requests:
+            self._queues[source] = requests
+        self.waiting -= 1
+        _count(self._waiting_of, source, -1)
+        return request, key
+
+    def drop(self, source: str, request: _Request) -> int:
+        """Let the keys of a request wait no longer; return their number."""
+        requests = self._queues.get(source, {})
+        dropped = len(requests.pop(request, ()))
+        if not requests:
+            self._queues.pop(source, None)
+        self.waiting -= dropped
+        _count(self._waiting_of, source, -dropped)
+        return dropped
+
+    def drop_all(self) -> list[_Request]:
+        """Let nothing wait any longer; return the requests that waited."""
+        requests = [request for queue in self._queues.values() for request in queue]
+        self._queues, self._waiting_of, self.waiting = {}, {}, 0
+        return requests
+
+
+def _has_room(counts: dict[str, int], source: str, maximum: int) -> bool:
+    return counts.get(source, 0) < max(1, maximum // 2)
+
+
+def _count(counts: dict[str, int], source: str, change: int) -> None:
+    counts[source] = counts.get(source, 0) + change
+    if not counts[source]:
+        del counts[source]

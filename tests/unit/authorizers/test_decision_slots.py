@@ -1,0 +1,58 @@
+"""`DecisionSlots`: sources and their requests take turns, and a source has at most half."""
+
+from klamm.server.decision_slots import DecisionSlots
+
+
+def begun(slots, count):
+    """Free a slot of the one whose decision has begun last, again and again; return what begins."""
+    found = []
+    for _ in range(count):
+        request, key = slots.next()
+        found.append(f"{request}{key}")
+        slots.free(request[0])
+    return found
+
+
+def full(waiting):
+    """Return slots that are all taken by a source `x`, and what waits: requests are named `a1` for source `a`."""
+    slots = DecisionSlots(1, 100)
+    assert slots.take("x")
+    for request, count in waiting.items():
+        for number in range(count):
+            assert slots.wait(request[0], request, f".{number}")
+    assert slots.next() is None
+    slots.free("x")
+    return slots
+
+
+def test_sources_take_turns():
+    slots = full({"a1": 3, "b1": 2})
+    assert begun(slots, 5) == ["a1.0", "b1.0", "a1.1", "b1.1", "a1.2"]
+    assert (slots.waiting, slots.next()) == (0, None)
+
+
+def test_requests_of_a_source_take_turns():
+    slots = full({"a1": 3, "a2": 1, "b1": 1})
+    assert begun(slots, 5) == ["a1.0", "b1.0", "a2.0", "a1.1", "a1.2"]
+
+
+def test_a_source_with_half_of_the_slots_is_passed_over():
+    slots = DecisionSlots(4, 100)
+    assert [slots.take("a"), slots.take("a"), slots.take("a")] == [True, True, False]
+    slots.wait("a", "a1", ".0")
+    slots.wait("b", "b1", ".0")
+    assert slots.next() == ("b1", ".0")
+    assert slots.next() is None
+    slots.free("a")
+    assert slots.next() == ("a1", ".0")
+
+
+def test_what_is_dropped_makes_room():
+    slots = DecisionSlots(1, 4)
+    assert [slots.wait("a", "a1", number) for number in range(3)] == [True, True, False]
+    assert slots.drop("a", "a1") == 2
+    assert slots.drop("a", "a1") == 0
+    assert slots.waiting == 0
+    assert slots.wait("a", "a2", 0)
+    assert slots.drop_all() == ["a2"]
+    assert slots.next() is None
