@@ -1,6 +1,7 @@
 """Listeners that a reload adds to a running server and removes from it."""
 
 import contextlib
+import dataclasses
 import errno
 import gc
 import logging
@@ -96,17 +97,18 @@ class NotedPoller:
 
 
 class FewPollers:
-    """Threads of a server that can have three pollers more."""
+    """Threads of a server that can have a few pollers more."""
 
-    def __init__(self, threads):
+    def __init__(self, threads, room=3):
         self._threads = threads
+        self._room = room
         self.pollers = []
 
     def __getattr__(self, name):
         return getattr(self._threads, name)
 
     def watch(self, poller):
-        if len(self.pollers) == 3:
+        if len(self.pollers) == self._room:
             raise OSError(errno.EMFILE, "too few descriptors")
         self.pollers.append(NotedPoller(poller))
         return self.pollers[-1]
@@ -306,8 +308,9 @@ def test_nothing_changes_if_a_thread_cannot_start(live, free_port, without_threa
     level = one.server.plan.server.log_level
     caplog.set_level(level)
     text = f'[server]\nio_threads = 12\nlog_level = "DEBUG"\n{FIRST}{second(free_port, "processors = 2")}'
+    where = "[server] io_threads = 12: " if "handler" in thread else ""
     with without_thread(thread):
-        assert one.change(text) == ["nothing changed: can't start new thread"]
+        assert one.change(text) == [f"nothing changed: {where}can't start new thread"]
     assert is_refused(free_port)
     assert (one.labels(), list(one.server.services.listeners)) == ({"first"}, ["first"])
     assert [each.name for each in one.server.listeners] == ["first"]
@@ -316,6 +319,83 @@ def test_nothing_changes_if_a_thread_cannot_start(live, free_port, without_threa
     assert logging.getLevelName(logging.getLogger().level) == level
     assert one.change(text)[-1] == "done"
     assert ports(one.connect("second")) == {free_port}
+
+
+def sized(io_threads, *processors):
+    """Return the file of two listeners with these numbers of threads."""
+    listeners = zip((FIRST, second(0)), processors, strict=True)
+    return f"[server]\nio_threads = {io_threads}\n" + "".join(f"{text}processors = {n}\n" for text, n in listeners)
+
+
+def numbers(one):
+    """Return the numbers of threads, of the plan and of what runs."""
+    running = [one.server.handler_pool.size, *(len(each.all_processors) for each in one.server.listeners)]
+    planned = [one.server.plan.server.io_threads, *(each.settings.processors for each in one.server.plan.listeners)]
+    return running, planned
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "thread", "where"),
+    [
+        ((2, 1, 3), (4, 3, 1), "klamm-handler-3", "[server] io_threads = 4"),
+        ((2, 1, 3), (1, 3, 1), "klamm-processor-first-1", "[listeners.first] processors = 3"),
+        ((2, 1, 3), (1, 3, 1), "klamm-processor-first-2", "[listeners.first] processors = 3"),
+        ((2, 1, 1), (4, 3, 1), "klamm-acceptor-first", "[listeners.first] processors = 3"),
+        ((4, 2, 2), (2, 3, 4), "klamm-processor-second-3", "[listeners.second] processors = 4"),
+        ((4, 3, 1), (5, 1, 2), "klamm-acceptor-second", "[listeners.second] processors = 2"),
+    ],
+)
+def test_numbers_of_threads_change_together_or_not_at_all(live, without_thread, before, after, thread, where):
+    one = live(sized(*before))
+    clients = [one.connect(name) for name in ("first", "second") for _ in range(3)]
+    with without_thread(thread):
+        assert one.change(sized(*after)) == [f"nothing changed: {where}: can't start new thread"]
+    wait_until(lambda: numbers(one) == (list(before), list(before)))
+    for client in [*clients, one.connect("first"), one.connect("second")]:
+        assert ports(client)
+    assert one.change(sized(*after))[-1] == "done"
+    wait_until(lambda: numbers(one) == (list(after), list(after)))
+    for client in [*clients, one.connect("first"), one.connect("second")]:
+        assert ports(client)
+
+
+def test_threads_that_go_stay_if_a_listener_cannot_be_added(live, free_port, without_thread):
+    one = live(sized(4, 3, 2))
+    third = second(free_port).replace("second", "third")
+    with without_thread("klamm-processor-third"), without_thread("klamm-handler"):
+        assert one.change(sized(2, 1, 1) + third) == ["nothing changed: can't start new thread"]
+    assert numbers(one) == ([4, 3, 2], [4, 3, 2])
+
+
+@pytest.mark.parametrize("room", [0, 1, 2])
+def test_processors_stay_if_the_system_has_no_descriptor_left(live, room):
+    one = live()
+    listener, threads = one.listener("first"), one.server.services.threads
+    few = FewPollers(threads, room)
+
+    def use(threads):
+        listener.runtime = listener._accepting._runtime = dataclasses.replace(listener.runtime, threads=threads)
+
+    use(few)
+    with pytest.raises(OSError, match="too few descriptors"):
+        listener.resize(3)
+    assert (len(listener.processors), [poller.closed for poller in few.pollers]) == (1, [True] * room)
+    assert ports(one.connect())
+    use(threads)
+    listener.resize(3)
+    assert ports(one.connect())
+
+
+def test_a_client_may_ask_again_for_threads_that_could_not_start(live, without_thread, caplog):
+    one, key = live(), "listener.name.first.num.network.threads"
+    with without_thread("klamm-processor-first-2"):
+        one.server.dynamic.change({key: "3"}, False)
+        text = "cannot be changed by a client: [listeners.first] processors = 3: can't start new thread"
+        wait_until(lambda: text in caplog.text)
+    assert numbers(one)[1][1:] == [1]
+    wait_until(lambda: one.server.dynamic._is_applied is False)
+    one.server.dynamic.change({key: "3"}, False)
+    wait_until(lambda: len(one.listener("first").processors) == 3)
 
 
 def test_a_listener_that_cannot_start_leaves_an_earlier_one_of_its_name(live, free_port, without_thread):

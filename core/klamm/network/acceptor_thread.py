@@ -99,15 +99,18 @@ class AcceptorLoop:
         self._processor: Processor | None = None
 
     def begin(self, processors: Sequence[Processor]) -> None:
-        """Accept connections for these processors."""
+        """Accept connections for these processors. Raises RuntimeError or OSError if a thread cannot start."""
         if len(processors) == 1:
             self._processor = processors[0]
             self._processor.listen(self._acceptor)
             return
-        self._thread = AcceptorThread(
-            self._acceptor, self._runtime.clock, self._runtime.limits.poller, self._runtime.threads
-        )
-        self._thread.start()
+        thread = AcceptorThread(self._acceptor, self._runtime.clock, self._runtime.limits.poller, self._runtime.threads)
+        try:
+            thread.start()
+        except BaseException:
+            thread.stop()
+            raise
+        self._thread = thread
 
     def pause(self) -> None:
         """Stop accepting until `begin`; the listening socket stays open."""

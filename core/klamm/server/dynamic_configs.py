@@ -29,12 +29,12 @@ class DynamicConfigs:
         *,
         current: Callable[[], ServerPlan],
         adopt: Callable[[ServerPlan], None],
-        apply: Callable[[Callable[[], ServerPlan]], None],
+        apply: Callable[[Callable[[], ServerPlan]], bool],
     ) -> None:
         """Set the functions: `current` returns the plan in use, `adopt` and `apply` put another plan into use.
 
         `adopt` is called before the listeners are made, `apply` afterwards. `apply` gets a function that returns the
-        plan, which it calls once no other change is being made.
+        plan, which it calls once no other change is being made; it returns False if the change was not made as a whole.
         """
         self._scheduler = scheduler
         self._current = current
@@ -47,6 +47,8 @@ class DynamicConfigs:
         # Protects the static plan and the values, so that a change is checked and stored in one step.
         self._lock = threading.Lock()
         self._started = False
+        # False until the values are in use: the same values are then applied again.
+        self._is_applied = True
 
     def started(self) -> None:
         """Apply further changes to the listeners, which exist from now on."""
@@ -71,12 +73,13 @@ class DynamicConfigs:
         own = {node: dict(each) for node, each in (of_nodes or {}).items() if each}
         with self._lock:
             plan = self._plan_with(self._static, values, own)
-            if validate_only or (values, own) == (self._values, self._of_nodes):
+            if validate_only or (self._is_applied and (values, own) == (self._values, self._of_nodes)):
                 return
             self._values, self._of_nodes = dict(values), own
             if not self._started:
                 self._adopt(plan)
                 return
+            self._is_applied = False
         self._scheduler.schedule(0, self._apply)
 
     def over(self, plan: ServerPlan) -> ServerPlan:
@@ -132,7 +135,9 @@ class DynamicConfigs:
             ) from error
 
     def _apply(self) -> None:
-        self._apply_plan(self._planned)
+        is_applied = self._apply_plan(self._planned)
+        with self._lock:
+            self._is_applied = is_applied
 
     def _planned(self) -> ServerPlan:
         with self._lock:

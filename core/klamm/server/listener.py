@@ -340,28 +340,50 @@ class Listener:
         """Set the number of processors.
 
         Connections of removed processors migrate to the others, and some connections migrate to new processors. Each
-        migrates when it has no request or response in flight.
+        migrates when it has no request or response in flight. Raises RuntimeError or OSError if a thread cannot start,
+        and then nothing has changed. Fewer processors are always possible.
         """
-        other_loop = (count == 1) != (len(self.processors) == 1)
-        if other_loop:
-            self._accepting.pause()
         kept, surplus = self.processors[:count], self.processors[count:]
         before = len(kept)
-        for _ in range(count - before):
-            # Not the index of a processor that may still run, because connection ids and metrics contain the index.
-            processor = Processor(self._next_index, self.runtime)
-            self._next_index += 1
-            processor.start()
-            kept.append(processor)
+        started = self._start_processors(count - before)
+        kept += started
+        if (count == 1) != (len(self.processors) == 1):
+            try:
+                self._accept_for(kept)
+            except BaseException:
+                _end(started)
+                raise
         self.retired = [processor for processor in self.retired if not processor.ended] + surplus
         self.processors = self._balancer.processors = kept
-        if other_loop and self._online:
-            self._accepting.begin(self.processors)
         for processor in surplus:
             processor.retire(kept)
         spread(kept[:before], kept[before:])
         assert self._parts is not None
         self._parts.plan = replace(self.plan, settings=replace(self.plan.settings, processors=count))
+
+    def _start_processors(self, count: int) -> list[Processor]:
+        started: list[Processor] = []
+        try:
+            for _ in range(count):
+                # Not the index of a processor that may still run, because connection ids and metrics contain the index.
+                started.append(Processor(self._next_index, self.runtime))
+                self._next_index += 1
+                started[-1].start()
+        except BaseException:
+            _end(started)
+            raise
+        return started
+
+    def _accept_for(self, processors: Sequence[Processor]) -> None:
+        self._accepting.pause()
+        if not self._online:
+            return
+        try:
+            self._accepting.begin(processors)
+        except BaseException:
+            # The loop before was that of a single processor, which needs no thread.
+            self._accepting.begin(self.processors)
+            raise
 
     @property
     def all_processors(self) -> list[Processor]:
@@ -410,6 +432,13 @@ class Listener:
             self._handshakers.close()
         if self._listening is not None:
             self._listening.close()
+
+
+def _end(processors: Iterable[Processor]) -> None:
+    """End processors without connections. Those that have not started have no thread: what they hold is released."""
+    for processor in processors:
+        processor.drain(0, 0)
+        processor.join()
 
 
 def _complete(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from klamm.server.listening import BindError, ListeningSocket
 from klamm.server.live_listeners import PARKED_GRACE_NS, ListenerChange, LiveListeners
 from klamm.server.open_connections import OpenConnections
 from klamm.server.parts import ServerParts, StartError
+from klamm.server.resizing import Resize, resizing
 from klamm.server.served_until import ServedUntil
 from klamm.server.server_metrics import register_server_metrics
 from klamm.shared.features import Features
@@ -306,19 +308,25 @@ class SocketServer:
         for listener, listener_plan in zip(self.listeners, plan.listeners, strict=True):
             listener.adopt(listener_plan)
 
-    def _apply(self, planned: Callable[[], ServerPlan]) -> None:
-        """Apply another plan that clients have requested."""
+    def _apply(self, planned: Callable[[], ServerPlan]) -> bool:
+        """Apply another plan that clients have requested; return False if the same change must be tried again."""
+        changes: list[str] = []
+        failures: list[str] = []
         with self.changing:
             if self._stopped:
-                return
+                return True
             # Not earlier, because a reload that has just ended may have changed the file's values.
             plan = planned()
-            changes = self.resize(plan)
+            try:
+                changes = self.resize(plan)
+            except RuntimeError as error:
+                failures.append(str(error))
             taken, problems = self.reconfigure(plan)
         for change in [*changes, *taken]:
             log.info("changed by a client: %s", change)
-        for problem in problems:
+        for problem in (*failures, *problems):
             log.error("cannot be changed by a client: %s", problem)
+        return not failures
 
     def prepare_listeners(self, plan: ServerPlan) -> ListenerChange:
         """Open the listeners that another plan adds. Raises ConfigError, and then nothing has changed."""
@@ -363,23 +371,32 @@ class SocketServer:
     def resize(self, plan: ServerPlan) -> list[str]:
         """Apply the numbers of handlers and processors of another plan; return the changes, one line each.
 
-        `self.plan` then has the new numbers; everything else is unchanged.
+        `self.plan` then has the new numbers; everything else is unchanged. Raises RuntimeError if a thread cannot
+        start, and then nothing has changed.
         """
-        changes = []
-        settings, io_threads = self.plan.server, plan.server.io_threads
-        if io_threads != settings.io_threads:
-            changes.append(f"[server] io_threads: {settings.io_threads} before, {io_threads} now")
-            self.handler_pool.resize(io_threads)
-            self.plan = replace(self.plan, server=replace(settings, io_threads=io_threads))
+        with self.resizing(plan) as changes:
+            return changes
+
+    @contextlib.contextmanager
+    def resizing(self, plan: ServerPlan) -> Iterator[list[str]]:
+        """Do what `resize` does, for a block that gets the lines. If the block fails, nothing has changed."""
+        with resizing(self._resizes(plan)) as changes:
+            yield changes
+        self.plan = replace(
+            self.plan,
+            server=replace(self.plan.server, io_threads=plan.server.io_threads),
+            listeners=tuple(listener.plan for listener in self.listeners),
+        )
+
+    def _resizes(self, plan: ServerPlan) -> list[Resize]:
+        before, after = self.plan.server.io_threads, plan.server.io_threads
+        found = [Resize("[server] io_threads", before, after, self.handler_pool.resize)]
         wanted = {one.name: one.settings.processors for one in plan.listeners}
         for listener in self.listeners:
             before = listener.plan.settings.processors
-            count = wanted.get(listener.name, before)
-            if count != before:
-                changes.append(f"[listeners.{listener.name}] processors: {before} before, {count} now")
-                listener.resize(count)
-        self.plan = replace(self.plan, listeners=tuple(listener.plan for listener in self.listeners))
-        return changes
+            after = wanted.get(listener.name, before)
+            found.append(Resize(f"[listeners.{listener.name}] processors", before, after, listener.resize))
+        return [one for one in found if one.after != one.before]
 
     def reload(self) -> list[str]:
         """Let all parts read their files again; return the problems, one line each."""
