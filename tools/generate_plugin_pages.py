@@ -103,7 +103,7 @@ def _text(value: Any, contract: type) -> str:
 def _example(kind: str) -> Iterator[str]:
     yield "## An example"
     yield f"What `klamm plugins new klamm-mine --kind {kind}` writes; its tests pass."
-    files = package("klamm-mine", kind)
+    files = package("klamm-mine", [kind])
     readme = files["README.md"]
     for path in ("klamm_mine/__init__.py", "klamm_mine/part.py", "tests/test_klamm_mine.py"):
         yield f"```python\n# {path}\n{files[path]}```"

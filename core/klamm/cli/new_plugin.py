@@ -1,20 +1,22 @@
-"""The command `klamm plugins new`, which writes a package to start from: a part, its settings and its tests."""
+"""The command `klamm plugins new`, which writes a package to start from: parts, their settings and their tests."""
 
 from __future__ import annotations
 
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from klamm.cli.templates import KINDS
-from klamm.cli.templates.package import INIT, PROJECT, README, Template
+from klamm.cli.templates.package import HOOK, INIT, PROJECT, README, WORKFLOW
+from klamm.shared.version import PLUGIN_API, __version__
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _WORD: Final = re.compile(
-    r"(?<![A-Z])(?:(?:NAME|MODULE|PART|CLASS|HOOK|KIND|SUMMARY|SENTENCE)(?![A-Z])|CLASS(?=Settings|Layer|Authenticator|Server))"
+    r"(?<![A-Z_])(?:(?:NAME|MODULE|PART|CLASS|HOOK|FILE|SUMMARY|SENTENCE|DESCRIPTION|MINIMUM|APIVERSION)(?![A-Z_])"
+    r"|CLASS(?=Settings|Layer|Authenticator|Server))"
 )
 _EXIT_USAGE: Final = 2
 
@@ -22,11 +24,14 @@ _EXIT_USAGE: Final = 2
 def run(arguments: Sequence[str]) -> int:
     """Write the package, and return the exit code."""
     parser = argparse.ArgumentParser(
-        prog="klamm plugins new", description="Write a package with one part, which passes its own tests at once."
+        prog="klamm plugins new", description="Write a package with parts, which passes its own tests at once."
     )
     parser.add_argument("name", metavar="NAME", help="of the distribution, e.g. klamm-audit-trail")
     parser.add_argument(
-        "--kind", choices=sorted(KINDS), default="filter", help="kind of part that it provides; default: filter"
+        "--kind",
+        choices=sorted(KINDS),
+        action="append",
+        help="kind of part that it provides, may be repeated; default: filter",
     )
     parser.add_argument("--in", dest="folder", metavar="DIR", type=Path, default=Path(), help="where; default: here")
     options = parser.parse_args(list(arguments))
@@ -38,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
         return _EXIT_USAGE
     target = options.folder / options.name
     try:
-        for path, text in package(options.name, options.kind).items():
+        for path, text in package(options.name, options.kind or ["filter"]).items():
             file = target / path
             file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("x", encoding="utf-8") as out:
@@ -53,30 +58,58 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def package(name: str, kind: str) -> dict[str, str]:
-    """Return the texts of the files of a package, by their paths in the package."""
-    template: Template = KINDS[kind]
+def package(name: str, kinds: Sequence[str]) -> dict[str, str]:
+    """Return the texts of the files of a package, by their paths in the package.
+
+    The only part has the package's name, one of several its kind behind it.
+    """
     short = name.removeprefix("klamm-")
     module = "klamm_" + short.replace("-", "_")
+    kinds = list(dict.fromkeys(kinds))
+    together = ", ".join(kind.replace("_", " ") for kind in kinds)
+    summary = KINDS[kinds[0]].summary if len(kinds) == 1 else ""
     words = {
         "NAME": name,
         "MODULE": module,
         "PART": short.replace("-", "_"),
-        "CLASS": "".join(word.capitalize() for word in short.split("-")),
-        "HOOK": template.hook,
-        "KIND": kind.replace("_", " ").capitalize(),
-        "SUMMARY": template.summary,
-        "SENTENCE": template.summary[0].upper() + template.summary[1:],
+        "SUMMARY": summary or together,
+        "DESCRIPTION": f"{together.capitalize()} for klamm{summary and ': ' + summary}",
+        "MINIMUM": ".".join(__version__.split(".")[:2]),
+        "APIVERSION": str(PLUGIN_API),
     }
-    settings = '\n        settings="MODULE.part:CLASSSettings",' if "CLASSSettings" in template.part else ""
+    parts = [(kind, _words_of(kind, short, len(kinds) > 1)) for kind in kinds]
+    files = {
+        "pyproject.toml": _filled(PROJECT, words),
+        ".github/workflows/tests.yml": WORKFLOW,
+        "README.md": _filled(README, words)
+        + "\n".join(_filled(KINDS[kind].toml, {**words, **own}) for kind, own in parts if KINDS[kind].toml),
+        f"{module}/__init__.py": _filled(INIT, words)
+        + "".join(_filled(_hook(kind), {**words, **own}) for kind, own in parts),
+    }
+    for kind, own in parts:
+        end = "" if own["FILE"] == "part" else f"_{kind}"
+        files[f"{module}/{own['FILE']}.py"] = _filled(KINDS[kind].part, {**words, **own})
+        files[f"tests/test_{module}{end}.py"] = _filled(KINDS[kind].tests, {**words, **own})
+    return files
 
-    def filled(text: str) -> str:
-        return _WORD.sub(lambda found: words[found[0]], text.replace("SETTINGS", settings))
 
+def _words_of(kind: str, short: str, is_one_of_several: bool) -> dict[str, str]:
+    summary = KINDS[kind].summary
+    end = f"-{kind.replace('_', '-')}" if is_one_of_several else ""
     return {
-        "pyproject.toml": filled(PROJECT),
-        "README.md": filled(README + template.toml),
-        f"{module}/__init__.py": filled(INIT),
-        f"{module}/part.py": filled(template.part),
-        f"tests/test_{module}.py": filled(template.tests),
+        "PART": f"{short}{end}".replace("-", "_"),
+        "CLASS": "".join(word.capitalize() for word in f"{short}{end}".split("-")),
+        "HOOK": KINDS[kind].hook,
+        "FILE": kind if is_one_of_several else "part",
+        "SUMMARY": summary,
+        "SENTENCE": summary[0].upper() + summary[1:],
     }
+
+
+def _hook(kind: str) -> str:
+    settings = '\n        settings="MODULE.FILE:CLASSSettings",' if "CLASSSettings" in KINDS[kind].part else ""
+    return HOOK.replace("SETTINGS", settings)
+
+
+def _filled(text: str, words: Mapping[str, str]) -> str:
+    return _WORD.sub(lambda found: words[found[0]], text.replace("MODULE.part", "MODULE.FILE"))

@@ -2,15 +2,18 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 
 import pytest
 import tomli
 
+from klamm import __version__
 from klamm.api.provider import ProviderKind
 from klamm.cli.main import main
 from klamm.cli.templates import KINDS
+from klamm.config import PLUGIN_API
 
 
 def test_packages_pass_their_own_tests_at_once(tmp_path, capsys):
@@ -19,6 +22,8 @@ def test_packages_pass_their_own_tests_at_once(tmp_path, capsys):
             main(["plugins", "new", f"klamm-my-{kind.replace('_', '-')}", "--kind", kind, "--in", str(tmp_path)]) == 0
         )
         assert "next: cd" in capsys.readouterr().out
+    several = [argument for kind in KINDS for argument in ("--kind", kind)]
+    assert main(["plugins", "new", "klamm-several", *several, "--in", str(tmp_path)]) == 0
     folders = sorted(tmp_path.iterdir())
     path = os.pathsep.join([*map(str, folders), *sys.path])
     environment = {**os.environ, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
@@ -33,6 +38,19 @@ def test_packages_pass_their_own_tests_at_once(tmp_path, capsys):
     assert done.returncode == 0, done.stdout + done.stderr
     written = sum(text.count("def test_") for text in (file.read_text() for file in tmp_path.rglob("test_*.py")))
     assert f"{written} passed" in done.stdout
+    assert written == 2 * sum(template.tests.count("def test_") for template in KINDS.values())
+
+
+def test_a_package_says_which_klamm_it_needs(tmp_path):
+    assert main(["plugins", "new", "klamm-mine", "--kind", "gate", "--kind", "filter", "--in", str(tmp_path)]) == 0
+    project = tomli.loads((tmp_path / "klamm-mine" / "pyproject.toml").read_text())
+    (needed,) = project["project"]["dependencies"]
+    assert __version__.startswith(needed.removeprefix("klamm>="))
+    written = runpy.run_path(str(tmp_path / "klamm-mine" / "klamm_mine" / "__init__.py"))
+    assert written["PLUGIN_API"] == PLUGIN_API
+    providers = [*written["klamm_connection_gates"](), *written["klamm_request_filters"]()]
+    assert [one.name for one in providers] == ["mine_gate", "mine_filter"]
+    assert "python -m pytest" in (tmp_path / "klamm-mine" / ".github" / "workflows" / "tests.yml").read_text()
 
 
 def test_there_is_a_template_for_every_kind_of_part():
@@ -56,7 +74,8 @@ def test_a_package_is_whole(tmp_path, kind):
     assert "mine" in shown
     assert tomli.loads(shown)["listeners"]
     text = "".join(file.read_text() for file in (tmp_path / "klamm-mine").rglob("*.py"))
-    assert not re.search(r"\b(NAME|MODULE|PART|CLASS|HOOK|KIND|SUMMARY|SETTINGS)\b", text)
+    words = "NAME|MODULE|PART|CLASS|HOOK|FILE|DESCRIPTION|MINIMUM|APIVERSION|SUMMARY|SETTINGS"
+    assert not re.search(rf"\b({words})\b", text)
 
 
 def test_existing_files_are_not_overwritten(tmp_path, capsys):

@@ -23,10 +23,10 @@ build-backend = "hatchling.build"
 [project]
 name = "NAME"
 version = "0.1.0"
-description = "KIND for klamm: SUMMARY"
+description = "DESCRIPTION"
 readme = "README.md"
 requires-python = ">=3.11"
-dependencies = ["klamm"]
+dependencies = ["klamm>=MINIMUM"]
 
 [project.optional-dependencies]
 dev = ["pytest"]
@@ -44,8 +44,28 @@ pythonpath = ["."]
 README: Final = """\
 # NAME
 
-KIND for klamm: SUMMARY.
+DESCRIPTION.
 
+"""
+
+WORKFLOW: Final = """\
+# Runs the tests on each push. Without GitHub: the two commands are all that another CI needs.
+name: tests
+on: [push, pull_request]
+
+jobs:
+  tests:
+    runs-on: ubuntu-latest
+    strategy:
+      matrix:
+        python: ["3.11", "3.12", "3.13", "3.14"]
+    steps:
+      - uses: actions/checkout@v4
+      - uses: actions/setup-python@v5
+        with:
+          python-version: ${{ matrix.python }}
+      - run: python -m pip install -e '.[dev]'
+      - run: python -m pytest
 """
 
 INIT: Final = '''\
@@ -58,12 +78,16 @@ from collections.abc import Iterator
 
 from klamm import Provider, hookimpl
 
+PLUGIN_API = APIVERSION  # the hooks and contracts that it was made for: another klamm refuses to load it
+'''
+
+HOOK: Final = """
 
 @hookimpl
 def HOOK() -> Iterator[Provider]:
     yield Provider(
         "PART",
-        factory="MODULE.part:CLASS",SETTINGS
+        factory="MODULE.FILE:CLASS",SETTINGS
         summary="SUMMARY",
     )
-'''
+"""
