@@ -45,6 +45,22 @@ def test_a_folder_below_one_that_may_not_be_entered_ends_nothing(monkeypatch, tm
     assert folder_problem(closed / "klamm" / "data") == ""
 
 
+def test_a_folder_in_which_nothing_can_be_made_is_reported(monkeypatch, tmp_path, doctor):
+    def full(path, *_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    monkeypatch.setattr(os, "mkdir", full)
+    code, lines = doctor(f'[server]\ndata_dir = "{tmp_path}/data"\n[listeners.a]\nbind = "127.0.0.1:0"\n')
+    assert code == 1
+    assert f"nothing can be made in {tmp_path}: No space left on device" in one(lines, "server.data_dir")
+
+
+def test_risks_of_the_configuration_are_named_and_no_mistakes(doctor):
+    code, lines = doctor('[listeners.a]\nbind = "0.0.0.0:0"\nadvertise = "127.0.0.1:9092"\n')
+    assert (code, lines[0][:7]) == (0, "risk   ")
+    assert "there is no authorizer" in lines[0]
+
+
 def front(bootstrap, *lines, ports="19093-19094", upstream=()):
     """A file with one listener before a cluster."""
     return "\n".join(

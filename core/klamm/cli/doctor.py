@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from klamm.api.api_set import ApiSet, Finding
@@ -35,23 +37,35 @@ def folders_of(plan: ServerPlan) -> Iterator[tuple[str, Path]]:
         yield "log_file", settings.log_file.parent
 
 
-def folder_problem(folder: Path) -> str:
-    """Return the reason why this user cannot write in a folder or make the folder; empty if there is none."""
+def folder_problem(folder: Path, *, tries: bool = False) -> str:
+    """Return the reason why this user cannot write in a folder or make the folder; empty if there is none.
+
+    With `tries`, a folder is made and removed there, or in the nearest folder above that exists.
+    """
     existing = folder
     # Path.exists raises if a parent folder may not be entered.
     while not os.path.exists(existing) and existing != existing.parent:
         existing = existing.parent
     if not os.path.isdir(existing):
         return f"{existing} is not a directory"
-    return "" if os.access(existing, os.W_OK | os.X_OK) else f"{existing} cannot be written by this user"
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return f"{existing} cannot be written by this user"
+    try:
+        # Rights do not say everything: the file system may be full, or take no folders.
+        with TemporaryDirectory(prefix=".klamm-doctor-", dir=existing) if tries else contextlib.nullcontext():
+            return ""
+    except OSError as error:
+        return f"nothing can be made in {existing}: {error.strerror or error}"
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
-    """Print a line for each finding at once. Return 1 if a finding has a remedy, else 0.
+    """Print a line for each risk of the configuration and for each finding. Return 1 if a finding has a remedy, else 0.
 
     Raises ConfigError or PluginError.
     """
     plan = plan_of(options, plugins, files=True)
+    for warning in plan.warnings:
+        print(escape_control_characters(f"risk   {warning}"))
     wrong = False
     for finding in _findings(plan):
         wrong = wrong or bool(finding.remedy)
@@ -65,10 +79,8 @@ def _line(finding: Finding) -> str:
 
 
 def _findings(plan: ServerPlan) -> Iterator[Finding]:
-    for warning in plan.warnings:
-        yield Finding("configuration", str(warning))
     for key, folder in folders_of(plan):
-        problem = folder_problem(folder)
+        problem = folder_problem(folder, tries=True)
         remedy = "make it for the user of the server, or name another one"
         yield Finding(f"server.{key}", problem or f"{folder} can be used", remedy if problem else "")
     contexts = {listener.name: _context_of(listener) for listener in plan.listeners}
