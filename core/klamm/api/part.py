@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from klamm.api.context import ListenerContext
@@ -26,11 +26,13 @@ class Part(Generic[Host]):
     | `SaslMechanism` | `SaslContext` | with the authenticator, after its credential stores |
     | `ServerExtension` | `ServerServices` | last, before the first request |
 
-    `origin` names the part in messages: its kind, name, distribution and version. The server sets it after the factory
-    has returned.
+    `settings` are those that the factory got. `origin` names the part in messages: its kind, name, distribution and
+    version. The server sets it after the factory has returned. `live_keys` are the keys that `reconfigure` can apply:
+    other keys wait for the next start. None means that `reconfigure` decides about all keys together.
     """
 
     origin = ""
+    live_keys: Collection[str] | None = None
 
     def __init__(self, settings: Any = None) -> None:
         self.settings = settings
@@ -46,8 +48,8 @@ class Part(Generic[Host]):
     def reconfigure(self, settings: Any) -> bool:
         """Apply the changed settings that SIGHUP found for this part, and return True.
 
-        Return False if the part can apply them only at the next start. If it raises, the part must keep its old
-        settings; the error is logged and reported.
+        Only `live_keys` differ, if the part has such keys. Return False if the part can apply them only at the next
+        start. If it raises, the part must keep its old settings; the error is logged and reported.
         """
         return False
 

@@ -13,7 +13,7 @@ from klamm.config.plan import ListenerPlan, PartPlan, ServerPlan
 from klamm.config.plugin_registry import load_factory
 from klamm.config.setting import specs_of
 
-_LIVE: Final = {"io_threads", "processors", "log_level"}
+_LIVE: Final = {"io_threads", "processors", "log_level", "log_levels"}
 _OF_SERVER: Final = "a server makes its folders, queues and handler threads once"
 _OF_API_SETS: Final = "a server opens its handler sets once"
 _OF_PARENT: Final = "the workers stay, because another change needs a new parent"
@@ -48,6 +48,7 @@ class Difference(NamedTuple):
             factory = load_factory(self.part.found)
             takes = getattr(factory, "reconfigure", None) is not Part.reconfigure
             takes |= getattr(factory, "reconfigure_parts", None) is not Part.reconfigure_parts
+            takes &= not set(self.keys).difference(_live_keys(self.part, self.keys))
             return "now, if the part accepts the values" if takes else f"at the next start: {_OF_PART}"
         if self.keys and _LIVE.issuperset(self.keys):
             return "now"
@@ -118,10 +119,17 @@ def _of_settings(table: str, old: Any, new: Any, part: PartPlan | None = None) -
         return
     specs = specs_of(type(old)).values()
     changed = [one.name for one in specs if getattr(old, one.attribute) != getattr(new, one.attribute)]
-    live = [key for key in changed if part is None and key in _LIVE]
+    live_keys = _LIVE if part is None else _live_keys(part, changed)
+    live = [key for key in changed if key in live_keys]
     for keys in (live, [key for key in changed if key not in live]):
         if keys:
             yield Difference(table, tuple(keys), part)
+
+
+def _live_keys(part: PartPlan, keys: Collection[str]) -> Collection[str]:
+    """Return the keys that a part can apply; all of these if it decides about them together."""
+    live_keys: Collection[str] | None = getattr(load_factory(part.found), "live_keys", None)
+    return keys if live_keys is None else live_keys
 
 
 def _of_parts(

@@ -14,6 +14,7 @@ from klamm.config.config_tables import Put
 from klamm.config.plugin_registry import Found, PluginError, load_factory
 from klamm.config.problems import ConfigError, Problem
 from klamm.config.server_settings import ListenerSettings, ServerSettings
+from klamm.config.setting import specs_of
 from klamm.logs.causes import failure
 from klamm.shared.addresses import UNIX_PREFIX
 
@@ -42,6 +43,14 @@ class PartPlan:
         if not _same_parts(self.parts, other.parts):
             return None
         return {key: tuple(part.settings for part in parts) for key, parts in other.parts.items()}
+
+    def with_live(self, new: PartPlan, keys: Collection[str] | None) -> PartPlan:
+        """Return the new plan of this part with this plan's values of all keys but these; None means all keys."""
+        if keys is None or self.settings is None:
+            return new
+        kept = [spec.attribute for spec in specs_of(type(self.settings)).values() if spec.name not in keys]
+        settings = replace(new.settings, **{attribute: getattr(self.settings, attribute) for attribute in kept})
+        return self if settings == self.settings else replace(new, settings=settings)
 
     def describe(self) -> str:
         """Return kind, name and origin, for log lines and admin events."""

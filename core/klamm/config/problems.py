@@ -20,7 +20,7 @@ class Problem(NamedTuple):
 
 
 class ConfigError(Exception):
-    """Raised if a configuration cannot be used. It has all problems of the configuration."""
+    """Raised if a configuration cannot be used. `problems` has all problems of the configuration."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = list(problems)

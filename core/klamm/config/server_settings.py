@@ -29,6 +29,13 @@ def check_slow_log(thresholds: Mapping[str, int]) -> str | None:
     return _check_api_names(thresholds)
 
 
+def _check_log_levels(levels: Mapping[str, str]) -> str | None:
+    for logger, level in levels.items():
+        if level not in LOG_LEVELS:
+            return f'the level of "{logger}" must be one of {", ".join(LOG_LEVELS)}, not "{level}"'
+    return None
+
+
 def _workers_problem(value: object) -> str | None:
     if value == ALL_CORES or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
         return None
@@ -126,6 +133,11 @@ class ServerSettings:
         "WARNING",
         doc="Lowest level of log lines to write.",
         choices=LOG_LEVELS,
+    )
+    log_levels: dict[str, str] = setting(
+        {},
+        doc='Levels of single loggers and those below them, e.g. `{ "klamm.authorizer" = "DEBUG" }`.',
+        check=_check_log_levels,
     )
     log_format: str = setting(
         "text", doc="Format of log lines: text, or json with one object a line.", choices=LOG_FORMATS

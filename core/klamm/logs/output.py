@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -23,8 +24,11 @@ def log_formatter(log_format: str, worker: int | None = None) -> logging.Formatt
     return EscapingFormatter(FORMAT if worker is None else f"{FORMAT} worker={worker}")
 
 
-def start_logging(level: str, log_format: str, file: Path | None) -> None:
-    """Write log records of this level and above from now on. Raises OSError if the file cannot be opened."""
+def start_logging(level: str, log_format: str, file: Path | None, levels: Mapping[str, str]) -> None:
+    """Write log records of this level and above from now on; `levels` has levels of single loggers.
+
+    Raises OSError if the file cannot be opened.
+    """
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     if file is not None:
         # Imported here, because a server that logs to standard error does not need it.
@@ -35,6 +39,16 @@ def start_logging(level: str, log_format: str, file: Path | None) -> None:
         handler = LogFile(file)
     handler.setFormatter(log_formatter(log_format))
     logging.basicConfig(level=level, handlers=[handler])
+    set_log_levels(level, levels)
+
+
+def set_log_levels(level: str, levels: Mapping[str, str], before: Iterable[str] = ()) -> None:
+    """Set the level of the log and those of single loggers; loggers that are only in `before` have none any longer."""
+    logging.getLogger().setLevel(level)
+    for name in before:
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    for name, own in levels.items():
+        logging.getLogger(name).setLevel(own)
 
 
 def log_file_descriptors() -> list[int]:

@@ -158,6 +158,8 @@ class ListenerParts:
         taken, problems = [], []
         for index, (old, part) in enumerate(zip(self._plans, self.all, strict=True)):
             new = plan.counterpart(old)
+            if new is not None:
+                new = old.with_live(new, part.live_keys)
             if new is None or new == old:
                 continue
             parts = old.settings_of_parts(new)

@@ -20,6 +20,7 @@ from klamm.api.api_set import ApiSet
 from klamm.api.extension import ServerExtension
 from klamm.config.differences import differences
 from klamm.config.plan import PartPlan, ServerPlan
+from klamm.logs.output import set_log_levels
 from klamm.runtime.chance import Chance
 from klamm.runtime.clock import Clock
 from klamm.runtime.files import check_replaceable, replace_file
@@ -151,14 +152,18 @@ def no_collections() -> Iterator[None]:
         gc.enable()
 
 
-def apply_log_level(server: SocketServer, plan: ServerPlan) -> list[str]:
-    """Set the log level of another plan in this process; return a line for the report, if the level has changed."""
-    before, now = server.plan.server.log_level, plan.server.log_level
-    if before == now:
-        return []
-    logging.getLogger().setLevel(now)
-    server.plan = replace(server.plan, server=replace(server.plan.server, log_level=now))
-    return [f"[server] log_level: {before} before, {now} now"]
+def apply_log_levels(server: SocketServer, plan: ServerPlan) -> list[str]:
+    """Set the log levels of another plan in this process; return a line of the report for each changed key."""
+    before, now = server.plan.server, plan.server
+    lines = []
+    if before.log_level != now.log_level:
+        lines.append(f"[server] log_level: {before.log_level} before, {now.log_level} now")
+    if before.log_levels != now.log_levels:
+        lines.append("[server] log_levels has changed and is applied")
+    if lines:
+        set_log_levels(now.log_level, now.log_levels, before.log_levels)
+        server.plan = replace(server.plan, server=replace(before, log_level=now.log_level, log_levels=now.log_levels))
+    return lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +230,9 @@ def _change(server: SocketServer, of_file: ServerPlan) -> tuple[ServerPlan, list
         undo.callback(server.undo_listeners, change)
         # From now on, clients change the new plan, so that no key of a removed listener is accepted.
         undo.callback(_follow_again, server, server.dynamic.follow(of_file))
-        undo.callback(server.resize, before)
-        undo.callback(apply_log_level, server, before)
-        lines = [*apply_log_level(server, plan), *server.resize(plan), *server.change_listeners(change)]
+        undo.callback(apply_log_levels, server, before)
+        with server.resizing(plan) as resized:
+            lines = [*apply_log_levels(server, plan), *resized, *server.change_listeners(change)]
         undo.pop_all()
     return plan, lines
 

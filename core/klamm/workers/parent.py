@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from klamm.config.differences import needs_parent
 from klamm.config.plan import ServerPlan
-from klamm.logs.output import log_file_descriptors
+from klamm.logs.output import log_file_descriptors, set_log_levels
 from klamm.runtime.clock import SystemClock
 from klamm.runtime.platform.processes import raise_descriptor_limit, received_signals
 from klamm.server.listening import BindError
@@ -277,7 +277,7 @@ class Parent:
                 self._manager.ready(_SERVING)
                 return
             # For this process, and for workers that it starts.
-            logging.getLogger().setLevel(plan.server.log_level)
+            set_log_levels(plan.server.log_level, plan.server.log_levels, self.plan.server.log_levels)
             for line in self._once.reconfigure(plan):
                 self.say(line)
             self._plan_is_older = needs_parent(self.plan, plan)

@@ -18,7 +18,7 @@ from klamm_broker import broker_metrics
 from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.cluster import Cluster
 from klamm_broker.configs.account import ConfigAccount
-from klamm_broker.configs.broker_keys import server_keys
+from klamm_broker.configs.broker_keys import INHERITED_KEYS, server_keys
 from klamm_broker.configs.config_registry import ConfigRegistry
 from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.features import TRANSACTION_VERSION, FeatureRegistry
@@ -28,7 +28,7 @@ from klamm_broker.groups import metrics as group_metrics
 from klamm_broker.handlers import served_apis
 from klamm_broker.internal_topics import InternalTopics
 from klamm_broker.limits import CONFIGS, SHARE_PARTITIONS, TOPICS, TRANSACTIONAL_IDS, StateLimits
-from klamm_broker.live_settings import LiveSettings
+from klamm_broker.live_settings import DYNAMIC, LiveSettings
 from klamm_broker.log import FileOperations, LogManager, UnsyncedFileOperations
 from klamm_broker.log.compaction_schedule import BackgroundCompaction
 from klamm_broker.log.context import random_below
@@ -66,6 +66,7 @@ class Broker(ApiSet):
     """
 
     settings: BrokerSettings
+    live_keys = frozenset(DYNAMIC) | frozenset(INHERITED_KEYS)
 
     def __init__(
         self,
@@ -144,6 +145,12 @@ class Broker(ApiSet):
         self.transactions.resume()
         self._schedule_periodic_work()
         self._recovered_in_ms = (server.clock.monotonic_ns() - started_ns) / 1e6
+
+    def reconfigure(self, settings: BrokerSettings) -> bool:
+        """Use the file's new values of keys that AlterConfigs changes. Raises KafkaError if they contradict others."""
+        self.configs.follow(settings)
+        self.settings = settings
+        return True
 
     def _open_state(self, server: ServerContext) -> None:
         settings = self.settings

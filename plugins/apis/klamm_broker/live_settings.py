@@ -18,12 +18,12 @@ DYNAMIC: Final = {spec.name: spec for spec in specs_of(BrokerSettings).values() 
 class LiveSettings:
     """The settings in force. A change replaces `current` as a whole, and then calls each subscriber with the new one.
 
-    Any thread may read; the caller makes one change at a time.
+    `static` are those of the file. Any thread may read; the caller makes one change at a time.
     """
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.current = settings
-        self._static = settings
+        self.static = settings
         self._subscribers: list[Callable[[BrokerSettings], None]] = []
 
     def subscribe(self, call: Callable[[BrokerSettings], None]) -> None:
@@ -39,7 +39,7 @@ class LiveSettings:
                 changes[spec.attribute] = check_value(spec, text.strip(), Path(), lenient=True)
             except ValueError as error:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} {error}") from error
-        return replace(self._static, **changes)
+        return replace(self.static, **changes)
 
     def take(self, settings: BrokerSettings) -> None:
         """Put new settings into effect."""

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
 from klamm.config import PER_BROKER
+from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.configs.broker_keys import (
     INHERITED_KEYS,
     LISTENER_PREFIX,
@@ -154,7 +155,7 @@ class ConfigRegistry:
         self._nodes = range(self._first_node_id, self._first_node_id + live.current.nodes)
         self._dynamic: dict[str, dict[str, str]] = {str(node_id): {} for node_id in self._nodes}
         self._dynamic[DEFAULT_BROKERS] = {}
-        self._keys = {key.name: key for key in itertools.chain(broker_keys(live.current), unused_keys())}
+        self._keys = _keys_of(live.current)
         self._inherited = self._inherited_with(self._dynamic)
         self._default_log_config = LogConfig(self._inherited)
 
@@ -387,6 +388,9 @@ class ConfigRegistry:
         LogConfig(inherited)
         self._live.with_values(self._of_broker(dynamic))
         self._check_server(dynamic)
+        self._check_topics(inherited)
+
+    def _check_topics(self, inherited: Mapping[str, str]) -> None:
         for topic, overrides in self._topic_overrides():
             if not overrides:
                 continue
@@ -413,6 +417,26 @@ class ConfigRegistry:
         self._apply({**self._dynamic, resource_name: dict(values)})
         self._put_in_server(self._dynamic, validate_only=False)
         self._on_change()
+
+    def follow(self, settings: BrokerSettings) -> None:
+        """Use other settings of the file, which differ in keys that dynamic configs can override.
+
+        Raises KafkaError(INVALID_CONFIG) like `check_dynamic`, and then nothing has changed.
+        """
+        with self.changing:
+            before, static = self._keys, self._live.static
+            self._keys, self._live.static = _keys_of(settings), settings
+            try:
+                self._check_topics(self._inherited_with(self._dynamic))
+                self._apply(self._dynamic)
+            except KafkaError:
+                self._keys, self._live.static = before, static
+                raise
+        self._on_change()
+
+
+def _keys_of(settings: BrokerSettings) -> dict[str, BrokerKey]:
+    return {key.name: key for key in itertools.chain(broker_keys(settings), unused_keys())}
 
 
 def _check_values(values: Mapping[str, str]) -> None:

@@ -1,0 +1,123 @@
+"""A reload applies the keys of `[broker]` that clients can change, and the levels of loggers."""
+
+import logging
+
+import pytest
+
+from klamm import ErrorCode, KafkaError
+from klamm.cli.main import main
+from klamm.config.planner import load_plan
+from klamm.config.plugin_registry import PluginRegistry
+from klamm.server.serving import reload
+from klamm.testing import EmbeddedServer
+from klamm.testing.embedded import TEST_DEFAULTS
+
+LISTENER = '[listeners.default]\nbind = "127.0.0.1:0"\n'
+
+
+class Live:
+    """A server from a file that a test changes."""
+
+    def __init__(self, file, text):
+        self.file = file
+        file.write_text(text + LISTENER)
+        self.embedded = EmbeddedServer(file=file).start()
+
+    def change(self, text):
+        """Reload another file; return the report without its last line, which is always the same."""
+        self.file.write_text(text + LISTENER)
+        plan = load_plan(self.file, PluginRegistry(), defaults=TEST_DEFAULTS)
+        *lines, last = [line.removeprefix("reload: ") for line in reload(self.embedded.server, lambda: plan)]
+        assert last == "done"
+        return lines
+
+    def configs(self, *names):
+        """Return values of the broker as clients see them."""
+        registry = self.embedded.api_set().configs
+        found = {one.name: one.value for one in registry.describe_broker(1, "1", names)}
+        return tuple(found[name] for name in names)
+
+    def accepts(self, size):
+        try:
+            self.embedded.produce("t", b"x" * size)
+        except KafkaError as error:
+            if error.error_code is not ErrorCode.MESSAGE_TOO_LARGE:
+                raise
+            return False
+        return True
+
+
+@pytest.fixture
+def live(tmp_path):
+    started = []
+
+    def start(text):
+        started.append(Live(tmp_path / "klamm.toml", text))
+        started[-1].embedded.create_topic("t")
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.embedded.stop()
+
+
+def broker(**values):
+    return "[broker]\n" + "".join(f"{name.replace('_', '.')} = {value}\n" for name, value in values.items())
+
+
+def test_keys_that_clients_can_change_take_effect_now_and_others_wait(live):
+    one = live(broker(message_max_bytes=2_000, num_partitions=3))
+    assert not one.accepts(5_000)
+    assert one.change(broker(message_max_bytes=20_000, num_partitions=7)) == [
+        "[broker] has changed and is applied",
+        "[broker] num.partitions has changed; this takes effect at the next start",
+    ]
+    assert one.accepts(5_000)
+    assert one.configs("message.max.bytes", "num.partitions") == ("20000", "3")
+    assert one.change(broker(num_partitions=3)) == ["[broker] has changed and is applied"]
+    assert one.configs("message.max.bytes") == ("1048588",)
+
+
+def test_what_a_client_has_set_precedes_the_file(live):
+    one = live(broker(message_max_bytes=2_000))
+    registry = one.embedded.api_set().configs
+    with registry.changing:
+        registry.set_dynamic("", {"message.max.bytes": "4000"})
+    one.change(broker(message_max_bytes=20_000))
+    assert not one.accepts(5_000)
+    with registry.changing:
+        registry.set_dynamic("", {})
+    assert one.accepts(5_000)
+
+
+def test_values_that_contradict_others_change_nothing(live):
+    one = live(broker(log_retention_bytes=-1))
+    before = one.configs("message.max.bytes", "log.local.retention.bytes")
+    lines = one.change(broker(message_max_bytes=5_000, log_local_retention_bytes=10_000, log_retention_bytes=5_000))
+    assert lines[0].startswith("[broker] stays as it was: INVALID_CONFIG")
+    assert one.configs("message.max.bytes", "log.local.retention.bytes") == before
+    assert one.change(broker(message_max_bytes=5_000, log_retention_bytes=-1)) == [
+        "[broker] has changed and is applied"
+    ]
+
+
+def test_a_diff_says_key_by_key_what_takes_effect_now(tmp_path, capsys):
+    old, new = tmp_path / "old.toml", tmp_path / "new.toml"
+    old.write_text(broker(message_max_bytes=2_000, num_partitions=3) + LISTENER)
+    new.write_text(broker(message_max_bytes=20_000, num_partitions=7) + LISTENER)
+    assert main(["diff", str(old), str(new)]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "[broker] message.max.bytes: takes effect now, if the part accepts the values",
+        "[broker] num.partitions: takes effect at the next start: this part reads it once",
+    ]
+
+
+def test_levels_of_single_loggers_come_and_go(live):
+    one = live('[server]\nlog_levels = { "klamm.tests.a" = "DEBUG", "klamm.tests.b" = "ERROR" }\n')
+    assert one.change('[server]\nlog_levels = { "klamm.tests.b" = "INFO" }\n') == [
+        "[server] log_levels has changed and is applied"
+    ]
+    levels = [logging.getLogger(f"klamm.tests.{name}").level for name in "ab"]
+    assert levels == [logging.NOTSET, logging.INFO]
+    one.change("")
+    assert logging.getLogger("klamm.tests.b").level == logging.NOTSET
