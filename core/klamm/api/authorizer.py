@@ -22,7 +22,7 @@ class Authorizer(ListenerPart, ABC):
 
     Processor and handler threads call it at once, so it must not block. If it raises, the operation is denied and the
     exception is logged. An authorizer that stores ACLs also implements `acls`, `create_acls` and `delete_acls`; these
-    may block.
+    may block. `prepare_max_ms` is the time that a request waits for `prepare`.
     """
 
     prepare_max_ms = 2_000

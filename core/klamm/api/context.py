@@ -48,10 +48,12 @@ class Address(tuple[str, int]):
 
     @property
     def host(self) -> str:
+        """Return the host: an address, or the path of a Unix domain socket."""
         return self[0]
 
     @property
     def port(self) -> int:
+        """Return the port."""
         return self[1]
 
     def __str__(self) -> str:
@@ -63,15 +65,17 @@ class Address(tuple[str, int]):
 class ServerServices:
     """Services that the server offers to every part: one instance per server.
 
-    `shared` has the tables of users, ACLs and quotas that admin APIs write, and objects that parts share. Parts
-    register metrics in `metrics`. `scheduler` runs timers on its own thread. Observers subscribe to administrative
-    events in `admin_events`. `threads` starts the threads of parts. `served_until_ns()` returns a monotonic time in
-    nanoseconds: all requests that had arrived by then have been read and handed to their handlers. A timer that removes
-    a silent client compares its deadline with this time, not with the clock. `connections` lists, closes and moves the
-    open connections; it can be used from the start of the extensions on. `workers` calls functions in the workers, for
-    extensions that run once, in their parent; it is None elsewhere. `worker` identifies this process if `[server]
-    workers` starts several; a part that enforces a limit then enforces its share of the limit. `batch_limits` are the
-    limits of one produced batch, taken from the broker if the server has one.
+    `clock` is the only source of time, `random_bytes(count)` that of random bytes. `listeners` maps the names of the
+    listeners to their contexts; a reload may add and remove some. `shared` has the tables of users, ACLs and quotas
+    that admin APIs write, and objects that parts share. Parts register metrics in `metrics`. `scheduler` runs timers on
+    its own thread. Observers subscribe to administrative events in `admin_events`. `threads` starts the threads of
+    parts. `served_until_ns()` returns a monotonic time in nanoseconds: all requests that had arrived by then have been
+    read and handed to their handlers. A timer that removes a silent client compares its deadline with this time, not
+    with the clock. `connections` lists, closes and moves the open connections; it can be used from the start of the
+    extensions on. `workers` calls functions in the workers, for extensions that run once, in their parent; it is None
+    elsewhere. `worker` identifies this process if `[server] workers` starts several; a part that enforces a limit then
+    enforces its share of the limit. `batch_limits` are the limits of one produced batch, taken from the broker if the
+    server has one.
     """
 
     def __init__(
@@ -352,11 +356,12 @@ ChangedValue: TypeAlias = tuple[str, str, str, str | None, str | None]
 class RequestContext:
     """One request, as plugins see it: its header, its connection, and the way to answer it.
 
-    `api_key`, `api_version`, `correlation_id` and `client_id` come from the header; `size_bytes` is the size of the
-    frame without its length field. `throttle_time_ms` is the longest delay that quotas have set so far (KIP-219).
-    `decisions` lists the authorizer's decisions about this request: operation, type and name of the resource, whether
-    it was granted, and the `klamm.acl.Verdict`, which is None e.g. if the authorizer raised. `decisions` is None if
-    there were none.
+    `connection` is the `ConnectionContext` that all requests of the connection share. `api_key`, `api_version`,
+    `correlation_id` and `client_id` come from the header; `size_bytes` is the size of the frame without its length
+    field. `denied` is True after the first denied operation. `responder` takes the answer of `respond`.
+    `throttle_time_ms` is the longest delay that quotas have set so far (KIP-219). `decisions` lists the authorizer's
+    decisions about this request: operation, type and name of the resource, whether it was granted, and the
+    `klamm.acl.Verdict`, which is None e.g. if the authorizer raised. `decisions` is None if there were none.
     `changed_values` lists the changes noted with `note_change`; None if there are none. A handler returns the response.
     Or it returns `context.later()`, and any thread calls `respond` once. A filter that keeps data from a request to its
     response uses a `weakref.WeakKeyDictionary` with the context as key: the data is freed with the request, however the

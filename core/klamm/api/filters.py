@@ -69,7 +69,7 @@ class Disconnect(Exception):
 
 
 class EncodedResponse:
-    """A response whose body is these bytes, valid or not; klamm adds size and header.
+    """A response whose `body` is these bytes, valid or not; klamm adds size and header.
 
     The filters before this one do not see the response.
     """

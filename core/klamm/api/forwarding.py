@@ -39,7 +39,9 @@ class ResponseStream:
     """The rest of a response, `size_bytes` in total, that goes to the client while it still arrives from a server.
 
     An `OpaqueResponse` carries the stream to the client. Call all methods on the thread of the connection's loop. Call
-    `put` with the bytes in order. `abort` closes the client's connection, because a response cannot end early.
+    `put` with the bytes in order; `remaining` is the number of bytes that are still to come. `abort` closes the
+    client's connection, because a response cannot end early. Before the response is sent, `arrived` has the bytes that
+    came. While it is sent, klamm counts in `position`. `read`, `fileno` and `read_into` raise TypeError.
     """
 
     __slots__ = ("_abort", "_fill", "_send", "arrived", "position", "remaining", "size_bytes")
@@ -134,7 +136,7 @@ def _dropped(data: Chunk) -> None:
 
 
 class StreamedRecords:
-    """The records of a response that was sent as a stream: observers see only their size."""
+    """The records of a response that was sent as a stream: observers see only their `size_bytes`."""
 
     __slots__ = ("size_bytes",)
 

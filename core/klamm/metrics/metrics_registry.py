@@ -47,7 +47,8 @@ _BITS: Final = 64
 class Histogram:
     """The counts of non-negative integers in buckets bounded by powers of two. Only one thread may add.
 
-    The bucket of a value is its bit length, so `add` takes two integer additions and no search.
+    The bucket of a value is its bit length, so `add` takes two integer additions and no search. `counts` has the number
+    of values in each bucket, `total` is the sum of the values.
     """
 
     __slots__ = ("counts", "total")

@@ -23,16 +23,18 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The clock of the operating system."""
+    """The clock of the operating system; `monotonic_ns` is that of `time`."""
 
     __slots__ = ()
 
     monotonic_ns = staticmethod(time.monotonic_ns)
 
     def wall_ms(self) -> int:
+        """Return the system's time in milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
 
     def wall_us(self) -> int:
+        """Return the system's time in microseconds since the epoch."""
         return time.time_ns() // 1_000
 
 
@@ -46,12 +48,15 @@ class ManualClock:
         self._wall_offset_ns = wall_ms * 1_000_000 - self._monotonic_ns
 
     def monotonic_ns(self) -> int:
+        """Return the nanoseconds since one second before the clock was made."""
         return self._monotonic_ns
 
     def wall_ms(self) -> int:
+        """Return milliseconds since the epoch."""
         return (self._monotonic_ns + self._wall_offset_ns) // 1_000_000
 
     def wall_us(self) -> int:
+        """Return microseconds since the epoch."""
         return (self._monotonic_ns + self._wall_offset_ns) // 1_000
 
     def advance_ms(self, ms: float) -> None:

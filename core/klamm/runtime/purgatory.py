@@ -30,8 +30,9 @@ class DelayedOperation:
     to complete an operation at once; only one of them runs `on_complete`. At expiry, the scheduler's thread runs
     `on_expiration` and then `on_complete`.
 
-    `request` is the request that waits. If a method raises, the operation ends and the request is answered with the
-    exception; other operations are not affected. Without a request the exception is logged.
+    It expires after `delay_ms`. `request` is the request that waits. If a method raises, the operation ends and the
+    request is answered with the exception; other operations are not affected. Without a request the exception is
+    logged.
     """
 
     __slots__ = ("_completed", "_keys", "_lock", "_purgatory", "_timer", "_trying", "delay_ms", "request")

@@ -96,7 +96,7 @@ class Rate:
 
 
 class TokenBucket:
-    """Tokens that are refilled at `rate` per second, up to the number that `samples` windows give (KIP-599).
+    """Tokens that are refilled at `rate` per second, up to the number of `burst_s` seconds (KIP-599).
 
     A new bucket is full. One `take` may bring the number of tokens below zero; the bucket is exhausted while it is
     below zero. Each call gets the rate, because the rate may change.

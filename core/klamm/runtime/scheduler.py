@@ -21,7 +21,10 @@ log = logging.getLogger("klamm.scheduler")
 
 @final
 class Timer:
-    """One call in the future. Any thread may cancel it at any time, even after the call."""
+    """One call of `callback` in the future. Any thread may cancel it at any time, even after the call.
+
+    `deadline_ns` is its time on the monotonic clock. It comes again every `period_ns` nanoseconds, unless that is 0.
+    """
 
     __slots__ = ("_scheduler", "callback", "deadline_ns", "period_ns")
 

@@ -88,8 +88,8 @@ class ScramExchange(SaslExchange):
 class SaslAccount:
     """An account at a server. Any thread may begin a login.
 
-    `mechanism` is PLAIN or a SCRAM mechanism. The salted password is kept, because computing it takes a millisecond or
-    more.
+    `username` is the user's name, `mechanism` is PLAIN or a SCRAM mechanism. The salted password is kept, because
+    computing it takes a millisecond or more.
     """
 
     def __init__(self, mechanism: str, username: str, password: str, random_bytes: Callable[[int], bytes]) -> None:

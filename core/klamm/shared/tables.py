@@ -39,7 +39,7 @@ class TableStore(Protocol):
 
 
 class Table:
-    """One table. `rows` is an immutable snapshot, so readers need no lock."""
+    """One table of this `name`. `rows` is an immutable snapshot, so readers need no lock."""
 
     def __init__(self, name: str) -> None:
         self.name = name

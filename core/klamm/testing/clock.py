@@ -18,12 +18,15 @@ class MovingClock:
         self._ahead_ns = 0
 
     def monotonic_ns(self) -> int:
+        """Return the system's monotonic time, moved."""
         return time.monotonic_ns() + self._ahead_ns
 
     def wall_ms(self) -> int:
+        """Return the system's milliseconds since the epoch, moved."""
         return (time.time_ns() + self._ahead_ns) // 1_000_000
 
     def wall_us(self) -> int:
+        """Return the system's microseconds since the epoch, moved."""
         return (time.time_ns() + self._ahead_ns) // 1_000
 
     def advance_ms(self, ms: float) -> None:

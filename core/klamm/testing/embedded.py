@@ -118,6 +118,9 @@ class EmbeddedServer(_StartedInBlock):
     Two defaults differ from those of a broker: `group.initial.rebalance.delay.ms` is 0, because a test has no further
     members to wait for, and `client.telemetry.enable` is false. The helpers, e.g. `create_topic`, use the first
     listener, which must be open to every client.
+
+    `plan` is the configuration that was made of the settings, `admin` an `Admin` for the cluster, and `wait_until` the
+    function of `klamm.testing`. `server` is the server itself.
     """
 
     # There are 11 parameters, because a test names only those that it needs.

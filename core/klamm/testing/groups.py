@@ -43,7 +43,10 @@ class GroupMember(NamedTuple):
 
 
 class Group:
-    """A consumer group of the classic or the consumer protocol (KIP-848). Raises KafkaError for other groups."""
+    """A consumer group of this `name`, of the classic or the consumer protocol (KIP-848).
+
+    Raises KafkaError for other groups.
+    """
 
     def __init__(self, admin: AsksCluster, name: str) -> None:
         self._admin = admin

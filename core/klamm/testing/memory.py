@@ -37,7 +37,7 @@ _HERE: Final = Address("127.0.0.1", 9092)
 class MemoryListener:
     """A listener without a socket.
 
-    `context` is the argument of `open` for parts of a listener, `services` for parts of a server. The time is a
+    `context` is the argument of `open` for parts of a listener, `services` for parts of a server. `clock` is a
     `ManualClock`: `advance_ms` moves it and runs the timers that are due. By default each connection has another
     address.
     """
@@ -97,7 +97,8 @@ class MemoryResponder:
 class MemoryChannel:
     """One connection whose requests pass filters and handlers as bytes, without a socket.
 
-    All handlers run on the calling thread, even blocking ones. `call` returns the decoded response, or None for a
+    `listener` and `connection` are those that it was given or has made. All handlers run on the calling thread, even
+    blocking ones. `call` returns the decoded response, or None for a
     request that gets no answer. It raises ConnectionError if a server would close the connection, and LookupError if
     the request is answered later; `answer` then returns the answer.
     """

@@ -72,7 +72,7 @@ class SecureServer(EmbeddedServer):
 
     The user `admin` may do everything. `add_user` creates other users, which may do only what `allow` permits. The
     default password is `secret`. `bootstrap` is the address of the listener `secure`. The helpers, e.g. `create_topic`,
-    use the listener `default`, which is open to every client.
+    use the listener `default`, which is open to every client. `ca_file` has the certificate that clients must trust.
     """
 
     def __init__(self, settings: Sequence[str] = (), **options: Any) -> None:

@@ -292,7 +292,7 @@ class SimulatedServer:
     `settings` are those of `EmbeddedServer`. The server has no threads. Handlers, timers, answers, and writes of log
     and metadata are steps on the caller's thread, which run while a client waits or in `run_ms`. When there is no work,
     the server's clock jumps to the next timer. The order of steps and arrivals, ids and random bytes are drawn from
-    `seed`. `trace` has all steps, so that two runs can be compared.
+    `seed`. `trace` has all steps, so that two runs can be compared. `steps` draws them; `server` is the server itself.
 
     The server has one plaintext listener, one node and no extensions. Raises ValueError for other settings.
     """

@@ -90,6 +90,7 @@ class RecordBatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
+        """Return the last record's offset."""
         return self.base_offset + self.last_offset_delta
 
     @property
@@ -111,14 +112,17 @@ class RecordBatchHeader(NamedTuple):
 
     @property
     def is_log_append_time(self) -> bool:
+        """Return True if the timestamps are the times at which the broker appended the batch."""
         return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
     def is_transactional(self) -> bool:
+        """Return True if the batch belongs to a transaction."""
         return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
+        """Return True if the batch has a control record, e.g. the end of a transaction, and none of a client."""
         return bool(self.attributes & CONTROL)
 
     @property

@@ -15,13 +15,16 @@ COPY_UP_TO_BYTES: Final = 32 * 1024
 class FileRegion(Protocol):
     """A region of an open file that a response carries, like a slice of Kafka's `FileRecords`.
 
-    The file stays readable until `close`, even if it is renamed or deleted.
+    It has `size_bytes` bytes, from `position` of the file on. The file stays readable until `close`, even if it is
+    renamed or deleted.
     """
 
     size_bytes: int
     position: int
 
-    def fileno(self) -> int: ...
+    def fileno(self) -> int:
+        """Return the file's descriptor, for sendfile."""
+        ...
 
     def read(self, position: int, size_bytes: int) -> bytes:
         """Return `size_bytes` bytes from `position` of the file on, or fewer at its end."""
@@ -31,7 +34,9 @@ class FileRegion(Protocol):
         """Read the file from `position` on into the buffer; return the number of bytes."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release the file."""
+        ...
 
 
 Chunk: TypeAlias = Buffer | FileRegion

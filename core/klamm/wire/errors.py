@@ -197,9 +197,9 @@ _RETRIABLE: Final = frozenset(
 
 
 class KafkaError(Exception):
-    """Raised if a request, or a part of a request, fails. The client gets the error code.
+    """Raised if a request, or a part of a request, fails.
 
-    `message` is a text for people; None if the code says enough.
+    `error_code` goes to the client. `message` is a text for people; None if the code says enough.
     """
 
     def __init__(self, error_code: ErrorCode, message: str | None = None) -> None:

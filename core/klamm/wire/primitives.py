@@ -86,7 +86,10 @@ def decode_limited(
 
 
 class ChunkBuffer(bytearray):
-    """An output buffer that keeps file regions and large buffers without copying them."""
+    """An output buffer that keeps file regions and buffers of more than `COPY_UP_TO_BYTES` without copying them.
+
+    They are in `chunks`, with what was written before them.
+    """
 
     __slots__ = ("chunks",)
     COPY_UP_TO_BYTES: Final = 8192

@@ -32,7 +32,7 @@ _Unpack: TypeAlias = Callable[[ReadBuffer], bytes | None]
 
 
 class Scratch:
-    """Decompresses batches of up to a fixed size. Only one thread at a time may use it."""
+    """Decompresses batches into `space`, which has a fixed size. Only one thread at a time may use it."""
 
     __slots__ = ("_unpacks", "space")
 

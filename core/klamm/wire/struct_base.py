@@ -29,7 +29,10 @@ NO_ERROR_FIELDS: Final = ErrorFields((), (), None, False)
 
 
 class WireStruct:
-    """The base class of structs, whose fields are slots. Structs are equal if their fields are equal."""
+    """The base class of structs, whose fields are slots. Structs are equal if their fields are equal.
+
+    `ERRORS` says which fields have error codes.
+    """
 
     __slots__: tuple[str, ...] = ()
     ERRORS: ClassVar[ErrorFields] = NO_ERROR_FIELDS
@@ -131,7 +134,7 @@ def generated_class(kind: type[WireStruct]) -> type[WireStruct]:
 
 
 class Message(Protocol):
-    """A request or a response."""
+    """A request or a response of the API with the key `API_KEY`."""
 
     API_KEY: ClassVar[int]
 

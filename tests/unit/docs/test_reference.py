@@ -10,9 +10,10 @@ import pytest
 import klamm.wire
 from klamm.wire.api_keys import SPECS
 from tests.contract.test_public_names import documented_names
-from tools import generate_migration, generate_names, generate_reference
+from tools import generate_migration, generate_names, generate_reference, public_members
 
 names_page = functools.cache(generate_names.names_page)
+members_page = functools.cache(generate_names.members_page)
 messages_page = functools.cache(generate_names.messages_page)
 
 
@@ -25,6 +26,28 @@ def test_the_page_of_settings_is_up_to_date():
 @pytest.mark.interpreted
 def test_the_page_of_names_is_up_to_date():
     assert generate_names.NAMES.read_text(encoding="utf-8") == names_page(), "run python tools/generate_names.py"
+
+
+def public_classes():
+    return public_members.classes(generate_names.public_names())
+
+
+@pytest.mark.interpreted
+def test_the_page_of_members_is_up_to_date():
+    assert generate_names.MEMBERS.read_text(encoding="utf-8") == members_page(), "run python tools/generate_names.py"
+
+
+@pytest.mark.interpreted
+def test_every_public_class_has_a_section():
+    titles = re.findall(r"^### (\S+)$", members_page(), re.M)
+    assert sorted(titles) == sorted(public_classes().values())
+    assert {f"{name}.{one}" for name in documented_names() for one in ("Part", "Clock", "Authorizer")} & set(titles)
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize(("one", "name"), public_classes().items(), ids=lambda value: str(value))
+def test_every_member_has_a_meaning(one, name):
+    assert public_members.undocumented(one, public_classes()) == [], f"write docstrings in {name}"
 
 
 def test_the_page_of_messages_is_up_to_date():

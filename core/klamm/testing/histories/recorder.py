@@ -13,7 +13,10 @@ from klamm.testing.histories.format import FUNCTIONS, Kind
 
 
 class Call:
-    """An operation that a process has invoked. It is recorded as unknown unless `ok` or `fail` is called."""
+    """An operation that a process has invoked. It is recorded as unknown unless `ok` or `fail` is called.
+
+    `kind` is the outcome so far, `value` the operation's value or its results.
+    """
 
     def __init__(self, value: Any) -> None:
         self.kind = Kind.INFO
