@@ -57,6 +57,8 @@ COMMANDS = {
     "python": "the tutorial's, which test_plugin_pages.py plays",
     ". venv": "the same",
     "mkdir": "the same",
+    "sed": "tests/unit/docs/test_recipes.py runs it",
+    "mv new.toml": "the same",
     "cd": "goes before other commands",
     "export": "the same",
     "pytest": "runs tests",
