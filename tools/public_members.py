@@ -195,6 +195,7 @@ def _set_in(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Attribute]
     """Yield the attributes that `__init__` sets."""
     kinds = {each.arg: each.annotation for each in ast.walk(node.args) if isinstance(each, ast.arg)}
     for statement in ast.walk(node):
+        pairs: list[tuple[ast.expr, ast.expr | None]]
         if isinstance(statement, ast.AnnAssign):
             pairs = [(statement.target, statement.annotation)]
         elif isinstance(statement, ast.Assign):
@@ -220,7 +221,7 @@ def _attributes(statement: ast.Assign | ast.AnnAssign, after: ast.stmt | None) -
         given = value.args[0] if value.args else named.get("default")
         default = ast.unparse(given) if given is not None else ""
         found = named.get("doc")
-        doc = found.value if isinstance(found, ast.Constant) else doc
+        doc = str(found.value) if isinstance(found, ast.Constant) else doc
     elif isinstance(value, ast.Call):
         # `field(…)` of a dataclass, or an object without a short text.
         default = "…"

@@ -91,14 +91,26 @@ def test_what_a_client_has_set_precedes_the_file(live):
 
 
 def test_values_that_contradict_others_change_nothing(live):
-    one = live(broker(log_retention_bytes=-1))
-    before = one.configs("message.max.bytes", "log.local.retention.bytes")
-    lines = one.change(broker(message_max_bytes=5_000, log_local_retention_bytes=10_000, log_retention_bytes=5_000))
-    assert lines[0].startswith("[broker] stays as it was: INVALID_CONFIG")
-    assert one.configs("message.max.bytes", "log.local.retention.bytes") == before
-    assert one.change(broker(message_max_bytes=5_000, log_retention_bytes=-1)) == [
-        "[broker] has changed and is applied"
-    ]
+    one = live(broker(message_max_bytes=2_000))
+    lines = one.change(
+        broker(
+            message_max_bytes=20_000,
+            log_cleaner_min_compaction_lag_ms=2_000,
+            log_cleaner_max_compaction_lag_ms=1_000,
+        )
+    )
+    assert lines[0].startswith("[broker] stays as it was: INVALID_CONFIG: min.compaction.lag.ms (2000) is greater")
+    assert one.configs("message.max.bytes", "log.cleaner.min.compaction.lag.ms") == ("2000", "0")
+    assert not one.accepts(5_000)
+    assert one.change(broker(message_max_bytes=20_000)) == ["[broker] has changed and is applied"]
+
+
+def test_values_that_contradict_a_topic_change_nothing(live):
+    one = live(broker(message_max_bytes=2_000))
+    one.embedded.create_topic("lagging", configs={"min.compaction.lag.ms": "5000"})
+    (line, *_) = one.change(broker(message_max_bytes=20_000, log_cleaner_max_compaction_lag_ms=1_000))
+    assert line.startswith("[broker] stays as it was: INVALID_CONFIG: topic lagging: ")
+    assert not one.accepts(5_000)
 
 
 def test_a_diff_says_key_by_key_what_takes_effect_now(tmp_path, capsys):

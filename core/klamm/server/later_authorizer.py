@@ -279,10 +279,10 @@ class LaterAuthorizer(Authorizer):
             asked_round = self.__round
             decided = self.__permitted(key)
             done = self.__settle(key, decided, asked_round)
-        waits, begun = done
+        waits, started = done
         for wait in waits:
             wait.release.release()
-        for one in begun:
+        for one in started:
             self.__submit(one)
 
     def __permitted(self, key: _Key) -> frozenset[AclOperation] | None:
@@ -322,13 +322,13 @@ class LaterAuthorizer(Authorizer):
 
     def __begin(self, done: list[_Wait], now_ns: int) -> list[_Key]:
         """Return the decisions for which there is room now; add the requests that wait for nothing to `done`."""
-        begun = []
+        started = []
         while (found := self.__slots.next()) is not None:
             wait, key = found
             waits, known = self.__asked.get(key), self.__known.get(key)
             if waits is None and (known is None or now_ns >= known.until_ns):
                 self.__asked[key] = [wait]
-                begun.append(key)
+                started.append(key)
                 continue
             # Another request has asked the same meanwhile.
             self.__slots.free(wait.source)
@@ -336,7 +336,7 @@ class LaterAuthorizer(Authorizer):
                 waits.append(wait)
             elif known is not None and wait.take(key, known):
                 done.append(wait)
-        return begun
+        return started
 
     def __keep(self, key: _Key, allowed: frozenset[AclOperation], now_ns: int, for_ns: int) -> _Known:
         # Removed first, so that the newest decision is the last in the order of the dict.

@@ -66,7 +66,7 @@ class Broker(ApiSet):
     """
 
     settings: BrokerSettings
-    live_keys = frozenset(DYNAMIC) | frozenset(INHERITED_KEYS)
+    live_keys = frozenset({*DYNAMIC, *(name for name in INHERITED_KEYS if name is not None)})
 
     def __init__(
         self,

@@ -3,8 +3,8 @@
 from klamm.server.decision_slots import DecisionSlots
 
 
-def begun(slots, count):
-    """Free a slot of the one whose decision has begun last, again and again; return what begins."""
+def started(slots, count):
+    """Free a slot of the one whose decision started last, again and again; return what begins."""
     found = []
     for _ in range(count):
         request, key = slots.next()
@@ -27,13 +27,13 @@ def full(waiting):
 
 def test_sources_take_turns():
     slots = full({"a1": 3, "b1": 2})
-    assert begun(slots, 5) == ["a1.0", "b1.0", "a1.1", "b1.1", "a1.2"]
+    assert started(slots, 5) == ["a1.0", "b1.0", "a1.1", "b1.1", "a1.2"]
     assert (slots.waiting, slots.next()) == (0, None)
 
 
 def test_requests_of_a_source_take_turns():
     slots = full({"a1": 3, "a2": 1, "b1": 1})
-    assert begun(slots, 5) == ["a1.0", "b1.0", "a2.0", "a1.1", "a1.2"]
+    assert started(slots, 5) == ["a1.0", "b1.0", "a2.0", "a1.1", "a1.2"]
 
 
 def test_a_source_with_half_of_the_slots_is_passed_over():
