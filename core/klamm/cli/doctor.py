@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from klamm.api.api_set import ApiSet, Finding
@@ -50,9 +48,14 @@ def folder_problem(folder: Path, *, tries: bool = False) -> str:
         return f"{existing} is not a directory"
     if not os.access(existing, os.W_OK | os.X_OK):
         return f"{existing} cannot be written by this user"
+    if not tries:
+        return ""
+    # Imported here, because `klamm check` does not need it.
+    from tempfile import TemporaryDirectory
+
     try:
         # Rights do not say everything: the file system may be full, or take no folders.
-        with TemporaryDirectory(prefix=".klamm-doctor-", dir=existing) if tries else contextlib.nullcontext():
+        with TemporaryDirectory(prefix=".klamm-doctor-", dir=existing):
             return ""
     except OSError as error:
         return f"nothing can be made in {existing}: {error.strerror or error}"
