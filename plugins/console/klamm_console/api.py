@@ -10,7 +10,8 @@ from struct import error as StructError
 from typing import Any, Final, Literal
 
 from klamm import KafkaError, ServerServices, clipped
-from klamm_console import access, cluster, server_view
+from klamm.testing import Admin
+from klamm_console import access, changes, cluster, server_view
 from klamm_console.entry import Entry, LoginError
 from klamm_console.records import records_of
 from klamm_console.routes import Answer, Argument, Question, Route, document_of
@@ -184,6 +185,8 @@ class Api:
             lambda session, question: session.admin.delete_topics(_text(question, "name")),
             _NAMED,
         )
+        for name, summary, change, arguments in changes.ACTIONS:
+            yield action(name, summary, functools.partial(_changed, change), *arguments)
         yield action(
             "delete_group",
             "Delete a group and its offsets.",
@@ -410,6 +413,10 @@ def _named(question: Question) -> str:
     if name is None or not _is_unicode(name):
         raise ConsoleError(400, "the query needs a name")
     return name
+
+
+def _changed(change: Callable[[Admin, Mapping[str, Any]], None], session: Session, question: Question) -> None:
+    change(session.admin, question.body)
 
 
 def _key(question: Question) -> str:

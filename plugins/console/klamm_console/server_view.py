@@ -27,6 +27,8 @@ _STAGES: Final = {
     "handlers": "klamm:type=RequestHandlerPool,name=Size",
     "handler_busy_s": "klamm:type=RequestHandlerPool,name=BusySeconds",
     "answers_waiting": "kafka.network:type=RequestChannel,name=ResponseQueueSize",
+    "pool_waiting": "klamm:type=MemoryPool,name=WaitingRequests",
+    "pool_oldest_ms": "klamm:type=MemoryPool,name=OldestWaitMs",
     "pool_used_bytes": "kafka.network:type=SocketServer,name=MemoryPoolUsed",
     "received_bytes": "kafka.server:type=socket-server-metrics,name=incoming-byte-total",
     "sent_bytes": "kafka.server:type=socket-server-metrics,name=outgoing-byte-total",
@@ -38,7 +40,7 @@ _STAGES: Final = {
 _GATEWAY: Final = "klamm:type=Gateway,name="
 _CERTIFICATES: Final = "klamm:type=SslTransport,name=CertificateExpiresInSeconds"
 _BY_NAME: Final = {metric: name for name, metric in _STAGES.items()}
-_LARGEST: Final = {"processor_turn_age_ms", "queue_oldest_ms"}
+_LARGEST: Final = {"pool_oldest_ms", "processor_turn_age_ms", "queue_oldest_ms"}
 """The stages whose value is an age: the largest value is shown. The values of all other stages are added up."""
 _SHARED: Final = {"accept_queue", "accept_queue_limit"}
 """The stages of which all workers report the same, because they share the listening sockets."""

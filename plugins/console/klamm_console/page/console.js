@@ -124,6 +124,8 @@ function stages(now) {
       `handshakes; ${rate("failed_logins").toFixed(1)} failed logins/s`),
     gauge("Processors", processors, percent(processors), processors,
       `${s.processors} threads, ${number(s.connections)} connections; longest turn ${number(s.processor_turn_age_ms)} ms`),
+    gauge("Memory", s.pool_waiting, number(s.pool_waiting), null,
+      `requests wait for memory, the oldest for ${number(s.pool_oldest_ms)} ms; ${bytes(s.pool_used_bytes)} are in use`),
     gauge("Queue", s.queue, number(s.queue), s.queue / Math.max(1, s.queue_capacity),
       `of ${number(s.queue_capacity)} requests; the oldest for ${number(s.queue_oldest_ms)} ms`),
     gauge("Handlers", handlers, percent(handlers), handlers, `${s.handlers} threads`),
@@ -146,7 +148,6 @@ async function overview() {
       ["listens on", (row) => row.bound],
       ["advertised", (row) => row.advertised],
       ["security", (row) => row.security_protocol],
-      ["transport", (row) => row.transport],
       ["handler set", (row) => row.api_set],
       ["parts", (row) => row.parts.map((each) => el("div", {}, each))],
     ], now.listeners),
@@ -291,12 +292,20 @@ async function topic(name) {
       ["name", (row) => row.name],
       ["value", (row) => el("code", {}, row.value ?? "(hidden)")],
       ["from", (row) => row.source],
+      ["", (row) => [el("button", { "aria-label": `Change ${row.name}`, onclick: () => changeConfig(name, row) }, "Change"),
+        row.source === "topic" ? el("button", { "aria-label": `Reset ${row.name}`, onclick: () =>
+          confirm(`Return ${row.name} to its default?`) && act("alter_config", { name, config: row.name }, `${row.name} has its default`) }, "Reset") : null]],
     ], found.configs) : el("p", { class: "dim" }, "You may not see the configs of this topic."),
     el("p", {}, el("button", { class: "bad", onclick: () => confirm(`Delete the topic ${name} and all its records?`) &&
       act("delete_topic", { name }, `${name} is deleted`, "#topics") }, "Delete this topic")),
   ];
   await read();
   return view;
+}
+
+function changeConfig(name, row) {
+  const value = prompt(`${row.name} of ${name}`, row.value ?? "");
+  if (value != null) act("alter_config", { name, config: row.name, value }, `${row.name} is ${value}`);
 }
 
 function content(value) {
@@ -400,11 +409,26 @@ async function acls() {
       ["may", (row) => `${row.permission} ${row.operation}`],
       ["resource", resource],
       ["from host", (row) => row.host],
+      ["", (row) => el("button", { class: "bad", "aria-label": `Delete the ACL of ${row.principal} on ${resource(row)}`, onclick: () =>
+        confirm(`Delete ${row.permission} ${row.operation} of ${row.principal} on ${resource(row)}?`) &&
+        act("delete_acl", row, "the ACL is deleted") }, "Delete")],
     ], rows));
   };
   filter.addEventListener("input", draw);
   draw();
-  return [el("h1", {}, "ACLs"), el("form", { onsubmit: (event) => event.preventDefault() },
+  const field = (title, name, value) => el("label", {}, title, el("input", { name, value, required: true, autocomplete: "off" }));
+  const choice = (title, name, values) => el("label", {}, title, el("select", { name }, values.map((each) => el("option", {}, each))));
+  const create = (event) => {
+    event.preventDefault();
+    act("create_acl", Object.fromEntries(new FormData(event.target)), "the ACL is created");
+  };
+  return [el("h1", {}, "ACLs"), el("form", { onsubmit: create },
+    choice("New ACL", "permission", ["ALLOW", "DENY"]), field("Principal", "principal", "User:"),
+    choice("Operation", "operation", ["READ", "WRITE", "CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS",
+      "CLUSTER_ACTION", "IDEMPOTENT_WRITE", "CREATE_TOKENS", "DESCRIBE_TOKENS", "TWO_PHASE_COMMIT", "ALL"]),
+    choice("Resource", "resource", ["TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID", "DELEGATION_TOKEN", "USER"]),
+    field("Name", "name", ""), choice("Pattern", "pattern", ["LITERAL", "PREFIXED"]), field("From host", "host", "*"),
+    el("button", {}, "Create")), el("form", { onsubmit: (event) => event.preventDefault() },
     el("label", {}, "Filter by principal, resource or operation", filter)), body];
 }
 
