@@ -7,7 +7,6 @@ import functools
 import os
 import shutil
 import sys
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -384,7 +383,7 @@ class EmbeddedServer(_StartedInBlock):
         self, name: str | None = None, partitions: int = 1, configs: Mapping[str, object] | None = None
     ) -> str:
         """Create a topic and return its name, which is generated if none is given. Raises KafkaError."""
-        name = name or f"topic-{uuid.uuid4().hex[:12]}"
+        name = name or f"topic-{self.server.services.random_bytes(6).hex()}"
         self.admin.create_topic(name, partitions, configs)
         return name
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
@@ -29,7 +28,7 @@ class TopicActions(Actions):
         self, name: str | None = None, partitions: int = 1, configs: Mapping[str, object] | None = None
     ) -> TopicName:
         """Create a topic. Without a name, it gets a random name."""
-        name = name or f"topic-{uuid.uuid4().hex[:12]}"
+        name = name or f"topic-{self._server.services.random_bytes(6).hex()}"
         self._server.admin.create_topic(name, partitions, configs)
         return {"name": name}
 

@@ -7,7 +7,6 @@ import re
 import secrets
 import shlex
 import shutil
-import uuid
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -177,7 +176,8 @@ def klamm_simulation(klamm_seed: int, request: pytest.FixtureRequest) -> Iterato
 @pytest.fixture
 def klamm_topic(klamm_broker: EmbeddedServer, request: pytest.FixtureRequest) -> str:
     """Return the name of a new topic with one partition for this test. The name begins with the test's name."""
-    return klamm_broker.create_topic(f"{_file_name(request.node.name)}-{uuid.uuid4().hex[:8]}")
+    chance = klamm_broker.server.services.random_bytes(4).hex()
+    return klamm_broker.create_topic(f"{_file_name(request.node.name)}-{chance}")
 
 
 @pytest.fixture

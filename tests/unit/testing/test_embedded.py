@@ -111,7 +111,7 @@ def test_a_seed_repeats_the_random_numbers_of_a_server_also_after_a_restart():
         with EmbeddedServer(seed=seed) as server:
             server.create_topic("first")
             server.restart()
-            server.create_topic("second")
+            server.create_topic()
             with RawClient(server.address()) as client:
                 found = client.call(MetadataRequest(topics=None), 12)
                 member = client.call(JOIN, 5).member_id

@@ -360,11 +360,11 @@ def test_a_marker_has_the_seed_unless_the_command_line_names_one(run):
             assert settings.num_partitions == 7
 
         @pytest.mark.klamm(seed=5)
-        def test_random_numbers(klamm_broker):
-            klamm_broker.create_topic("orders")
+        def test_random_numbers(klamm_broker, klamm_topic):
+            klamm_broker.create_topic()
             with RawClient(klamm_broker.address()) as client:
                 found = client.call(MetadataRequest(None), 12)
-            print("given", found.cluster_id, found.topics[0].topic_id)
+            print("given", found.cluster_id, sorted((each.name, each.topic_id) for each in found.topics))
     """
     )
     first, second, other = (run(suite, "-rP", *more) for more in ((), (), ("--klamm-seed", "6")))
