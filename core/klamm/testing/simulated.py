@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import socket
+import tempfile
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -185,6 +187,11 @@ class Steps:
 
     # ---- for the simulation
 
+    def forget(self) -> None:
+        """Forget all loops, because their server has ended."""
+        self._loops.clear()
+        self._once.clear()
+
     def turn(self) -> bool:
         """Run a step of each loop, in a random order; return False if no loop had work."""
         loops = list(self._loops.values())
@@ -300,20 +307,24 @@ class SimulatedServer:
     def __init__(self, settings: Sequence[str] = (), *, seed: int, data_dir: Path | str | None = None) -> None:
         self.seed = seed
         self.steps = Steps(seed)
-        plan = EmbeddedServer(settings, data_dir=data_dir).plan
-        _require_simulable(plan)
-        bound = ListeningSocket(self.steps.network, Address("127.0.0.1", 9092))  # type: ignore[arg-type]
-        self.server = SocketServer(
-            plan,
-            clock=self.steps.clock,
-            sockets={plan.listeners[0].name: (bound,)},
-            threads=self.steps,
-            random_bytes=self.steps.random.randbytes,
-        )
+        self._plan = EmbeddedServer(settings, data_dir=data_dir).plan
+        _require_simulable(self._plan)
+        self.server = self._made()
         self._clients: list[SimulatedClient] = []
         self._seen = hashlib.sha256()
         # A temporary data directory is deleted with the server.
         self._last: str | None = None
+
+    def _made(self, temporary: Path | None = None) -> SocketServer:
+        bound = ListeningSocket(self.steps.network, Address("127.0.0.1", 9092))  # type: ignore[arg-type]
+        return SocketServer(
+            self._plan,
+            clock=self.steps.clock,
+            temporary=temporary,
+            sockets={self._plan.listeners[0].name: (bound,)},
+            threads=self.steps,
+            random_bytes=self.steps.random.randbytes,
+        )
 
     def note(self, data: bytes) -> None:
         """Add bytes that a client has received to the fingerprint."""
@@ -354,6 +365,30 @@ class SimulatedServer:
         self.steps.run_until_idle()
         self._last = self.fingerprint()
         self.server.stop(deadline_ms=0)
+
+    def restart(self, *, kill: bool = False) -> None:
+        """Stop the server, and start it again with its data. Its connections end: call `connect` again.
+
+        With `kill`, it ends between two steps, as by `kill -9`: requests are not finished, and what it has only in
+        memory is lost. Raises `klamm.server.server.StartError`.
+        """
+        for client in self._clients:
+            client.close()
+        self._clients.clear()
+        data_dir = self.server.data_dir
+        self.trace.append((self.clock.monotonic_ns(), "kill" if kill else "stop"))
+        with tempfile.TemporaryDirectory(prefix="klamm-killed-") as killed:
+            if kill:
+                shutil.copytree(data_dir, killed, dirs_exist_ok=True)
+            else:
+                self.steps.run_until_idle()
+            self.server.stop(deadline_ms=0, keep_data=True)
+            self.steps.forget()
+            if kill:
+                shutil.rmtree(data_dir)
+                shutil.copytree(killed, data_dir)
+        self.server = self._made(data_dir if self._plan.server.data_dir is None else None)
+        self.server.start()
 
     def connect(self, *, timeout_s: float = 30.0, client_id: str | None = "raw") -> SimulatedClient:
         """Return a new connection."""

@@ -82,6 +82,41 @@ def test_records_are_in_the_next_server_of_a_directory(tmp_path):
         assert found.responses[0].partitions[0].high_watermark == 1
 
 
+@pytest.mark.parametrize("kill", [False, True])
+def test_records_outlast_a_restart(tmp_path, kill):
+    for data_dir in (None, tmp_path):
+        with SimulatedServer(seed=1, data_dir=data_dir) as server:
+            client = server.connect()
+            create(client)
+            client.call(produce_request(0, b"one"), 9)
+            server.restart(kill=kill)
+            found = server.connect().call(fetch_request(0), 12)
+            assert found.responses[0].partitions[0].high_watermark == 1
+
+
+def test_a_kill_handles_no_more_requests():
+    with SimulatedServer(seed=1) as server:
+        client = server.connect()
+        create(client)
+        client.send(produce_request(0, b"one"), 9)
+        server.restart(kill=True)
+        found = server.connect().call(fetch_request(0, max_wait_ms=0), 12)
+        assert found.responses[0].partitions[0].high_watermark == 0
+
+
+def test_restarts_repeat():
+    def play(seed):
+        with SimulatedServer(SETTINGS, seed=seed) as server:
+            play_script(server)
+            server.restart(kill=True)
+            server.connect().call(fetch_request(0), 12)
+            server.restart()
+            server.connect().call(fetch_request(0), 12)
+            return server.fingerprint()
+
+    assert play(1) == play(1) != play(2)
+
+
 def test_hours_pass_in_seconds():
     with SimulatedServer(["log.retention.check.interval.ms=60000"], seed=1) as server:
         client = server.connect()
