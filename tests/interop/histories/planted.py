@@ -154,7 +154,7 @@ def acknowledge_a_config_without_a_change() -> None:
 FAULTS: dict[Callable[[], None], frozenset[str]] = {
     acknowledge_without_writing: frozenset({"inconsistent_offsets", "lost_write", "fractured_transaction"}),
     write_a_batch_twice: frozenset({"duplicate"}),
-    acknowledge_another_offset: frozenset({"inconsistent_offsets", "duplicate"}),
+    acknowledge_another_offset: frozenset({"inconsistent_offsets", "duplicate", "external_non_monotonic_send"}),
     lose_the_last_batches_at_a_start: frozenset({"lost_write", "inconsistent_offsets"}),
     serve_beyond_the_last_stable_offset: frozenset({"precommitted_read", "aborted_read"}),
     forget_what_was_aborted: frozenset({"aborted_read"}),

@@ -6,7 +6,7 @@ import io
 from collections.abc import Generator
 from itertools import count
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from klamm.testing import SimulatedClient, SimulatedServer
 from klamm.testing.histories import Anomaly, Recorder, check_history, read_history
@@ -17,6 +17,10 @@ Ask: TypeAlias = Generator[Any, Any, None]
 
 It gets None if the connection was cut.
 """
+
+
+KILLED: Final = 0.7
+"""The share of the restarts that are kills."""
 
 
 class Workload:
@@ -99,8 +103,12 @@ class _Actor:
         self._go_on(None)
 
 
-def drive(server: SimulatedServer, scripts: list[Ask], choose: Random, cuts: float = 0.0) -> None:
-    """Run these clients to their end; each turn cuts a connection with this probability."""
+def drive(
+    server: SimulatedServer, scripts: list[Ask], choose: Random, cuts: float = 0.0, restarts: float = 0.0
+) -> None:
+    """Run these clients to their end; each turn cuts a connection, and stops or kills the server, with this
+    probability.
+    """
     actors = [_Actor(server, script) for script in scripts]
     while actors := [one for one in actors if not one.ended]:
         choose.shuffle(actors)
@@ -108,5 +116,9 @@ def drive(server: SimulatedServer, scripts: list[Ask], choose: Random, cuts: flo
         if choose.random() < cuts:
             # Of a client that sleeps, a cut takes little.
             choose.choice([one for one in actors if one.waits or choose.random() < 0.1] or actors).cut()
+        if restarts and choose.random() < restarts:
+            server.restart(kill=choose.random() < KILLED)
+            for one in actors:
+                one.cut()
         if not server.turn() and not busy:
             server.jump_ms(min(one.sleeps_ms() for one in actors))

@@ -64,15 +64,16 @@ def _moved(partition: int) -> str:
     return f"{MOVED}-{partition}"
 
 
-class _Owner:
+class Owner:
     """What a classic and a consumer member have in common: partitions, and their committed offsets."""
 
     group: str
     commit_version: int
 
-    def __init__(self, work: Workload, process: str) -> None:
+    def __init__(self, work: Workload, process: str, instance_id: str | None = None) -> None:
         self.work = work
         self.process = process
+        self.instance_id = instance_id
         self.member_id = ""
         self.epoch = -1
         self.owned: list[int] = []
@@ -108,12 +109,7 @@ class _Owner:
             "epoch": self.epoch,
             "offsets": {_moved(partition): offset},
         }
-        topics = [
-            offset_commit.OffsetCommitRequestTopic(
-                MOVED, partitions=[offset_commit.OffsetCommitRequestPartition(partition, offset)]
-            )
-        ]
-        request = offset_commit.OffsetCommitRequest(self.group, self.epoch, self.member_id, topics=topics)
+        request = self.commit_request(self.member_id, self.epoch, partition, offset)
         record = self.work.record
         with (
             record.operation(self.process, "commit", value) as commit,
@@ -124,6 +120,12 @@ class _Owner:
                 error = response.topics[0].partitions[0].error_code
                 for call in (commit, written):
                     call.fail() if error else call.ok()
+
+    def commit_request(self, member_id: str, epoch: int, partition: int, offset: int) -> Any:
+        """Return the request by which a member commits one offset."""
+        found = offset_commit.OffsetCommitRequestPartition(partition, offset)
+        topics = [offset_commit.OffsetCommitRequestTopic(MOVED, partitions=[found])]
+        return offset_commit.OffsetCommitRequest(self.group, epoch, member_id, self.instance_id, topics=topics)
 
     def read(self) -> Ask:
         """Read the committed offset of any partition."""
@@ -166,7 +168,7 @@ class _Owner:
         raise NotImplementedError
 
 
-class Classic(_Owner):
+class Classic(Owner):
     """A member of a classic group. The leader gives each member every nth partition."""
 
     group = CLASSIC
@@ -174,7 +176,7 @@ class Classic(_Owner):
 
     def remain(self) -> Ask:
         if self.epoch >= 0:
-            response = yield heartbeat.HeartbeatRequest(self.group, self.epoch, self.member_id), 3
+            response = yield heartbeat.HeartbeatRequest(self.group, self.epoch, self.member_id, self.instance_id), 3
             if response is None or response.error_code == 0:
                 return
             if response.error_code == ErrorCode.REBALANCE_IN_PROGRESS and self.owned:
@@ -188,7 +190,7 @@ class Classic(_Owner):
     def _join(self) -> Ask:
         protocols = [join_group.JoinGroupRequestProtocol("range", bytes((0, 0, 0, 0, 0, 0, 255, 255, 255, 255)))]
         request = join_group.JoinGroupRequest(
-            self.group, SESSION_MS, SESSION_MS, self.member_id, None, "consumer", protocols
+            self.group, SESSION_MS, SESSION_MS, self.member_id, self.instance_id, "consumer", protocols
         )
         joined = yield request, 6
         if joined is None:
@@ -201,7 +203,9 @@ class Classic(_Owner):
             sync_group.SyncGroupRequestAssignment(member, bytes(range(MOVED_PARTITIONS)[number :: len(members)]))
             for number, member in enumerate(members)
         ]
-        request = sync_group.SyncGroupRequest(self.group, joined.generation_id, self.member_id, assignments=assignments)
+        request = sync_group.SyncGroupRequest(
+            self.group, joined.generation_id, self.member_id, self.instance_id, assignments=assignments
+        )
         synced = yield request, 3
         if synced is not None and synced.error_code == 0:
             self.epoch = joined.generation_id
@@ -210,18 +214,19 @@ class Classic(_Owner):
     def leave(self) -> Ask:
         self.give_up()
         if self.member_id:
-            yield leave_group.LeaveGroupRequest(self.group, members=[leave_group.MemberIdentity(self.member_id)]), 4
+            member = leave_group.MemberIdentity(self.member_id, self.instance_id)
+            yield leave_group.LeaveGroupRequest(self.group, members=[member]), 4
         self.member_id, self.epoch = "", -1
 
 
-class Consumer(_Owner):
+class Consumer(Owner):
     """A member of a consumer group of KIP-848."""
 
     group = CONSUMER
     commit_version = 9
 
-    def __init__(self, work: Workload, process: str) -> None:
-        super().__init__(work, process)
+    def __init__(self, work: Workload, process: str, instance_id: str | None = None) -> None:
+        super().__init__(work, process, instance_id)
         self.member_id = new_member_id(work)
         self.epoch = 0
         self._says_all = True
@@ -244,7 +249,9 @@ class Consumer(_Owner):
             self.own(owned)
 
     def _beat(self, epoch: int) -> Any:
-        request = consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(self.group, self.member_id, epoch)
+        request = consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
+            self.group, self.member_id, epoch, self.instance_id
+        )
         if self._says_all or epoch == 0:
             request.rebalance_timeout_ms = SESSION_MS
             request.subscribed_topic_names = [MOVED]

@@ -144,7 +144,8 @@ def written(producer: tuple[str, int, int], steps: list[Any]) -> Generator[Any, 
     return True
 
 
-def _records(data: Any, at: int) -> tuple[list[list[int]], int]:
+def records_from(data: Any, at: int) -> tuple[list[list[int]], int]:
+    """Return offset and value of each committed record of a fetch from offset `at`, and the offset after them."""
     found, is_aborted = [], _Aborted(data.aborted_transactions or ())
     for header, batch in iterate_batches(bytes(data.records or b"")):
         if not is_aborted(header) and not header.is_control:
@@ -166,7 +167,7 @@ def consumer(work: Workload, process: str, operations: int) -> Ask:
             response = None
             while response is None:
                 response = yield fetch_request(partition, positions[partition], max_wait_ms=20), 12
-            found, positions[partition] = _records(response.responses[0].partitions[0], positions[partition])
+            found, positions[partition] = records_from(response.responses[0].partitions[0], positions[partition])
             call.ok([["poll", {_name(partition): found} if found else {}]])
 
 
@@ -178,14 +179,20 @@ def last(work: Workload) -> Ask:
     with work.record.operation("last", "read_all") as call:
         everything: dict[str, list[list[int]]] = {}
         for partition in range(PARTITIONS):
-            at, end, found = 0, 1, everything.setdefault(_name(partition), [])
-            while at < end:
-                response = yield fetch_request(partition, at, max_wait_ms=0), 12
-                data = response.responses[0].partitions[0]
-                end = data.high_watermark
-                more, at = _records(data, at)
-                found += more
+            everything[_name(partition)] = yield from all_records(TOPIC, partition)
         call.ok(everything)
+
+
+def all_records(topic: str, partition: int) -> Generator[Any, Any, list[list[int]]]:
+    """Read a partition from its first to its last record; return offsets and values."""
+    at, end, found = 0, 1, []
+    while at < end:
+        response = yield fetch_request(partition, at, 0, topic), 12
+        data = response.responses[0].partitions[0]
+        end = data.high_watermark
+        more, at = records_from(data, at)
+        found += more
+    return found
 
 
 def paced(work: Workload, script: Ask) -> Ask:

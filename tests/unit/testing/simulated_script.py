@@ -45,11 +45,11 @@ def produce_request(
     return produce.ProduceRequest(transactional_id, -1, 1000, [produce.TopicProduceData(topic, partition_data=[data])])
 
 
-def fetch_request(partition: int, offset: int = 0, max_wait_ms: int = 500) -> Any:
+def fetch_request(partition: int, offset: int = 0, max_wait_ms: int = 500, topic: str = TOPIC) -> Any:
     """A fetch of committed records."""
     wanted = fetch.FetchPartition(partition, fetch_offset=offset, partition_max_bytes=1 << 20)
     return fetch.FetchRequest(
-        max_wait_ms=max_wait_ms, min_bytes=1, isolation_level=1, topics=[fetch.FetchTopic(TOPIC, partitions=[wanted])]
+        max_wait_ms=max_wait_ms, min_bytes=1, isolation_level=1, topics=[fetch.FetchTopic(topic, partitions=[wanted])]
     )
 
 

@@ -7,32 +7,37 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.testing import simulated_histories, simulated_restarts
 from tests.unit.testing.planted_simulation import FAULTS
-from tests.unit.testing.simulated_histories import anomalies_of
 
 ROOT = Path(__file__).parents[3]
 MANY = int(os.environ.get("KLAMM_HISTORIES", "10000"))
 IN_CI = 50
 PER_TEST = 25
+WORKLOADS = pytest.mark.parametrize("workload", [simulated_histories, simulated_restarts], ids=["clients", "restarts"])
 
 
-def check(seeds):
+def check(workload, seeds):
     for seed in seeds:
-        found = anomalies_of(seed)
-        command = f'python -c "from tests.unit.testing.simulated_histories import anomalies_of as a; print(a({seed}))"'
+        found = workload.anomalies_of(seed)
+        command = f'python -c "from {workload.__name__} import anomalies_of as a; print(a({seed}))"'
         assert found == [], f"seed {seed}; again: {command}"
+        if seed % 500 == 499:
+            print(f"{seed + 1} histories", flush=True)
 
 
+@WORKLOADS
 @pytest.mark.parametrize("first", range(0, IN_CI, PER_TEST))
 @pytest.mark.timeout(600)
-def test_a_simulated_history_has_no_anomaly(first):
-    check(range(first, first + PER_TEST))
+def test_a_simulated_history_has_no_anomaly(workload, first):
+    check(workload, range(first, first + PER_TEST))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-def test_many_simulated_histories_have_no_anomaly():
-    check(range(MANY))
+@WORKLOADS
+def test_many_simulated_histories_have_no_anomaly(workload):
+    check(workload, range(MANY))
 
 
 @pytest.mark.slow
