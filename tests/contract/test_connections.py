@@ -9,7 +9,7 @@ from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.heartbeat import HeartbeatRequest
 from klamm.wire.messages.metadata import MetadataRequest
-from klamm_metrics.connections import main, with_rates
+from klamm_metrics.connections import empty_line, main, with_rates
 from tests.contract.api_sets import Plugin
 from tests.waiting import wait_until
 
@@ -74,6 +74,8 @@ def test_a_connection_is_shown_with_its_client_and_what_it_waits_for(start, run)
         assert app["in_flight"] == 1
         assert app["in_flight_ms"] > 0
         assert app["held_bytes"] > 0
+        # The time of a request counts while it runs.
+        assert app["handler_ms"] > 0
         assert app["requests"] == 2
         assert app["client_address"] == "{}:{}".format(*client.socket.getsockname())
         assert by_client["idle"]["waits_for"] == ""
@@ -81,6 +83,17 @@ def test_a_connection_is_shown_with_its_client_and_what_it_waits_for(start, run)
         trying.release.set()
         client.receive_frame()
         wait_until(lambda: rows_of(run, server, "--filter", "client_id=app")[0]["handler_ms"] > 0)
+
+
+def test_a_server_without_connections_says_so_and_how_many_wait(start, run):
+    server = start()
+    assert run(server)[1] == "no connections\n"
+    assert run(server, "--filter", "client_id=unknown")[1] == "no connections\n"
+    with RawClient(server.address(), client_id="app") as client:
+        client.call(MetadataRequest(topics=None), 12)
+        assert run(server, "--filter", "client_id=unknown")[1] == "no connections match\n"
+    waiting = {"connections": [], "listeners": [{"listener": "default", "waiting": 5}]}
+    assert empty_line(waiting) == "no connections; waiting: 5 to be accepted by listener default"
 
 
 def test_connections_are_sorted_and_filtered_and_only_so_many(start, run):

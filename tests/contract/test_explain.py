@@ -243,15 +243,16 @@ def computing_plugin():
 
 
 OVERLOADS = {
-    "queue": (full_queue, "queue", "client blocking"),
+    "queue": (full_queue, "queue", "behind handlers: Heartbeat of client blocking"),
     "processor": (hot_processor, "processor", "client hot"),
-    "pool": (empty_pool, "pool", "client blocking"),
-    "acceptor": (blocked_acceptor, "accept", "office_hours"),
-    "backlog": (full_backlog, "accept", "backlog of [listeners.default]"),
-    "disk": (slow_disk, "disk", "flush.messages"),
+    "pool": (empty_pool, "pool", "in requests in handlers: Heartbeat"),
+    "acceptor": (blocked_acceptor, "accept", "the gate with reason office_hours of [listeners.default] gates"),
+    "backlog": (full_backlog, "accept", "gate held of [listeners.default] gates has not returned"),
+    "syncing client": (slow_disk, "disk", "client writer of User:ANONYMOUS at 127.0.0.1"),
+    "disk": (slow_disk, "disk", "topic t: "),
     "reader": (slow_reader, "send", "client slow"),
     "quota": (throttled, "quota", "quota producer_byte_rate"),
-    "plugin": (computing_plugin, "handler", "the plugins and the handler set that see Metadata"),
+    "plugin": (computing_plugin, "handler", "filter computing, handler set trying; they run on the processor's"),
 }
 
 
@@ -281,3 +282,7 @@ def test_nothing_limits_an_idle_server(capsys):
     with serving(TRYING) as server, RawClient(server.address()) as client:
         client.call(MetadataRequest(topics=None), 12)
         assert explained(server, capsys) == []
+        host, port = server.server.extensions[0].address
+        assert explain.main([f"{host}:{port}", "--interval", "0.2"]) == 0
+        line = capsys.readouterr().out
+    assert line.startswith("nothing limits this server now; the busiest: client (no id) of User:ANONYMOUS at 127.0.0.1")

@@ -238,6 +238,10 @@ def test_the_client_that_uses_most_time_is_named_though_another_sends_more(start
         for _ in range(50):
             light.call(MetadataRequest(topics=None), 12)
         busy_s = metric(server, "klamm:type=RequestHandlerPool,name=BusySeconds")[()]
+        # The time of a request counts while it runs.
+        running = "klamm_client_handlerseconds_total"
+        assert eventually(lambda: only(scrape(server), running)[0][1] == "client_id=heavy")
+        assert only(scrape(server), running)[1] > 0
         handlers.release.set()
         heavy.receive_frame()
         (key, handler_s) = only(scrape(server), "klamm_client_handlerseconds_total")

@@ -118,8 +118,9 @@ class ServerServices:
 class LooksAtConnections(Protocol):
     """The open connections of a server, for extensions. Any thread but a processor's may call the methods.
 
-    `look` returns a JSON object with `connections`, and with `unanswered`: the processors that did not describe their
-    connections in time. `close` and `move` return a problem, or an empty text; they take effect soon after the call.
+    `look` returns a JSON object with `connections`; with `unanswered`: the processors that did not describe their
+    connections in time; and with `listeners`: who waits to be accepted, and the parts that see each API. `close` and
+    `move` return a problem, or an empty text; they take effect soon after the call.
     """
 
     def look(self, timeout_s: float) -> dict[str, Any]: ...

@@ -75,6 +75,8 @@ class Acceptor:
         self._turns = runtime.turns
         self._gave_way = False
         self._held: _Held | None = None
+        # The connection whose gates are called now, and since when.
+        self._calling: tuple[_Held, int] | None = None
         # When the number of processors changes, another loop may take over.
         self._accepting = threading.Lock()
         self._place: Callable[[NewConnection], bool] = self._place_by_balancer
@@ -104,6 +106,17 @@ class Acceptor:
     def processors(self) -> Sequence[BalancedProcessor]:
         """Return the processors that get new connections."""
         return self._balancer.processors
+
+    def running_gate(self, now_ns: int) -> tuple[int, int]:
+        """Return the position of the gate that runs now, and since how many nanoseconds the gates run.
+
+        The position is -1 if none runs. Any thread may call this.
+        """
+        calling = self._calling
+        if calling is None:
+            return -1, 0
+        held, since_ns = calling
+        return min(len(held.admitted), len(self._runtime.gates) - 1), max(0, now_ns - since_ns)
 
     def blocked_ns_until(self, now_ns: int) -> int:
         """Return the nanoseconds of all pauses, including a current one."""
@@ -237,7 +250,11 @@ class Acceptor:
                 return None
             if proxies.required:
                 return Refuse("proxy_untrusted", "not one of trusted_proxies")
+        if not self._runtime.gates:
+            return None
+        self._calling = held, self._clock.monotonic_ns()
         answer = call_gates(self._runtime.context, self._runtime.gates, held.peer, held.admitted)
+        self._calling = None
         if isinstance(answer, Delay) and answer.pause_acceptor and answer.reason not in held.waited_for:
             held.waited_for.add(answer.reason)
             self.outcomes.count(answer)

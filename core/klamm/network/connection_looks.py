@@ -105,11 +105,23 @@ def described(channel: KafkaChannel, processor: int, now_ns: int) -> dict[str, A
         "received_bytes": connection.received_bytes,
         "sent_bytes": connection.sent_bytes,
         "processor_ms": _ms(channel.busy_ns),
-        "handler_ms": _ms(channel.handler_ns),
+        "handler_ms": _ms(channel.handler_ns + running_ns(channel, now_ns)),
         "held_bytes": channel.held_bytes,
         "unsent_bytes": send.unsent_bytes if send is not None else 0,
         **_in_flight(channel, now_ns),
     }
+
+
+def running_ns(channel: KafkaChannel, now_ns: int) -> int:
+    """Return the time that a handler has spent on the request in flight, which is counted at its end.
+
+    Any thread may call this. The time is 0 for a request that is not timed.
+    """
+    request = channel.in_flight
+    if request is None or request.inline or request.stage is not RequestStage.RUNNING:
+        return 0
+    start_ns = request.handler_start_ns
+    return max(0, (request.local_end_ns or now_ns) - start_ns) if start_ns else 0
 
 
 def waits_for(channel: KafkaChannel) -> str:

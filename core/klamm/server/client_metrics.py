@@ -9,6 +9,7 @@ from typing import Final
 
 from klamm.metrics.client_usage import ClientKey, client_key
 from klamm.metrics.metrics_registry import MetricsRegistry
+from klamm.network.connection_looks import running_ns
 from klamm.runtime.clock import Clock
 from klamm.server.listener import Listener
 from klamm.server.metric_tables import Samples, register_all
@@ -94,7 +95,7 @@ class ClientMetrics:
         with self._lock:
             now_ns = self._clock.monotonic_ns()
             if now_ns - self._read_ns >= _KEPT_NS:
-                before, read = dict(self._read), self._read_all()
+                before, read = dict(self._read), self._read_all(now_ns)
                 for key, one in read:
                     # A connection that closes or moves meanwhile may be missed, and a counter must never fall.
                     if (last := before.get(key)) is not None:
@@ -103,7 +104,7 @@ class ClientMetrics:
                 self._read, self._read_ns = read, now_ns
             return self._read
 
-    def _read_all(self) -> list[tuple[tuple[str, ClientKey], _Sums]]:
+    def _read_all(self, now_ns: int) -> list[tuple[tuple[str, ClientKey], _Sums]]:
         sums: dict[tuple[str, ClientKey], _Sums] = {}
         for listener in list(self._listeners):
             for client, processor_ns, handler_ns in listener.counts.usage.read():
@@ -114,7 +115,7 @@ class ClientMetrics:
                     connection = channel.connection
                     one = sums.setdefault((listener.name, client_key(connection)), _Sums())
                     one.processor_ns += channel.busy_ns
-                    one.handler_ns += channel.handler_ns
+                    one.handler_ns += channel.handler_ns + running_ns(channel, now_ns)
                     one.requests += channel.requests
                     one.received_bytes += connection.received_bytes
                     one.sent_bytes += connection.sent_bytes

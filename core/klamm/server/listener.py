@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, cast
 
@@ -110,6 +110,11 @@ class Listener:
     def part(self, name: str) -> ListenerPart | None:
         """Return the part with that provider's name, or None if the listener has no such part."""
         return None if self._parts is None else self._parts.find(name)
+
+    def filter_names(self, ids: Container[int]) -> list[str]:
+        """Return the names of the filters that have these ids as objects, in the order of their calls."""
+        filters = () if self._parts is None else self._parts.filters
+        return [plan.name for plan, one in zip(self.plan.filters, filters, strict=True) if id(one) in ids]
 
     def bind(self, services: ServerServices, more_ports: Sequence[int], bound: Sequence[ListeningSocket] = ()) -> None:
         """Bind the address, and `more_ports` of the same host. From now on the system queues connections.

@@ -12,6 +12,7 @@ from klamm.network.connection_looks import OneAtATime, find_channel
 from klamm.network.processor import Processor
 from klamm.runtime.clock import Clock
 from klamm.server.listener import Listener
+from klamm.server.listener_looks import described_listener
 
 log = logging.getLogger("klamm.server")
 
@@ -28,7 +29,7 @@ class OpenConnections:
 
     def look(self, timeout_s: float) -> dict[str, Any]:
         """Return `connections`, which the processors have described, and `unanswered`, the processors that have not
-        described theirs in time, each with the duration of its current turn.
+        described theirs in time, each with the duration of its current turn. `listeners` describes the listeners.
 
         Raises TimeoutError if another caller's look does not end in time.
         """
@@ -47,7 +48,10 @@ class OpenConnections:
                 unanswered.append({"listener": listener.name, "processor": processor.index, "turn_ms": turn_ms})
             else:
                 connections += rows
-        return {"connections": connections, "unanswered": unanswered}
+        now_ns = self._clock.monotonic_ns()
+        described = [described_listener(one, now_ns) for one in list(self._listeners)]
+        listeners = [one for one in described if one is not None]
+        return {"connections": connections, "unanswered": unanswered, "listeners": listeners}
 
     def close(self, connection_id: str) -> str:
         """Close a connection soon; return a problem, or an empty text."""

@@ -28,7 +28,7 @@ class WorkerConnections:
 
         Raises TimeoutError if another caller's look does not end in time.
         """
-        joined: dict[str, Any] = {"connections": [], "unanswered": []}
+        joined: dict[str, Any] = {"connections": [], "unanswered": [], "listeners": []}
         with self._looks.within(timeout_s):
             answers = self._ask("look", [timeout_s], timeout_s + _ANSWER_WITHIN_S)
         for number, answer in answers.items():

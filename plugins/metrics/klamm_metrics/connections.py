@@ -70,10 +70,24 @@ def main(arguments: list[str]) -> int:
     else:
         # A pipe has no width, so each connection gets one line.
         console = Console() if sys.stdout.isatty() else Console(width=_PIPE_COLUMNS)
-        console.print(table(rows))
+        if rows:
+            console.print(table(rows))
+        else:
+            print(empty_line(seen))
         for one in seen["unanswered"]:
             print(unanswered_line(one))
     return 0
+
+
+def empty_line(seen: Row) -> str:
+    """Return the line for a server without connections, or without some that match the filters."""
+    line = "no connections match" if seen["connections"] else "no connections"
+    waiting = [
+        f"{one['waiting']} to be accepted by listener {one['listener']}"
+        for one in seen.get("listeners", [])
+        if one["waiting"]
+    ]
+    return f"{line}; waiting: {', '.join(waiting)}" if waiting else line
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
@@ -130,7 +144,8 @@ def with_rates(now: Row, before: Row, seconds: float) -> Row:
         earlier = old.get(_key(row), {} if row["age_ms"] <= 1000 * seconds else row)
         rates = {}
         for total, rate in RATES.items():
-            grown = (row[total] - earlier.get(total, 0)) / seconds
+            # The time of a request that ends just now is counted a moment later.
+            grown = max(0, row[total] - earlier.get(total, 0)) / seconds
             rates[rate] = grown / 1000 if total.endswith("_ms") else grown
         connections.append({**row, **rates})
     return {**now, "connections": connections}

@@ -6,12 +6,14 @@ import argparse
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 from klamm_metrics.connections import Row, with_rates
+from klamm_metrics.culprits import client_of
 from klamm_metrics.limiting_stages import Finding, findings
 from klamm_metrics.running_server import RunningServer, UnreachableError, add_server_arguments, find
 from klamm_metrics.snapshot import Difference
@@ -37,7 +39,8 @@ def main(arguments: list[str]) -> int:
     if options.interval <= 0:
         parser.error("--interval must be more than 0")
     try:
-        found = findings(*observe(find(options.server, options.token_file), options.interval))
+        seen, looked = observe(find(options.server, options.token_file), options.interval)
+        found = findings(seen, looked)
     except UnreachableError as error:
         print(f"klamm explain: {error}", file=sys.stderr)
         return 1
@@ -46,8 +49,19 @@ def main(arguments: list[str]) -> int:
     if options.json:
         print(json.dumps([asdict(one) for one in found], indent=1))
     else:
-        print("\n".join(map(_lines, found)) or "nothing limits this server now")
+        print("\n".join(map(_lines, found)) or _idle(looked["connections"]))
     return 0
+
+
+def _idle(connections: list[Row]) -> str:
+    """Return the line for a server that nothing limits, with the client that uses the most time."""
+    line = "nothing limits this server now"
+    used: Counter[str] = Counter()
+    for row in connections:
+        used[client_of(row)] += row["processor_share"] + row["handler_share"]
+    for client, share in used.most_common(1):
+        line += f"; the busiest: {printable(client)} with {share:.1%} of a thread"
+    return line
 
 
 def _lines(finding: Finding) -> str:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from klamm_metrics.connections import Row, unanswered_line
+from klamm_metrics.culprits import behind, client_of, holders, keeps_accepting, most, parts_of, running, slow_readers
 from klamm_metrics.snapshot import Difference
-from klamm_metrics.words import short_bytes
+from klamm_metrics.words import counted, short_bytes
 
 _BLOCKED: Final = 0.2
 _FULL: Final = 0.5
@@ -50,6 +51,7 @@ class Samples:
     seen: Difference
     connections: list[Row]
     unanswered: list[Row]
+    listeners: list[Row]
 
     def shares(self, counter: str, *labels: str) -> dict[tuple[str, ...], float]:
         """Return the share of time that each thread spent, from a counter of seconds. With workers, it is their
@@ -92,22 +94,9 @@ Rule: TypeAlias = Callable[[Samples], "Iterable[Finding]"]
 
 def findings(seen: Difference, looked: Row) -> list[Finding]:
     """Return the findings, the worst first; an empty list if nothing limits the server."""
-    samples = Samples(seen, looked["connections"], looked["unanswered"])
+    samples = Samples(seen, looked["connections"], looked["unanswered"], looked.get("listeners", []))
     found = [finding for rule in RULES for finding in rule(samples)]
     return sorted(found, key=lambda one: -one.weight)
-
-
-def client_of(row: Row) -> str:
-    """Return a text that names the client of a connection."""
-    return f"client {row['client_id'] or '(no id)'} of {row['principal']} at {row['client_address'].rpartition(':')[0]}"
-
-
-def most(rows: Iterable[Row], value: str) -> list[tuple[str, float]]:
-    """Return the clients with their sums of a value, the largest sum first."""
-    sums: Counter[str] = Counter()
-    for row in rows:
-        sums[client_of(row)] += row[value]
-    return [(client, amount) for client, amount in sums.most_common(3) if amount > 0]
 
 
 def accept_blocked(samples: Samples) -> Iterable[Finding]:
@@ -117,7 +106,11 @@ def accept_blocked(samples: Samples) -> Iterable[Finding]:
     for (listener,), share in samples.shares("klamm_acceptor_blockedseconds_total", "listener").items():
         if share < _BLOCKED:
             continue
-        why = [f"the gate's reason {one.get('reason')}" for one in reasons if one.get("listener") == listener]
+        why = [
+            f"the gate with reason {one.get('reason')} of [listeners.{listener}] gates pauses the acceptor"
+            for one in reasons
+            if one.get("listener") == listener
+        ]
         if samples.seen.rate("klamm_acceptor_descriptorpauses_total"):
             why.append("no free file descriptor: raise the limit of open files (ulimit -n, LimitNOFILE)")
         why = why or [f"gates and max_incoming of [listeners.{listener}]"]
@@ -132,16 +125,24 @@ def backlog(samples: Samples) -> Iterable[Finding]:
     sizes = {labels.get("listener", ""): size for labels, size in limits.rows("klamm_acceptor_acceptqueuesize")}
     mosts = {labels.get("listener", ""): size for labels, size in limits.rows("klamm_acceptor_acceptqueuelimit")}
     overflows = samples.seen.rate("klamm_acceptor_listenoverflows_total")
+    accepted = samples.seen.rates("klamm_acceptor_connectionsaccepted_total", "listener")
     for listener, size in sizes.items():
         share = size / max(1.0, mosts.get(listener, 1.0))
         if share >= _FULL:
-            text = f"{size:,.0f} of {mosts[listener]:,.0f} connections wait to be accepted by listener {listener}"
+            rate = accepted.get((listener,), 0.0)
+            # Linux keeps one connection more than the limit.
+            full = "its queue is full" if size >= mosts[listener] else f"its queue has room for {mosts[listener]:,.0f}"
+            text = (
+                f"{counted(size, 'connection')} wait{'s' if size == 1 else ''} to be accepted by listener {listener}, "
+                f"which accepts {f'{rate:,.1f}/s' if rate else 'none'}; {full}"
+            )
             if overflows:
                 text += f"; {overflows:,.0f}/s found a full queue on this host"
-            look_at = (
-                f"backlog of [listeners.{listener}] and net.core.somaxconn",
-                "the stage below that keeps accepting",
-            )
+            why = keeps_accepting(samples.listeners, listener)
+            why = why or [
+                f"gates, max_incoming and processors of [listeners.{listener}]: one of them keeps the acceptor"
+            ]
+            look_at = (*why, f"backlog of [listeners.{listener}] and net.core.somaxconn, if connections come in bursts")
             # The weight is above that of the cause, because clients notice the waiting connections.
             yield Finding("accept", min(1.0, 0.95 * share), text, look_at)
 
@@ -151,7 +152,7 @@ def handshakes(samples: Samples) -> Iterable[Finding]:
     setting_up = [row for row in samples.connections if row["waits_for"] == "set-up"]
     who = Counter(row["client_address"].rpartition(":")[0] for row in setting_up).most_common(1)
     look_at = (
-        *(f"address {host}: {count} connections in set-up" for host, count in who),
+        *(f"address {host}: {counted(count, 'connection')} in set-up" for host, count in who),
         "gates creation_rate and handshake_limit, handshake_threads",
     )
     created = samples.seen.rate("klamm_acceptor_connectionsaccepted_total")
@@ -199,8 +200,9 @@ def request_queue(samples: Samples) -> Iterable[Finding]:
         f"{size:,.0f} of {capacity:,.0f} requests are in the queue and {held:,.0f} wait outside; the oldest for "
         f"{oldest_ms:,.0f} ms; handlers are busy for {samples.handlers_busy():.0%} of the time"
     )
+    look_at = [one for one in (behind(samples.connections),) if one]
     waiting = Counter(client_of(row) for row in samples.connections if row["waits_for"] == "queue").most_common(2)
-    look_at = [f"{client}: {count} requests wait" for client, count in waiting]
+    look_at += [f"{client}: {counted(count, 'request')} wait{'s' if count == 1 else ''}" for client, count in waiting]
     look_at += [f"{client}: {used:.0%} of a handler" for client, used in most(samples.connections, "handler_share")]
     yield Finding("queue", 1.0, text, (*look_at, "io_threads, queued_max_requests and request_scheduler of [server]"))
 
@@ -209,8 +211,7 @@ def handlers(samples: Samples) -> Iterable[Finding]:
     """Find request handlers that are all busy."""
     share = samples.handlers_busy()
     if share >= _HOT:
-        running = Counter(row["api"] for row in samples.connections if row["waits_for"] == "handler").most_common(2)
-        look_at = [f"{count} requests {api} run" for api, count in running]
+        look_at = running(samples.connections)
         look_at += [f"{client}: {used:.0%} of a handler" for client, used in most(samples.connections, "handler_share")]
         text = f"all request handlers are busy for {share:.0%} of the time"
         yield Finding("handler", 0.9 * share, text, (*look_at, "io_threads of [server]"))
@@ -243,7 +244,7 @@ def parts(samples: Samples) -> Iterable[Finding]:
         yield Finding("disk", 0.95, f"{text}; they wait and do not compute", ("the disk of data_dir",))
         return
     why = "they compute" if computes else "they wait, or other programs have the processors of the machine"
-    look_at = (f"the plugins and the handler set that see {api}", "dispatch of the listener, [server] workers")
+    look_at = (*parts_of(samples.listeners, api), "dispatch of the listener, [server] workers")
     yield Finding("handler", 0.92, f"{text}; {why}", look_at)
 
 
@@ -253,8 +254,24 @@ def disk(samples: Samples) -> Iterable[Finding]:
     share = min(1.0, samples.seen.rate(f"{sync}_sum") / 1000)
     if share >= _FULL:
         mean_ms = samples.seen.means(sync, "").get("", 0.0)
-        text = f"the disk syncs for {share:.0%} of the time, {mean_ms:,.1f} ms each"
-        yield Finding("disk", share, text, ("the disk of data_dir", "flush.messages of topics"))
+        syncs = samples.seen.rate(f"{sync}_count")
+        text = f"the disk syncs for {share:.0%} of the time: {syncs:,.1f} syncs/s, {mean_ms:,.1f} ms each"
+        look_at = (*writers(samples), "the disk of data_dir", "flush.messages of topics")
+        yield Finding("disk", share, text, look_at)
+
+
+def writers(samples: Samples) -> list[str]:
+    """Return texts that name the clients whose requests wait for the log, and the topics that grow most."""
+    waiting = Counter(client_of(row) for row in samples.connections if row["api"] in _OF_THE_LOG).most_common(3)
+    texts = [f"{client}: {counted(count, 'request')} in flight" for client, count in waiting]
+    if not texts:
+        times = Counter[str]()
+        for row in samples.connections:
+            times[client_of(row)] += row["processor_share"] + row["handler_share"]
+        texts = [f"{client}: {used:.0%} of a thread" for client, used in times.most_common(2) if used >= _DEPLETED]
+    grown = samples.seen.rates("kafka_server_brokertopicmetrics_bytesin_total", "topic")
+    topics = sorted((rate, topic) for (topic,), rate in grown.items() if topic and rate > 0)[:-3:-1]
+    return texts + [f"topic {topic}: {short_bytes(rate)}/s" for rate, topic in topics]
 
 
 def pool(samples: Samples) -> Iterable[Finding]:
@@ -264,8 +281,9 @@ def pool(samples: Samples) -> Iterable[Finding]:
     if depleted >= _DEPLETED:
         waiting = samples.seen.now.value("klamm_memorypool_waitingrequests") or 0.0
         used = samples.seen.now.value("kafka_network_socketserver_memorypoolused") or 0.0
-        text = f"the memory pool is depleted for {depleted:.0%} of the time; {waiting:,.0f} requests wait for memory"
-        look_at = [f"{client} holds {short_bytes(size)}" for client, size in most(samples.connections, "held_bytes")]
+        text = f"the memory pool is depleted for {depleted:.0%} of the time; "
+        text += f"{counted(waiting, 'request')} wait{'s' if waiting == 1 else ''} for memory"
+        look_at = holders(samples.connections)
         look_at.append(f"queued_max_request_bytes of [server]; {short_bytes(used)} are used")
         yield Finding("pool", min(1.0, depleted + 0.5), text, tuple(look_at))
 
@@ -276,9 +294,9 @@ def send(samples: Samples) -> Iterable[Finding]:
     slow = [row for row in slow if row["in_flight_ms"] >= _SLOW_READER_MS or row["quiet_ms"] >= _SLOW_READER_MS]
     if slow:
         unsent = sum(row["unsent_bytes"] for row in slow)
-        text = f"{len(slow)} connections do not read their answers; {short_bytes(unsent)} are unsent"
-        clients = [f"{client}: {short_bytes(size)} unsent" for client, size in most(slow, "unsent_bytes")]
-        yield Finding("send", 0.6, text, (*clients, "the clients and the network to them"))
+        text = f"{counted(len(slow), 'connection')} {'does not read its' if len(slow) == 1 else 'do not read their'} "
+        text += f"answers; {short_bytes(unsent)} are unsent"
+        yield Finding("send", 0.6, text, (*slow_readers(slow), "the clients and the network to them"))
 
 
 def quota(samples: Samples) -> Iterable[Finding]:
@@ -289,9 +307,9 @@ def quota(samples: Samples) -> Iterable[Finding]:
         used = samples.seen.now.rows("klamm_clientquota_utilization")
         quotas = {name for (name,), rate in rates.items() if rate}
         quotas |= {labels.get("quota", "") for labels, value in used if value >= 1}
-        text = f"{len(throttled)} of {len(samples.connections)} connections are throttled"
+        text = f"throttled connections: {len(throttled)} of {len(samples.connections)}"
         clients = Counter(map(client_of, throttled)).most_common(3)
-        look_at = [f"{client}: {count} connections" for client, count in clients]
+        look_at = [f"{client}: {counted(count, 'connection')}" for client, count in clients]
         weight = 0.5 + 0.4 * len(throttled) / max(1, len(samples.connections))
         yield Finding("quota", weight, text, (*look_at, *(f"quota {name}" for name in sorted(quotas))))
 

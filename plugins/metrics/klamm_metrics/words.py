@@ -15,6 +15,11 @@ def plain(text: str) -> Text:
     return Text(printable(text))
 
 
+def counted(number: float, noun: str) -> str:
+    """Return a number and a noun, which has an s unless the number is 1."""
+    return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
+
+
 def short_number(value: float) -> str:
     """Return a number as text, with two decimals below 10, and with none above."""
     if value and abs(value) < 10:

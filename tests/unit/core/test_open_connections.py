@@ -45,7 +45,7 @@ def test_a_second_look_waits_and_gives_up(connections_of):
         connections.look(0.01)
     held.go_on.set()
     first.join(60)
-    assert connections.look(0.01) == {"connections": [], "unanswered": []}
+    assert connections.look(0.01) == {"connections": [], "unanswered": [], "listeners": []}
 
 
 def test_a_look_that_fails_makes_room():

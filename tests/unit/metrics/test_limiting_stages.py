@@ -24,10 +24,24 @@ ROW = {
 }
 
 
-def found(now, before="", rows=(), unanswered=()):
+LISTENER = {
+    "listener": "default",
+    "waiting": 0,
+    "accepted_on": "the thread klamm-acceptor-default",
+    "gate": "",
+    "gate_ms": 0,
+    "api_set": "broker",
+    "authorizer": "",
+    "apis": {},
+}
+CLIENT = "client app of User:a at 10.0.0.1"
+
+
+def found(now, before="", rows=(), unanswered=(), listeners=()):
     """The findings of two samples, ten seconds apart."""
     seen = Difference(Snapshot.parse(f"{now}\n", 20.0), Snapshot.parse(f"{before}\n", 10.0))
-    return findings(seen, {"connections": [{**ROW, **row} for row in rows], "unanswered": list(unanswered)})
+    looked = {"connections": [{**ROW, **row} for row in rows], "unanswered": list(unanswered)}
+    return findings(seen, {**looked, "listeners": [{**LISTENER, **one} for one in listeners]})
 
 
 def stages(*arguments, **more):
@@ -50,7 +64,97 @@ def test_a_full_queue_comes_before_the_handlers_that_fill_it():
     assert "4 of 4 requests" in queue.text
     assert "1,200 ms" in queue.text
     assert "client app of User:a at 10.0.0.1: 4 requests wait" in queue.look_at
-    assert "2 requests Produce run" in handler.look_at
+    assert f"Produce of {CLIENT}: 2 in handlers, the oldest for 0.0 s" in handler.look_at
+
+
+def test_a_full_queue_names_the_request_that_keeps_a_handler():
+    now = "klamm_requestchannel_queuecapacity 2\nkafka_network_requestchannel_requestqueuesize 2"
+    rows = [
+        {"waits_for": "queue", "client_id": "victim"},
+        {"waits_for": "handler", "api": "Heartbeat", "in_flight_ms": 13_000},
+        {"waits_for": "handler", "api": "Metadata", "in_flight_ms": 1_000},
+    ]
+    (queue,) = found(now, rows=rows)
+    assert queue.look_at[0] == f"behind handlers: Heartbeat of {CLIENT} is there for 13.0 s"
+    assert "client victim of User:a at 10.0.0.1: 1 request waits" in queue.look_at
+    assert "behind" not in found(now, rows=[{**rows[1], "in_flight_ms": 10}])[0].look_at[0]
+
+
+def full_backlog(**listener):
+    labels = 'listener="default"'
+    now = f"klamm_acceptor_acceptqueuesize{{{labels}}} 5\nklamm_acceptor_acceptqueuelimit{{{labels}}} 4"
+    (accept,) = found(now, listeners=[listener])
+    return accept
+
+
+def test_a_full_backlog_names_the_gate_that_keeps_the_acceptor():
+    accept = full_backlog(gate="held", gate_ms=12_340.0)
+    assert accept.text == "5 connections wait to be accepted by listener default, which accepts none; its queue is full"
+    gate = "gate held of [listeners.default] gates has not returned for 12.3 s, on the thread klamm-acceptor-default"
+    assert accept.look_at[0] == gate
+
+
+def test_a_full_backlog_without_a_known_cause_names_what_may_keep_the_acceptor():
+    text = "gates, max_incoming and processors of [listeners.default]: one of them keeps the acceptor"
+    assert full_backlog().look_at[0] == text
+
+
+def test_a_gate_that_pauses_the_acceptor_is_named_with_its_listener():
+    labels = 'listener="default"'
+    now = (
+        f"klamm_acceptor_blockedseconds_total{{{labels}}} 10\n"
+        f'klamm_acceptor_connectionspaused_total{{{labels},reason="office_hours"}} 1'
+    )
+    (accept,) = found(now)
+    assert accept.look_at == ("the gate with reason office_hours of [listeners.default] gates pauses the acceptor",)
+
+
+def test_syncs_name_the_clients_and_topics_that_wait_for_them():
+    sync = "kafka_log_logflushstats_logflushrateandtimems"
+    now = (
+        f"{sync}_sum 8000\n{sync}_count 160\n"
+        'kafka_server_brokertopicmetrics_bytesin_total{topic="orders"} 20480\n'
+        'kafka_server_brokertopicmetrics_bytesin_total{topic="quiet"} 0'
+    )
+    (disk,) = found(now, rows=[{"api": "Produce", "waits_for": "handler"}, {"client_id": "idle"}])
+    assert disk.text == "the disk syncs for 80% of the time: 16.0 syncs/s, 50.0 ms each"
+    assert disk.look_at[:2] == (f"{CLIENT}: 1 request in flight", "topic orders: 2 KiB/s")
+    (disk,) = found(now, rows=[{"processor_share": 0.7}, {"client_id": "idle"}])
+    assert disk.look_at[:2] == (f"{CLIENT}: 70% of a thread", "topic orders: 2 KiB/s")
+
+
+def test_an_empty_pool_names_only_clients_that_hold_much_and_their_requests():
+    rows = [
+        {"held_bytes": 90_112, "waits_for": "handler", "api": "Heartbeat", "in_flight_ms": 13_000},
+        {"held_bytes": 10_240, "waits_for": "memory", "client_id": "victim"},
+    ]
+    (pool,) = found("kafka_server_socket_server_metrics_memorypooldepletedtime_total 5e9", rows=rows)
+    inside = "88 KiB of it in requests in handlers: Heartbeat for 13.0 s"
+    assert pool.look_at[0] == f"{CLIENT} holds 88 KiB, {inside}"
+    assert "victim" not in " ".join(pool.look_at)
+
+
+def test_parts_that_compute_are_named():
+    now = (
+        f"klamm_processor_busyseconds_total{PROCESSOR} 10\nprocess_cpu_seconds_total 9\n"
+        'kafka_network_requestmetrics_localtimems_sum{request="Metadata"} 9000\n'
+        'kafka_network_requestmetrics_localtimems_count{request="Metadata"} 100'
+    )
+    apis = {"Metadata": {"filters": ["tenants", "computing"], "inline": True}}
+    first = found(now, listeners=[{"apis": apis, "authorizer": "acl", "worker": n} for n in range(2)])[0]
+    text = (
+        "the plugins and the handler set that see Metadata on listener default: "
+        "filter tenants, filter computing, authorizer acl, handler set broker; they run on the processor's thread"
+    )
+    assert first.look_at == (text, "dispatch of the listener, [server] workers")
+
+
+def test_a_number_of_one_has_no_plural():
+    (slow,) = found("", rows=[{"waits_for": "client reads", "quiet_ms": 2000, "unsent_bytes": 10, "held_bytes": 12}])
+    assert slow.look_at[0] == f"{CLIENT} holds 12 B; 10 B are unsent"
+    assert slow.text == "1 connection does not read its answers; 10 B are unsent"
+    (quota,) = found("", rows=[{"waits_for": "throttle"}])
+    assert quota.text == "throttled connections: 1 of 1"
 
 
 def test_a_hot_processor_is_named_with_the_client_that_uses_it():
