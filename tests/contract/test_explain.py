@@ -285,4 +285,4 @@ def test_nothing_limits_an_idle_server(capsys):
         host, port = server.server.extensions[0].address
         assert explain.main([f"{host}:{port}", "--interval", "0.2"]) == 0
         line = capsys.readouterr().out
-    assert line.startswith("nothing limits this server now; the busiest: client (no id) of User:ANONYMOUS at 127.0.0.1")
+    assert line.startswith("nothing limits this server now; the busiest: client raw of User:ANONYMOUS at 127.0.0.1")
