@@ -449,7 +449,7 @@ def use_everything(server):
             client.call(heartbeat.HeartbeatRequest(group_id="g"), 4)
     list(server.server.services.metrics.collect())
     assert "serving" in banner(server.server, 0)
-    ready_file_entries(server.server)
+    ready_file_entries(server.server.extensions)
     if "rebalance" in Fault.at:
         wait_until(lambda: Fault.raised)
 

@@ -16,12 +16,9 @@ from klamm.network.poller import READ, WRITE
 from klamm.network.receive import NetworkReceive
 from klamm.network.send import NetworkSend
 from klamm.requests.pending import PendingRequest
+from klamm.runtime.transitions import IllegalTransitionError
 
 log = logging.getLogger("klamm.network")
-
-
-class IllegalTransitionError(Exception):
-    """Raised for a transition that the state table does not allow. This is a bug, and closes the channel."""
 
 
 class ChannelState(enum.Enum):

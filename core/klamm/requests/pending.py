@@ -13,12 +13,9 @@ from klamm.api.observer import RequestOutcome
 from klamm.api.pending import Pending
 from klamm.requests.routes import Route
 from klamm.runtime.shared_interpreter import SHARED_INTERPRETER
+from klamm.runtime.transitions import IllegalTransitionError
 from klamm.wire.chunks import Buffer, Chunk
 from klamm.wire.error_counts import ErrorCounts
-
-
-class IllegalStageError(Exception):
-    """Raised for a transition that the table of stages does not allow, which is a bug."""
 
 
 class RequestStage(enum.Enum):
@@ -185,9 +182,9 @@ class PendingRequest:
         return taken
 
     def transition_to(self, stage: RequestStage) -> None:
-        """Change the stage. Raises IllegalStageError for a transition that is not in the table."""
+        """Change the stage. Raises IllegalTransitionError for a transition that is not in the table."""
         if stage not in STAGE_TRANSITIONS[self.stage]:
-            raise IllegalStageError(f"{self.context.api_name}: {self.stage} to {stage}")
+            raise IllegalTransitionError(f"{self.context.api_name}: {self.stage} to {stage}")
         self.stage = stage
 
     def respond(self, context: RequestContext, response: Any) -> None:

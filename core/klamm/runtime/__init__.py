@@ -9,6 +9,7 @@ from klamm.runtime.rates import Rate, TokenBucket
 from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.shared_interpreter import switch_threads_often
 from klamm.runtime.threads import SYSTEM_THREADS, Joinable, Threads
+from klamm.runtime.transitions import IllegalTransitionError, Transitions
 from klamm.runtime.workers import Workers
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "PLATFORM",
     "SYSTEM_THREADS",
     "DelayedOperation",
+    "IllegalTransitionError",
     "Joinable",
     "Platform",
     "Purgatory",
@@ -25,6 +27,7 @@ __all__ = [
     "Threads",
     "Timer",
     "TokenBucket",
+    "Transitions",
     "Workers",
     "lower_priority",
     "received_signals",

@@ -112,6 +112,11 @@ class Scheduler:
         due_ns = self.next_due_ns()
         return None if due_ns is None else max(0, due_ns - self._clock.monotonic_ns()) / 1e9
 
+    @property
+    def timer_count(self) -> int:
+        """Return the number of timers in memory, including cancelled ones."""
+        return len(self._heap)
+
     def next_due_ns(self) -> int | None:
         """Return the monotonic time of the next timer, which may be cancelled; None if none is scheduled."""
         with self._condition:

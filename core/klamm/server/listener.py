@@ -38,7 +38,7 @@ from klamm.runtime.clock import Clock
 from klamm.runtime.scheduler import Scheduler, Timer
 from klamm.runtime.workers import Workers
 from klamm.server.listener_parts import ListenerParts
-from klamm.server.listener_states import ListenerEvent, ListenerState, next_state
+from klamm.server.listener_states import TRANSITIONS, ListenerEvent, ListenerState
 from klamm.server.listening import ListeningSocket, advertised, as_one, duplicates, listen_at_all
 from klamm.shared.features import Features
 
@@ -60,8 +60,9 @@ _LOAD_AGAIN_MS: Final = 60_000
 class Listener:
     """A listener with its socket, parts and threads.
 
-    The server starts it in phases: `bind`, `open_parts`, `start`; and stops it with `stop_accepting`, `drain`, `join`,
-    `close`. `ListenerState` has the order.
+    The server makes it, and starts it in phases: `bind`, `open_parts`, `start`; and stops it with `stop_accepting`,
+    `drain`, `join`, `close`. `ListenerState` has the order. One thread at a time calls these. Any thread may read the
+    properties, and call `go_offline` and `go_online`.
     """
 
     def __init__(self, plan: ListenerPlan, as_version: str | None = None) -> None:
@@ -139,7 +140,7 @@ class Listener:
         self._take(ListenerEvent.BIND)
 
     def _take(self, event: ListenerEvent) -> None:
-        self._state = next_state(self._state, event)
+        self._state = TRANSITIONS[self._state, event]
 
     def duplicate_sockets(self) -> tuple[ListeningSocket, ...]:
         """Return duplicates of its TCP sockets, for a listener that takes its place; none while it is offline."""
@@ -195,20 +196,23 @@ class Listener:
             turns=turns,
             threads=self.context.services.threads,
         )
+        self._make_loops(parts, runtime)
+        self.context.throttles_changed = parts.refresh_throttles
+        # A throttle may have become active after it was opened.
+        parts.refresh_throttles()
+        self.context.close_least_recently_used = self._close_least_recently_used
+        self._take(ListenerEvent.OPEN)
+
+    def _make_loops(self, parts: ListenerParts, runtime: ListenerRuntime) -> None:
         # One after the other: if the system has too few descriptors for all, `close` releases those that were made.
         for index in range(self.plan.settings.processors):
             self.processors.append(Processor(index, runtime))
         self._next_index = len(self.processors)
-        self._balance(parts, clock, scheduler)
+        self._balance(parts, runtime.clock, runtime.scheduler)
         assert self._listening is not None
         self.acceptor = Acceptor(self._listening.socket, runtime, self._balancer)
-        self._accepting = AcceptorLoop(self.acceptor, runtime)
-        self.context.throttles_changed = parts.refresh_throttles
-        # A throttle may have become active after it was opened.
-        parts.refresh_throttles()
         self.context.resume_accepting = self.acceptor.resume
-        self.context.close_least_recently_used = self._close_least_recently_used
-        self._take(ListenerEvent.OPEN)
+        self._accepting = AcceptorLoop(self.acceptor, runtime)
 
     def _balance(self, parts: ListenerParts, clock: Clock, scheduler: Scheduler) -> None:
         self._balancer = LoadBalancer(self.name, parts.assigner, clock)

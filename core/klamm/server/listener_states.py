@@ -1,13 +1,21 @@
-"""The states of a listener as a table. What the table does not have raises."""
+"""The states of a listener, as a table of transitions."""
 
 from __future__ import annotations
 
 import enum
 from typing import Final
 
+from klamm.runtime.transitions import Transitions
+
 
 class ListenerState(enum.Enum):
-    """A listener of a running server is SERVING, or DRAINING after a reload has removed it."""
+    """The state of a listener. In a running server it is SERVING, or DRAINING after a reload has removed it.
+
+    ```
+    NEW ─bind─► BOUND ─open─► OPEN ─start─► SERVING ─stop accepting─► DRAINING ─close─► CLOSED
+     └────────────┴────────────┴───close: the start, or the reload that adds it, has failed──┘
+    ```
+    """
 
     NEW = enum.auto()
     BOUND = enum.auto()
@@ -27,26 +35,16 @@ class ListenerEvent(enum.Enum):
     CLOSE = enum.auto()
 
 
-TRANSITIONS: Final = {
-    (ListenerState.NEW, ListenerEvent.BIND): ListenerState.BOUND,
-    (ListenerState.BOUND, ListenerEvent.OPEN): ListenerState.OPEN,
-    (ListenerState.OPEN, ListenerEvent.START): ListenerState.SERVING,
-    (ListenerState.SERVING, ListenerEvent.STOP_ACCEPTING): ListenerState.DRAINING,
-    (ListenerState.DRAINING, ListenerEvent.CLOSE): ListenerState.CLOSED,
-    # A start, or a reload that adds the listener, has failed.
-    (ListenerState.NEW, ListenerEvent.CLOSE): ListenerState.CLOSED,
-    (ListenerState.BOUND, ListenerEvent.CLOSE): ListenerState.CLOSED,
-    (ListenerState.OPEN, ListenerEvent.CLOSE): ListenerState.CLOSED,
-}
-
-
-class IllegalTransitionError(RuntimeError):
-    """A step that the state does not have: a defect of the server."""
-
-
-def next_state(state: ListenerState, event: ListenerEvent) -> ListenerState:
-    """Return the state after a step. Raises IllegalTransitionError."""
-    try:
-        return TRANSITIONS[state, event]
-    except KeyError:
-        raise IllegalTransitionError(f"a listener that is {state.name} cannot take {event.name}") from None
+TRANSITIONS: Final = Transitions(
+    "a listener",
+    {
+        (ListenerState.NEW, ListenerEvent.BIND): ListenerState.BOUND,
+        (ListenerState.BOUND, ListenerEvent.OPEN): ListenerState.OPEN,
+        (ListenerState.OPEN, ListenerEvent.START): ListenerState.SERVING,
+        (ListenerState.SERVING, ListenerEvent.STOP_ACCEPTING): ListenerState.DRAINING,
+        (ListenerState.DRAINING, ListenerEvent.CLOSE): ListenerState.CLOSED,
+        (ListenerState.NEW, ListenerEvent.CLOSE): ListenerState.CLOSED,
+        (ListenerState.BOUND, ListenerEvent.CLOSE): ListenerState.CLOSED,
+        (ListenerState.OPEN, ListenerEvent.CLOSE): ListenerState.CLOSED,
+    },
+)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol, TypedDict
+from typing import Final, TypedDict
 
 from klamm.api.api_set import ApiSet
 from klamm.api.extension import ServerExtension
@@ -34,13 +34,6 @@ log = logging.getLogger("klamm.server")
 
 _SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
 """On Windows, SIGBREAK has the role of SIGTERM."""
-
-
-class HasExtensions(Protocol):
-    """A server, or the parent of workers."""
-
-    @property
-    def extensions(self) -> Sequence[ServerExtension]: ...
 
 
 def run(
@@ -96,7 +89,7 @@ def _serve(
     print(banner(server, (time.monotonic_ns() - started_ns) / 1e6), flush=True)
     written = server.addresses()
     if ready_file is not None:
-        write_ready_file(ready_file, written, ready_file_entries(server))
+        write_ready_file(ready_file, written, ready_file_entries(server.extensions))
     report_to(manager, server)
     while True:
         name = signal.Signals(received.recv(1)[0]).name
@@ -105,7 +98,7 @@ def _serve(
             lines = reload(server, reload_plan)
             if ready_file is not None and server.addresses() != written:
                 try:
-                    write_ready_file(ready_file, server.addresses(), ready_file_entries(server))
+                    write_ready_file(ready_file, server.addresses(), ready_file_entries(server.extensions))
                     written = server.addresses()
                 except OSError as error:
                     lines.insert(0, ready_file_problem(error))
@@ -324,10 +317,10 @@ def ready_file_problem(error: OSError) -> str:
     return f"reload: the ready file cannot be written: {error.strerror or error}"
 
 
-def ready_file_entries(server: HasExtensions) -> dict[str, object]:
+def ready_file_entries(extensions: Sequence[ServerExtension]) -> dict[str, object]:
     """Return the extensions' entries for the ready file; an extension that raises is logged and has none."""
     entries: dict[str, object] = {}
-    for extension in server.extensions:
+    for extension in extensions:
         try:
             entries |= extension.ready_file_entries()
         except Exception:

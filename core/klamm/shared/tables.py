@@ -143,6 +143,18 @@ class SharedState:
             found: T = self._objects[key]
             return found
 
+    def find(self, key: str) -> Any:
+        """Return the object of that key; None if no part has made one."""
+        with self._lock:
+            return self._objects.get(key)
+
+    def needed(self, key: str, problem: str) -> Any:
+        """Return the object of that key. Raises LookupError with the text `problem` if no part has made one."""
+        found = self.find(key)
+        if found is None:
+            raise LookupError(problem)
+        return found
+
     def attach(self, store: TableStore) -> bool:
         """Make all tables durable; return False if another store already does so. Raises KafkaError."""
         with self._lock:

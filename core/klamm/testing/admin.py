@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from klamm.config.problems import did_you_mean
 from klamm.runtime.clock import Clock, SystemClock
@@ -64,12 +64,6 @@ class ConsumedRecord(NamedTuple):
     headers: Sequence[tuple[str, bytes | None]]
 
 
-class Connects(Protocol):
-    """A function that opens a connection to the server, e.g. `functools.partial(RawClient, address)`."""
-
-    def __call__(self) -> RawClient: ...
-
-
 class Admin:
     """A client for tests, with one raw connection. Any thread may call it; calls wait for each other.
 
@@ -77,7 +71,8 @@ class Admin:
     because the server may have been restarted.
     """
 
-    def __init__(self, connect: Connects, clock: Clock = _SYSTEM_CLOCK) -> None:
+    def __init__(self, connect: Callable[[], RawClient], clock: Clock = _SYSTEM_CLOCK) -> None:
+        """`connect` opens a connection to the server, e.g. `functools.partial(RawClient, address)`."""
         """Make an `Admin` that connects with `connect`, and takes the timestamps of records from `clock`.
 
         Pass the server's clock if a test moves it.

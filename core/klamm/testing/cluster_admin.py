@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from klamm.runtime.clock import Clock, SystemClock
-from klamm.testing.admin import Admin, Connects, ConsumedRecord
+from klamm.testing.admin import Admin, ConsumedRecord
 from klamm.testing.raw_client import RawClient
 from klamm.wire.errors import ErrorCode, KafkaError
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -27,7 +27,10 @@ class ClusterAdmin(Admin):
     """
 
     def __init__(
-        self, connect: Connects, connect_to: Callable[[tuple[str, int]], RawClient], clock: Clock = _SYSTEM_CLOCK
+        self,
+        connect: Callable[[], RawClient],
+        connect_to: Callable[[tuple[str, int]], RawClient],
+        clock: Clock = _SYSTEM_CLOCK,
     ) -> None:
         super().__init__(connect, clock)
         self._connect_to = connect_to

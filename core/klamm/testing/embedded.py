@@ -54,13 +54,11 @@ def _installed(_path: tuple[str, ...], _only: str | None) -> PluginRegistry:
     return PluginRegistry()
 
 
-def _no_nodes() -> Any:
-    raise LookupError("there is no broker, or it has not been started")
-
-
 # By default a broker waits 3 s for further members of a new group, which a test does not have. librdkafka prints a line
 # if a broker accepts its metrics.
 TEST_DEFAULTS: Final = {"group.initial.rebalance.delay.ms": 0, "client.telemetry.enable": False}
+
+_MISSING: Final = 'no listener has the part "{0}": make the server with {0}=True, or {1}=["{0}"]'
 
 
 class _StartedInBlock:
@@ -252,7 +250,7 @@ class EmbeddedServer(_StartedInBlock):
 
         They are a `klamm_broker.cluster.Nodes`.
         """
-        return self.server.services.shared.once("klamm.nodes", _no_nodes)
+        return self._shared("nodes", "there is no broker, or it has not been started")
 
     def _listener(self, name: str | None) -> Listener:
         names = [plan.name for plan in self.server.plan.listeners]
@@ -302,7 +300,7 @@ class EmbeddedServer(_StartedInBlock):
     @property
     def faults(self) -> Any:
         """Return the rules of the filter `faults`, which all listeners share. Raises LookupError if none has it."""
-        return self._shared("faults", "filters")
+        return self._shared("faults", _MISSING.format("faults", "filters"))
 
     def requests(self, api: str | None = None, *, count: int | None = None, timeout_s: float = 10.0) -> list[Any]:
         """Return the requests that the observer `recording` has recorded, oldest first: all, or those of one API.
@@ -320,7 +318,7 @@ class EmbeddedServer(_StartedInBlock):
 
         Raises LookupError if no listener records.
         """
-        return self._shared("recording", "observers")
+        return self._shared("recording", _MISSING.format("recording", "observers"))
 
     @property
     def schema_registry_url(self) -> str:
@@ -329,10 +327,8 @@ class EmbeddedServer(_StartedInBlock):
         return url
 
     def _schema_registry(self) -> Any:
-        def missing() -> Any:
-            raise LookupError("there is no Schema Registry: make the server with schema_registry=True, and start it")
-
-        return self.server.services.shared.once("klamm.schema_registry", missing)
+        problem = "there is no Schema Registry: make the server with schema_registry=True, and start it"
+        return self._shared("schema_registry", problem)
 
     def timeline(self, title: str = "", *, failure: str = "") -> Timeline:
         """Return the timeline of all events so far: `print(server.timeline().text())`, or `.html()` for a file.
@@ -369,13 +365,8 @@ class EmbeddedServer(_StartedInBlock):
         with contextlib.suppress(LookupError):
             self.recording.clear()
 
-    def _shared(self, name: str, key: str) -> Any:
-        def missing() -> Any:
-            raise LookupError(
-                f'no listener has the part "{name}": make the server with {name}=True, or {key}=["{name}"]'
-            )
-
-        return self.server.services.shared.once(f"klamm.{name}", missing)
+    def _shared(self, name: str, problem: str) -> Any:
+        return self.server.services.shared.needed(f"klamm.{name}", problem)
 
     # ---- operations for tests
 

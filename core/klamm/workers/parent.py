@@ -156,7 +156,7 @@ class Parent:
 
     def _signalled(self, received: signal.Signals) -> None:
         if received is signal.SIGHUP:
-            self._reload()
+            self.reload()
         elif received in (signal.SIGTERM, signal.SIGINT) and not self._supervisor.stopping:
             self.say(f"{received.name}: stopping")
             self._manager.stopping()
@@ -238,12 +238,17 @@ class Parent:
         self._manager.ready(_SERVING)
         if self._reload_again:
             self._reload_again = False
-            self._reload()
+            self.reload()
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Return the address of each listener whose sockets are open."""
+        return self._sockets.addresses
 
     def _write_ready_file(self) -> None:
-        addresses = self._sockets.addresses
+        addresses = self.addresses
         if self._ready_file is not None and addresses != self._addresses:
-            write_ready_file(self._ready_file, addresses, ready_file_entries(self._once))
+            write_ready_file(self._ready_file, addresses, ready_file_entries(self._once.extensions))
         self._addresses = addresses
 
     def replaced_all(self) -> None:
@@ -263,7 +268,8 @@ class Parent:
 
     # ---- actions of a reload
 
-    def _reload(self) -> None:
+    def reload(self) -> None:
+        """Reload the configuration in all workers, at SIGHUP; after the start or the reload that is under way."""
         if self._reloading.under_way or not self._supervisor.served or self._supervisor.stopping:
             self._reload_again = True
             return
@@ -324,4 +330,4 @@ class Parent:
         self._manager.ready(_SERVING)
         if self._reload_again:
             self._reload_again = False
-            self._reload()
+            self.reload()

@@ -5,9 +5,18 @@ from __future__ import annotations
 import enum
 from typing import Final
 
+from klamm.runtime.transitions import Transitions
+
 
 class WorkerState(enum.Enum):
-    """The state of a worker. A worker that is WAITING has no process."""
+    """The state of a worker. A worker that is WAITING has no process.
+
+    ```
+    WAITING ─fork─► STARTING ─answers─► READY ─stop─► STOPPING
+       ▲               │ └──────────stop─────────────────▲ │
+       └─────exit──────┴──────────────────┴────────────────┘
+    ```
+    """
 
     WAITING = enum.auto()
     STARTING = enum.auto()
@@ -24,26 +33,17 @@ class WorkerEvent(enum.Enum):
     EXIT = enum.auto()
 
 
-TRANSITIONS: Final = {
-    (WorkerState.WAITING, WorkerEvent.FORK): WorkerState.STARTING,
-    (WorkerState.STARTING, WorkerEvent.ANSWERS): WorkerState.READY,
-    (WorkerState.STARTING, WorkerEvent.STOP): WorkerState.STOPPING,
-    (WorkerState.STARTING, WorkerEvent.EXIT): WorkerState.WAITING,
-    (WorkerState.READY, WorkerEvent.STOP): WorkerState.STOPPING,
-    (WorkerState.READY, WorkerEvent.EXIT): WorkerState.WAITING,
-    # The worker sent its message before it received the request to stop.
-    (WorkerState.STOPPING, WorkerEvent.ANSWERS): WorkerState.STOPPING,
-    (WorkerState.STOPPING, WorkerEvent.EXIT): WorkerState.WAITING,
-}
-
-
-class IllegalTransitionError(RuntimeError):
-    """Raised for an event that cannot occur in the state, which is a bug of the supervisor."""
-
-
-def next_state(state: WorkerState, event: WorkerEvent) -> WorkerState:
-    """Return the state after an event. Raises IllegalTransitionError."""
-    try:
-        return TRANSITIONS[state, event]
-    except KeyError:
-        raise IllegalTransitionError(f"a worker in {state.name} cannot take {event.name}") from None
+TRANSITIONS: Final = Transitions(
+    "a worker",
+    {
+        (WorkerState.WAITING, WorkerEvent.FORK): WorkerState.STARTING,
+        (WorkerState.STARTING, WorkerEvent.ANSWERS): WorkerState.READY,
+        (WorkerState.STARTING, WorkerEvent.STOP): WorkerState.STOPPING,
+        (WorkerState.STARTING, WorkerEvent.EXIT): WorkerState.WAITING,
+        (WorkerState.READY, WorkerEvent.STOP): WorkerState.STOPPING,
+        (WorkerState.READY, WorkerEvent.EXIT): WorkerState.WAITING,
+        # The worker sent its message before it received the request to stop.
+        (WorkerState.STOPPING, WorkerEvent.ANSWERS): WorkerState.STOPPING,
+        (WorkerState.STOPPING, WorkerEvent.EXIT): WorkerState.WAITING,
+    },
+)

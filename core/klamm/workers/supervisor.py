@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 from klamm.runtime.clock import Clock
-from klamm.workers.states import WorkerEvent, WorkerState, next_state
+from klamm.workers.states import TRANSITIONS, WorkerEvent, WorkerState
 
 FIRST_DELAY_MS: Final = 500
 LONGEST_DELAY_MS: Final = 30_000
@@ -87,7 +87,7 @@ class Worker:
 
     def take(self, event: WorkerEvent) -> None:
         """Change the state after an event. Raises IllegalTransitionError."""
-        self.state = next_state(self.state, event)
+        self.state = TRANSITIONS[self.state, event]
 
 
 class Supervisor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 from urllib.parse import quote
 
 from klamm import ServerExtension, ServerServices
@@ -46,14 +45,8 @@ class Console(ServerExtension):
         """Return the URL of the Schema Registry in the settings, else that of this server's, else an empty text."""
         if self.settings.schema_registry:
             return str(self.settings.schema_registry)
-
-        def missing() -> Any:
-            raise LookupError
-
-        try:
-            return str(self._server.shared.once("klamm.schema_registry", missing).url)
-        except LookupError:
-            return ""
+        found = self._server.shared.find("klamm.schema_registry")
+        return "" if found is None else str(found.url)
 
     @property
     def url(self) -> str:

@@ -123,19 +123,7 @@ class TestKit:
         return getattr(self._services.clock, "advance_ms", None)
 
     def _part(self, name: str) -> Any:
-        try:
-            return self._needed(name)
-        except LookupError:
-            return None
+        return self._services.shared.find(f"klamm.{name}")
 
     def _needed(self, name: str) -> Any:
-        return shared_part(self._services, name)
-
-
-def shared_part(services: ServerServices, name: str) -> Any:
-    """Return the object that a part of the server shares as `klamm.NAME`. Raises LookupError if there is none."""
-
-    def missing() -> Any:
-        raise LookupError(f"this server has no {name}")
-
-    return services.shared.once(f"klamm.{name}", missing)
+        return self._services.shared.needed(f"klamm.{name}", f"this server has no {name}")

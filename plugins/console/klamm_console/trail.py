@@ -7,7 +7,6 @@ from operator import itemgetter
 from typing import Any, Final
 
 from klamm import ServerServices
-from klamm_console.test_kit import shared_part
 
 log = logging.getLogger("klamm.console")
 
@@ -20,11 +19,8 @@ def latest_events(services: ServerServices) -> list[dict[str, Any]]:
         answers = services.workers.call("klamm_console.trail:latest_events", (), _WITHIN_S)
         rows = [{**row, "worker": number} for number, found in answers.items() for row in found or ()]
         return sorted(rows, key=itemgetter("time_us"), reverse=True)
-    try:
-        latest: list[dict[str, Any]] = shared_part(services, "audit").latest()
-    except LookupError:
-        return []
-    return latest
+    audit = services.shared.find("klamm.audit")
+    return [] if audit is None else audit.latest()
 
 
 def emit(services: ServerServices, action: str, detail: str, failed: bool = False) -> bool:

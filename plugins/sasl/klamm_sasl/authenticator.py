@@ -20,6 +20,7 @@ from klamm import (
     clipped,
 )
 from klamm.metrics import Counter
+from klamm.runtime import IllegalTransitionError
 from klamm.sasl import (
     SaslAuthenticationError,
     SaslChallenge,
@@ -37,7 +38,7 @@ from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslA
 from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from klamm.wire.primitives import TooManyElementsError, WireError, decode_limited
 from klamm_sasl.credential_checks import Check
-from klamm_sasl.states import IllegalSaslStateError, SaslState, moved
+from klamm_sasl.states import SaslState, moved
 
 log = logging.getLogger("klamm.sasl")
 
@@ -207,7 +208,7 @@ class SaslServerAuthenticator(Authenticator):
         self._revoked = reason
         # Done first, so that the refusal of a frame finds the reason there.
         self._transport.end_session(reason)
-        with contextlib.suppress(IllegalSaslStateError):
+        with contextlib.suppress(IllegalTransitionError):
             self._move(SaslState.REVOKED)
 
     # ---- requests
@@ -223,7 +224,7 @@ class SaslServerAuthenticator(Authenticator):
         if state is SaslState.REVOKED:
             raise AuthenticationFailedError(f"the session has ended: {self._revoked}")
         if state in (SaslState.FAILED, SaslState.EVALUATING):
-            raise IllegalSaslStateError(f"a frame in state {state.name}")
+            raise IllegalTransitionError(f"a frame in state {state.name}")
         if len(frame) > _MAX_FRAME_BYTES:
             raise AuthenticationFailedError(f"a frame of {len(frame)} bytes before authentication")
         request = _Request(frame)

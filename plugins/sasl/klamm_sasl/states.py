@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from typing import Final
 
+from klamm.runtime import IllegalTransitionError
+
 
 class SaslState(enum.Enum):
     """Kafka's `SaslServerAuthenticator.SaslState`, with EVALUATING for checks on another thread, and REVOKED.
@@ -49,12 +51,8 @@ TRANSITIONS: Final[dict[SaslState, frozenset[SaslState]]] = {
 }
 
 
-class IllegalSaslStateError(Exception):
-    """Raised for a transition that is not in the table, which is a bug. It closes the channel."""
-
-
 def moved(now: SaslState, to: SaslState) -> SaslState:
-    """Return `to`. Raises IllegalSaslStateError for a transition that is not in the table."""
+    """Return `to`. Raises IllegalTransitionError for a transition that is not in the table."""
     if to not in TRANSITIONS[now]:
-        raise IllegalSaslStateError(f"{now.name} to {to.name}")
+        raise IllegalTransitionError(f"{now.name} to {to.name}")
     return to

@@ -90,10 +90,7 @@ class Controlled:
         return self._shared("nodes", "this server has no broker, and so no nodes")
 
     def _shared(self, name: str, problem: str) -> Any:
-        def missing() -> Any:
-            raise LookupError(problem)
-
-        return self.services.shared.once(f"klamm.{name}", missing)
+        return self.services.shared.needed(f"klamm.{name}", problem)
 
 
 class Actions:

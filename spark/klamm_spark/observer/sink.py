@@ -141,7 +141,10 @@ class AuditSink:
     def open(self) -> None:
         """Start everything except the thread. Raises OSError, SpoolError, ValueError."""
         if self.settings.topic:
-            self.topic = AuditTopic(self.settings.topic, self._services.shared.once(SHARED_RECORDS, _no_topics))
+            append: Append | None = self._services.shared.find(SHARED_RECORDS)
+            if append is None:
+                raise ValueError("topic needs an api_set that has topics, e.g. the embedded broker")
+            self.topic = AuditTopic(self.settings.topic, append)
             for stream in self.streams.values():
                 stream.topic = self.topic
         if self.settings.pseudonyms and self.settings.pseudonym_key is not None:
@@ -260,7 +263,3 @@ class AuditSink:
         for stream in self.streams.values():
             stream.close()
         self.journal.close()
-
-
-def _no_topics() -> Append:
-    raise ValueError("topic needs an api_set that has topics, e.g. the embedded broker")

@@ -254,7 +254,7 @@ class RecordedStore(Store):
     def start(self, threads: Threads = SYSTEM_THREADS) -> None:
         """Start no thread, because callers that wait for a commit make it themselves."""
 
-    def _transact(self, statements: Sequence[Statement], *, sync: bool) -> None:
+    def transact(self, statements: Sequence[Statement], *, sync: bool) -> None:
         recording = self._recording
         if recording is not None:
             with recording.lock:
@@ -262,7 +262,7 @@ class RecordedStore(Store):
             if error is not None:
                 raise StoreError(str(error)) from error
         # A commit that is recorded as synced needs no sync, because no test reads this file after a crash.
-        super()._transact(statements, sync=False)
+        super().transact(statements, sync=False)
         if recording is not None:
             with recording.lock:
                 recording.add(Commit(list(statements), sync))

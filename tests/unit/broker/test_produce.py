@@ -14,7 +14,7 @@ from klamm.api.pending import NotInlineError
 from klamm.wire.compression import Codec
 from klamm.wire.messages import produce
 from klamm.wire.records import TRANSACTIONAL, batch_checksum
-from klamm_broker.log import PartitionLog
+from klamm_broker.log import FileOperations, PartitionLog
 from tests.unit.broker.broker_harness import BrokerHarness, Reply, fetch_request, records
 from tests.waiting import wait_until
 
@@ -253,14 +253,13 @@ def test_flush_messages_waits_for_the_disk_on_another_thread(
 ) -> None:
     harness.create_topic("t", 2, flush_messages="1")
     syncing, release, threads = threading.Event(), threading.Event(), []
-    operations = type(harness.broker.logs._context.operations)
 
     def slow(_descriptor: int) -> None:
         threads.append(threading.current_thread().name)
         syncing.set()
         assert release.wait(60)
 
-    monkeypatch.setattr(operations, "fsync", staticmethod(slow))
+    monkeypatch.setattr(FileOperations, "fsync", staticmethod(slow))
     request = produce.ProduceRequest(
         None,
         -1,
@@ -282,12 +281,11 @@ def test_flush_messages_waits_for_the_disk_on_another_thread(
 
 def test_a_failed_sync_is_answered(harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     harness.create_topic("t", flush_messages="1")
-    operations = type(harness.broker.logs._context.operations)
 
     def failing(_descriptor: int) -> None:
         raise OSError(5, "on purpose")
 
-    monkeypatch.setattr(operations, "fsync", staticmethod(failing))
+    monkeypatch.setattr(FileOperations, "fsync", staticmethod(failing))
     data = produce.PartitionProduceData(0, records(b"x"))
     reply = harness.send(
         produce.ProduceRequest(None, -1, 1000, [produce.TopicProduceData("t", partition_data=[data])]), 9

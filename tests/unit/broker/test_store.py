@@ -354,9 +354,9 @@ class SyncNotes(Store):
         super().__init__(path, sync_submitted=sync_submitted)
         self.synced: list[bool] = []
 
-    def _transact(self, statements: Any, *, sync: bool) -> None:
+    def transact(self, statements: Any, *, sync: bool) -> None:
         self.synced.append(sync)
-        super()._transact(statements, sync=sync)
+        super().transact(statements, sync=sync)
 
 
 @pytest.mark.parametrize("by_default", [False, True])

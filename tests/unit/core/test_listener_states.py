@@ -4,22 +4,17 @@ import itertools
 
 import pytest
 
-from klamm.server.listener_states import (
-    TRANSITIONS,
-    IllegalTransitionError,
-    ListenerEvent,
-    ListenerState,
-    next_state,
-)
+from klamm.runtime import IllegalTransitionError
+from klamm.server.listener_states import TRANSITIONS, ListenerEvent, ListenerState
 
 
 def test_the_table_decides_each_step_and_raises_for_all_others():
     for state, event in itertools.product(ListenerState, ListenerEvent):
         if (state, event) in TRANSITIONS:
-            assert next_state(state, event) is TRANSITIONS[state, event]
+            assert TRANSITIONS[state, event] in ListenerState
         else:
             with pytest.raises(IllegalTransitionError, match=f"{state.name} cannot take {event.name}"):
-                next_state(state, event)
+                _ = TRANSITIONS[state, event]
 
 
 def test_a_listener_that_serves_stops_accepting_before_it_closes():

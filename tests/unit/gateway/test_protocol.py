@@ -7,13 +7,14 @@ from functools import partial
 import pytest
 
 from klamm.forwarding import STREAMED_FROM_BYTES
+from klamm.runtime import IllegalTransitionError
 from klamm.sasl import SaslAccount, ScramCredential, ScramMechanism
 from klamm.wire.headers import decode_request_header, encode_request_header
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from klamm.wire.primitives import WireError
 from klamm_gateway.upstream.protocol import UpstreamProtocol
-from klamm_gateway.upstream.states import TRANSITIONS, IllegalTransitionError, UpstreamError, UpstreamState
+from klamm_gateway.upstream.states import TRANSITIONS, UpstreamError, UpstreamState
 
 
 class Expected:

@@ -388,7 +388,7 @@ def test_a_member_that_goes_costs_no_look_at_the_topics_of_the_others(
     for each in members[1:]:
         assert play.beat(each.member_id, -1).error_code is ErrorCode.NONE
     assert looked_up == []
-    group = play.coordinator.consumers._registry.get(GROUP)
+    group = play.coordinator.registry.get(GROUP)
     assert isinstance(group, ConsumerGroup)
     assert group.subscriptions == {(frozenset({"t", "u"}), ""): 1}
     settle(members[0])

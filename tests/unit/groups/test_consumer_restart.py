@@ -143,14 +143,14 @@ def test_an_upgraded_group_is_not_there_twice(play: Playbook) -> None:
 
 
 def test_a_write_that_fails_is_tried_again(play: Playbook, monkeypatch: pytest.MonkeyPatch) -> None:
-    transact = play.store._transact
+    transact = play.store.transact
 
     def fail(*_args: object, **_kwargs: object) -> None:
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(play.store, "_transact", fail)
+    monkeypatch.setattr(play.store, "transact", fail)
     assert play.beat("a", 0).error_code is ErrorCode.NOT_COORDINATOR
-    monkeypatch.setattr(play.store, "_transact", transact)
+    monkeypatch.setattr(play.store, "transact", transact)
     assert play.beat("a", 0).error_code is ErrorCode.NONE
     play.crash()
     assert [member.member_id for member in play.coordinator.consumers.describe(GROUP).members] == ["a"]

@@ -134,7 +134,7 @@ class Ledgers(RuleBasedStateMachine):
     @invariant()
     def counts_are_what_there_is(self) -> None:
         self.play.settle()
-        groups = self.play.coordinator._registry.all()
+        groups = self.play.coordinator.registry.all()
         ledgers = self.play.ledgers
         assert ledgers.groups.used == sum(group.book.group_bytes for group in groups)
         offsets = sum(map(offsets_bytes, groups), Counter[str]())
@@ -150,10 +150,10 @@ class Ledgers(RuleBasedStateMachine):
     @invariant()
     def owners_are_those_of_the_store(self) -> None:
         stored = dict(self.play.store.read("SELECT name, owner FROM state_owners WHERE kind = 'group'"))
-        for group in self.play.coordinator._registry.all():
+        for group in self.play.coordinator.registry.all():
             if group.offsets:
                 assert stored.get(group.group_id, "") == group.book.owner
-        names = {group.group_id: group for group in self.play.coordinator._registry.all()}
+        names = {group.group_id: group for group in self.play.coordinator.registry.all()}
         for name, topic, index, owner in self.play.store.read("SELECT group_id, topic, partition, owner FROM offsets"):
             assert names[name].offsets[topic][index].owner == owner
 

@@ -170,7 +170,7 @@ class Members(RuleBasedStateMachine):
         self.assignments = {key: each for key, each in self.assignments.items() if key[0] <= self.highest_generation_id}
 
     def group(self) -> ClassicGroup | None:
-        return self.play.coordinator._registry.classic(GROUP)
+        return self.play.coordinator.registry.classic(GROUP)
 
     @invariant()
     def answers_are_given_once(self) -> None:

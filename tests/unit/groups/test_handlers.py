@@ -195,7 +195,7 @@ def test_join_group(desk: Desk, version: int) -> None:
 
 def test_join_group_v0_rebalances_within_the_session_timeout(desk: Desk) -> None:
     desk.member(0)
-    group = desk.play.coordinator._registry.classic(GROUP)
+    group = desk.play.coordinator.registry.classic(GROUP)
     assert group is not None
     assert group.rebalance_timeout_ms == SESSION_MS
 

@@ -73,7 +73,7 @@ def test_the_end_of_a_transaction_looks_at_no_other_group(play: Playbook, monkey
         looked_at.append(group.log_name)
         return enter(group)
 
-    registry = play.coordinator.offsets._registry
+    registry = play.coordinator.registry
     monkeypatch.setattr(registry, "all", lambda: pytest.fail("all groups"))
     monkeypatch.setattr(GroupLock, "__enter__", note)
     end(play, committed=True)

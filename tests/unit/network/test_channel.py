@@ -8,13 +8,13 @@ from klamm.network.channel import (
     CHANNEL_TRANSITIONS,
     MUTE_TRANSITIONS,
     ChannelState,
-    IllegalTransitionError,
     KafkaChannel,
     MuteEvent,
     MuteState,
     describe,
 )
 from klamm.network.receive import NetworkReceive
+from klamm.runtime import IllegalTransitionError
 from klamm.shared.principal import KafkaPrincipal
 from klamm.wire.messages import heartbeat
 from tests.unit.network.fakes import QuietTransport, connection_context

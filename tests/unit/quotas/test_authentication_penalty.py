@@ -64,7 +64,7 @@ def test_one_success_takes_back_one_failure():
         fail(listener)
         assert listener.connect() is None
         listener.authenticated(listener.open_connections[-1])
-    assert listener.gates[0]._failures.by_source == {}
+    assert listener.server.services.shared.find("authentication_failures").by_source == {}
     fail(listener, 3)
     listener.server.clock.advance_ms(1000)
     assert listener.connect() is None
@@ -100,7 +100,7 @@ def test_memory_is_bounded_and_the_oldest_go_first():
     listener = penalizing(max_tracked_addresses=10, allowed_failures=0)
     for number in range(100):
         fail(listener, 1, f"10.1.0.{number}")
-    assert len(listener.gates[0]._failures.by_source) == 10
+    assert len(listener.server.services.shared.find("authentication_failures").by_source) == 10
     assert listener.connect("10.1.0.99") is not None
     assert listener.connect("10.1.0.0") is None
 

@@ -186,7 +186,7 @@ def test_counts_survive_many_threads_and_leave_nothing_behind(server):
         thread.join()
     assert admitted
     assert max(admitted) <= 3
-    counts = gate._counts
+    counts = server.services.shared.find("connection_counts")
     assert (counts.total, counts.by_source, counts.listeners["a"].connections) == (0, {}, 0)
 
 
@@ -194,7 +194,7 @@ def test_a_closed_gate_leaves_the_counts_to_its_successor(server):
     earlier, later = quota(), quota()
     GatedListener(server, "same", earlier)
     GatedListener(server, "same", later)
-    counts = server.services.shared.once("connection_counts", dict)
+    counts = server.services.shared.find("connection_counts")
     successor = counts.listeners["same"]
     earlier.close()
     assert counts.listeners == {"same": successor}

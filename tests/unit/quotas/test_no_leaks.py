@@ -96,7 +96,7 @@ def test_all_counters_return_to_zero(order):
             listener.close(address)
     for listener in doors:
         by_type = {type(gate): gate for gate in listener.gates}
-        counts = by_type[ConnectionQuota]._counts
+        counts = server.services.shared.find("connection_counts")
         assert (counts.total, counts.by_source) == (0, {})
         assert [listener.connections for listener in counts.listeners.values()] == [0, 0, 0]
         assert by_type[HandshakeLimit]._under_way == set()

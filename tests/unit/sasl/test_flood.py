@@ -80,7 +80,7 @@ class Flood:
             "wrong": len(self.plain._wrong),
             "right": len(self.plain._right),
             "sessions": len(self.playbook.sessions),
-            "timers": len(self.playbook.services.scheduler._heap),
+            "timers": self.playbook.services.scheduler.timer_count,
         }
 
 

@@ -284,7 +284,7 @@ def test_acknowledgements_survive_although_the_group_could_not_be_written(
     assert alter(shares.harness, GROUP, "late", ("share.auto.offset.reset", 0, "earliest")) == 0
     shares.produce(b"0", b"1")
     with monkeypatch.context() as patch:
-        patch.setattr(shares.harness.broker.store, "_transact", fail)
+        patch.setattr(shares.harness.broker.store, "transact", fail)
         reply = shares.harness.send(ShareGroupHeartbeatRequest("late", "a", 0, None, ["t"]), 1)
         with pytest.raises(StoreError):
             shares.settle()
@@ -567,7 +567,7 @@ def test_an_acknowledgement_behind_a_write_that_fails_is_answered(tmp_path: Path
     shares.produce(b"2")
     assert [each[:2] for each in shares.acquired("a", 0)] == [(0, 1)]
     store = shares.harness.broker.store
-    transact, refused = store._transact, list[Any]()
+    transact, refused = store.transact, list[Any]()
 
     def fail_first(statements: Any, *, sync: bool) -> None:
         refused.extend(statements[: not refused])
@@ -576,7 +576,7 @@ def test_an_acknowledgement_behind_a_write_that_fails_is_answered(tmp_path: Path
         transact(statements, sync=sync)
 
     goes_on = shares.hold_the_store()
-    monkeypatch.setattr(store, "_transact", fail_first)
+    monkeypatch.setattr(store, "transact", fail_first)
     first = shares.send_fetch("a", 1, (0, 0, [ACCEPT]))
     second = shares.send_fetch("a", 2, (1, 1, [ACCEPT]))
     goes_on.set()

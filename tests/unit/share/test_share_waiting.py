@@ -142,14 +142,14 @@ def test_writes_that_fail_are_tried_again_once_a_second(shares: Shares, monkeypa
         """
         for _ in range(20):
             shares.harness.scheduler.run_due()
-            with pytest.raises(StoreError) if store._transact is fail else contextlib.nullcontext():
+            with pytest.raises(StoreError) if store.transact is fail else contextlib.nullcontext():
                 store.write_and_wait([])
         count = len(tries)
         tries.clear()
         return count
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "_transact", fail)
+        patch.setattr(store, "transact", fail)
         waiting = shares.send_fetch("b", 1, wait_ms=10_000_000)
         shares.harness.clock.advance_ms(30_000)
         assert 1 <= rounds() <= 2

@@ -9,6 +9,7 @@ import shutil
 import pytest
 
 from klamm import ErrorCode
+from klamm_broker.broker import Broker
 from klamm_broker.storage.store import Store, StoreError
 from klamm_broker.transactions import ProducerIdAndEpoch
 from tests.unit.transactions.transactions_harness import ID, Producer, TransactionsHarness
@@ -161,9 +162,7 @@ class HeldStore(Store):
 
 class HeldHarness(TransactionsHarness):
     def make_broker(self, settings):
-        broker = super().make_broker(settings)
-        broker._make_store = lambda path, sync: HeldStore(path, sync_submitted=sync)
-        return broker
+        return Broker(settings, make_store=lambda path, sync: HeldStore(path, sync_submitted=sync))
 
 
 @pytest.fixture
@@ -236,16 +235,14 @@ class CountingStore(Store):
 
     written = 0
 
-    def _transact(self, statements, *, sync):
+    def transact(self, statements, *, sync):
         self.written += sum(len(repr(parameters)) for _sql, parameters in statements)
-        super()._transact(statements, sync=sync)
+        super().transact(statements, sync=sync)
 
 
 class CountingHarness(TransactionsHarness):
     def make_broker(self, settings):
-        broker = super().make_broker(settings)
-        broker._make_store = lambda path, sync: CountingStore(path, sync_submitted=sync)
-        return broker
+        return Broker(settings, make_store=lambda path, sync: CountingStore(path, sync_submitted=sync))
 
 
 def test_a_partition_costs_the_same_however_many_there_are(tmp_path):
@@ -277,19 +274,17 @@ class FailingStore(Store):
 
     refuses = ""
 
-    def _transact(self, statements, *, sync):
+    def transact(self, statements, *, sync):
         if self.refuses and any(self.refuses in repr(parameters) for _sql, parameters in statements):
             raise StoreError("the disk is full")
-        super()._transact(statements, sync=sync)
+        super().transact(statements, sync=sync)
 
 
 @pytest.fixture
 def failing(tmp_path):
     class FailingHarness(TransactionsHarness):
         def make_broker(self, settings):
-            broker = super().make_broker(settings)
-            broker._make_store = lambda path, sync: FailingStore(path, sync_submitted=sync)
-            return broker
+            return Broker(settings, make_store=lambda path, sync: FailingStore(path, sync_submitted=sync))
 
     harness = FailingHarness(tmp_path / "data")
     harness.data_dir.mkdir()
@@ -396,9 +391,7 @@ class BootHarness(TransactionsHarness):
     boot_id = "first"
 
     def make_broker(self, settings):
-        broker = super().make_broker(settings)
-        broker._boot_id = lambda: self.boot_id
-        return broker
+        return Broker(settings, boot_id=lambda: self.boot_id)
 
 
 @pytest.fixture

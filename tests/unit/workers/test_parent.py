@@ -64,7 +64,7 @@ class Reloaded:
     def reload(self, text, left=()):
         """Reload a file; each worker reports the tables that only a new process reads."""
         self.file.write_text(text)
-        self.parent._reload()
+        self.parent.reload()
         for number in (1, 2, 3):
             assert self.processes.taken() == [(number, "reload")]
             self.answer(number, left)
@@ -115,7 +115,7 @@ def test_successors_have_the_settings_that_the_workers_applied(reloaded):
 
 def test_the_successor_of_a_worker_that_ends_during_a_reload_has_the_new_settings(reloaded):
     reloaded.file.write_text(TEXT.replace("workers", "io_threads = 3\nworkers"))
-    reloaded.parent._reload()
+    reloaded.parent.reload()
     reloaded.parent.exited(1, KILLED)
     assert io_threads(reloaded, 1) == 3
     assert reloaded.processes.taken() == [(1, "reload"), (2, "reload")]
@@ -124,7 +124,7 @@ def test_the_successor_of_a_worker_that_ends_during_a_reload_has_the_new_setting
 def test_a_worker_that_was_starting_during_a_reload_reloads_when_it_serves(reloaded):
     reloaded.parent.exited(2, KILLED)
     reloaded.file.write_text(TEXT.replace("workers", "io_threads = 3\nworkers"))
-    reloaded.parent._reload()
+    reloaded.parent.reload()
     for number in (1, 3):
         assert reloaded.processes.taken() == [(number, "reload")]
         reloaded.answer(number)
@@ -151,20 +151,20 @@ def test_a_replacement_that_fails_is_taken_back_and_can_be_repeated(reloaded, mo
     assert "worker 2 does not start with the new configuration" in capsys.readouterr().out
     assert reloaded.processes.taken() == [(1, "stop")]
     # Its sockets stay open until no worker has them.
-    assert list(reloaded.parent._sockets.addresses) == ["front", "more"]
+    assert list(reloaded.parent.addresses) == ["front", "more"]
     reloaded.parent.exited(1, 0)
     assert reloaded.listeners() == {1: ["front"], 2: ["front"], 3: ["front"]}
     reloaded.ready(1)
     reloaded.ready(2)
     # They apply what the third worker has applied.
     assert reloaded.processes.taken() == [(1, "reload"), (2, "reload")]
-    assert list(reloaded.parent._sockets.addresses) == ["front"]
+    assert list(reloaded.parent.addresses) == ["front"]
     assert "reload: done" in capsys.readouterr().out
     reloaded.reload(TEXT + more, ["[listeners.more]"])
     for number in (1, 2, 3):
         reloaded.replaced(number)
     assert reloaded.listeners() == dict.fromkeys((1, 2, 3), ["front", "more"])
-    assert list(reloaded.parent._sockets.addresses) == ["front", "more"]
+    assert list(reloaded.parent.addresses) == ["front", "more"]
     assert "reload: done" in capsys.readouterr().out
 
 
@@ -181,7 +181,7 @@ def test_a_return_to_the_earlier_configuration_goes_on_if_a_worker_fails(reloade
     assert reloaded.processes.taken() == [(2, "stop")]
     reloaded.parent.exited(2, 0)
     assert reloaded.listeners() == dict.fromkeys((1, 2, 3), ["front"])
-    assert list(reloaded.parent._sockets.addresses) == ["front", "more"]
+    assert list(reloaded.parent.addresses) == ["front", "more"]
     reloaded.ready(2)
-    assert list(reloaded.parent._sockets.addresses) == ["front"]
+    assert list(reloaded.parent.addresses) == ["front"]
     assert capsys.readouterr().out.count("does not start") == 1

@@ -3,8 +3,9 @@ import signal
 
 import pytest
 
+from klamm.runtime import IllegalTransitionError
 from klamm.testing import ManualClock
-from klamm.workers.states import TRANSITIONS, IllegalTransitionError, WorkerEvent, WorkerState, next_state
+from klamm.workers.states import TRANSITIONS, WorkerEvent, WorkerState
 from klamm.workers.supervisor import (
     GIVE_UP_AFTER,
     KILL_GRACE_MS,
@@ -73,10 +74,10 @@ def started():
 def test_every_state_and_event_is_a_row_of_the_table_or_raises():
     for state, event in itertools.product(WorkerState, WorkerEvent):
         if (state, event) in TRANSITIONS:
-            assert next_state(state, event) is TRANSITIONS[state, event]
+            assert TRANSITIONS[state, event] in WorkerState
         else:
             with pytest.raises(IllegalTransitionError, match=f"{state.name} cannot take {event.name}"):
-                next_state(state, event)
+                _ = TRANSITIONS[state, event]
 
 
 def test_the_server_is_ready_when_every_worker_answers():

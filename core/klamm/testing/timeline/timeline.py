@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import string
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -73,16 +72,7 @@ class Sources(NamedTuple):
 
 def read_sources(shared: SharedState) -> Sources:
     """Return the content that the parts of a server have kept."""
-
-    def found(key: str) -> Any:
-        def missing() -> Any:
-            raise LookupError
-
-        with contextlib.suppress(LookupError):
-            return shared.once(key, missing)
-        return None
-
-    recording, faults, nodes = map(found, ("klamm.recording", "klamm.faults", "klamm.nodes"))
+    recording, faults, nodes = map(shared.find, ("klamm.recording", "klamm.faults", "klamm.nodes"))
     return Sources(
         [] if recording is None else recording.requests(),
         [] if faults is None else faults.fired.copy(),

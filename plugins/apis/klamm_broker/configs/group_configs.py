@@ -6,8 +6,8 @@ A group has configs whether it exists or not. Follows Kafka's `GroupConfig` and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from klamm import KafkaError, clipped
 from klamm_broker.broker_settings import BrokerSettings
@@ -18,12 +18,6 @@ from klamm_broker.storage.config_rows import replace_configs
 from klamm_broker.storage.store import Store
 
 log = logging.getLogger("klamm.broker.configs")
-
-
-class BrokerSynonyms(Protocol):
-    """A function that returns every source of a broker config's value, the effective source first."""
-
-    def __call__(self, name: str, /) -> Collection[Synonym]: ...
 
 
 class GroupConfigs:
@@ -87,8 +81,13 @@ class GroupConfigs:
         else:
             self._own.pop(group_id, None)
 
-    def describe(self, group_id: str, names: Collection[str] | None, synonyms: BrokerSynonyms) -> list[ConfigEntry]:
-        """Return the configs of a group: those in `names`, or all if `names` is None."""
+    def describe(
+        self, group_id: str, names: Collection[str] | None, synonyms: Callable[[str], Collection[Synonym]]
+    ) -> list[ConfigEntry]:
+        """Return the configs of a group: those in `names`, or all if `names` is None.
+
+        `synonyms` returns every source of a broker config's value, the effective source first.
+        """
         own = self._own.get(group_id, {})
         return [
             self._entry(name, own.get(name), tuple(synonyms(self._keys[name].broker_key)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from klamm import ApiHandler, ApiSet, ListenerContext, ServerContext, ServerServices, bind_handlers
 from klamm_broker.cluster.controlled_nodes import ControlledNodes
@@ -15,10 +14,6 @@ from klamm_broker.control.k07_controlled_shutdown import shut_down
 HANDLERS = (become_leader_or_follower, stop_replicas, update_metadata, shut_down)
 
 
-def _no_broker() -> Any:
-    raise LookupError("no listener has the api set broker")
-
-
 class Control(ApiSet):
     """The handler set `control`. Each handler gets the node whose port received the request."""
 
@@ -28,5 +23,6 @@ class Control(ApiSet):
         self._services = server.services
 
     def handlers_of(self, listener: ListenerContext) -> Iterable[ApiHandler]:
-        nodes: ControlledNodes = self._services.shared.once("klamm.controlled-nodes", _no_broker)
+        missing = "no listener has the api set broker"
+        nodes: ControlledNodes = self._services.shared.needed("klamm.controlled-nodes", missing)
         return bind_handlers(HANDLERS, nodes.at(listener.node))

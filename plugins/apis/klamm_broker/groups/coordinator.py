@@ -90,36 +90,36 @@ class GroupCoordinator:
         self._scheduler = scheduler
         self._store = store
         self._clock = clock
-        self._registry = GroupRegistry(clock, store, ledgers)
+        self.registry = GroupRegistry(clock, store, ledgers)
         timers = ExpirationScheduler(clock, scheduler, served_until_ns or clock.monotonic_ns)
         self._rebalancer = rebalancer = Rebalancer(clock, timers, store, settings)
-        self._classic = ClassicCoordinator(store, settings, random_bytes, self._registry, rebalancer)
+        self._classic = ClassicCoordinator(store, settings, random_bytes, self.registry, rebalancer)
         assignment = TargetAssignment(clock, settings, world.topics)
-        migration = Migration(clock, store, settings, world.topics, self._registry, rebalancer)
+        migration = Migration(clock, store, settings, world.topics, self.registry, rebalancer)
         self._migration = migration
         fencing = Fencing(clock, timers, store, world.configs, assignment, migration)
         self._run_later = world.run_later
         self._classic_members = ClassicMembers(settings, random_bytes, assignment, fencing, migration)
-        self.consumers = ConsumerCoordinator(settings, random_bytes, self._registry, assignment, fencing, migration)
+        self.consumers = ConsumerCoordinator(settings, random_bytes, self.registry, assignment, fencing, migration)
         self.shares = ShareCoordinator(
             clock,
             timers,
             store,
             settings,
-            self._registry,
+            self.registry,
             ShareWorld(world.topics, world.configs, world.shares.member_gone),
         )
         streams = StreamsAssignment(clock, world.topics, world.configs)
         self.streams = StreamsCoordinator(
             settings,
-            self._registry,
+            self.registry,
             streams,
             StreamsFencing(clock, timers, store, world.configs, streams),
             migration.to_streams,
         )
-        self.offsets = OffsetManager(clock, store, settings, self._registry, rebalancer)
-        self.transactional_offsets = TransactionalOffsets(clock, store, settings, self._registry)
-        self.administration = GroupAdministration(store, self._registry, world.shares.group_deleted)
+        self.offsets = OffsetManager(clock, store, settings, self.registry, rebalancer)
+        self.transactional_offsets = TransactionalOffsets(clock, store, settings, self.registry)
+        self.administration = GroupAdministration(store, self.registry, world.shares.group_deleted)
 
     @property
     def completed_rebalances(self) -> int:
@@ -132,9 +132,9 @@ class GroupCoordinator:
 
         Raises StoreError.
         """
-        self._registry.restore(persistence.load(self._store, self._clock))
+        self.registry.restore(persistence.load(self._store, self._clock))
         self.transactional_offsets.load()
-        groups = self._registry.all()
+        groups = self.registry.all()
         for group in groups:
             if isinstance(group, ClassicGroup):
                 self._classic.start(group)
@@ -145,7 +145,7 @@ class GroupCoordinator:
 
     def close(self) -> None:
         """Answer every waiting request with NOT_COORDINATOR."""
-        for group in self._registry.all():
+        for group in self.registry.all():
             if isinstance(group, ClassicGroup):
                 self._classic.stop(group)
             else:
@@ -158,7 +158,7 @@ class GroupCoordinator:
         """Answer with NOT_COORDINATOR the requests that wait for groups for which `is_moved` is True. The groups stay
         unchanged.
         """
-        for group in self._registry.all():
+        for group in self.registry.all():
             if isinstance(group, ClassicGroup) and is_moved(group.group_id):
                 self._classic.answer_waiting(group)
 
@@ -166,7 +166,7 @@ class GroupCoordinator:
 
     def join(self, request: JoinRequest, reply: JoinReply) -> None:
         """Join a group, and create it if the member is new. `reply` is called at once or when the join phase ends."""
-        known = self._registry.get(request.group_id)
+        known = self.registry.get(request.group_id)
         if isinstance(known, StreamsGroup):
             self._migration.downgrade_if_empty(known)
         group = self._consumer_group(request.group_id)
@@ -206,5 +206,5 @@ class GroupCoordinator:
             self._classic_members.leave(group, leaving, reply)
 
     def _consumer_group(self, group_id: str) -> ConsumerGroup | None:
-        group = self._registry.get(group_id)
+        group = self.registry.get(group_id)
         return group if isinstance(group, ConsumerGroup) else None

@@ -69,7 +69,6 @@ class SharePartitions:
             lambda group_id: self.unwritten_group(group_id),
             lambda: self.letters,
         )
-        self.purgatory = purgatory
         self.sessions = ShareSessionCache(max_sessions, max_session_partitions, self._session_ended)
         # Protects the map of partitions.
         self._lock = threading.Lock()

@@ -299,7 +299,7 @@ class Store:
         if not writes:
             return
         try:
-            self._transact(
+            self.transact(
                 [statement for write in writes for statement in write.statements],
                 sync=any(write.sync for write in writes),
             )
@@ -315,7 +315,7 @@ class Store:
             _report(write, None)
         self.on_commit()
 
-    def _transact(self, statements: Sequence[Statement], *, sync: bool) -> None:
+    def transact(self, statements: Sequence[Statement], *, sync: bool) -> None:
         """Commit statements together. Raises only StoreError; after it, none of the statements is committed."""
         with self._connection_lock:
             connection = self._connection

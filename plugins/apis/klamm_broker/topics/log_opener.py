@@ -6,12 +6,13 @@ import contextlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from klamm import ErrorCode, KafkaError
 from klamm.runtime import Clock, Scheduler
 from klamm_broker.configs.adopted_configs import write_copy
+from klamm_broker.configs.config_registry import ConfigRegistry
 from klamm_broker.log import FileOperations, LogConfig, LogManager
 from klamm_broker.topics.topic import Partition, Topic
 
@@ -22,24 +23,12 @@ _SLICE_NS: Final = 5_000_000
 _PAUSE_MS: Final = 1000
 
 
-class LogConfigs(Protocol):
-    """The settings of topics' logs, computed from the topics' configs and the broker's defaults."""
-
-    def log_config(self, overrides: Mapping[str, str], /) -> LogConfig:
-        """Return the log's settings. Raises KafkaError(INVALID_CONFIG) for configs that contradict each other."""
-        ...
-
-    def log_config_in_force(self, topic: str, overrides: Mapping[str, str], /) -> LogConfig:
-        """Return the log's settings. Configs that contradict others are left out."""
-        ...
-
-
 class LogOpener:
     """The opener of logs. Any thread may call it. `lock` is held while a log is opened or deleted, or gets changed
     configs.
     """
 
-    def __init__(self, logs: LogManager, configs: LogConfigs, operations: FileOperations) -> None:
+    def __init__(self, logs: LogManager, configs: ConfigRegistry, operations: FileOperations) -> None:
         # Held while a log is opened or deleted, or gets changed configs.
         self.lock = threading.Lock()
         self._logs = logs

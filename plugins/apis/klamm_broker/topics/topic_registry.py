@@ -17,6 +17,7 @@ from typing import Final
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.configs.adopted_configs import read_copy
+from klamm_broker.configs.config_registry import ConfigRegistry
 from klamm_broker.log import FileOperations, LogManager
 from klamm_broker.storage.config_rows import replace_configs
 from klamm_broker.storage.meta_properties import random_uuid
@@ -25,7 +26,7 @@ from klamm_broker.topics.accounts import TopicAccounts
 from klamm_broker.topics.directories import finish_deletions, topics_in
 from klamm_broker.topics.fair_lock import FairLock
 from klamm_broker.topics.leadership import first_leadership
-from klamm_broker.topics.log_opener import LogConfigs, LogOpener
+from klamm_broker.topics.log_opener import LogOpener
 from klamm_broker.topics.names import check_topic_name, collision_key
 from klamm_broker.topics.placement import NewTopic, ReplicaPlacement, Replicas
 from klamm_broker.topics.topic import Partition, Topic, TopicTraffic
@@ -67,7 +68,7 @@ class TopicRegistry:
         self,
         store: Store,
         logs: LogManager,
-        configs: LogConfigs,
+        configs: ConfigRegistry,
         operations: FileOperations,
         random_bytes: Callable[[int], bytes],
         on_partitions_gone: Callable[[Sequence[Topic]], None],

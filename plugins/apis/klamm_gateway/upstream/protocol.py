@@ -8,6 +8,7 @@ from struct import Struct
 from typing import Final, Protocol
 
 from klamm.forwarding import STREAMED_FROM_BYTES, ResponseStream
+from klamm.runtime import IllegalTransitionError
 from klamm.sasl import SaslAccount, SaslExchange
 from klamm.wire.chunks import Buffer
 from klamm.wire.headers import encode_request_header, response_header_size
@@ -15,7 +16,7 @@ from klamm.wire.messages import sasl_authenticate, sasl_handshake
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from klamm.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from klamm.wire.primitives import WireError, skip_tagged_fields
-from klamm_gateway.upstream.states import TRANSITIONS, IllegalTransitionError, UpstreamError, UpstreamState
+from klamm_gateway.upstream.states import TRANSITIONS, UpstreamError, UpstreamState
 
 _SIZE: Final = Struct(">i")
 _HEAD: Final = Struct(">ii")

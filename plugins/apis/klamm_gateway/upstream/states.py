@@ -6,10 +6,6 @@ import enum
 from typing import Final
 
 
-class IllegalTransitionError(Exception):
-    """Raised for a transition that is not in the table, which is a bug. It closes the connection."""
-
-
 class UpstreamState(enum.Enum):
     """The state of a connection to a node.
 
