@@ -66,6 +66,23 @@ def test_numbers_are_those_of_sets(tmp_path, seed):
     assert found.doubled == ranges_of(several)
 
 
+def test_the_work_for_many_files_is_that_of_their_numbers(tmp_path, monkeypatch):
+    """Every second number is forgotten. To join file after file took time by the square of their number."""
+    handled, make = [], Ranges.__init__
+
+    def counted(ranges, pairs=()):
+        pairs = list(pairs)
+        handled.append(len(pairs))
+        make(ranges, pairs)
+
+    monkeypatch.setattr(Ranges, "__init__", counted)
+    files, each = 40, 50
+    lake = lake_of(tmp_path, [[("n", "b", 2 * (at * each + one)) for one in range(each)] for at in range(files)])
+    found = LakeRows.read(lake, Tasks())
+    assert found.ranges[NodeBoot("n", "b")].count() == files * each
+    assert sum(handled) <= 3 * files * each
+
+
 @pytest.mark.parametrize("column", ["node", "bad_line"])
 def test_a_file_with_text_that_is_none_is_named(tmp_path, column):
     lake = lake_of(tmp_path, [[("n", "b", 1)], [("n", "b", 2)]])

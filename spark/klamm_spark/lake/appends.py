@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 from klamm_spark.errors import LakeError
-from klamm_spark.lake.layout import COMMITS, PARTITIONS
+from klamm_spark.lake.layout import COMMITS, MOST_COMMIT_BYTES, PARTITIONS
 from klamm_spark.lake.seals import Shipped
 from klamm_spark.lake.segment import read_sealed
 from klamm_spark.spool.compression import LineReader
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 _SEGMENTS: Final = "klamm_audit_segments"
 _SEALS: Final = "klamm_audit_seals"
 _NEWEST: Final = "klamm_audit_newest"
-_MOST_BYTES: Final = 256 * 1024**2
-"""Of a commit: the largest are those of `compact`, which name each file that was merged."""
 _KEPT_COMMITS: Final = {"delta.logRetentionDuration": "interval 100 days"}
 """After Delta's 30, `compact` would take away what a killed driver has appended, if no other starts for so long. With
 more than these, a busy lake would have millions of files to list."""
@@ -127,7 +125,7 @@ def _appends(lake: Lake) -> Iterator[Named]:
     for version in range(lake.table().version(), -1, -1):
         path = lake.events / COMMITS / f"{version:020}.json"
         try:
-            lines = read_file(path, _MOST_BYTES).splitlines()
+            lines = read_file(path, MOST_COMMIT_BYTES).splitlines()
         except FileNotFoundError:
             # Removed, because it is older than the table keeps them.
             return

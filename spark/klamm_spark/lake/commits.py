@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from klamm_spark.errors import LakeError
 from klamm_spark.lake.files import Committed, TableFile
-from klamm_spark.lake.layout import COMMITS, Lake
+from klamm_spark.lake.layout import COMMITS, MOST_COMMIT_BYTES, Lake
 from klamm_spark.lake.parquet import open_parquet, whole_batches_of
 from klamm_spark.storage.filesystems import read_file
 
@@ -74,17 +74,18 @@ def _adds(lake: Lake, odd: list[str]) -> Iterator[dict[str, Any]]:
     try:
         for commit in (lake.events / COMMITS).glob("*.json"):
             try:
-                lines = read_file(commit).split(b"\n")
+                lines = read_file(commit, MOST_COMMIT_BYTES).split(b"\n")
             except FileNotFoundError:
                 # Removed since, because it is older than the table keeps them.
                 continue
-            actions = [_parsed(line) for line in lines if line.strip()]
-            if not all(actions):
-                odd.append(f"{commit}: a line is no object of JSON, or has a name twice")
-            for action in actions:
+            is_odd = False
+            for action in (_parsed(line) for line in lines if line.strip()):
+                is_odd |= not action
                 add = action.get("add")
                 if isinstance(add, dict) and isinstance(add.get("path"), str):
                     yield {"path": add["path"], "stats": add.get("stats")}
+            if is_odd:
+                odd.append(f"{commit}: a line is no object of JSON, or has a name twice")
         for checkpoint in (lake.events / COMMITS).glob("*.checkpoint*.parquet"):
             with open_parquet(pa.BufferReader(read_file(checkpoint))) as parquet:
                 for batch in whole_batches_of(parquet, columns=list(_COLUMNS)):

@@ -20,6 +20,8 @@ from klamm_spark.settings.spark import Pipeline
 
 _TARGET_BYTES: Final = 100 * 1024**2
 """Of a file after it: larger ones are left as they are."""
+_COMMIT_INTERVAL_S: Final = 1
+"""One commit of all hours could have more bytes than are read."""
 _MOST_GROUP_ROWS: Final = 16_384
 """An event may name thousands of resources, and readers refuse a group of more than a few GiB."""
 
@@ -34,7 +36,9 @@ def run(pipeline: Pipeline, *, keep_hours: float, say: Callable[[str], None]) ->
     _check_small(files_of(lake, table=table))
     properties = WriterProperties(compression="ZSTD", max_row_group_size=_MOST_GROUP_ROWS)
     try:
-        table.optimize.compact(target_size=_TARGET_BYTES, writer_properties=properties)
+        table.optimize.compact(
+            target_size=_TARGET_BYTES, writer_properties=properties, min_commit_interval=_COMMIT_INTERVAL_S
+        )
         # Files that no commit names are those of killed drivers.
         table.vacuum(math.ceil(keep_hours), dry_run=False, full=True)
     except (DeltaError, OSError, ValueError) as error:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _PLAIN_PATH: Final = re.compile(r"[\w=-][\w=.-]*(/[\w=-][\w=.-]*)*", re.ASCII)
 """In a commit a path is a URI: of any other text, readers differ about the file that it names."""
 
+_ACTIONS_AT_ONCE: Final = 1024
+"""Each has a hundred columns, most of them empty."""
+
 
 class Committed(NamedTuple):
     """The statistics of a file in its commit: the number of rows, and by column its bounds and its number of nulls."""
@@ -60,8 +63,8 @@ def files_of(lake: Lake, *, before_us: int | None = None, table: DeltaTable | No
     return sorted(found, key=lambda file: file.path)
 
 
-def _actions(lake: Lake, table: DeltaTable) -> list[dict[str, Any]]:
-    """Return what the commits say of the files. Dates are days since 1970: Python has none after the year 9999."""
+def _actions(lake: Lake, table: DeltaTable) -> Iterator[dict[str, Any]]:
+    """Yield what the commits say of the files. Dates are days since 1970: Python has none after the year 9999."""
     import pyarrow as pa
     from deltalake.exceptions import DeltaError
 
@@ -70,10 +73,10 @@ def _actions(lake: Lake, table: DeltaTable) -> list[dict[str, Any]]:
         for name, kind in (("partition.date", pa.int32()), ("partition.hour", pa.int64())):
             at = found.schema.names.index(name)
             found = found.set_column(at, name, found.column(at).cast(kind))
-        actions: list[dict[str, Any]] = found.to_pylist()
+        for batch in found.to_batches(max_chunksize=_ACTIONS_AT_ONCE):
+            yield from batch.to_pylist()
     except (DeltaError, OSError, ValueError, ArithmeticError, pa.ArrowException) as error:
         raise LakeError(f"the commits of {lake.events} cannot be read: {' '.join(str(error).split())}") from error
-    return actions
 
 
 def _problems(action: Mapping[str, Any]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from klamm_spark.lake.footer import END_BYTES, check_footer, footer_bytes
 from klamm_spark.lake.pages import check_pages
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ _BATCH_BYTES: Final = 128 * 1024**2
 _ITEM_BYTES: Final = 512
 """What an item of a list may have in a line beside its texts."""
 _ROWS: Final = 1 << 16
+_WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 8}
+"""What a value takes in memory: of a text its place among the others, and its end once it is unpacked."""
+_LEVEL_BYTES: Final = 4
+"""What its two levels take: they say whether it is null, and where a list begins."""
 
 
 def open_parquet(source: Path | pa.BufferReader) -> pq.ParquetFile:
@@ -32,26 +37,24 @@ def open_parquet(source: Path | pa.BufferReader) -> pq.ParquetFile:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    metadata = pq.read_metadata(source)
     with pa.OSFile(str(source)) if isinstance(source, Path) else nullcontext(source) as file:
+        check_footer(_footer(file))
+        metadata = pq.read_metadata(source)
         for group in map(metadata.row_group, range(metadata.num_row_groups)):
             for number in range(group.num_columns):
                 check_pages(file, group.column(number))
     texts, delta_bytes, values = set[str](), dict[str, int](), Counter[str]()
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        columns = [group.column(number) for number in range(group.num_columns)]
-        size_bytes = sum(column.total_uncompressed_size for column in columns)
-        if size_bytes > _MOST_GROUP_BYTES:
-            raise ValueError(f"{group.num_rows:,} of its rows unpack to {size_bytes:,} bytes")
-        for number, column in enumerate(columns):
+        group_bytes = 0
+        for number in range(group.num_columns):
+            column, kind = group.column(number), metadata.schema.column(number)
             path, is_delta = column.path_in_schema, "DELTA_BYTE_ARRAY" in column.encodings
-            is_list = metadata.schema.column(number).max_repetition_level > 0
             # Groups are read one after the other.
-            values[path] = column.num_values if is_list else values[path] + column.num_values
-            least_bytes = _least_bytes(metadata.schema.column(number), values[path])
-            size_bytes = max(column.total_uncompressed_size, least_bytes)
-            if column.total_uncompressed_size > _MOST_BYTES or least_bytes > _MOST_BYTES:
-                raise ValueError(f"{group.num_rows:,} of its rows unpack to {size_bytes:,} bytes: {path}")
+            values[path] = column.num_values if kind.max_repetition_level else values[path] + column.num_values
+            size_bytes = max(column.total_uncompressed_size, _least_bytes(kind, values[path]))
+            group_bytes += size_bytes
+            if size_bytes > _MOST_BYTES or group_bytes > _MOST_GROUP_BYTES:
+                raise ValueError(f"{group.num_rows:,} of its rows unpack to {group_bytes:,} bytes: {path}")
             if is_delta and column.physical_type == "BYTE_ARRAY":
                 delta_bytes[path] = max(column.total_uncompressed_size, delta_bytes.get(path, 0))
             elif column.physical_type == "BYTE_ARRAY":
@@ -66,10 +69,18 @@ def open_parquet(source: Path | pa.BufferReader) -> pq.ParquetFile:
     return parquet
 
 
+def _footer(file: pa.NativeFile) -> bytes:
+    file.seek(max(0, file.size() - END_BYTES))
+    size_bytes = footer_bytes(file.read())
+    file.seek(max(0, file.size() - END_BYTES - size_bytes))
+    return bytes(file.read(size_bytes))
+
+
 def _least_bytes(column: pq.ColumnSchema, values: int) -> int:
     """Return what values take at least when they are read: those of a list may all be of one row."""
     at_once = values if column.max_repetition_level else min(values, _ROWS)
-    return int(at_once * (column.length if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else 4))
+    value_bytes = column.length if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else _WIDTHS[column.physical_type]
+    return int(at_once * (value_bytes + _LEVEL_BYTES * (column.max_definition_level + column.max_repetition_level > 0)))
 
 
 def _check_delta(parquet: pq.ParquetFile, path: str, most_bytes: int) -> None:

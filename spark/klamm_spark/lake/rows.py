@@ -7,7 +7,7 @@ their seal, are asked for again: the digests of their lines, which `ship` has ke
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +24,8 @@ from klamm_spark.spool.layout import Seal, lines_sha256, parse_name
 
 _SEGMENTS_LOOKED_AT: Final = 16
 _EVENTS_NAMED: Final = 20
+_ROWS_AT_ONCE: Final = 1 << 22
+"""No segment has more lines."""
 
 
 class NodeBoot(NamedTuple):
@@ -58,8 +60,16 @@ class LakeRows:
         files, problems = with_statements(lake, files_of(lake))
         found = LakeRows(lake, tasks, problems=[*hidden_by(lake), *problems])
         found.sealed, found.appended = sealed, appended
+        numbers = defaultdict[NodeBoot, list[tuple[int, int]]](list)
         for file, scanned in zip(files, tasks.run(scan, files), strict=True):
             found._add(file, scanned)
+            for ranges in (scanned.seqs, scanned.doubled):
+                for node_boot, pairs in ranges.items():
+                    numbers[NodeBoot(*node_boot)].extend(pairs)
+        # All at once: to add file after file would take time by the square of the ranges.
+        found.ranges = {node_boot: Ranges(pairs) for node_boot, pairs in numbers.items()}
+        doubled = ((node_boot, Ranges.doubled(pairs)) for node_boot, pairs in numbers.items())
+        found.doubled = {node_boot: again for node_boot, again in doubled if again}
         found.interrupted.sort(key=lambda event: (event["node"], event["boot"], event["seq"]))
         return found
 
@@ -67,18 +77,6 @@ class LakeRows:
         self.problems += scanned.problems
         for stem, rows in scanned.segments.items():
             self.segments[stem][file] = rows
-        several = defaultdict[NodeBoot, list[tuple[int, int]]](list)
-        for node, boot, first, last in scanned.doubled:
-            several[NodeBoot(node, boot)].append((first, last))
-        numbers = defaultdict[NodeBoot, list[tuple[int, int]]](list)
-        for node, boot, first, last in scanned.seqs:
-            numbers[NodeBoot(node, boot)].append((first, last))
-        for node_boot, pairs in numbers.items():
-            known, new = self.ranges.get(node_boot, Ranges()), Ranges(pairs)
-            again = self.doubled.get(node_boot, Ranges()) | (known & new) | Ranges(several[node_boot])
-            if again:
-                self.doubled[node_boot] = again
-            self.ranges[node_boot] = known | new
         self.gaps += scanned.gaps
         self.interrupted += scanned.interrupted
         self.bad_lines += scanned.bad_lines
@@ -86,6 +84,10 @@ class LakeRows:
     def may_have(self, stem: str) -> bool:
         """Return False for a segment that was shipped after the files had been listed: its rows were not looked at."""
         return stem in self.sealed or stem in self.segments
+
+    def count(self, stem: str) -> int:
+        """Return how many rows the lake has of a segment."""
+        return sum(part.rows for part in self.segments.get(stem, {}).values())
 
     def of_segments(self, columns: str, stems: Iterable[str]) -> Iterator[tuple[Any, ...]]:
         """Yield these columns of all rows of some segments."""
@@ -135,24 +137,36 @@ def _by_segment(
     found, several = {}, []
     for stem in seals:
         parts = rows.segments.get(stem, {})
-        found[stem] = SegmentRows(sum(part.rows for part in parts.values()), "")
+        found[stem] = SegmentRows(rows.count(stem), "")
         if len(parts) == 1 and not (stem in forgotten and forgotten[stem].digests):
             found[stem] = next(iter(parts.values()))
-        else:
+        elif found[stem].rows <= _ROWS_AT_ONCE:
             several.append(stem)
-    digests = {stem: set(forgotten[stem].digests or ()) if stem in forgotten else set[str]() for stem in several}
-    for stem, digest in rows.of_segments("segment, digest", several):
-        digests[stem].add(digest)
-    for stem, each in digests.items():
-        found[stem] = found[stem]._replace(sha256=lines_sha256(each))
+    for some in _in_parts(several, rows.count):
+        digests = {stem: set(forgotten[stem].digests or ()) if stem in forgotten else set[str]() for stem in some}
+        for stem, digest in rows.of_segments("segment, digest", some):
+            digests[stem].add(digest)
+        for stem, each in digests.items():
+            found[stem] = found[stem]._replace(sha256=lines_sha256(each))
     return found
+
+
+def _in_parts(stems: Iterable[str], count: Callable[[str], int]) -> Iterator[list[str]]:
+    """Yield segments in parts of at most `_ROWS_AT_ONCE` rows: a text for each is in memory."""
+    part, left = list[str](), _ROWS_AT_ONCE
+    for stem in stems:
+        left -= count(stem)
+        if part and left < 0:
+            yield part
+            part, left = [], _ROWS_AT_ONCE - count(stem)
+        part.append(stem)
+    yield part
 
 
 def _without_a_seal(rows: LakeRows, seals: Mapping[str, Seal], forgotten: Mapping[str, Forgotten]) -> Iterator[str]:
     for stem in sorted(rows.segments.keys() - seals.keys()):
         name = stem if parse_name(stem) else f'"{stem}"'
-        count = sum(part.rows for part in rows.segments[stem].values())
-        yield f"{name}: {count:,} rows, and the lake has no seal of it"
+        yield f"{name}: {rows.count(stem):,} rows, and the lake has no seal of it"
     for stem in sorted(forgotten.keys() - seals.keys()):
         yield f"{stem}: said to be forgotten, and the lake has no seal of it"
 
@@ -160,7 +174,8 @@ def _without_a_seal(rows: LakeRows, seals: Mapping[str, Seal], forgotten: Mappin
 def _differing(
     rows: LakeRows, stems: Sequence[str], seals: Mapping[str, Seal], forgotten: Mapping[str, Forgotten]
 ) -> Iterator[str]:
-    looked_at, others = stems[:_SEGMENTS_LOOKED_AT], stems[_SEGMENTS_LOOKED_AT:]
+    looked_at = next(_in_parts([stem for stem in stems if rows.count(stem) <= _ROWS_AT_ONCE], rows.count))
+    looked_at = looked_at[:_SEGMENTS_LOOKED_AT]
     there: dict[str, list[tuple[str, str | None]]] = {stem: [] for stem in looked_at}
     for stem, digest, event_id in rows.of_segments("segment, digest, event_id", looked_at):
         there[stem].append((digest, event_id))
@@ -168,8 +183,9 @@ def _differing(
     for stem in looked_at:
         rest = forgotten.get(stem)
         yield from _named(seals[stem], there[stem], digests.get(stem, []), rest.digests or () if rest else ())
-    for stem in others:
-        yield f"{stem}: its rows differ from its seal"
+    for stem in stems:
+        if stem not in looked_at:
+            yield f"{stem}: its rows differ from its seal"
 
 
 def _named(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from binascii import hexlify
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from math import isnan
+from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 import duckdb
@@ -19,7 +20,7 @@ from klamm_spark.lake.ranges import Ranges
 from klamm_spark.lake.statistics import Checked
 from klamm_spark.lake.written import FILE, TIME
 from klamm_spark.spool.event_lines import EVENT, WHOLE_LINES, row_of, with_columns
-from klamm_spark.spool.layout import line_digest, lines_sha256, split_digests
+from klamm_spark.spool.layout import line_digest
 from klamm_spark.spool.written_lines import DIGEST, plain, written_digests
 from klamm_spark.storage.database import connect
 
@@ -31,11 +32,28 @@ GAP_COLUMNS: Final = (
 )
 INTERRUPTED_COLUMNS: Final = ("node", "boot", "seq", "event_id", "api_name", "principal", "client_address", "resources")
 _ROWS_AT_ONCE: Final = 1 << 16
+_MOST_KEPT_BYTES: Final = 1024**3
+"""In memory, of what is known of a file: `ship` writes at most 4 million rows to one."""
+_ROW_BYTES: Final = 48
+_RUN_BYTES: Final = 192
+_HASHED_BYTES: Final = 1 << 16
+_SEGMENT_BYTES: Final = 512
+_EVENT_BYTES: Final = 1024
 _UNREADABLE: Final = (OSError, ValueError, TypeError, LookupError, ArithmeticError, pa.ArrowException, duckdb.Error)
 """Who can write to a lake can put anything into a file."""
 _SEGMENT: Final = re.compile(r"([^/]+?)\.jsonl(\.\w+)?$")
 _HEX: Final = f"coalesce(lower(hex(digest)), '{CHANGED}') AS digest"
 _KEPT: Final = ("event_id", "node", "boot", "seq", "time_us", "kind")
+
+_QUERIED: Final = pa.schema(
+    [
+        pa.field("segment", pa.string()),
+        pa.field("digest", DIGEST),
+        *map(EVENT.field, _KEPT),
+        pa.field("shipped_us", pa.int64()),
+        pa.field("is_bad", pa.bool_()),
+    ]
+)
 
 
 class SegmentRows(NamedTuple):
@@ -47,20 +65,20 @@ class SegmentRows(NamedTuple):
 
 class Scanned(NamedTuple):
     """The content of a file. `problems`: it cannot be read, or not by all readers alike, or its statistics are wrong.
-    `seqs` are ranges of numbers, `doubled` of those that it has more than once; `gaps` are `audit_gap` events,
-    `interrupted` state changes without an outcome."""
+    `seqs` are the numbers of each node and boot, `doubled` those that it has more than once; `gaps` are `audit_gap`
+    events, `interrupted` state changes without an outcome."""
 
     problems: Sequence[str] = ()
     segments: Mapping[str, SegmentRows] = {}
-    seqs: Sequence[tuple[str, str, int, int]] = ()
-    doubled: Sequence[tuple[str, str, int, int]] = ()
+    seqs: Mapping[tuple[str, str], Ranges] = {}
+    doubled: Mapping[tuple[str, str], Ranges] = {}
     gaps: Sequence[dict[str, Any]] = ()
     interrupted: Sequence[dict[str, Any]] = ()
     bad_lines: int = 0
 
 
 class Query(NamedTuple):
-    """A question to a file: a query over the table `rows`, see `_row_table`."""
+    """A question to a file: a query over the table `rows`, see `_QUERIED`."""
 
     file: TableFile
     sql: str
@@ -80,39 +98,46 @@ def _scanned(file: TableFile) -> Scanned:
     problems: list[str] = []
     gaps: list[dict[str, Any]] = []
     interrupted: list[dict[str, Any]] = []
-    bad_lines = 0
+    bad_lines = kept_bytes = 0
     for batch in _batches(file, problems):
         _add_digests(segments, _segments(batch), _digests(batch, file.hour_us))
-        for node, boot, first, last in _numbers(batch):
+        runs = list(_numbers(batch))
+        for node, boot, first, last in runs:
             pairs[node, boot].append((first, last))
         kind = plain(batch.column("kind"))
-        gaps += _events(batch, pc.equal(kind, AUDIT_GAP), GAP_COLUMNS)
         ended = pc.and_(pc.equal(kind, REQUEST), pc.equal(plain(batch.column("action")), "interrupted"))
-        interrupted += _events(batch, ended, INTERRUPTED_COLUMNS)
+        reports = _events(batch, pc.equal(kind, AUDIT_GAP), GAP_COLUMNS)
+        changes = _events(batch, ended, INTERRUPTED_COLUMNS)
+        kept_bytes += _ROW_BYTES * len(batch) + _RUN_BYTES * len(runs)
+        kept_bytes += sum(each.nbytes + _EVENT_BYTES * len(each) for each in (reports, changes))
+        _check_kept(kept_bytes + _SEGMENT_BYTES * len(segments))
+        gaps += reports.to_pylist()
+        interrupted += changes.to_pylist()
         bad_lines += len(batch) - batch.column("bad_line").null_count
     return Scanned(
         problems=problems,
         segments={stem: SegmentRows(each.rows, each.sha256()) for stem, each in segments.items()},
-        seqs=[(*boot, *pair) for boot, each in pairs.items() for pair in Ranges(each)],
-        doubled=[(*boot, *pair) for boot, each in pairs.items() for pair in Ranges.doubled(each)],
+        seqs={boot: Ranges(each) for boot, each in pairs.items()},
+        doubled={boot: Ranges.doubled(each) for boot, each in pairs.items()},
         gaps=gaps,
         interrupted=interrupted,
         bad_lines=bad_lines,
     )
 
 
+def _check_kept(size_bytes: int) -> None:
+    """Raise ValueError before what is known of the rows of a file fills the memory: rows may cost nothing in it."""
+    if size_bytes > _MOST_KEPT_BYTES:
+        raise ValueError(f"its rows, numbers and reports would take more than {_MOST_KEPT_BYTES:,} bytes")
+
+
 def answer(query: Query) -> list[tuple[Any, ...]]:
     """The answer of a file. Raises LakeError if it cannot be read."""
     try:
         with connect(threads=1) as database:
-            database.execute(
-                "CREATE TABLE rows (segment VARCHAR, digest VARCHAR, event_id VARCHAR, node VARCHAR, boot VARCHAR, "
-                "seq BIGINT, time_us BIGINT, kind VARCHAR, shipped_us BIGINT, is_bad BOOLEAN)"
-            )
-            for batch in _batches(query.file, []):
-                database.register("batch", _row_table(batch, _digests(batch, query.file.hour_us)))
-                database.execute(f"INSERT INTO rows SELECT * REPLACE ({_HEX}) FROM batch")
-                database.unregister("batch")
+            # DuckDB takes batch after batch, and keeps what the query needs.
+            database.register("batches", pa.RecordBatchReader.from_batches(_QUERIED, _queried(query.file)))
+            database.execute(f"CREATE TEMP VIEW rows AS SELECT * REPLACE ({_HEX}) FROM batches")
             return database.execute(query.sql).fetchall()
     except _UNREADABLE as error:
         raise LakeError(f"{query.file.path} cannot be read: {' '.join(str(error).split())}") from error
@@ -135,13 +160,26 @@ class _Segment:
         self.rows, self.digests, self.changed = 0, bytearray(), False
 
     def sha256(self) -> str:
-        """Its `lines_sha256`."""
-        return lines_sha256([*split_digests(self.digests.hex()), *([CHANGED] if self.changed else [])])
+        """Its `lines_sha256`, with no text for each line: they may be many."""
+        size = DIGEST.byte_width
+        digests = pa.Array.from_buffers(DIGEST, len(self.digests) // size, [None, pa.py_buffer(self.digests)])
+        digests = digests.take(pc.array_sort_indices(digests))
+        is_first = pc.not_equal(digests.slice(1), digests.slice(0, max(0, len(digests) - 1)))
+        digests = digests.filter(pa.concat_arrays([pa.array([True][: len(digests)], pa.bool_()), is_first]))
+        found, content = (
+            sha256(),
+            memoryview(digests.buffers()[1] or b"")[digests.offset * size :][: len(digests) * size],
+        )
+        for at in range(0, len(content), _HASHED_BYTES):
+            found.update(hexlify(content[at : at + _HASHED_BYTES]))
+        found.update(CHANGED.encode() if self.changed else b"")
+        return found.hexdigest()
 
 
 def _batches(file: TableFile, problems: list[str]) -> Iterator[pa.RecordBatch]:
     """Read a file with the columns of `FILE`, and add to what is wrong with it."""
     with open_file(file) as parquet:
+        _check_kept(_ROW_BYTES * parquet.metadata.num_rows)
         # Spark and DuckDB do not tell capital letters.
         names = filter(_is_alike, parquet.schema_arrow.names)
         alike = [f"readers may take its column {name} for another" for name in names]
@@ -154,13 +192,21 @@ def _batches(file: TableFile, problems: list[str]) -> Iterator[pa.RecordBatch]:
     problems += (f"{file.path}: {line}" for line in (*alike, *checked.problems))
 
 
-def _row_table(batch: pa.RecordBatch, digests: pa.Array) -> pa.Table:
-    """The columns that a `Query` has."""
-    shipped_us = batch.column("shipped_time").cast(TIME).cast(pa.int64())
-    is_bad = pc.is_valid(batch.column("bad_line"))
-    kept = [batch.column(name) for name in _KEPT]
-    names = ["segment", "digest", *_KEPT, "shipped_us", "is_bad"]
-    return pa.table([_segments(batch), digests, *kept, shipped_us, is_bad], names=names)
+def _queried(file: TableFile) -> Iterator[pa.RecordBatch]:
+    """Yield the columns that a `Query` has."""
+    for batch in _batches(file, []):
+        shipped_us = batch.column("shipped_time").cast(TIME).cast(pa.int64())
+        kept = [batch.column(name) for name in _KEPT]
+        columns = [
+            _segments(batch),
+            _digests(batch, file.hour_us),
+            *kept,
+            shipped_us,
+            pc.is_valid(batch.column("bad_line")),
+        ]
+        yield pa.RecordBatch.from_arrays(
+            [column.cast(field.type) for column, field in zip(columns, _QUERIED, strict=True)], schema=_QUERIED
+        )
 
 
 def _add_digests(segments: Mapping[str, _Segment], stems: pa.DictionaryArray, digests: pa.Array) -> None:
@@ -225,13 +271,12 @@ def _is_alike(name: str) -> bool:
     return name not in FILE.names and name.lower() in FILE.names
 
 
-def _events(batch: pa.RecordBatch, wanted: pa.Array, columns: Sequence[str]) -> list[dict[str, Any]]:
+def _events(batch: pa.RecordBatch, wanted: pa.Array, columns: Sequence[str]) -> pa.RecordBatch:
     """Columns of the wanted rows, in their types; what has no node, boot or number is no event."""
     for name in ("node", "boot", "seq"):
         wanted = pc.and_(wanted, pc.is_valid(batch.column(name)))
     found = batch.select(columns).filter(wanted)
-    events: list[dict[str, Any]] = found.cast(pa.schema([EVENT.field(name) for name in columns])).to_pylist()
-    return events
+    return found.cast(pa.schema([EVENT.field(name) for name in columns]))
 
 
 def _segments(batch: pa.RecordBatch) -> pa.DictionaryArray:
@@ -251,9 +296,10 @@ def _digest_apart(row: Mapping[str, Any]) -> bytes | None:
 
 
 def _comparable(value: Any) -> Any:
-    """Return a value without nulls, and with a text for a double that is no number: it equals nothing."""
+    """Return a value without nulls, and with the type of each: `1`, `1.0` and `True` are equal, and so are `0.0` and
+    `-0.0`."""
     if isinstance(value, dict):
         return {name: _comparable(each) for name, each in value.items() if each is not None}
     if isinstance(value, list):
         return [_comparable(each) for each in value]
-    return repr(value) if isinstance(value, float) and isnan(value) else value
+    return type(value), repr(value)

@@ -9,8 +9,17 @@ from functools import lru_cache
 from typing import Final
 
 from klamm_spark.errors import LakeError
+from klamm_spark.lake.layout import MOST_COMMIT_BYTES
 from klamm_spark.lake.parquet import check_rows, open_parquet
-from klamm_spark.storage.filesystems import MOST_BYTES, SMALL_BYTES, AnyPath, UnfitFileError, read_file, size_of
+from klamm_spark.storage.filesystems import (
+    MOST_BYTES,
+    SMALL_BYTES,
+    AnyPath,
+    UnfitFileError,
+    read_file,
+    size_of,
+    too_large,
+)
 
 _HINT: Final = "_last_checkpoint"
 _SIDECARS: Final = "_sidecars"
@@ -45,6 +54,8 @@ def check_table_log(folder: AnyPath, files: Sequence[AnyPath]) -> None:
 def _checked_bytes(path: AnyPath) -> int:
     """Return the size of a file. Raises OSError for what does not fit."""
     size_bytes = size_of(path)
+    if path.suffix == ".json" and size_bytes > MOST_COMMIT_BYTES:
+        raise too_large(path, size_bytes, MOST_COMMIT_BYTES)
     if path.suffix == ".parquet" and size_bytes <= MOST_BYTES:
         _check_checkpoint(path, size_bytes, getattr(path.stat(), "st_mtime_ns", 0))
     return size_bytes

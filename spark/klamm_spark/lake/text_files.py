@@ -20,6 +20,9 @@ _NAME_DIGITS: Final = 32
 _MOST_BYTES: Final = 1024**3
 """Of the texts of a file: `compact` merges files up to a tenth of it."""
 
+_ROW_BYTES: Final = 512
+"""What a row takes in memory beside its texts."""
+
 
 class TextFile(NamedTuple):
     """The content of a file; `problem` is the reason why it cannot be read, or reports that it was changed."""
@@ -65,7 +68,7 @@ def _read(path: AnyPath, columns: Sequence[str]) -> TextFile:
         data = read_file(path)
         with open_parquet(pa.BufferReader(data)) as parquet:
             for batch in whole_batches_of(parquet, columns=list(columns)):
-                size_bytes += batch.nbytes
+                size_bytes += batch.nbytes + _ROW_BYTES * len(batch)
                 if size_bytes > _MOST_BYTES:
                     raise ValueError(f"it unpacks to more than {_MOST_BYTES:,} bytes")
                 rows += zip(*(_texts(batch.column(name)) for name in columns), strict=True)

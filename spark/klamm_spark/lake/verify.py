@@ -135,15 +135,14 @@ def run(
 
 def _with_forgotten(in_lake: dict[NodeBoot, Ranges], proof: LakeProof) -> dict[NodeBoot, Ranges]:
     """The numbers of each boot, with those that were forgotten by a record."""
-    known = dict(in_lake)
+    known = defaultdict[NodeBoot, list[tuple[int, int]]](list)
     for segment, rest in proof.forgotten.segments.items():
         seal = proof.seals.get(segment)
         if seal is not None:
-            node_boot = NodeBoot(seal.node, seal.boot)
             # A record can only say what the segment had.
             had = Ranges([(seal.first_seq, seal.last_seq)])
-            known[node_boot] = known.get(node_boot, Ranges()) | (rest.seqs & had)
-    return known
+            known[NodeBoot(seal.node, seal.boot)].extend(rest.seqs & had)
+    return in_lake | {node_boot: Ranges([*in_lake.get(node_boot, ()), *pairs]) for node_boot, pairs in known.items()}
 
 
 def _conclude(

@@ -39,6 +39,8 @@ Spark cannot read BYTE_STREAM_SPLIT."""
 _ROWS_AT_ONCE: Final = 100_000
 _BYTES_AT_ONCE: Final = 128 * 1024**2
 """In memory, and of a group of rows: an event may name any number of resources, and readers have limits."""
+_MOST_ROWS: Final = 4_000_000
+"""Of a file: `verify` has limits for what it knows of one."""
 _MOST_OPEN: Final = 64
 """Of a quiet server a batch may have events of thousands of hours, and a process may open 1,024 files."""
 
@@ -128,6 +130,8 @@ class _Files:
             for group in _groups(found):
                 writer.write_table(group)
             self._rows[path] = self._rows.get(path, 0) + len(found)
+            if self._rows[path] >= _MOST_ROWS:
+                self._end()
 
     def _begin(self, partition: tuple[str | None, str | None]) -> tuple[str, Any, pq.ParquetWriter]:
         if len(self._open) >= _MOST_OPEN:

@@ -72,7 +72,7 @@ def read_file(path: AnyPath, most_bytes: int = MOST_BYTES, *, may_wait: bool = F
     if isinstance(path, Path):
         return _read_local(path, most_bytes, may_wait)
     if (size_bytes := path.stat().st_size) > most_bytes:
-        raise _too_large(path, size_bytes, most_bytes)
+        raise too_large(path, size_bytes, most_bytes)
     return path.read_bytes()
 
 
@@ -82,13 +82,13 @@ def _read_local(path: Path, most_bytes: int, may_wait: bool) -> bytes:
         status = os.fstat(file.fileno())
         is_stream = not stat.S_ISREG(status.st_mode)
         if status.st_size > most_bytes:
-            raise _too_large(path, status.st_size, most_bytes)
+            raise too_large(path, status.st_size, most_bytes)
         data = file.read(most_bytes + 1) if is_stream else file.read(min(most_bytes, status.st_size) + 1)
         if not is_stream and len(data) > status.st_size:
             # It grew.
             data += file.read(most_bytes + 1 - len(data))
     if len(data) > most_bytes:
-        raise _too_large(path, len(data), most_bytes)
+        raise too_large(path, len(data), most_bytes)
     return data
 
 
@@ -119,7 +119,8 @@ def size_of(path: AnyPath) -> int:
     return status.st_size
 
 
-def _too_large(path: AnyPath, size_bytes: int, most_bytes: int) -> UnfitFileError:
+def too_large(path: AnyPath, size_bytes: int, most_bytes: int) -> UnfitFileError:
+    """Return the error of a file that has more bytes than are read."""
     return UnfitFileError(f"{path} has {size_bytes:,} bytes, and at most {most_bytes:,} are read")
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import klamm_spark
 from klamm_spark import cli
+from klamm_spark.lake.seals import SealRow
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.unit.audit.logged_lake import signer_in
 
@@ -24,6 +25,7 @@ LIMIT_BYTES = 4 * 1024**3
 PEAK_MIB = 2_500
 TEXT = "x" * (1 << 20)
 ROWS_OF_A_GROUP, GROUPS, ROWS_OF_A_DICTIONARY = 50, 30, 6_000
+AT_ONCE = 1_000_000
 BOMBS = ("dictionary", "delta", "fixed", "pages")
 RUN = f"""
 import contextlib, io, json, resource, shlex, sys
@@ -193,6 +195,99 @@ def test_a_bomb_is_named_within_a_limit_of_memory(places, tmp_path, bomb):
         assert code in (1, 2), said
         assert name.name in said, said
         assert peak_mib < PEAK_MIB, name
+
+
+NAMED = {
+    *("event_id", "node", "boot", "seq", "time_us", "kind", "source_file", "shipped_time", "time"),
+    *(*SealRow._fields, "record", "digests"),
+}
+"""Columns that a row cannot do without."""
+
+
+def repeated(path, count, **values):
+    """Yield the first row of a file, without most columns, a million times at a time; columns may have other values."""
+    import pyarrow.parquet as pq
+
+    row = pq.read_table(path, partitioning=None).slice(0, 1)
+    row = row.select([name for name in row.column_names if name in NAMED])
+    for start in range(0, count, AT_ONCE):
+        places = pa.array([0] * AT_ONCE, pa.int32())
+        columns = {name: row.column(name).combine_chunks() for name in row.column_names}
+        some = {
+            name: pa.DictionaryArray.from_arrays(places, column)
+            if pa.types.is_string(column.type)
+            else column.take(places)
+            for name, column in columns.items()
+        }
+        some |= {name: value(start) for name, value in values.items()}
+        yield pa.table(some)
+
+
+def steps(start):
+    """Whole numbers, of which none follows another."""
+    return pa.array(range(2 * start, 2 * (start + AT_ONCE), 2), pa.int64())
+
+
+def always(text):
+    return lambda _: pa.DictionaryArray.from_arrays(pa.array([0] * AT_ONCE, pa.int32()), pa.array([text]))
+
+
+def items(path):
+    """Yield one row whose list has any number of items that are nothing."""
+    nothing = pa.nulls(80 * AT_ONCE, pa.bool_())
+    found = pa.StructArray.from_arrays([nothing] * 16, [f"field{number}" for number in range(16)])
+    yield pa.table({"resources": pa.ListArray.from_arrays(pa.array([0, len(found)], pa.int32()), found)})
+
+
+FREE = {
+    "rows": (("events", "seals", "forgotten"), lambda path: repeated(path, 24 * AT_ONCE)),
+    "numbers": (("events",), lambda path: repeated(path, 8 * AT_ONCE, seq=steps)),
+    "gaps": (("events",), lambda path: repeated(path, 4 * AT_ONCE, kind=always("audit_gap"))),
+    "items": (("events",), items),
+}
+"""Values that cost nothing in a file: of which kinds of files, and how they come about."""
+
+
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("free", FREE)
+def test_values_that_cost_nothing_in_a_file_do_not_fill_the_memory(places, tmp_path, free):
+    import pyarrow.parquet as pq
+
+    kinds, parts_of = FREE[free]
+    lines, names = [], []
+    for kind, path in places.items():
+        if kind not in kinds:
+            continue
+        other = tmp_path / "of" / kind
+        shutil.copytree(tmp_path / "lake", other / "lake")
+        parts = parts_of(path)
+        first = next(parts)
+        names.append(path.relative_to(tmp_path / "lake"))
+        how = {"use_dictionary": False, "column_encoding": {"seq": "DELTA_BINARY_PACKED"}} if free == "numbers" else {}
+        with pq.ParquetWriter(other / "lake" / names[-1], first.schema, compression="zstd", **how) as writer:
+            for part in (first, *parts):
+                writer.write_table(part, row_group_size=AT_ONCE)
+        assert (other / "lake" / names[-1]).stat().st_size < 4 << 20
+        lines.append(f"verify --lake {other / 'lake'}")
+    for name, (code, said, peak_mib) in zip(names, run(tmp_path, *lines), strict=True):
+        assert code in (1, 2), said
+        assert name.name in said, said
+        assert peak_mib < PEAK_MIB, name
+
+
+@pytest.mark.timeout(1000)
+def test_a_commit_that_costs_many_times_its_size_is_named(places, tmp_path):
+    """Of objects, the shortest take the most."""
+    log = places["checkpoint"].parent
+    commit = log / f"{max(int(path.stem) for path in log.glob('*.json')) + 1:020}.json"
+    commit.write_text('{"txn":{}}\n' * (12 << 20))
+    commands, named = list(commands_on_lakes()), set()
+    lines = [f"{command} audit.toml --lake lake {MORE.get(command, '')}" for command in commands]
+    for command, (code, said, peak_mib) in zip(commands, run(tmp_path, *lines), strict=True):
+        assert code in CODES, (command, said)
+        assert peak_mib < PEAK_MIB, command
+        named |= {command} if code and commit.name in said else set()
+    assert named >= {"ship", "compact", "verify", "forget", "report", "detect"}
 
 
 @pytest.mark.timeout(1000)
