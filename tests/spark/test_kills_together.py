@@ -45,6 +45,7 @@ spool = "spool"
 [audit.spark]
 lake = "lake"
 trigger_interval_ms = 300
+max_files_per_trigger = 32
 driver_memory = "512m"
 log_key = "key"
 anchor = "anchors"
@@ -273,7 +274,8 @@ def kill_together(folder: Path, rounds: list[tuple[str, list[str]]], choose: ran
             found.ship.close()
         kills = found.kills
     last = Shipping(folder).command("--once", "--master", "none")
-    assert last.wait(DEADLINE_S) == 0, (folder / "said").read_text()[-4_000:]
+    # What a slow machine could not ship meanwhile.
+    assert last.wait() == 0, (folder / "said").read_text()[-4_000:]
     everything_is_there_once(folder, kills)
     return kills
 

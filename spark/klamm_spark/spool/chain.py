@@ -16,14 +16,17 @@ from typing import Any, Final, NamedTuple
 
 from klamm_spark.spool.compression import LineReader
 from klamm_spark.spool.layout import (
+    COMPRESSED_SUFFIXES,
     NO_CHAIN,
     NODE_END,
     OPEN_SUFFIX,
     REQUESTS,
     SEAL_SUFFIX,
+    SEALED_SUFFIX,
     STREAMS,
     Seal,
     chain_of,
+    find_file,
     open_segments,
     parse_name,
     sealed_segments,
@@ -99,8 +102,10 @@ def read_folder(folder: AnyPath, keys: PublicKeys | None = None, readers: list[L
     for path in open_segments(folder):
         name = parse_name(path.name)
         if name is not None:
-            found.open[name.boot] = max(name.first_seq, found.open.get(name.boot, 0))
-            found.gaps += _gaps_of(path)
+            lines = _lines_of(path)
+            if lines:
+                found.open[name.boot] = max(name.first_seq, found.open.get(name.boot, 0))
+                found.gaps += gaps_in(lines)
     segments: dict[str, list[AnyPath]] = defaultdict(list)
     for path in sealed_segments(folder):
         segments[path.name.partition(".")[0]].append(path)
@@ -124,7 +129,7 @@ def read_folder(folder: AnyPath, keys: PublicKeys | None = None, readers: list[L
     chain = SealChain(found, keys)
     for stem, seal, digests in _ahead(read, sorted(seals.keys() | segments.keys())):
         there = segments.get(stem, [])
-        if not there and (folder / f"{stem}{OPEN_SUFFIX}").exists():
+        if not there and _comes_late(folder, stem):
             continue
         if seal is None:
             found.breaks += (
@@ -241,9 +246,16 @@ def _flaws(seal: Seal, stem: str, previous: Seal | None) -> Iterator[str]:
         yield f"its chain does not continue {previous.segment}: one of them was replaced"
 
 
-def _gaps_of(path: AnyPath) -> list[dict[str, Any]]:
-    """The `audit_gap` events in a segment that is being written."""
+def _lines_of(path: AnyPath) -> bytes:
+    """The whole lines of a segment that is being written: without any, its boot has not reported the one before it."""
     try:
-        return gaps_in(read_file(path))
+        return read_file(path).rpartition(b"\n")[0]
     except (FileNotFoundError, UnfitFileError):
-        return []
+        return b""
+
+
+def _comes_late(folder: AnyPath, stem: str) -> bool:
+    """Return True for a segment that was being sealed when sealed ones were listed: its seal comes first."""
+    # In this order: it is open until it is sealed.
+    names = (f"{stem}{SEALED_SUFFIX}{suffix}" for suffix in COMPRESSED_SUFFIXES.values())
+    return (folder / f"{stem}{OPEN_SUFFIX}").exists() or find_file(folder, *names) is not None

@@ -6,8 +6,19 @@ from dataclasses import replace
 import cramjam
 import pytest
 
+from klamm_spark.spool import chain
 from klamm_spark.spool.chain import read_folder
-from klamm_spark.spool.layout import NO_CHAIN, SEAL_SUFFIX, Seal, chain_of
+from klamm_spark.spool.compression import compress
+from klamm_spark.spool.layout import (
+    COMPRESSED_SUFFIXES,
+    NO_CHAIN,
+    OPEN_SUFFIX,
+    SEAL_SUFFIX,
+    Seal,
+    SegmentName,
+    chain_of,
+    sealed_segments,
+)
 from tests.audit_samples import sample_events, write_sample_spool
 
 
@@ -111,3 +122,22 @@ def test_retention_and_an_open_segment_do_not_break_the_chain(paths):
     found = read_folder(paths[0].parent)
     assert (found.breaks, found.first.segment) == ([], paths[2].stem)
     assert found.open == {found.first.boot: 40}
+
+
+@pytest.mark.parametrize("compression", COMPRESSED_SUFFIXES)
+def test_a_segment_that_is_sealed_while_the_folder_is_read_was_not_removed(paths, monkeypatch, compression):
+    """A server writes a seal, and then the segment."""
+    last = paths[-1].with_name(paths[-1].name + COMPRESSED_SUFFIXES[compression])
+    last.write_bytes(compress(paths[-1].read_bytes(), compression))
+    if last != paths[-1]:
+        paths[-1].unlink()
+    monkeypatch.setattr(chain, "sealed_segments", lambda folder: sealed_segments(folder)[:-1])
+    assert breaks(paths) == []
+
+
+@pytest.mark.parametrize(("content", "begun"), [(b"", False), (b'{"torn', False), (b'{"node": "n"}\n', True)])
+def test_a_boot_begins_with_its_first_line(paths, content, begun):
+    """The line that reports how the boot before it ended comes with it."""
+    later = SegmentName("019b8ff8d001c0ffee00", 0)
+    (paths[0].parent / f"{later.stem}{OPEN_SUFFIX}").write_bytes(content)
+    assert (later.boot in read_folder(paths[0].parent).open) == begun
