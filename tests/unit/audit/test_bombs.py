@@ -232,18 +232,10 @@ def always(text):
     return lambda _: pa.DictionaryArray.from_arrays(pa.array([0] * AT_ONCE, pa.int32()), pa.array([text]))
 
 
-def items(path):
-    """Yield one row whose list has any number of items that are nothing."""
-    nothing = pa.nulls(80 * AT_ONCE, pa.bool_())
-    found = pa.StructArray.from_arrays([nothing] * 16, [f"field{number}" for number in range(16)])
-    yield pa.table({"resources": pa.ListArray.from_arrays(pa.array([0, len(found)], pa.int32()), found)})
-
-
 FREE = {
     "rows": (("events", "seals", "forgotten"), lambda path: repeated(path, 24 * AT_ONCE)),
     "numbers": (("events",), lambda path: repeated(path, 8 * AT_ONCE, seq=steps)),
     "gaps": (("events",), lambda path: repeated(path, 4 * AT_ONCE, kind=always("audit_gap"))),
-    "items": (("events",), items),
 }
 """Values that cost nothing in a file: of which kinds of files, and how they come about."""
 

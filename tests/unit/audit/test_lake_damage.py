@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from klamm_spark import cli
 from klamm_spark.errors import LakeError
+from klamm_spark.lake import parquet
 from klamm_spark.lake.files import TableFile, files_of, read_columns
 from klamm_spark.lake.forgotten import Record, digests_sha256, read_forgotten
 from klamm_spark.lake.layout import Lake
@@ -200,6 +201,20 @@ def test_a_row_that_keeps_its_line_has_values_of_its_types(tmp_path, column, val
     pq.write_table(rows.set_column(rows.column_names.index(column), column, [[value]]), file.path)
     assert scan(file).segments.keys() == whole.keys()
     assert scan(file).segments != whole
+
+
+def test_items_that_cost_nothing_in_a_file_count_together(tmp_path, monkeypatch):
+    """All of a list may be of one row."""
+    import pyarrow.parquet as pq
+
+    nothing = pa.nulls(6_000, pa.int64())
+    items = pa.StructArray.from_arrays([nothing] * 16, [f"field{number}" for number in range(16)])
+    path = tmp_path / "file.parquet"
+    pq.write_table(pa.table({"list": pa.ListArray.from_arrays(pa.array([0, len(items)], pa.int32()), items)}), path)
+    monkeypatch.setattr(parquet, "_MOST_GROUP_BYTES", 16 * 6_000 * 12)
+    assert rows_of(path, ["list"]) != []
+    monkeypatch.setattr(parquet, "_MOST_GROUP_BYTES", 16 * 6_000 * 12 - 1)
+    assert "of its rows unpack to" in rows_of(path, ["list"])
 
 
 CHANGED_FOOTERS = """
