@@ -135,9 +135,9 @@ def test_a_segment_that_is_sealed_while_the_folder_is_read_was_not_removed(paths
     assert breaks(paths) == []
 
 
-@pytest.mark.parametrize(("content", "begun"), [(b"", False), (b'{"torn', False), (b'{"node": "n"}\n', True)])
-def test_a_boot_begins_with_its_first_line(paths, content, begun):
+@pytest.mark.parametrize(("content", "started"), [(b"", False), (b'{"torn', False), (b'{"node": "n"}\n', True)])
+def test_a_boot_begins_with_its_first_line(paths, content, started):
     """The line that reports how the boot before it ended comes with it."""
     later = SegmentName("019b8ff8d001c0ffee00", 0)
     (paths[0].parent / f"{later.stem}{OPEN_SUFFIX}").write_bytes(content)
-    assert (later.boot in read_folder(paths[0].parent).open) == begun
+    assert (later.boot in read_folder(paths[0].parent).open) == started
