@@ -249,9 +249,10 @@ def _flaws(seal: Seal, stem: str, previous: Seal | None) -> Iterator[str]:
 def _lines_of(path: AnyPath) -> bytes:
     """The whole lines of a segment that is being written: without any, its boot has not reported the one before it."""
     try:
-        return read_file(path).rpartition(b"\n")[0]
+        data = read_file(path)
     except (FileNotFoundError, UnfitFileError):
         return b""
+    return data[: data.rfind(b"\n") + 1]
 
 
 def _comes_late(folder: AnyPath, stem: str) -> bool:
