@@ -176,7 +176,7 @@ def test_the_last_append_is_found_with_one_commit_in_memory(ship, tmp_path, monk
     assert list(appends.seals_of_last(lake)) == [path.stem]
     assert read == [f"{lake.table().version():020}.json"]
     monkeypatch.undo()
-    monkeypatch.setattr(appends, "_MOST_BYTES", 10)
+    monkeypatch.setattr(appends, "MOST_COMMIT_BYTES", 10)
     with pytest.raises(LakeError, match="at most 10 are read"):
         next(appends._appends(lake))
 
