@@ -30,6 +30,7 @@ from klamm.wire.messages import (
 )
 from klamm_broker.handlers.served_apis import APIS
 from klamm_broker.log import FileOperations
+from klamm_spark.requests.state_changes import ADMIN_CHANGES
 from tests.faults.crash_states.recorded_disk import Fault, RecordedDisk, Recording
 from tests.faults.crash_states.workload import ERRORS, QuietHarness
 from tests.faults.test_crash_states import no_threads  # noqa: F401
@@ -121,11 +122,9 @@ NOT_ASKED: Final = {
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: "rows of the store, without files; `tests/unit/share` makes them fail",
 }
 
-_ADMINISTRATIVE: Final = re.compile("Create|Delete|Alter|IncrementalAlter|Update|Renew|Expire|Elect|OffsetDelete")
-
 
 def test_every_administrative_change_is_in_the_list() -> None:
-    named = {api.api_key for api in APIS if _ADMINISTRATIVE.match(spec_of(api.api_key).name)}
+    named = {api.api_key for api in APIS} & ADMIN_CHANGES.keys()
     assert named == CHANGES.keys() | NOT_ASKED.keys()
     assert not CHANGES.keys() & NOT_ASKED.keys()
 

@@ -86,9 +86,10 @@ class RequestEvent(NamedTuple):
     """A request that has ended.
 
     `request` is the decoded message after all filters, None if the body was not read. `response` is the answer, None if
-    there is none. If a filter changes names (`RequestFilter.topic_name`), both have the handler set's names. Both may
-    hold views of large frames: an observer that keeps an event removes them soon, with `_replace`. If records were sent
-    from a file, or as a stream from another server, only their `size_bytes` can be read.
+    there is none. If a filter changes names (`RequestFilter.topic_name`), both have the handler set's names,
+    not the client's. Both may hold views of large frames: an observer that keeps an event soon sets both to None
+    (`event._replace(request=None, response=None)`). Of records that were sent from a file, or as a stream from another
+    server, only the `size_bytes` can be read.
     `error_code` is the first error in the client's answer, 0 for none. `response_bytes` is the size of the response's
     body. Sizes, throttle time and authorization decisions are in `context`.
     `upstream_node_id` is the node of the other cluster that got the request, if the handler set forwards requests

@@ -1,4 +1,4 @@
-"""`Chance`: where a server's random numbers come from: the system, or a seed."""
+"""`Chance`: the source of a server's random numbers, which is the system or a seed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from klamm.runtime.threads import SYSTEM_THREADS, SystemThreads
 
 
 class Chance:
-    """The random numbers of one server: `random_bytes` for ids, salts and keys; `threads` draw orders with `shuffle`.
+    """The random numbers of one server: `random_bytes` makes ids, salts and keys; `threads.shuffle` shuffles.
 
-    The program that makes a server makes one. With a seed all of it can be guessed: for tests only.
+    The program that makes a server makes one. With a seed, all these numbers can be guessed: for tests only.
     """
 
     def __init__(self, seed: int | None = None) -> None:

@@ -23,7 +23,7 @@ Written: TypeAlias = "Callable[[KafkaError | None], None]"
 """A callback that is called once: with None when all markers are durable, or with the error if a marker failed."""
 
 MissingMarkers: TypeAlias = "dict[TopicPartition, tuple[PartitionLog, int] | None]"
-"""Partitions whose marker is not durable. Once a marker is appended, its log and the offset to sync; None before."""
+"""Partitions whose marker is not durable: None until the marker is appended, then its log and the offset to sync."""
 
 _NOTHING_TO_END: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH))
 
@@ -38,7 +38,7 @@ class Marker(NamedTuple):
 
 
 class TransactionMarkers:
-    """The writer of markers. It has a thread, and the log flusher's thread syncs the markers. Any thread may call
+    """The writer of markers. Its own thread appends them, and the log flusher's thread syncs them. Any thread may call
     `submit`.
     """
 
@@ -55,7 +55,7 @@ class TransactionMarkers:
         self._worker.close()
 
     def submit(self, marker: Marker, missing: MissingMarkers, on_written: Written) -> None:
-        """Write a marker to all partitions except deleted ones and those in which the producer has a newer epoch.
+        """Write a marker to the `missing` partitions, except deleted ones and those whose producer has a newer epoch.
 
         After an error `missing` has the remaining partitions, for another `submit`.
         """
@@ -147,7 +147,7 @@ class _Pending:
             self._count += 1
 
     def done_if_there(self, error: KafkaError | None) -> None:
-        """Call `done` with the error, or without one if the partition was deleted meanwhile."""
+        """Call `done` with the error, or without one if the partition needs no marker any more."""
         self.done(None if error is not None and error.error_code in _NOTHING_TO_END else error)
 
     def done(self, error: KafkaError | None) -> None:
