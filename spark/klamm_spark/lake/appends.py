@@ -15,12 +15,12 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 from klamm_spark.errors import LakeError
-from klamm_spark.lake.layout import COMMITS, MOST_COMMIT_BYTES, PARTITIONS
+from klamm_spark.lake.layout import COMMITS, PARTITIONS
 from klamm_spark.lake.seals import Shipped
 from klamm_spark.lake.segment import read_sealed
 from klamm_spark.spool.compression import LineReader
 from klamm_spark.spool.layout import Seal
-from klamm_spark.storage.filesystems import read_file
+from klamm_spark.storage.filesystems import MOST_COMMIT_BYTES, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

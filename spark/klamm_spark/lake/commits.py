@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 
 from klamm_spark.errors import LakeError
 from klamm_spark.lake.files import Committed, TableFile
-from klamm_spark.lake.layout import COMMITS, MOST_COMMIT_BYTES, Lake
+from klamm_spark.lake.layout import COMMITS, Lake
 from klamm_spark.lake.parquet import open_parquet, whole_batches_of
-from klamm_spark.storage.filesystems import read_file
+from klamm_spark.storage.filesystems import MOST_COMMIT_BYTES, read_file
 
 _BY_COLUMN: Final = ("minValues", "maxValues", "nullCount")
 _KNOWN: Final = frozenset((*_BY_COLUMN, "numRecords", "tightBounds"))

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 PARTITIONS: Final = ("date", "hour")
 COMMITS: Final = "_delta_log"
 _COMMIT_SUFFIXES: Final = (".json", ".parquet")
-MOST_COMMIT_BYTES: Final = 64 * 1024**2
-"""Of a commit as JSON, which takes many times the memory when it is read."""
 MIN_KEEP_HOURS: Final = 168
 """Younger files of the lake are never deleted: they may be about to be committed, or be read."""
 

@@ -9,10 +9,10 @@ from functools import lru_cache
 from typing import Final
 
 from klamm_spark.errors import LakeError
-from klamm_spark.lake.layout import MOST_COMMIT_BYTES
 from klamm_spark.lake.parquet import check_rows, open_parquet
 from klamm_spark.storage.filesystems import (
     MOST_BYTES,
+    MOST_COMMIT_BYTES,
     SMALL_BYTES,
     AnyPath,
     UnfitFileError,

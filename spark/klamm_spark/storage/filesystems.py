@@ -26,6 +26,8 @@ MOST_BYTES: Final = 1 << 30
 """Of a file that is read at once. No segment is larger."""
 SMALL_BYTES: Final = 1 << 20
 """Of a seal, a key, a checkpoint or a time stamp."""
+MOST_COMMIT_BYTES: Final = 64 * 1024**2
+"""Of a commit as JSON, which takes many times the memory when it is read."""
 
 
 class FileSystemError(OSError):
