@@ -11,7 +11,7 @@ from klamm.api.api_set import ApiHandler
 from klamm.api.authentication import AuthenticationStep, Authenticator, AuthenticatorFactory
 from klamm.shared.principal import ANONYMOUS, KafkaPrincipal
 from klamm.testing.conformance import rules
-from klamm.testing.conformance.life_cycle import LIFE_CYCLE, PartCase
+from klamm.testing.conformance.life_cycle import PartCase, rules_of
 from klamm.testing.conformance.playbooks import Playbook, answered
 from klamm.testing.conformance.rules import Broken, ensure, run_rules, within_patience
 from klamm.testing.conformance.silent_transport import SilentTransport
@@ -29,6 +29,7 @@ def garbage() -> list[bytes]:
 
 
 class _AuthenticatorCase(PartCase):
+    contract = AuthenticatorFactory
     playbooks: Sequence[Playbook] = ()
     proved: KafkaPrincipal = ANONYMOUS
 
@@ -53,9 +54,9 @@ def check_authenticator(
 
     `proved` is the principal that the transport has verified. Without playbooks, most rules cannot check anything.
     """
-    case = _AuthenticatorCase(AuthenticatorFactory, factory, settings, other_settings)
+    case = _AuthenticatorCase(factory, settings, other_settings)
     case.playbooks, case.proved = playbooks, proved
-    run_rules(case.part_name, AUTHENTICATOR_RULES, case)
+    run_rules(AUTHENTICATOR_RULES, case)
 
 
 def _receive(authenticator: Authenticator, frame: Buffer) -> AuthenticationStep:
@@ -223,16 +224,4 @@ def closes_at_any_time(case: _AuthenticatorCase) -> None:
                 authenticator.close()
 
 
-AUTHENTICATOR_RULES: Final = (
-    *LIFE_CYCLE,
-    is_made_for_each_connection,
-    describes_its_limits,
-    lets_clients_in_that_prove_who_they_are,
-    lets_no_client_in_that_does_not,
-    survives_garbage,
-    takes_no_part_for_the_whole,
-    keeps_connections_apart,
-    takes_any_buffer,
-    says_when_sessions_end,
-    closes_at_any_time,
-)
+AUTHENTICATOR_RULES: Final = rules_of(_AuthenticatorCase)

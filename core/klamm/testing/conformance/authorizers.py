@@ -13,7 +13,7 @@ from klamm.api.context import RequestContext
 from klamm.api.filters import Release
 from klamm.shared.principal import ANONYMOUS, KafkaPrincipal
 from klamm.testing.conformance import rules
-from klamm.testing.conformance.life_cycle import LIFE_CYCLE, PartCase
+from klamm.testing.conformance.life_cycle import PartCase, rules_of
 from klamm.testing.conformance.rules import ensure, from_threads, run_rules, within_patience
 from klamm.wire.errors import KafkaError
 from klamm.wire.messages.metadata import MetadataRequest
@@ -39,6 +39,7 @@ class Decision(NamedTuple):
 
 
 class _Case(PartCase):
+    contract = Authorizer
     decisions: Sequence[Decision] = ()
     authorizer: Authorizer
 
@@ -76,9 +77,9 @@ def check_authorizer(
 
     Raises AssertionError. If the authorizer stores ACLs, the suite creates, lists and deletes some.
     """
-    case = _Case(Authorizer, factory, settings, other_settings)
+    case = _Case(factory, settings, other_settings)
     case.decisions = decisions
-    run_rules(case.part_name, AUTHORIZER_RULES, case)
+    run_rules(AUTHORIZER_RULES, case)
 
 
 def _questions() -> Iterator[tuple[AclOperation, ResourceType, str]]:
@@ -196,14 +197,4 @@ def keeps_acls_or_says_that_it_does_not(case: _Case) -> None:
         ensure(set(authorizer.acls(_EVERY_RULE)) == existing, "what was deleted is still listed")
 
 
-AUTHORIZER_RULES: Final = (
-    *LIFE_CYCLE,
-    decides_true_or_false,
-    decides_alike_unlogged,
-    says_what_decided,
-    agrees_with_itself_about_types,
-    decides_as_expected,
-    leaves_the_request_alone,
-    decides_from_several_threads,
-    keeps_acls_or_says_that_it_does_not,
-)
+AUTHORIZER_RULES: Final = rules_of(_Case)

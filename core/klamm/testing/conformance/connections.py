@@ -9,7 +9,7 @@ from klamm.api.context import Address, RequestContext
 from klamm.api.gates import ConnectionGate, Delay, Refuse
 from klamm.api.throttles import Throttle
 from klamm.shared.principal import KafkaPrincipal
-from klamm.testing.conformance.life_cycle import LIFE_CYCLE, PartCase
+from klamm.testing.conformance.life_cycle import PartCase, rules_of
 from klamm.testing.conformance.rules import ensure, from_threads, is_label, run_rules, within_patience
 from klamm.wire.messages.metadata import MetadataRequest
 
@@ -19,21 +19,24 @@ _HOSTS: Final = ("127.0.0.1", "10.1.2.3", "::1", "2001:db8::7")
 _LARGE: Final = 1 << 40
 
 
+class _GateCase(PartCase):
+    contract = ConnectionGate
+
+
 def check_gate(factory: Callable[[Any], ConnectionGate], settings: Any = None, *, other_settings: Any = None) -> None:
     """Check that a connection gate keeps its contract.
 
     `factory(settings)` makes a gate, as the server does; `other_settings` are changed settings for `reconfigure`.
     Raises AssertionError with the part, the rule, the expected and the actual behaviour.
     """
-    case = PartCase(ConnectionGate, factory, settings, other_settings)
-    run_rules(case.part_name, GATE_RULES, case)
+    run_rules(GATE_RULES, _GateCase(factory, settings, other_settings))
 
 
 def _admit(gate: ConnectionGate, address: Address) -> bool:
     return gate.admit(address) is None
 
 
-def decides_in_the_types_of_the_contract(case: PartCase) -> None:
+def decides_in_the_types_of_the_contract(case: _GateCase) -> None:
     """`admit` returns None, a Refuse or a Delay, with a reason in lower_snake_case, for every address and number."""
     with case.opened() as gate:
         for number in range(_MANY):
@@ -46,7 +49,7 @@ def decides_in_the_types_of_the_contract(case: PartCase) -> None:
                 ensure(decision.delay_ms >= 0, f"the delay is {decision.delay_ms} ms")
 
 
-def gives_back_what_closes(case: PartCase) -> None:
+def gives_back_what_closes(case: _GateCase) -> None:
     """When all admitted connections have closed, as many are admitted as before; a refused one takes no place."""
     with case.opened() as gate:
         counts = []
@@ -60,7 +63,7 @@ def gives_back_what_closes(case: PartCase) -> None:
         ensure(len(set(counts)) == 1, f"{counts} connections were admitted in three equal rounds")
 
 
-def is_notified_of_authentication(case: PartCase) -> None:
+def is_notified_of_authentication(case: _GateCase) -> None:
     """`authenticated`, `identified` or `authentication_failed` may follow an admission, and `release` comes last."""
     with case.opened() as gate:
         for number, event in enumerate((gate.authenticated, gate.identified, gate.authentication_failed)):
@@ -70,7 +73,7 @@ def is_notified_of_authentication(case: PartCase) -> None:
                 gate.release(address)
 
 
-def is_called_from_several_threads(case: PartCase) -> None:
+def is_called_from_several_threads(case: _GateCase) -> None:
     """Connections come and close on several threads; all places are given back."""
     with case.opened() as gate:
 
@@ -95,7 +98,7 @@ def is_called_from_several_threads(case: PartCase) -> None:
         alone.close()
 
 
-def releases_after_it_changed(case: PartCase) -> None:
+def releases_after_it_changed(case: _GateCase) -> None:
     """A connection that was admitted may close after `reconfigure`."""
     with case.opened() as gate:
         address = Address(_HOSTS[1], 1024)
@@ -105,23 +108,19 @@ def releases_after_it_changed(case: PartCase) -> None:
             gate.release(address)
 
 
-GATE_RULES: Final = (
-    *LIFE_CYCLE,
-    decides_in_the_types_of_the_contract,
-    gives_back_what_closes,
-    is_notified_of_authentication,
-    is_called_from_several_threads,
-    releases_after_it_changed,
-)
+GATE_RULES: Final = rules_of(_GateCase)
+
+
+class _ThrottleCase(PartCase):
+    contract = Throttle
 
 
 def check_throttle(factory: Callable[[Any], Throttle], settings: Any = None, *, other_settings: Any = None) -> None:
     """Check that a throttle keeps its contract; see `check_gate`."""
-    case = PartCase(Throttle, factory, settings, other_settings)
-    run_rules(case.part_name, THROTTLE_RULES, case)
+    run_rules(THROTTLE_RULES, _ThrottleCase(factory, settings, other_settings))
 
 
-def _requests(case: PartCase) -> list[RequestContext]:
+def _requests(case: _ThrottleCase) -> list[RequestContext]:
     listener = case.listener
     return [
         listener.request(MetadataRequest(), 9, listener.connection(KafkaPrincipal(name)), client_id)
@@ -134,13 +133,13 @@ def _check_times(method: str, times_ms: object) -> None:
     ensure(type(times_ms) is int and times_ms >= 0, f"{method} returned {times_ms!r}")
 
 
-def says_whether_it_is_active(case: PartCase) -> None:
+def says_whether_it_is_active(case: _ThrottleCase) -> None:
     """`active` is True or False."""
     with case.opened() as throttle:
         ensure(throttle.active is True or throttle.active is False, f"it is {throttle.active!r}")
 
 
-def charges_in_milliseconds(case: PartCase) -> None:
+def charges_in_milliseconds(case: _ThrottleCase) -> None:
     """A charge costs whole milliseconds, 0 or more, for every client, size and time, and blocks no thread."""
     with case.opened() as throttle:
         for context in _requests(case):
@@ -154,7 +153,7 @@ def charges_in_milliseconds(case: PartCase) -> None:
             ensure(limit is None or (type(limit) is int and limit >= 0), f"max_record_bytes returned {limit!r}")
 
 
-def forgets_with_time(case: PartCase) -> None:
+def forgets_with_time(case: _ThrottleCase) -> None:
     """A client that has been silent for an hour, and does little, is not throttled for its earlier requests."""
     with case.opened() as throttle:
         for context in _requests(case):
@@ -165,7 +164,7 @@ def forgets_with_time(case: PartCase) -> None:
             ensure(times_ms == 0, f"charge returned {times_ms} ms")
 
 
-def changes_no_request(case: PartCase) -> None:
+def changes_no_request(case: _ThrottleCase) -> None:
     """Throttles leave the context alone: klamm notes the longest delay."""
     with case.opened() as throttle:
         (context, *_) = _requests(case)
@@ -175,7 +174,7 @@ def changes_no_request(case: PartCase) -> None:
         ensure(before == after, f"{before} became {after}")
 
 
-def charges_from_several_threads(case: PartCase) -> None:
+def charges_from_several_threads(case: _ThrottleCase) -> None:
     """All methods are called from several threads at once."""
     with case.opened() as throttle:
         contexts = _requests(case)
@@ -189,11 +188,4 @@ def charges_from_several_threads(case: PartCase) -> None:
         from_threads("charge", one)
 
 
-THROTTLE_RULES: Final = (
-    *LIFE_CYCLE,
-    says_whether_it_is_active,
-    charges_in_milliseconds,
-    forgets_with_time,
-    changes_no_request,
-    charges_from_several_threads,
-)
+THROTTLE_RULES: Final = rules_of(_ThrottleCase)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from klamm.api.context import Address, RequestContext
 from klamm.api.dispatch import ConnectionLoad, Move, ProcessorAssigner, ProcessorLoad, RequestScheduler
 from klamm.testing.conformance import rules
-from klamm.testing.conformance.life_cycle import LIFE_CYCLE, PartCase
+from klamm.testing.conformance.life_cycle import PartCase, ServerPartCase, rules_of
 from klamm.testing.conformance.messages import first_exchange
 from klamm.testing.conformance.rules import ensure, run_rules, within_patience
 from klamm.wire.api_keys import ApiKey
@@ -20,15 +20,18 @@ _CAPACITY: Final = 8
 _MANY: Final = 100
 
 
+class _AssignerCase(PartCase):
+    contract = ProcessorAssigner
+
+
 def check_assigner(
     factory: Callable[[Any], ProcessorAssigner], settings: Any = None, *, other_settings: Any = None
 ) -> None:
     """Check that a processor assigner keeps its contract; see `check_gate`."""
-    case = PartCase(ProcessorAssigner, factory, settings, other_settings)
-    run_rules(case.part_name, ASSIGNER_RULES, case)
+    run_rules(ASSIGNER_RULES, _AssignerCase(factory, settings, other_settings))
 
 
-def assigns_a_processor_that_there_is(case: PartCase) -> None:
+def assigns_a_processor_that_there_is(case: _AssignerCase) -> None:
     """`assign` returns the index of one of the processors, whose number may differ at each call."""
     with case.opened() as assigner:
         for number in range(_MANY):
@@ -37,14 +40,14 @@ def assigns_a_processor_that_there_is(case: PartCase) -> None:
             ensure(type(index) is int and 0 <= index < len(loads), f"of {len(loads)} processors it chose {index!r}")
 
 
-def says_how_often_it_rebalances(case: PartCase) -> None:
+def says_how_often_it_rebalances(case: _AssignerCase) -> None:
     """`rebalance_interval_ms` is a whole number, 0 or more."""
     with case.opened() as assigner:
         interval_ms = assigner.rebalance_interval_ms
         ensure(type(interval_ms) is int and interval_ms >= 0, f"it is {interval_ms!r}")
 
 
-def moves_connections_that_there_are(case: PartCase) -> None:
+def moves_connections_that_there_are(case: _AssignerCase) -> None:
     """`rebalance` returns Moves of connections that it was given, each to another existing processor."""
     with case.opened() as assigner:
         for count in (1, 2, 4):
@@ -61,32 +64,16 @@ def moves_connections_that_there_are(case: PartCase) -> None:
                     ensure(fits and at[move.connection_id] != move.processor, f"it returned {move!r}")
 
 
-ASSIGNER_RULES: Final = (
-    *LIFE_CYCLE,
-    assigns_a_processor_that_there_is,
-    says_how_often_it_rebalances,
-    moves_connections_that_there_are,
-)
+ASSIGNER_RULES: Final = rules_of(_AssignerCase)
 
 
-class _SchedulerCase(PartCase):
-    """A request scheduler under test. Its factory also gets the capacity, and `open` gets the server's services."""
+class _SchedulerCase(ServerPartCase):
+    """A request scheduler under test. Its factory also gets the capacity."""
 
-    def __init__(self, factory: Callable[[Any, int], RequestScheduler], settings: Any, other_settings: Any) -> None:
-        super().__init__(RequestScheduler, lambda given: factory(given, _CAPACITY), settings, other_settings)
-        self._named = factory
+    contract = RequestScheduler
 
-    @property
-    def part_name(self) -> str:
-        made = self._named
-        return f"the RequestScheduler {made.__module__}.{getattr(made, '__qualname__', made)}"
-
-    def neighbour(self) -> Any:
-        return self.host()
-
-    def host(self) -> Any:
-        super().host()
-        return self.listener.services
+    def make(self) -> Any:
+        return self._factory(self.settings, _CAPACITY)
 
     @contextmanager
     def opened(self) -> Iterator[Any]:
@@ -105,8 +92,7 @@ def check_scheduler(
     factory: Callable[[Any, int], RequestScheduler], settings: Any = None, *, other_settings: Any = None
 ) -> None:
     """Check that a request scheduler, made by `factory(settings, capacity)`, keeps its contract; see `check_gate`."""
-    case = _SchedulerCase(factory, settings, other_settings)
-    run_rules(case.part_name, SCHEDULER_RULES, case)
+    run_rules(SCHEDULER_RULES, _SchedulerCase(factory, settings, other_settings))
 
 
 def loses_and_repeats_no_request(case: _SchedulerCase) -> None:
@@ -210,12 +196,4 @@ def serves_several_threads(case: _SchedulerCase) -> None:
         ensure(not any(thread.is_alive() for thread in threads), "a thread was not woken")
 
 
-SCHEDULER_RULES: Final = (
-    *LIFE_CYCLE,
-    loses_and_repeats_no_request,
-    refuses_what_it_has_no_room_for,
-    counts_what_waits,
-    wakes_one_for_each_call,
-    waits_for_a_request,
-    serves_several_threads,
-)
+SCHEDULER_RULES: Final = rules_of(_SchedulerCase)

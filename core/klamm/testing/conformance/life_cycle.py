@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,10 +27,9 @@ class PartCase:
     `other_settings` are changed settings for `reconfigure`. `listener` is the listener of the part opened last.
     """
 
-    def __init__(
-        self, contract: type, factory: Callable[[Any], Any], settings: Any, other_settings: Any = None
-    ) -> None:
-        self.contract = contract
+    contract: type
+
+    def __init__(self, factory: Callable[..., Any], settings: Any, other_settings: Any = None) -> None:
         self.settings = settings
         self.other_settings = settings if other_settings is None else other_settings
         self._factory = factory
@@ -63,6 +64,17 @@ class PartCase:
             yield part
         finally:
             part.close()
+
+
+class ServerPartCase(PartCase):
+    """A part under test that belongs to a server, and not to a listener."""
+
+    def neighbour(self) -> Any:
+        return self.host()
+
+    def host(self) -> Any:
+        super().host()
+        return self.listener.services
 
 
 def fits_its_contract(case: PartCase) -> None:
@@ -164,13 +176,14 @@ def _logging_nothing(name: str) -> Iterator[None]:
     ensure(not failures, "; ".join(failures))
 
 
-LIFE_CYCLE: Final = (
-    fits_its_contract,
-    can_be_made_again,
-    opens_and_closes,
-    ends_its_threads,
-    leaves_no_timer_that_fails,
-    takes_changes_in_any_order,
-    leaves_its_settings_alone,
-    its_metrics_can_be_read,
-)
+def rules_of(case: type[PartCase]) -> tuple[Callable[[Any], None], ...]:
+    """Return the rules of a suite: those of this module, then the public functions in the case's module that take it."""
+    own = (
+        each
+        for name, each in vars(sys.modules[case.__module__]).items()
+        if inspect.isfunction(each) and each.__annotations__.get("case") == case.__name__ and not name.startswith("_")
+    )
+    return (*(() if case is PartCase else LIFE_CYCLE), *own)
+
+
+LIFE_CYCLE: Final = rules_of(PartCase)

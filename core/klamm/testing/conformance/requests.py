@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from klamm.api.context import RequestContext
 from klamm.api.filters import Answer, Disconnect, EncodedResponse, Hold, RequestFilter
 from klamm.api.observer import RequestEvent, RequestObserver, RequestOutcome, StageTimes
 from klamm.shared.principal import KafkaPrincipal
 from klamm.testing.conformance.filter_records import RECORD_RULES
-from klamm.testing.conformance.life_cycle import LIFE_CYCLE, PartCase
+from klamm.testing.conformance.life_cycle import PartCase, rules_of
 from klamm.testing.conformance.messages import Exchange, exchanges, first_exchange
 from klamm.testing.conformance.rules import are_api_keys, ensure, from_threads, run_rules, within_patience
 from klamm.wire.api_keys import ApiKey
@@ -20,21 +21,24 @@ from klamm.wire.struct_base import copy_message
 _TIMES: Final = StageTimes(1, 2, 3, 4, 5, 6)
 
 
+class _FilterCase(PartCase):
+    contract = RequestFilter
+
+
 def check_filter(factory: Callable[[Any], RequestFilter], settings: Any = None, *, other_settings: Any = None) -> None:
     """Check that a request filter keeps its contract; see `check_gate`.
 
     The filter gets requests and responses of every version of its APIs: with default values, and filled requests, whose
     lists have an element, whose texts are `conformance` and whose batches have a record. It gets records in every
     codec, in several batches and control batches, as bytes and in regions of files, and decompression bombs."""
-    case = PartCase(RequestFilter, factory, settings, other_settings)
-    run_rules(case.part_name, FILTER_RULES, case)
+    run_rules(FILTER_RULES, _FilterCase(factory, settings, other_settings))
 
 
 def _keys(part: RequestFilter) -> list[int]:
     return [int(key) for key in (ApiKey if part.api_keys is None else part.api_keys)]
 
 
-def names_its_apis(case: PartCase) -> None:
+def names_its_apis(case: _FilterCase) -> None:
     """`api_keys` is None or has keys of APIs, and `blocking` is True or False; both are read once, after `open`."""
     with case.opened() as part:
         first, again = part.api_keys, part.api_keys
@@ -43,64 +47,58 @@ def names_its_apis(case: PartCase) -> None:
         ensure(part.blocking is True or part.blocking is False, f"blocking is {part.blocking!r}")
 
 
-def _passed(message: Any, outcome: Any) -> Any:
+def _exchanges(case: _FilterCase, part: RequestFilter) -> Iterator[tuple[str, Exchange, RequestContext]]:
+    """Yield the exchanges of a filter's APIs, each with the name of its API and the context of its request."""
+    for key in _keys(part):
+        for exchange in exchanges(key):
+            context = case.listener.request(exchange.request, exchange.version)
+            yield f"{ApiKey(key).name} v{exchange.version}", exchange, context
+
+
+def _passed(outcome: Any) -> Any:
     """Return the message that a filter passes on; for a Hold, the held message."""
     return outcome.message if isinstance(outcome, Hold) else outcome
 
 
-def passes_requests_of_the_same_class(case: PartCase) -> None:
+def passes_requests_of_the_same_class(case: _FilterCase) -> None:
     """`on_request` returns a request of the class that it got, an Answer with a response, or a Hold; or it raises
     KafkaError or Disconnect."""
     with case.opened() as part:
-        for key in _keys(part):
-            for exchange in exchanges(key):
-                context = case.listener.request(exchange.request, exchange.version)
-                try:
-                    outcome = part.on_request(copy_message(exchange.request), context)
-                except (KafkaError, Disconnect):
-                    continue
-                passed = _passed(exchange.request, outcome)
-                if isinstance(passed, Answer):
-                    fits = isinstance(passed.response, (type(exchange.response), EncodedResponse, Hold))
-                else:
-                    fits = isinstance(passed, type(exchange.request))
-                ensure(fits, f"{ApiKey(key).name} v{exchange.version}: on_request returned {outcome!r}")
+        for name, exchange, context in _exchanges(case, part):
+            try:
+                outcome = part.on_request(copy_message(exchange.request), context)
+            except (KafkaError, Disconnect):
+                continue
+            passed = _passed(outcome)
+            if isinstance(passed, Answer):
+                fits = isinstance(passed.response, (type(exchange.response), EncodedResponse, Hold))
+            else:
+                fits = isinstance(passed, type(exchange.request))
+            ensure(fits, f"{name}: on_request returned {outcome!r}")
 
 
-def passes_responses_of_the_same_class(case: PartCase) -> None:
+def passes_responses_of_the_same_class(case: _FilterCase) -> None:
     """`on_response` returns a response of the class that it got, or a Hold; or it raises KafkaError or Disconnect."""
     with case.opened() as part:
-        for key in _keys(part):
-            for exchange in exchanges(key):
-                context = case.listener.request(exchange.request, exchange.version)
-                try:
-                    outcome = part.on_response(copy_message(exchange.response), context)
-                except (KafkaError, Disconnect):
-                    continue
-                passed = _passed(exchange.response, outcome)
-                ensure(
-                    isinstance(passed, (type(exchange.response), EncodedResponse)),
-                    f"{ApiKey(key).name} v{exchange.version}: on_response returned {outcome!r}",
-                )
+        for name, exchange, context in _exchanges(case, part):
+            try:
+                outcome = part.on_response(copy_message(exchange.response), context)
+            except (KafkaError, Disconnect):
+                continue
+            fits = isinstance(_passed(outcome), (type(exchange.response), EncodedResponse))
+            ensure(fits, f"{name}: on_response returned {outcome!r}")
 
 
-def passes_what_can_be_encoded(case: PartCase) -> None:
+def passes_what_can_be_encoded(case: _FilterCase) -> None:
     """Messages that a filter passes on can be encoded in the version of the request."""
     with case.opened() as part:
-        for key in _keys(part):
-            for exchange in exchanges(key):
-                context = case.listener.request(exchange.request, exchange.version)
-                for step, message in ((part.on_request, exchange.request), (part.on_response, exchange.response)):
-                    try:
-                        passed = _passed(message, step(copy_message(message), context))
-                    except (KafkaError, Disconnect):
-                        continue
-                    (passed.response if isinstance(passed, Answer) else passed).encode(exchange.version)
-
-
-def _one(case: PartCase, part: RequestFilter) -> tuple[Exchange, Any]:
-    exchange = next(one for key in _keys(part) for one in exchanges(key))
-    return exchange, case.listener.request(exchange.request, exchange.version)
+        for _name, exchange, context in _exchanges(case, part):
+            for step, message in ((part.on_request, exchange.request), (part.on_response, exchange.response)):
+                try:
+                    passed = _passed(step(copy_message(message), context))
+                except (KafkaError, Disconnect):
+                    continue
+                (passed.response if isinstance(passed, Answer) else passed).encode(exchange.version)
 
 
 def _both(part: RequestFilter, exchange: Exchange, context: Any) -> None:
@@ -111,23 +109,23 @@ def _both(part: RequestFilter, exchange: Exchange, context: Any) -> None:
             continue
 
 
-def does_not_block_unless_it_says_so(case: PartCase) -> None:
+def does_not_block_unless_it_says_so(case: _FilterCase) -> None:
     """A filter that is not `blocking` returns at once."""
     with case.opened() as part:
         if _keys(part) and not part.blocking:
-            exchange, context = _one(case, part)
+            _name, exchange, context = next(_exchanges(case, part))
             within_patience("a call", lambda: _both(part, exchange, context))
 
 
-def filters_from_several_threads(case: PartCase) -> None:
+def filters_from_several_threads(case: _FilterCase) -> None:
     """Requests and responses come from several threads at once."""
     with case.opened() as part:
         if _keys(part):
-            exchange, context = _one(case, part)
+            _name, exchange, context = next(_exchanges(case, part))
             from_threads("on_request and on_response", lambda number: _both(part, exchange, context))
 
 
-def keeps_no_message(case: PartCase) -> None:
+def keeps_no_message(case: _FilterCase) -> None:
     """Two requests get separate messages: the message passed on for one request is never passed on for another."""
     with case.opened() as part:
         for key in _keys(part):
@@ -136,24 +134,14 @@ def keeps_no_message(case: PartCase) -> None:
                 for _ in range(2):
                     context = case.listener.request(exchange.request, exchange.version)
                     try:
-                        outcome = _passed(None, part.on_request(copy_message(exchange.request), context))
+                        outcome = _passed(part.on_request(copy_message(exchange.request), context))
                     except (KafkaError, Disconnect):
                         continue
                     passed.append(outcome.response if isinstance(outcome, Answer) else outcome)
                 ensure(len(passed) < 2 or passed[0] is not passed[1], f"{ApiKey(key).name}: it is the same object")
 
 
-FILTER_RULES: Final = (
-    *LIFE_CYCLE,
-    names_its_apis,
-    passes_requests_of_the_same_class,
-    passes_responses_of_the_same_class,
-    passes_what_can_be_encoded,
-    does_not_block_unless_it_says_so,
-    filters_from_several_threads,
-    keeps_no_message,
-    *RECORD_RULES,
-)
+FILTER_RULES: Final = (*rules_of(_FilterCase), *RECORD_RULES)
 
 
 @dataclass(slots=True)
@@ -189,21 +177,24 @@ class _Story:
         one.connection_closed(connection, "expired")
 
 
+class _ObserverCase(PartCase):
+    contract = RequestObserver
+
+
 def check_observer(
     factory: Callable[[Any], RequestObserver], settings: Any = None, *, other_settings: Any = None
 ) -> None:
     """Check that a request observer keeps its contract; see `check_gate`."""
-    case = PartCase(RequestObserver, factory, settings, other_settings)
-    run_rules(case.part_name, OBSERVER_RULES, case)
+    run_rules(OBSERVER_RULES, _ObserverCase(factory, settings, other_settings))
 
 
-def takes_what_happens(case: PartCase) -> None:
+def takes_what_happens(case: _ObserverCase) -> None:
     """Every event, in the order of a connection's life, is accepted without an exception and without blocking."""
     with case.opened() as observer:
         within_patience("an event", _Story(case, observer).run)
 
 
-def announces_apis(case: PartCase) -> None:
+def announces_apis(case: _ObserverCase) -> None:
     """`announced_api_keys` has keys of APIs. `starting` accepts their requests, and may raise only KafkaError."""
     with case.opened() as observer:
         keys = observer.announced_api_keys
@@ -216,7 +207,7 @@ def announces_apis(case: PartCase) -> None:
                 continue
 
 
-def changes_nothing(case: PartCase) -> None:
+def changes_nothing(case: _ObserverCase) -> None:
     """An observer changes neither the messages nor the context of a request."""
     with case.opened() as observer:
         story = _Story(case, observer)
@@ -233,16 +224,10 @@ def changes_nothing(case: PartCase) -> None:
         ensure(after == context, f"{context} became {after}")
 
 
-def is_notified_from_several_threads(case: PartCase) -> None:
+def is_notified_from_several_threads(case: _ObserverCase) -> None:
     """Events of different connections come from several threads at once."""
     with case.opened() as observer:
         from_threads("events", lambda number: _Story(case, observer).run())
 
 
-OBSERVER_RULES: Final = (
-    *LIFE_CYCLE,
-    takes_what_happens,
-    announces_apis,
-    changes_nothing,
-    is_notified_from_several_threads,
-)
+OBSERVER_RULES: Final = rules_of(_ObserverCase)

@@ -31,8 +31,8 @@ def ensure(kept: object, got: str) -> None:
         raise Broken(got)
 
 
-def run_rules(part: str, rules: Sequence[Callable[[Any], None]], case: Any) -> None:
-    """Check each rule. Raises AssertionError for the first broken one, with the part and the rule.
+def run_rules(rules: Sequence[Callable[[Any], None]], case: Any) -> None:
+    """Check each rule of a `PartCase`. Raises AssertionError for the first broken one, with the part and the rule.
 
     The message also has the expected and the actual behaviour.
     """
@@ -40,7 +40,7 @@ def run_rules(part: str, rules: Sequence[Callable[[Any], None]], case: Any) -> N
         try:
             rule(case)
         except Exception as error:
-            _fail(part, rule, error)
+            _fail(case.part_name, rule, error)
 
 
 def _fail(part: str, rule: Callable[[Any], None], error: Exception) -> NoReturn:

@@ -23,7 +23,7 @@ from klamm.shared.principal import ANONYMOUS, KafkaPrincipal
 from klamm.shared.scram import ScramCredential, ScramMechanism
 from klamm.testing.conformance import rules
 from klamm.testing.conformance.authentication import garbage
-from klamm.testing.conformance.life_cycle import LIFE_CYCLE, PartCase
+from klamm.testing.conformance.life_cycle import PartCase, ServerPartCase, rules_of
 from klamm.testing.conformance.playbooks import Playbook, answered
 from klamm.testing.conformance.rules import Broken, ensure, from_threads, run_rules, within_patience
 from klamm.testing.conformance.silent_transport import SilentTransport
@@ -32,13 +32,11 @@ _STRANGE_USERS: Final = ("", "\0", "a" * 5000, "ümläut", "with\nline", "../../
 _LAST_DRAW: Final = 2**64 - 1
 
 
-class _MechanismCase(PartCase):
+class _MechanismCase(ServerPartCase):
+    contract = SaslMechanism
     playbooks: Sequence[Playbook] = ()
     proved: KafkaPrincipal = ANONYMOUS
     stores: Callable[[], Sequence[CredentialStore]] = tuple
-
-    def neighbour(self) -> Any:
-        return self.host()
 
     def host(self) -> Any:
         super().host()
@@ -73,9 +71,9 @@ def check_sasl_mechanism(
     `stores()` makes the credential stores in which the mechanism looks up users. `proved` is the principal that the
     transport has verified.
     """
-    case = _MechanismCase(SaslMechanism, factory, settings, other_settings)
+    case = _MechanismCase(factory, settings, other_settings)
     case.playbooks, case.stores, case.proved = playbooks, stores, proved
-    run_rules(case.part_name, MECHANISM_RULES, case)
+    run_rules(MECHANISM_RULES, case)
 
 
 def _evaluate(server: SaslServer, token: bytes) -> SaslChallenge | SaslSuccess:
@@ -219,19 +217,11 @@ def closes_at_any_time(case: _MechanismCase) -> None:
             server.close()
 
 
-MECHANISM_RULES: Final = (
-    *LIFE_CYCLE,
-    lets_users_in_that_prove_who_they_are,
-    lets_no_user_in_that_does_not,
-    fails_on_garbage_with_sasl_error,
-    takes_no_part_for_the_whole,
-    keeps_exchanges_apart,
-    describes_success,
-    closes_at_any_time,
-)
+MECHANISM_RULES: Final = rules_of(_MechanismCase)
 
 
 class _StoreCase(PartCase):
+    contract = CredentialStore
     passwords: Mapping[str, str] = {}
 
 
@@ -243,9 +233,9 @@ def check_credential_store(
     other_settings: Any = None,
 ) -> None:
     """Check that a credential store keeps its contract; see `check_gate`. `passwords` maps users to passwords."""
-    case = _StoreCase(CredentialStore, factory, settings, other_settings)
+    case = _StoreCase(factory, settings, other_settings)
     case.passwords = passwords
-    run_rules(case.part_name, STORE_RULES, case)
+    run_rules(STORE_RULES, case)
 
 
 def _checks(store: CredentialStore, user: str, password: str) -> bool:
@@ -335,13 +325,4 @@ def looks_up_from_several_threads(case: _StoreCase) -> None:
         )
 
 
-STORE_RULES: Final = (
-    *LIFE_CYCLE,
-    knows_its_users,
-    knows_no_other_user,
-    returns_credentials_of_the_mechanism,
-    draws_any_credential,
-    lists_users_without_waiting,
-    is_watched,
-    looks_up_from_several_threads,
-)
+STORE_RULES: Final = rules_of(_StoreCase)

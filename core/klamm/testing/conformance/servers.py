@@ -16,7 +16,7 @@ from klamm.api.extension import ServerExtension
 from klamm.api.filters import Disconnect
 from klamm.api.pending import LATER, NO_RESPONSE, NotInlineError, Pending
 from klamm.shared.features import Features
-from klamm.testing.conformance.life_cycle import LIFE_CYCLE, PartCase
+from klamm.testing.conformance.life_cycle import ServerPartCase, rules_of
 from klamm.testing.conformance.messages import Exchange, exchanges
 from klamm.testing.conformance.rules import ensure, run_rules, within_patience
 from klamm.wire.api_keys import ApiKey, find_spec, load
@@ -25,21 +25,17 @@ from klamm.wire.errors import KafkaError
 from klamm.wire.struct_base import copy_message
 
 
-class _ApiSetCase(PartCase):
-    """A handler set under test. Each set is opened in a new directory, or in `data_dir` if that is set."""
+class _ApiSetCase(ServerPartCase):
+    """A handler set under test. Each set is opened in a new directory below `base`, or in `data_dir` if that is set."""
 
-    def __init__(self, base: Path, factory: Callable[[Any], ApiSet], settings: Any, other_settings: Any) -> None:
-        super().__init__(ApiSet, factory, settings, other_settings)
-        self._base = base
-        self.data_dir: Path | None = None
-
-    def neighbour(self) -> Any:
-        return self.host()
+    contract = ApiSet
+    base: Path
+    data_dir: Path | None = None
 
     def host(self) -> Any:
         super().host()
         services = self.listener.services
-        folder = self.data_dir or Path(tempfile.mkdtemp(dir=self._base))
+        folder = self.data_dir or Path(tempfile.mkdtemp(dir=self.base))
         listeners = {self.listener.context.name: self.listener.context}
         return ServerContext(folder, services.clock, services.scheduler, listeners, os.urandom, True, services)
 
@@ -58,8 +54,9 @@ def check_api_set(factory: Callable[[Any], ApiSet], settings: Any = None, *, oth
     Each of its APIs gets two requests of every version: one with default values, whose lists are empty, and one whose
     lists have an element, whose texts are `conformance` and whose batches have a record."""
     with tempfile.TemporaryDirectory(prefix="klamm-conformance-") as folder:
-        case = _ApiSetCase(Path(folder), factory, settings, other_settings)
-        run_rules(case.part_name, API_SET_RULES, case)
+        case = _ApiSetCase(factory, settings, other_settings)
+        case.base = Path(folder)
+        run_rules(API_SET_RULES, case)
 
 
 def names_the_apis_that_it_serves(case: _ApiSetCase) -> None:
@@ -160,7 +157,7 @@ def forgets_connections(case: _ApiSetCase) -> None:
 
 def goes_on_where_it_stopped(case: _ApiSetCase) -> None:
     """A closed set can be opened again with the same directory."""
-    case.data_dir = Path(tempfile.mkdtemp(dir=case._base))
+    case.data_dir = Path(tempfile.mkdtemp(dir=case.base))
     try:
         for _ in range(2):
             answers_can_be_encoded(case)
@@ -168,34 +165,18 @@ def goes_on_where_it_stopped(case: _ApiSetCase) -> None:
         case.data_dir = None
 
 
-API_SET_RULES: Final = (
-    *LIFE_CYCLE,
-    names_the_apis_that_it_serves,
-    describes_itself,
-    answers_every_version,
-    answers_what_acks_wants,
-    does_not_block_unless_it_says_so,
-    answers_can_be_encoded,
-    forgets_connections,
-    goes_on_where_it_stopped,
-)
+API_SET_RULES: Final = rules_of(_ApiSetCase)
 
 
-class _ExtensionCase(PartCase):
-    def neighbour(self) -> Any:
-        return self.host()
-
-    def host(self) -> Any:
-        super().host()
-        return self.listener.services
+class _ExtensionCase(ServerPartCase):
+    contract = ServerExtension
 
 
 def check_extension(
     factory: Callable[[Any], ServerExtension], settings: Any = None, *, other_settings: Any = None
 ) -> None:
     """Check that a server extension keeps its contract; see `check_gate`."""
-    case = _ExtensionCase(ServerExtension, factory, settings, other_settings)
-    run_rules(case.part_name, EXTENSION_RULES, case)
+    run_rules(EXTENSION_RULES, _ExtensionCase(factory, settings, other_settings))
 
 
 def stands_by_a_server(case: _ExtensionCase) -> None:
@@ -220,4 +201,4 @@ def describes_where_it_is(case: _ExtensionCase) -> None:
         part.stopping()
 
 
-EXTENSION_RULES: Final = (*LIFE_CYCLE, stands_by_a_server, describes_where_it_is)
+EXTENSION_RULES: Final = rules_of(_ExtensionCase)

@@ -17,7 +17,7 @@ from klamm.api.transport import WOULD_BLOCK, HandshakeError, Interest, Transport
 from klamm.shared.principal import KafkaPrincipal
 from klamm.testing.conformance import rules
 from klamm.testing.conformance.connected import Connect, Connected, connected, handshake, socket_pair, wait_for
-from klamm.testing.conformance.life_cycle import LIFE_CYCLE, PartCase
+from klamm.testing.conformance.life_cycle import PartCase, rules_of
 from klamm.testing.conformance.rules import Broken, ensure, is_label, run_rules, within_patience
 
 _LARGE: Final = 300_000
@@ -26,11 +26,8 @@ _FLOODS: Final = 4096
 
 
 class _TransportCase(PartCase):
-    def __init__(
-        self, factory: Callable[[Any], Transport], settings: Any, other_settings: Any, connect: Connect
-    ) -> None:
-        super().__init__(Transport, factory, settings, other_settings)
-        self.connect = connect
+    contract = Transport
+    connect: Connect
 
 
 def _as_it_is(sock: socket.socket) -> socket.socket:
@@ -49,8 +46,9 @@ def check_transport(
     `connect(sock)` does the client's part of the handshake, and returns the socket with which the client sends and
     receives, e.g. `lambda sock: context.wrap_socket(sock, server_hostname="localhost")`.
     """
-    case = _TransportCase(factory, settings, other_settings, connect)
-    run_rules(case.part_name, TRANSPORT_RULES, case)
+    case = _TransportCase(factory, settings, other_settings)
+    case.connect = connect
+    run_rules(TRANSPORT_RULES, case)
 
 
 def _bytes(count: int) -> bytes:
@@ -303,21 +301,4 @@ def keeps_connections_apart(case: _TransportCase) -> None:
         ensure(other.read(5) == b"still", "the second connection ended with the first")
 
 
-TRANSPORT_RULES: Final = (
-    *LIFE_CYCLE,
-    describes_itself,
-    wraps_without_io,
-    waits_for_a_silent_peer,
-    reads_what_was_sent,
-    says_what_it_holds,
-    writes_in_order,
-    stops_at_a_full_socket,
-    sends_files,
-    sees_the_end,
-    survives_a_reset,
-    proves_who_the_peer_is,
-    is_aborted_from_any_thread,
-    closes_twice,
-    fails_a_bad_handshake,
-    keeps_connections_apart,
-)
+TRANSPORT_RULES: Final = rules_of(_TransportCase)
