@@ -25,7 +25,7 @@ def test_a_handler_takes_services_request_and_context(api):
 
 def test_every_handler_module_is_in_the_table_once():
     modules = {module.name for module in pkgutil.iter_modules(package.__path__) if module.name.startswith("k")}
-    assert sorted(api.function.partition(".")[0] for api in APIS) == sorted(modules)
+    assert sorted(api.module for api in APIS) == sorted(modules)
     assert len({api.api_key for api in APIS}) == len(APIS)
 
 
@@ -35,7 +35,7 @@ def test_a_handler_is_bound_to_the_services_once(monkeypatch):
 
     monkeypatch.setattr(k12_heartbeat, "keep_session", answer)
     services = object()
-    handler = ServedApi(ApiKey.HEARTBEAT, "k12_heartbeat.keep_session", range(0, 5), blocking=False).bind(services)
+    handler = ServedApi(ApiKey.HEARTBEAT, "keep_session", range(0, 5), blocking=False).bind(services)
     assert handler.handle(1, 2) == (services, 1, 2)
     assert handler.handle is handler.handle
     assert handler.module is heartbeat
