@@ -16,7 +16,8 @@ are durable; many commits share one transaction of the store. Follows `KafkaApis
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from klamm import ErrorCode, Pending, RequestContext
 from klamm.acl import AclOperation
@@ -42,39 +43,11 @@ def commit_offsets(
     require_group(context, AclOperation.READ, request.group_id)
     broker.cluster.check_coordinates(request.group_id)
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
-    guarded = context.listener.authorizer is not None
     response = OffsetCommitResponse()
-    commits, awaited = list[PartitionCommit](), list[OffsetCommitResponsePartition]()
-    for requested in request.topics:
-        topic = broker.topics.by_id(requested.topic_id) if by_id else broker.topics.get(requested.name)
-        name = requested.name if not by_id else topic.name if topic is not None else None
-        denied = guarded and name is not None and not may_topic(context, AclOperation.READ, name)
-        answered = OffsetCommitResponseTopic(requested.name, requested.topic_id)
-        response.topics.append(answered)
-        for partition in requested.partitions:
-            index = partition.partition_index
-            result = OffsetCommitResponsePartition(index)
-            answered.partitions.append(result)
-            if denied:
-                result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif topic is None and by_id:
-                result.error_code = ErrorCode.UNKNOWN_TOPIC_ID
-            elif topic is None or not 0 <= index < len(topic.partitions):
-                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                awaited.append(result)
-                epoch, metadata = partition.committed_leader_epoch, partition.committed_metadata
-                commits.append(
-                    PartitionCommit(topic.name, index, partition.committed_offset, epoch, metadata, topic.id)
-                )
+    kinds = OffsetCommitResponseTopic, OffsetCommitResponsePartition
+    commits, reply = accepted_commits(broker, context, request.topics, response, *kinds, by_id=by_id)
     if not commits:
         return response
-
-    def reply(outcomes: Sequence[ErrorCode]) -> None:
-        for result, outcome in zip(awaited, outcomes, strict=True):
-            result.error_code = outcome
-        context.respond(response)
-
     broker.groups.offsets.commit(
         CommitRequest(
             request.group_id,
@@ -90,3 +63,50 @@ def commit_offsets(
         reply,
     )
     return context.later()
+
+
+def accepted_commits(
+    broker: BrokerServices,
+    context: RequestContext,
+    topics: Iterable[Any],
+    response: Any,
+    topic_class: Callable[..., Any],
+    partition_class: Callable[..., Any],
+    *,
+    by_id: bool,
+) -> tuple[list[PartitionCommit], Callable[[Sequence[ErrorCode]], None]]:
+    """Add all partitions to a response, those that cannot be committed with their errors. Return the positions to
+    commit, and the function that takes their outcomes and sends the response.
+    """
+    guarded = context.listener.authorizer is not None
+    commits: list[PartitionCommit] = []
+    awaited: list[Any] = []
+    for requested in topics:
+        topic = broker.topics.by_id(requested.topic_id) if by_id else broker.topics.get(requested.name)
+        name = requested.name if not by_id else topic.name if topic is not None else None
+        denied = guarded and name is not None and not may_topic(context, AclOperation.READ, name)
+        answered = topic_class(requested.name, requested.topic_id)
+        response.topics.append(answered)
+        for partition in requested.partitions:
+            index = partition.partition_index
+            result = partition_class(index)
+            answered.partitions.append(result)
+            if denied:
+                result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif topic is None and by_id:
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+            elif topic is None or not 0 <= index < len(topic.partitions):
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                awaited.append(result)
+                epoch, metadata = partition.committed_leader_epoch, partition.committed_metadata
+                commits.append(
+                    PartitionCommit(topic.name, index, partition.committed_offset, epoch, metadata, topic.id)
+                )
+
+    def reply(outcomes: Sequence[ErrorCode]) -> None:
+        for result, outcome in zip(awaited, outcomes, strict=True):
+            result.error_code = outcome
+        context.respond(response)
+
+    return commits, reply

@@ -19,7 +19,6 @@ Authorization: WRITE on the transactional id, READ on the group and on each topi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
 from klamm import ErrorCode, KafkaError, Pending, RequestContext
 from klamm.acl import AclOperation
@@ -30,8 +29,9 @@ from klamm.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from klamm_broker.groups import CommitRequest, PartitionCommit
+from klamm_broker.handlers.k08_offset_commit import accepted_commits
 from klamm_broker.limits import owner_of
-from klamm_broker.security.authorization import may_topic, require_group, require_transactional_id
+from klamm_broker.security.authorization import require_group, require_transactional_id
 from klamm_broker.services import BrokerServices
 from klamm_broker.transactions import ProducerIdAndEpoch, offsets_partition
 
@@ -39,8 +39,6 @@ _FIRST_VERSION_WITH_ABORTABLE = 4
 _FIRST_VERSION_THAT_ADDS = 5
 _FIRST_VERSION_WITH_TOPIC_IDS = 6
 _CLIENT_VERSION = 2
-
-_Reply: TypeAlias = Callable[[Sequence[ErrorCode]], None]
 
 
 def commit_in_transaction(
@@ -52,43 +50,10 @@ def commit_in_transaction(
     broker.cluster.check_coordinates(request.group_id)
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     response = TxnOffsetCommitResponse()
-    commits: list[PartitionCommit] = []
-    awaited: list[TxnOffsetCommitResponsePartition] = []
-    for requested in request.topics:
-        topic = broker.topics.by_id(requested.topic_id) if by_id else broker.topics.get(requested.name)
-        name = requested.name if not by_id else topic.name if topic is not None else None
-        denied = name is not None and not may_topic(context, AclOperation.READ, name)
-        answered = TxnOffsetCommitResponseTopic(requested.name, requested.topic_id)
-        response.topics.append(answered)
-        for each in requested.partitions:
-            result = TxnOffsetCommitResponsePartition(each.partition_index)
-            answered.partitions.append(result)
-            if denied:
-                result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif topic is None and by_id:
-                result.error_code = ErrorCode.UNKNOWN_TOPIC_ID
-            elif topic is None or topic.partition(each.partition_index) is None:
-                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                awaited.append(result)
-                commits.append(
-                    PartitionCommit(
-                        topic.name,
-                        each.partition_index,
-                        each.committed_offset,
-                        each.committed_leader_epoch,
-                        each.committed_metadata,
-                        topic.id,
-                    )
-                )
+    kinds = TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition
+    commits, reply = accepted_commits(broker, context, request.topics, response, *kinds, by_id=by_id)
     if not commits:
         return response
-
-    def reply(outcomes: Sequence[ErrorCode]) -> None:
-        for result, outcome in zip(awaited, outcomes, strict=True):
-            result.error_code = outcome
-        context.respond(response)
-
     _commit(broker, request, context, commits, reply)
     return context.later()
 
@@ -98,7 +63,7 @@ def _commit(
     request: TxnOffsetCommitRequest,
     context: RequestContext,
     commits: Sequence[PartitionCommit],
-    reply: _Reply,
+    reply: Callable[[Sequence[ErrorCode]], None],
 ) -> None:
     version = context.api_version
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
