@@ -123,7 +123,7 @@ class Registry:
         found = [each for each in self.state.of_id(schema_id) if subject in (None, each.subject)]
         found = found or self.state.of_id(schema_id)
         if not found:
-            raise errors.schema_not_found(schema_id)
+            raise errors.schema_id_not_found(schema_id)
         return found[0]
 
     # ---- parsing
@@ -229,7 +229,7 @@ class Registry:
             if not importing:
                 details = self._details(subject, content.schema_type, made, self.state.versions(subject))
                 if details:
-                    raise errors.incompatible(subject, details)
+                    raise errors.incompatible(subject, ", ".join(details))
             return self._add(subject, asked, content, importing)
 
     def _check_mode(self, subject: str, asked: Submitted) -> bool:
