@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from klamm import ErrorCode
-from klamm_broker.groups.consumer.group import NEXT_STATES, ConsumerGroup, ConsumerGroupState
+from klamm_broker.groups.consumer.group import ConsumerGroup, ConsumerGroupState
 from klamm_broker.groups.consumer.member import ConsumerMember
 from klamm_broker.groups.consumer.reconciliation import next_step
 from klamm_broker.groups.state import IllegalTransitionError
@@ -21,11 +21,6 @@ from klamm_broker.groups.targeted_members import MemberState
 
 T = topic_id("t")
 STEP = st.tuples(st.sampled_from(["beat", "leave", "crash", "grow", "wait", "rejoin"]), st.integers(0, 3))
-
-
-def test_the_table_knows_every_state() -> None:
-    assert NEXT_STATES.keys() == set(ConsumerGroupState)
-    assert NEXT_STATES[ConsumerGroupState.DEAD] == {ConsumerGroupState.DEAD}
 
 
 def test_the_dead_stay_dead() -> None:

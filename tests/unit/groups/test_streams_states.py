@@ -16,7 +16,7 @@ from klamm import ErrorCode, KafkaError
 from klamm_broker.configs.group_config_keys import STREAMS_NUM_STANDBY_REPLICAS
 from klamm_broker.groups import PartitionCommit
 from klamm_broker.groups.state import IllegalTransitionError
-from klamm_broker.groups.streams.group import NEXT_STATES, StreamsGroup, StreamsGroupState
+from klamm_broker.groups.streams.group import StreamsGroup, StreamsGroupState
 from klamm_broker.groups.streams.member import StreamsMember
 from klamm_broker.groups.streams.reconciliation import next_step
 from klamm_broker.groups.streams.tasks import NONE, Task, Tasks
@@ -26,11 +26,6 @@ ACTIONS = ["beat", "quiet", "leave", "crash", "grow", "wait", "rejoin", "commit"
 STEP = st.tuples(st.sampled_from(ACTIONS), st.integers(0, 3))
 REFUSED = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}
 UNREVOKED, UNRELEASED, STABLE = MemberState.UNREVOKED, MemberState.UNRELEASED, MemberState.STABLE
-
-
-def test_the_table_knows_every_state() -> None:
-    assert NEXT_STATES.keys() == set(StreamsGroupState)
-    assert NEXT_STATES[StreamsGroupState.DEAD] == {StreamsGroupState.DEAD}
 
 
 def test_the_dead_stay_dead() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups.expiration import ExpirationTimer
@@ -92,7 +91,6 @@ class EpochGroup(Group, Generic[MemberT]):
     """
 
     protocol: ClassVar[str]
-    next_states: ClassVar[Mapping[Any, frozenset[Any]]]
     empty: ClassVar[enum.Enum]
     dead: ClassVar[enum.Enum]
 
@@ -185,7 +183,7 @@ class EpochGroup(Group, Generic[MemberT]):
         self._transition_to(self.present_state())
 
     def _transition_to(self, state: enum.Enum) -> None:
-        if state not in self.next_states[self.state]:
+        if self.is_dead and state is not self.dead:
             raise IllegalTransitionError(self.group_id, self.state, state)
         self.state = state
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from klamm import ErrorCode, KafkaError
@@ -32,17 +32,6 @@ class ConsumerGroupState(enum.Enum):
 
 
 _EMPTY, _ASSIGNING, _RECONCILING, _STABLE, _DEAD = ConsumerGroupState
-
-NEXT_STATES: Final[Mapping[ConsumerGroupState, frozenset[ConsumerGroupState]]] = {
-    _EMPTY: frozenset({_EMPTY, _ASSIGNING, _RECONCILING, _STABLE, _DEAD}),
-    _ASSIGNING: frozenset({_ASSIGNING, _RECONCILING, _STABLE, _EMPTY, _DEAD}),
-    _RECONCILING: frozenset({_RECONCILING, _STABLE, _ASSIGNING, _EMPTY, _DEAD}),
-    _STABLE: frozenset({_STABLE, _RECONCILING, _ASSIGNING, _EMPTY, _DEAD}),
-    _DEAD: frozenset({_DEAD}),
-}
-"""The states that may follow each state. EMPTY changes to RECONCILING or STABLE only when a group is loaded or
-upgraded.
-"""
 
 
 class ResolvedRegex(NamedTuple):
@@ -75,7 +64,7 @@ class ConsumerGroup(TargetedMembers[ConsumerMember, Partitions]):
 
     group_type = "consumer"
     protocol = consumer_protocol.PROTOCOL_TYPE
-    next_states, empty, dead = NEXT_STATES, _EMPTY, _DEAD
+    empty, dead = _EMPTY, _DEAD
     counted_names = "names and subscriptions"
     no_target = NO_PARTITIONS
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.groups.assignors import Partitions
@@ -24,13 +22,6 @@ class ShareGroupState(enum.Enum):
 
 
 _EMPTY, _STABLE, _DEAD = ShareGroupState
-
-NEXT_STATES: Final[Mapping[ShareGroupState, frozenset[ShareGroupState]]] = {
-    _EMPTY: frozenset({_EMPTY, _STABLE, _DEAD}),
-    _STABLE: frozenset({_STABLE, _EMPTY, _DEAD}),
-    _DEAD: frozenset({_DEAD}),
-}
-"""The states that may follow each state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +52,7 @@ class ShareGroup(EpochGroup[ShareMember]):
     """
 
     group_type = protocol = "share"
-    next_states, empty, dead = NEXT_STATES, _EMPTY, _DEAD
+    empty, dead = _EMPTY, _DEAD
 
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id)

@@ -30,13 +30,6 @@ class StreamsGroupState(enum.Enum):
 
 
 _EMPTY, _NOT_READY, _ASSIGNING, _RECONCILING, _STABLE, _DEAD = StreamsGroupState
-_WITH_MEMBERS: Final = frozenset({_NOT_READY, _ASSIGNING, _RECONCILING, _STABLE})
-
-NEXT_STATES: Final[Mapping[StreamsGroupState, frozenset[StreamsGroupState]]] = {
-    **dict.fromkeys((_EMPTY, *_WITH_MEMBERS), _WITH_MEMBERS | {_EMPTY, _DEAD}),
-    _DEAD: frozenset({_DEAD}),
-}
-"""The states that may follow each state. From any state but DEAD, the members determine the next one."""
 
 
 class TaskOffsets(NamedTuple):
@@ -73,7 +66,7 @@ class StreamsGroup(TargetedMembers[StreamsMember, Tasks]):
     """
 
     group_type = protocol = "streams"
-    next_states, empty, dead = NEXT_STATES, _EMPTY, _DEAD
+    empty, dead = _EMPTY, _DEAD
     counted_names = "names"
     no_target = NONE
 
