@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
@@ -29,6 +29,32 @@ STREAMS_INITIAL_REBALANCE_DELAY: Final = "streams.initial.rebalance.delay.ms"
 STREAMS_ASSIGNMENT_INTERVAL: Final = "streams.assignment.interval.ms"
 STREAMS_ASSIGNOR_NAME: Final = "streams.assignor.name"
 STREAMS_RACK_AWARE_TAGS: Final = "streams.rack.aware.assignment.tags"
+
+_DOCS: Final = {
+    CONSUMER_SESSION_TIMEOUT: "Longest time for which a member of this group may be silent.",
+    CONSUMER_HEARTBEAT_INTERVAL: "Time between two heartbeats of a member of this group.",
+    SHARE_SESSION_TIMEOUT: "Longest time for which a member of this share group may be silent.",
+    SHARE_HEARTBEAT_INTERVAL: "Time between two heartbeats of a member of this share group.",
+    SHARE_RECORD_LOCK_DURATION: "Time for which a member of this share group holds an acquired record.",
+    SHARE_DELIVERY_COUNT_LIMIT: "Number of deliveries after which a record of this share group is archived.",
+    SHARE_MAX_RECORD_LOCKS: "Maximum number of records in flight in a partition of this share group.",
+    SHARE_AUTO_OFFSET_RESET: "Where a share group starts in a partition: latest, earliest, or by_duration:PT…, that"
+    " long ago.",
+    SHARE_ISOLATION_LEVEL: "Isolation level: read_uncommitted gives a share group also the records of open and aborted"
+    " transactions.",
+    SHARE_RENEW_ENABLE: "Allow members of this share group to extend the locks of their records (KIP-1222).",
+    DEAD_LETTER_TOPIC: "Dead-letter topic of this share group: records that it archives undelivered are written there."
+    " Empty: none.",
+    DEAD_LETTER_COPY: "Copy the key and the value of a record to its dead letter, not only its headers.",
+    STREAMS_SESSION_TIMEOUT: "Longest time for which a member of this streams group may be silent.",
+    STREAMS_HEARTBEAT_INTERVAL: "Time between two heartbeats of a member of this streams group.",
+    STREAMS_NUM_STANDBY_REPLICAS: "Standby copies of the state of each task of this streams group.",
+    STREAMS_INITIAL_REBALANCE_DELAY: "Time that this streams group waits for more members before its first assignment.",
+    STREAMS_ASSIGNMENT_INTERVAL: "Shortest time between two assignments of this streams group.",
+    STREAMS_RACK_AWARE_TAGS: "Keys of client tags over whose values this streams group distributes the standby copies"
+    " of a task.",
+    STREAMS_ASSIGNOR_NAME: "The assignor of this streams group, one of group.streams.assignors.",
+}
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -86,7 +112,35 @@ class GroupConfigKey(NamedTuple):
 
 def group_config_keys(settings: BrokerSettings) -> dict[str, GroupConfigKey]:
     """Return all configs by name, in Kafka's order."""
-    return {key.config.name: key for key in (*_timing_keys(settings), *_share_keys(), *_streams_keys(settings))}
+    keys = (
+        _bounded(settings, CONSUMER_SESSION_TIMEOUT, 1),
+        _bounded(settings, CONSUMER_HEARTBEAT_INTERVAL, 1),
+        _bounded(settings, SHARE_SESSION_TIMEOUT, 1),
+        _bounded(settings, SHARE_HEARTBEAT_INTERVAL, 1),
+        _bounded(settings, SHARE_RECORD_LOCK_DURATION, 1000),
+        _bounded(settings, SHARE_DELIVERY_COUNT_LIMIT, 2),
+        _bounded(settings, SHARE_MAX_RECORD_LOCKS, 100),
+        _free(SHARE_AUTO_OFFSET_RESET, ConfigType.STRING, LATEST),
+        _free(SHARE_ISOLATION_LEVEL, ConfigType.STRING, READ_UNCOMMITTED, (READ_COMMITTED, READ_UNCOMMITTED)),
+        _free(SHARE_RENEW_ENABLE, ConfigType.BOOLEAN, True),
+        _free(DEAD_LETTER_TOPIC, ConfigType.STRING, ""),
+        _free(DEAD_LETTER_COPY, ConfigType.BOOLEAN, False),
+        _bounded(settings, STREAMS_SESSION_TIMEOUT, 1),
+        _bounded(settings, STREAMS_HEARTBEAT_INTERVAL, 1),
+        _of_broker(
+            STREAMS_NUM_STANDBY_REPLICAS,
+            ConfigType.INT,
+            settings.group_streams_num_standby_replicas,
+            maximum=settings.group_streams_max_standby_replicas,
+        ),
+        _of_broker(STREAMS_INITIAL_REBALANCE_DELAY, ConfigType.INT, settings.group_streams_initial_rebalance_delay_ms),
+        _bounded(settings, STREAMS_ASSIGNMENT_INTERVAL, 0),
+        _of_broker(STREAMS_RACK_AWARE_TAGS, ConfigType.LIST, settings.group_streams_rack_aware_assignment_tags),
+        _of_broker(
+            STREAMS_ASSIGNOR_NAME, ConfigType.STRING, settings.group_streams_assignors[0], "group.streams.assignors"
+        ),
+    )
+    return {key.config.name: key for key in keys}
 
 
 def check(values: Mapping[str, str], keys: Mapping[str, GroupConfigKey], assignors: tuple[str, ...]) -> None:
@@ -111,126 +165,28 @@ def check(values: Mapping[str, str], keys: Mapping[str, GroupConfigKey], assigno
         raise _invalid(f"{DEAD_LETTER_TOPIC}: DLQ topic name must not start with '__'")
 
 
-def _bounded(settings: BrokerSettings, name: str, at_least: int, doc: str) -> GroupConfigKey:
+def _bounded(settings: BrokerSettings, name: str, at_least: int) -> GroupConfigKey:
     """Return a config whose default and both bounds come from the broker."""
     kind, _, rest = name.partition(".")
     value, minimum, maximum = (
         getattr(settings, f"group_{kind}_{bound}{rest}".replace(".", "_")) for bound in ("", "min.", "max.")
     )
-    config = TopicConfig(name, ConfigType.INT, value, doc, minimum=at_least)
+    config = TopicConfig(name, ConfigType.INT, value, _DOCS[name], minimum=at_least)
     return GroupConfigKey(config, value, f"group.{name}", minimum, maximum)
 
 
-def _free(name: str, kind: ConfigType, default: Any, doc: str, choices: tuple[str, ...] = ()) -> GroupConfigKey:
+def _free(name: str, kind: ConfigType, default: Any, choices: tuple[str, ...] = ()) -> GroupConfigKey:
     """Return a config for which the broker has no setting."""
-    return GroupConfigKey(TopicConfig(name, kind, default, doc, choices=choices), default, name)
+    return GroupConfigKey(TopicConfig(name, kind, default, _DOCS[name], choices=choices), default, name)
 
 
-def _timing_keys(settings: BrokerSettings) -> Iterator[GroupConfigKey]:
-    yield _bounded(
-        settings, CONSUMER_SESSION_TIMEOUT, 1, "Longest time for which a member of this group may be silent."
-    )
-    yield _bounded(settings, CONSUMER_HEARTBEAT_INTERVAL, 1, "Time between two heartbeats of a member of this group.")
-    yield _bounded(
-        settings, SHARE_SESSION_TIMEOUT, 1, "Longest time for which a member of this share group may be silent."
-    )
-    yield _bounded(
-        settings, SHARE_HEARTBEAT_INTERVAL, 1, "Time between two heartbeats of a member of this share group."
-    )
-    yield _bounded(
-        settings,
-        SHARE_RECORD_LOCK_DURATION,
-        1000,
-        "Time for which a member of this share group holds an acquired record.",
-    )
-    yield _bounded(
-        settings,
-        SHARE_DELIVERY_COUNT_LIMIT,
-        2,
-        "Number of deliveries after which a record of this share group is archived.",
-    )
-    yield _bounded(
-        settings, SHARE_MAX_RECORD_LOCKS, 100, "Maximum number of records in flight in a partition of this share group."
-    )
-
-
-def _share_keys() -> Iterator[GroupConfigKey]:
-    yield _free(
-        SHARE_AUTO_OFFSET_RESET,
-        ConfigType.STRING,
-        LATEST,
-        "Where a share group starts in a partition: latest, earliest, or by_duration:PT…, that long ago.",
-    )
-    yield _free(
-        SHARE_ISOLATION_LEVEL,
-        ConfigType.STRING,
-        READ_UNCOMMITTED,
-        "Isolation level: read_uncommitted gives a share group also the records of open and aborted transactions.",
-        (READ_COMMITTED, READ_UNCOMMITTED),
-    )
-    yield _free(
-        SHARE_RENEW_ENABLE,
-        ConfigType.BOOLEAN,
-        True,
-        "Allow members of this share group to extend the locks of their records (KIP-1222).",
-    )
-    yield _free(
-        DEAD_LETTER_TOPIC,
-        ConfigType.STRING,
-        "",
-        "Dead-letter topic of this share group: records that it archives undelivered are written there. Empty: none.",
-    )
-    yield _free(
-        DEAD_LETTER_COPY,
-        ConfigType.BOOLEAN,
-        False,
-        "Copy the key and the value of a record to its dead letter, not only its headers.",
-    )
-
-
-def _streams_keys(settings: BrokerSettings) -> Iterator[GroupConfigKey]:
-    def of_broker(
-        name: str, kind: ConfigType, default: Any, doc: str, broker_key: str = "", maximum: int | None = None
-    ) -> GroupConfigKey:
-        at_least = 0 if kind is ConfigType.INT else None
-        config = TopicConfig(name, kind, default, doc, minimum=at_least)
-        return GroupConfigKey(config, default, broker_key or f"group.{name}", maximum=maximum)
-
-    yield _bounded(
-        settings, STREAMS_SESSION_TIMEOUT, 1, "Longest time for which a member of this streams group may be silent."
-    )
-    yield _bounded(
-        settings, STREAMS_HEARTBEAT_INTERVAL, 1, "Time between two heartbeats of a member of this streams group."
-    )
-    yield of_broker(
-        STREAMS_NUM_STANDBY_REPLICAS,
-        ConfigType.INT,
-        settings.group_streams_num_standby_replicas,
-        "Standby copies of the state of each task of this streams group.",
-        maximum=settings.group_streams_max_standby_replicas,
-    )
-    yield of_broker(
-        STREAMS_INITIAL_REBALANCE_DELAY,
-        ConfigType.INT,
-        settings.group_streams_initial_rebalance_delay_ms,
-        "Time that this streams group waits for more members before its first assignment.",
-    )
-    yield _bounded(
-        settings, STREAMS_ASSIGNMENT_INTERVAL, 0, "Shortest time between two assignments of this streams group."
-    )
-    yield of_broker(
-        STREAMS_RACK_AWARE_TAGS,
-        ConfigType.LIST,
-        settings.group_streams_rack_aware_assignment_tags,
-        "Keys of client tags over whose values this streams group distributes the standby copies of a task.",
-    )
-    yield of_broker(
-        STREAMS_ASSIGNOR_NAME,
-        ConfigType.STRING,
-        settings.group_streams_assignors[0],
-        "The assignor of this streams group, one of group.streams.assignors.",
-        "group.streams.assignors",
-    )
+def _of_broker(
+    name: str, kind: ConfigType, default: Any, broker_key: str = "", maximum: int | None = None
+) -> GroupConfigKey:
+    """Return a config whose default, and perhaps the upper bound, come from the broker."""
+    at_least = 0 if kind is ConfigType.INT else None
+    config = TopicConfig(name, kind, default, _DOCS[name], minimum=at_least)
+    return GroupConfigKey(config, default, broker_key or f"group.{name}", maximum=maximum)
 
 
 def reset_duration_ms(reset: str) -> int | None:

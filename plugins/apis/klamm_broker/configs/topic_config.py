@@ -93,7 +93,8 @@ _DOCS: Final = {
     " remote storage.",
     "remote.copy.lag.ms": "Age at which a segment moves to remote storage. There is no remote storage.",
     "remote.log.copy.disable": "Stop copying to remote storage. There is no remote storage.",
-    "remote.log.delete.on.disable": "Delete remote data when remote storage is switched off. There is no remote storage.",
+    "remote.log.delete.on.disable": "Delete remote data when remote storage is switched off. There is no"
+    " remote storage.",
     "remote.storage.enable": "Copy segments to remote storage. Only false works.",
     "retention.bytes": "Size of a partition above which old segments are deleted; -1 is no limit.",
     "retention.ms": "Age at which segments are deleted; -1 is never.",

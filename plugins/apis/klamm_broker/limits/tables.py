@@ -16,14 +16,13 @@ from klamm_broker.limits.ledger import Ledger
 class StateTable(NamedTuple):
     """One table.
 
-    `key` is the setting with the table's total, and `unit` the unit of that total. `content` describes the entries, for
-    metrics and docs. `error` answers a new entry for which there is no room. `goes` says when entries are removed.
-    `grows_by` names the APIs that make the table grow.
+    `key` is the setting with the table's total in bytes. `content` describes the entries, for metrics and docs. `error`
+    answers a new entry for which there is no room. `goes` says when entries are removed. `grows_by` names the APIs that
+    make the table grow.
     """
 
     name: str
     key: str
-    unit: str
     content: str
     error: ErrorCode
     goes: str
@@ -38,7 +37,6 @@ class StateTable(NamedTuple):
 GROUPS: Final = StateTable(
     "groups",
     "group.max.bytes.total",
-    "bytes",
     "groups of all types: 4 KiB each, plus the name",
     ErrorCode.GROUP_MAX_SIZE_REACHED,
     "10 minutes after its last member and offset, by `offsets.retention.check.interval.ms`; a share group when it is"
@@ -56,7 +54,6 @@ GROUPS: Final = StateTable(
 MEMBERS: Final = StateTable(
     "group members",
     "group.members.max.bytes",
-    "bytes",
     "members of groups: 4 KiB each, their names, subscriptions, classic protocols and assignments; topologies",
     ErrorCode.GROUP_MAX_SIZE_REACHED,
     "with its session",
@@ -71,7 +68,6 @@ MEMBERS: Final = StateTable(
 OFFSETS: Final = StateTable(
     "offsets",
     "offsets.max.bytes",
-    "bytes",
     "committed offsets, and those of open transactions: 512 bytes each, the names, and metadata above 128 bytes",
     ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     "after `offsets.retention.minutes`",
@@ -80,7 +76,6 @@ OFFSETS: Final = StateTable(
 SHARE_PARTITIONS: Final = StateTable(
     "share partitions",
     "share.partitions.max.bytes",
-    "bytes",
     "partitions that share groups read: 3 KiB each, the group's name, and 256 bytes for each run of records in flight"
     " above 4",
     ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -90,7 +85,6 @@ SHARE_PARTITIONS: Final = StateTable(
 TRANSACTIONAL_IDS: Final = StateTable(
     "transactional ids",
     "transactional.id.max.bytes",
-    "bytes",
     "transactional ids: 4 KiB each, the name, and partitions above 16",
     ErrorCode.POLICY_VIOLATION,
     "after `transactional.id.expiration.ms`",
@@ -100,7 +94,6 @@ TRANSACTIONAL_IDS: Final = StateTable(
 TOPICS: Final = StateTable(
     "topics",
     "topic.max.bytes",
-    "bytes",
     "topics: 8 KiB for each partition, the name and the configs",
     ErrorCode.POLICY_VIOLATION,
     "when it is deleted",
@@ -116,7 +109,6 @@ TOPICS: Final = StateTable(
 CONFIGS: Final = StateTable(
     "configs",
     "config.max.bytes",
-    "bytes",
     "configs of groups, brokers and metrics subscriptions: 1 KiB each, the name and the value",
     ErrorCode.POLICY_VIOLATION,
     "when it is deleted",
@@ -125,7 +117,6 @@ CONFIGS: Final = StateTable(
 ACLS: Final = StateTable(
     "ACLs",
     "acl.max.bytes",
-    "bytes",
     "ACLs: 1 KiB each, and their text",
     ErrorCode.POLICY_VIOLATION,
     "when it is deleted",
@@ -134,7 +125,6 @@ ACLS: Final = StateTable(
 SCRAM_USERS: Final = StateTable(
     "SCRAM credentials",
     "scram.credential.max.bytes",
-    "bytes",
     "SCRAM credentials: 1 KiB each, and their text",
     ErrorCode.POLICY_VIOLATION,
     "when it is deleted",
@@ -143,7 +133,6 @@ SCRAM_USERS: Final = StateTable(
 QUOTAS: Final = StateTable(
     "client quotas",
     "client.quota.max.bytes",
-    "bytes",
     "entities with quotas: 1 KiB each, and their text",
     ErrorCode.POLICY_VIOLATION,
     "when its last quota is removed",
@@ -152,7 +141,6 @@ QUOTAS: Final = StateTable(
 TOKENS: Final = StateTable(
     "delegation tokens",
     "delegation.token.max.bytes",
-    "bytes",
     "delegation tokens: 1 KiB each, and their text with the names of renewers",
     ErrorCode.POLICY_VIOLATION,
     "when it expires",
