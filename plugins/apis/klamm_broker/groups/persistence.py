@@ -74,18 +74,9 @@ def put_group(group: ClassicGroup, assignments: Mapping[str, bytes]) -> list[Sta
     """Return the statements that write the current generation, with assignments by member id (missing ones are
     empty).
     """
+    protocol = group.protocol_type, group.generation_id, group.protocol_name
     statements: list[Statement] = [
-        (
-            _PUT_GROUP,
-            (
-                group.group_id,
-                group.protocol_type,
-                group.generation_id,
-                group.protocol_name,
-                group.leader_id,
-                group.state_timestamp_ms,
-            ),
-        ),
+        (_PUT_GROUP, (group.group_id, *protocol, group.leader_id, group.state_timestamp_ms)),
         (_DELETE_MEMBERS, (group.group_id,)),
         *CONSUMER_ROWS.delete(group.group_id),
         *STREAMS_ROWS.delete(group.group_id),
@@ -133,40 +124,14 @@ def delete_group(group_id: str) -> list[Statement]:
 
 def put_offset(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> Statement:
     """Return the statement that writes a committed offset."""
-    return (
-        _PUT_OFFSET,
-        (
-            group_id,
-            topic,
-            partition,
-            committed.offset,
-            committed.leader_epoch,
-            committed.metadata,
-            committed.commit_timestamp_ms,
-            committed.expire_timestamp_ms,
-            committed.owner,
-        ),
-    )
+    return (_PUT_OFFSET, (group_id, topic, partition, *committed))
 
 
 def put_pending_offset(
     producer_id: int, group_id: str, topic: str, partition: int, pending: CommittedOffset
 ) -> Statement:
     """Return the statement that writes an offset that an open transaction will commit."""
-    return (
-        _PUT_PENDING_OFFSET,
-        (
-            producer_id,
-            group_id,
-            topic,
-            partition,
-            pending.offset,
-            pending.leader_epoch,
-            pending.metadata,
-            pending.commit_timestamp_ms,
-            pending.owner,
-        ),
-    )
+    return (_PUT_PENDING_OFFSET, (producer_id, group_id, topic, partition, *pending[:4], pending.owner))
 
 
 def end_pending_offsets(producer_id: int, *, committed: bool) -> list[Statement]:
@@ -227,33 +192,13 @@ def _load_classic(store: Store, clock: Clock) -> dict[str, ClassicGroup]:
         group.restore(protocol_type, protocol_name, generation_id)
         group.leader_id = leader_id
         group.state_timestamp_ms = timestamp_ms
-    for (
-        group_id,
-        member_id,
-        instance_id,
-        client_id,
-        client_host,
-        rebalance_timeout_ms,
-        session_timeout_ms,
-        subscription,
-        assignment,
-        owner,
-    ) in store.read(
+    for group_id, *values, subscription, assignment, owner in store.read(
         "SELECT group_id, member_id, group_instance_id, client_id, client_host, rebalance_timeout_ms,"
         " session_timeout_ms, subscription, assignment, owner FROM group_members ORDER BY group_id, position"
     ):
         group = groups[group_id]
-        member = Member(
-            member_id,
-            instance_id,
-            client_id,
-            client_host,
-            rebalance_timeout_ms,
-            session_timeout_ms,
-            ((group.protocol_name or "", subscription),),
-            assignment,
-            owner=owner,
-        )
+        member = Member(*[*values, ((group.protocol_name or "", subscription),), assignment])
+        member.owner = owner
         group.add(member, group.protocol_type or "")
         group.state = STABLE
     return groups

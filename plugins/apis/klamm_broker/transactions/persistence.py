@@ -10,11 +10,9 @@ from klamm_broker.storage.store import Statement, Store
 from klamm_broker.transactions.state import TransactionState
 from klamm_broker.transactions.transaction import TopicPartition, TransactionRecord
 
-_COLUMNS: Final = (
-    "transactional_id, producer_id, previous_producer_id, next_producer_id, producer_epoch, last_producer_epoch,"
-    " timeout_ms, state, partitions, start_ms, update_ms, client_version"
-)
-_PUT: Final = f"INSERT OR REPLACE INTO transactions ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_FIELDS: Final = TransactionRecord._fields
+_COLUMNS: Final = f"transactional_id, {', '.join(_FIELDS)}"
+_PUT: Final = f"INSERT OR REPLACE INTO transactions ({_COLUMNS}) VALUES (?{', ?' * len(_FIELDS)})"
 _DELETE: Final = "DELETE FROM transactions WHERE transactional_id = ?"
 _SELECT: Final = f"SELECT {_COLUMNS} FROM transactions"  # noqa: S608
 _ADD: Final = "INSERT OR REPLACE INTO added_partitions (transactional_id, position, partitions) VALUES (?, ?, ?)"
@@ -24,23 +22,8 @@ _SELECT_ADDED: Final = "SELECT transactional_id, partitions FROM added_partition
 
 def put(transactional_id: str, record: TransactionRecord) -> Statement:
     """Return the statement that writes the record of a transactional id."""
-    return (
-        _PUT,
-        (
-            transactional_id,
-            record.producer_id,
-            record.previous_producer_id,
-            record.next_producer_id,
-            record.producer_epoch,
-            record.last_producer_epoch,
-            record.timeout_ms,
-            record.state.value,
-            _text_of(record.partitions),
-            record.start_ms,
-            record.update_ms,
-            record.client_version,
-        ),
-    )
+    row = {**record._asdict(), "state": record.state.value, "partitions": _text_of(record.partitions)}
+    return (_PUT, (transactional_id, *row.values()))
 
 
 def add(transactional_id: str, position: int, partitions: frozenset[TopicPartition]) -> Statement:
@@ -65,36 +48,11 @@ def load(store: Store) -> Iterator[tuple[str, TransactionRecord]]:
     added: dict[str, list[str]] = {}
     for transactional_id, partitions in store.read(_SELECT_ADDED):
         added.setdefault(transactional_id, []).append(partitions)
-    for (
-        transactional_id,
-        producer_id,
-        previous_producer_id,
-        next_producer_id,
-        producer_epoch,
-        last_producer_epoch,
-        timeout_ms,
-        state,
-        partitions,
-        start_ms,
-        update_ms,
-        client_version,
-    ) in store.read(_SELECT):
-        yield (
-            transactional_id,
-            TransactionRecord(
-                producer_id=producer_id,
-                timeout_ms=timeout_ms,
-                update_ms=update_ms,
-                producer_epoch=producer_epoch,
-                last_producer_epoch=last_producer_epoch,
-                previous_producer_id=previous_producer_id,
-                next_producer_id=next_producer_id,
-                state=TransactionState(state),
-                partitions=frozenset(_partitions_of(partitions, *added.get(transactional_id, ()))),
-                start_ms=start_ms,
-                client_version=client_version,
-            ),
-        )
+    for transactional_id, *values in store.read(_SELECT):
+        row = dict(zip(_FIELDS, values, strict=True))
+        partitions = _partitions_of(row["partitions"], *added.get(transactional_id, ()))
+        row |= {"state": TransactionState(row["state"]), "partitions": frozenset(partitions)}
+        yield transactional_id, TransactionRecord(**row)
 
 
 def _text_of(partitions: frozenset[TopicPartition]) -> str:
