@@ -5,13 +5,12 @@ Each function raises KafkaError if the user may not see the result, and OSError 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from klamm import ErrorCode, KafkaError
-from klamm.acl import AclBinding, AclOperation, AclPermission, PatternType, ResourceType
-from klamm.testing import Admin
-from klamm.wire.messages.describe_acls import DescribeAclsRequest
+from klamm.acl import AclOperation
+from klamm.testing import Acls, Admin
 from klamm.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from klamm.wire.messages.describe_cluster import DescribeClusterRequest
 from klamm.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -30,9 +29,7 @@ _CONFIGS_VERSION: Final = 3
 _GROUPS_VERSION: Final = 5
 _TRANSACTIONS_VERSION: Final = 0
 _QUOTAS_VERSION: Final = 1
-_ACLS_VERSION: Final = 3
 _TOPIC_RESOURCE: Final = 2
-_ANY: Final = 1
 SHOWN_PARTITIONS: Final = 50
 """Maximum number of partitions whose offsets are requested."""
 SHOWN_ROWS: Final = 5_000
@@ -226,24 +223,10 @@ def quotas(admin: Admin) -> list[dict[str, Any]]:
 
 def acls(admin: Admin) -> list[dict[str, Any]]:
     """Return all ACLs."""
-    request = DescribeAclsRequest(_ANY, None, _ANY, None, None, _ANY, _ANY)
-    answer = admin.call(request, _ACLS_VERSION)
-    if answer.error_code == ErrorCode.SECURITY_DISABLED:
+    try:
+        found = Acls(admin).all()
+    except KafkaError as error:
+        if error.error_code != ErrorCode.SECURITY_DISABLED:
+            raise
         return []
-    _check(answer.error_code, answer.error_message)
-    return list(_acl_rows(answer.resources))[:SHOWN_ROWS]
-
-
-def _acl_rows(resources: Iterable[Any]) -> Iterable[dict[str, Any]]:
-    for resource in resources:
-        for each in resource.acls:
-            rule = AclBinding(
-                ResourceType(resource.resource_type),
-                resource.resource_name,
-                PatternType(resource.pattern_type),
-                each.principal,
-                each.host,
-                AclOperation(each.operation),
-                AclPermission(each.permission_type),
-            )
-            yield acl_row(rule)
+    return [acl_row(each) for each in found[:SHOWN_ROWS]]

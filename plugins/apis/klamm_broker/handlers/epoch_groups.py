@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation, ResourceType
+from klamm_broker.groups import EpochHeartbeatResult
 from klamm_broker.groups.assignors import Partitions
 from klamm_broker.security.authorization import authorized_operations, denial, denied_topics, may_group, require_group
 from klamm_broker.services import BrokerServices
@@ -34,6 +35,7 @@ class _Assignment(Protocol):
 
 
 GroupT = TypeVar("GroupT", bound=_DescribedGroup)
+ResponseT = TypeVar("ResponseT")
 
 
 def check_heartbeat(broker: BrokerServices, context: RequestContext, group_id: str, topics: Iterable[str] = ()) -> None:
@@ -44,6 +46,26 @@ def check_heartbeat(broker: BrokerServices, context: RequestContext, group_id: s
     broker.cluster.check_coordinates(group_id)
     if denied_topics(context, AclOperation.DESCRIBE, topics):
         raise denial(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def heartbeat_response(
+    result: EpochHeartbeatResult,
+    response: Callable[..., ResponseT],
+    assignment: Callable[..., Any],
+    topic_partitions: Callable[..., Any],
+) -> ResponseT:
+    """Return the answer to a heartbeat of a consumer or a share group, made with the classes of its API."""
+    assigned = result.assignment
+    return response(
+        error_code=result.error_code,
+        error_message=result.error_message,
+        member_id=result.member_id,
+        member_epoch=result.epoch,
+        heartbeat_interval_ms=result.heartbeat_interval_ms,
+        assignment=None
+        if assigned is None
+        else assignment([topic_partitions(topic, sorted(each)) for topic, each in assigned.items()]),
+    )
 
 
 def describe_each(

@@ -47,10 +47,7 @@ def join(broker: BrokerServices, request: JoinGroupRequest, context: RequestCont
                 leader=result.leader_id,
                 skip_assignment=result.skip_assignment,
                 member_id=result.member_id,
-                members=[
-                    JoinGroupResponseMember(member.member_id, member.group_instance_id, member.metadata)
-                    for member in result.members
-                ],
+                members=[JoinGroupResponseMember(*member) for member in result.members],
             )
         )
 

@@ -60,15 +60,5 @@ def _describe_one(broker: BrokerServices, group_id: str, api_version: int) -> De
         group_state=described.state,
         protocol_type=described.protocol_type,
         protocol_data=described.protocol_name,
-        members=[
-            DescribedGroupMember(
-                member.member_id,
-                member.group_instance_id,
-                member.client_id,
-                member.client_host,
-                member.metadata,
-                member.assignment,
-            )
-            for member in described.members
-        ],
+        members=[DescribedGroupMember(*member) for member in described.members],
     )

@@ -34,7 +34,7 @@ from klamm.wire.messages.consumer_group_heartbeat import (
 )
 from klamm_broker.features import GROUP_VERSION
 from klamm_broker.groups import ConsumerHeartbeat, EpochHeartbeatResult
-from klamm_broker.handlers.epoch_groups import check_heartbeat
+from klamm_broker.handlers.epoch_groups import check_heartbeat, heartbeat_response
 from klamm_broker.limits import owner_of
 from klamm_broker.security.authorization import shows
 from klamm_broker.services import BrokerServices
@@ -48,19 +48,8 @@ def keep_consumer(broker: BrokerServices, request: ConsumerGroupHeartbeatRequest
     check_heartbeat(broker, context, request.group_id, request.subscribed_topic_names or ())
 
     def reply(result: EpochHeartbeatResult) -> None:
-        assignment = result.assignment
-        context.respond(
-            ConsumerGroupHeartbeatResponse(
-                error_code=result.error_code,
-                error_message=result.error_message,
-                member_id=result.member_id,
-                member_epoch=result.epoch,
-                heartbeat_interval_ms=result.heartbeat_interval_ms,
-                assignment=None
-                if assignment is None
-                else Assignment([ResponseTopicPartitions(topic, sorted(each)) for topic, each in assignment.items()]),
-            )
-        )
+        classes = ConsumerGroupHeartbeatResponse, Assignment, ResponseTopicPartitions
+        context.respond(heartbeat_response(result, *classes))
 
     broker.groups.consumers.heartbeat(
         ConsumerHeartbeat(

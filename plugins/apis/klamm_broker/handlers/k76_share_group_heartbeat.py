@@ -24,7 +24,7 @@ from klamm.wire.messages.share_group_heartbeat import (
 )
 from klamm_broker.features import SHARE_VERSION
 from klamm_broker.groups import EpochHeartbeatResult, ShareHeartbeat
-from klamm_broker.handlers.epoch_groups import check_heartbeat
+from klamm_broker.handlers.epoch_groups import check_heartbeat, heartbeat_response
 from klamm_broker.limits import owner_of
 from klamm_broker.services import BrokerServices
 from klamm_broker.topics.names import SHARE_GROUP_STATE
@@ -36,21 +36,9 @@ def keep_share_member(broker: BrokerServices, request: ShareGroupHeartbeatReques
     check_heartbeat(broker, context, request.group_id, request.subscribed_topic_names or ())
 
     def reply(result: EpochHeartbeatResult) -> None:
-        assignment = result.assignment
-        if assignment and broker.topics.get(SHARE_GROUP_STATE) is None:
+        if result.assignment and broker.topics.get(SHARE_GROUP_STATE) is None:
             broker.auto_creation.require_internal(SHARE_GROUP_STATE)
-        context.respond(
-            ShareGroupHeartbeatResponse(
-                error_code=result.error_code,
-                error_message=result.error_message,
-                member_id=result.member_id,
-                member_epoch=result.epoch,
-                heartbeat_interval_ms=result.heartbeat_interval_ms,
-                assignment=None
-                if assignment is None
-                else Assignment([TopicPartitions(topic, sorted(each)) for topic, each in assignment.items()]),
-            )
-        )
+        context.respond(heartbeat_response(result, ShareGroupHeartbeatResponse, Assignment, TopicPartitions))
 
     broker.groups.shares.heartbeat(
         ShareHeartbeat(
