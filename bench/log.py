@@ -18,7 +18,10 @@ from typing import Final
 from klamm.runtime import SystemClock
 from klamm.wire.compression import Codec
 from klamm.wire.records import Record, encode_batch, read_header
-from klamm_broker.log import FileRegion, LogConfig, LogManager, PartitionLog
+from klamm_broker.log.config import LogConfig
+from klamm_broker.log.files import FileRegion
+from klamm_broker.log.manager import LogManager
+from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.log.record_check import check_records
 
 TOPIC_ID: Final = bytes(16)

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from klamm.runtime import Scheduler, Workers
-from klamm_broker.log import LogFlusher, SerialWorker
+from klamm_broker.log.flusher import LogFlusher
+from klamm_broker.log.serial_worker import SerialWorker
 from tests.contract.filter_settings import registered
 from tests.faults.crash_states.coordinated import run_coordinated
 from tests.faults.crash_states.crashed_disk import CrashedState, Disk, StoreFiles, Tree, all_of, none_of, walk

@@ -29,7 +29,7 @@ from klamm.wire.messages import (
     offset_delete,
 )
 from klamm_broker.handlers.served_apis import APIS
-from klamm_broker.log import FileOperations
+from klamm_broker.log.file_operations import FileOperations
 from klamm_spark.requests.state_changes import ADMIN_CHANGES
 from tests.faults.crash_states.recorded_disk import Fault, RecordedDisk, Recording
 from tests.faults.crash_states.workload import ERRORS, QuietHarness

@@ -97,7 +97,7 @@ class KafkaNode(KafkaServer):
 
 
 class KafkaNodes:
-    """The controls of the brokers for tests, with the methods of `klamm_broker.cluster.Nodes`."""
+    """The controls of the brokers for tests, with the methods of `klamm_broker.cluster.nodes.Nodes`."""
 
     def __init__(self, brokers: dict[int, KafkaNode]) -> None:
         self._brokers = brokers

@@ -248,7 +248,7 @@ class EmbeddedServer(_StartedInBlock):
     def nodes(self) -> Any:
         """Return the nodes of the broker, e.g. for `nodes.stop(2)`, `nodes.start(2)`, `nodes.move_leader("t", 0, 3)`.
 
-        They are a `klamm_broker.cluster.Nodes`.
+        They are a `klamm_broker.cluster.nodes.Nodes`.
         """
         return self._shared("nodes", "there is no broker, or it has not been started")
 

@@ -16,22 +16,24 @@ from klamm.shared import Features, Table
 from klamm.wire.api_keys import ApiKey
 from klamm_broker import broker_metrics
 from klamm_broker.broker_settings import BrokerSettings
-from klamm_broker.cluster import Cluster
+from klamm_broker.cluster.cluster import Cluster
 from klamm_broker.configs.account import ConfigAccount
 from klamm_broker.configs.broker_keys import INHERITED_KEYS, server_keys
 from klamm_broker.configs.config_registry import ConfigRegistry
 from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.features import TRANSACTION_VERSION, FeatureRegistry
 from klamm_broker.fetch.sessions import FetchSessionCache
-from klamm_broker.groups import GroupCoordinator, GroupLedgers, GroupWorld
 from klamm_broker.groups import metrics as group_metrics
+from klamm_broker.groups.coordinator import GroupCoordinator, GroupWorld
+from klamm_broker.groups.group import GroupLedgers
 from klamm_broker.handlers import served_apis
 from klamm_broker.internal_topics import InternalTopics
-from klamm_broker.limits import CONFIGS, SHARE_PARTITIONS, TOPICS, TRANSACTIONAL_IDS, StateLimits
+from klamm_broker.limits.tables import CONFIGS, SHARE_PARTITIONS, TOPICS, TRANSACTIONAL_IDS, StateLimits
 from klamm_broker.live_settings import DYNAMIC, LiveSettings
-from klamm_broker.log import FileOperations, LogManager, UnsyncedFileOperations
 from klamm_broker.log.compaction_schedule import BackgroundCompaction
 from klamm_broker.log.context import random_below
+from klamm_broker.log.file_operations import FileOperations, UnsyncedFileOperations
+from klamm_broker.log.manager import LogManager
 from klamm_broker.security.token_opening import Tokens, open_delegation_tokens
 from klamm_broker.services import BrokerServices
 from klamm_broker.share.opening import open_letters, open_shares
@@ -48,7 +50,9 @@ from klamm_broker.topics.log_opener import OpeningInBackground
 from klamm_broker.topics.own_records import OwnRecords
 from klamm_broker.topics.topic import Topic
 from klamm_broker.topics.topic_registry import TopicRegistry
-from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers, TransactionRegistry
+from klamm_broker.transactions.coordinator import TransactionCoordinator
+from klamm_broker.transactions.markers import TransactionMarkers
+from klamm_broker.transactions.transaction_registry import TransactionRegistry
 
 log = logging.getLogger("klamm.broker")
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from klamm.metrics import Histogram, MetricsRegistry
 from klamm_broker.fetch.sessions import FetchSessionCache
-from klamm_broker.log import PartitionLog
+from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.log.producer_total import ProducerTotal
 from klamm_broker.services import BrokerServices
 from klamm_broker.topics.topic import TopicTraffic

@@ -9,22 +9,24 @@ from pathlib import Path
 from klamm.runtime import Clock, Purgatory
 from klamm.shared import Table
 from klamm_broker.broker_settings import BrokerSettings
-from klamm_broker.cluster import ClusterView, Elections
+from klamm_broker.cluster.elections import Elections
+from klamm_broker.cluster.view import ClusterView
 from klamm_broker.configs.account import ConfigAccount
 from klamm_broker.configs.config_registry import ConfigRegistry
 from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.features import FeatureRegistry
 from klamm_broker.fetch.sessions import FetchSessionCache
-from klamm_broker.groups import GroupCoordinator
+from klamm_broker.groups.coordinator import GroupCoordinator
 from klamm_broker.live_settings import LiveSettings
-from klamm_broker.log import LogManager
+from klamm_broker.log.manager import LogManager
 from klamm_broker.security.token_opening import Tokens
 from klamm_broker.share.partitions import SharePartitions
 from klamm_broker.storage.producer_ids import ProducerIds
 from klamm_broker.telemetry.clients import ClientTelemetry
 from klamm_broker.topics.auto_creation import AutoTopicCreation
 from klamm_broker.topics.topic_registry import TopicRegistry
-from klamm_broker.transactions import TransactionCoordinator, TransactionMarkers
+from klamm_broker.transactions.coordinator import TransactionCoordinator
+from klamm_broker.transactions.markers import TransactionMarkers
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -10,7 +10,7 @@ from klamm.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from klamm.wire.messages.init_producer_id import InitProducerIdRequest
 from klamm.wire.records import decode_records, iterate_batches
 from klamm_broker.features import SUPPORTED
-from klamm_broker.log import PartitionLog
+from klamm_broker.log.partition_log import PartitionLog
 from tests.faults.crash_states.coordinated import TIMEOUT_MS, TRANSACTIONAL_GROUP, UNKNOWN_EPOCH
 from tests.faults.crash_states.view import View
 from tests.faults.crash_states.workload import CONSUMER_GROUP, Incarnation, QuietHarness, Sent, Transaction

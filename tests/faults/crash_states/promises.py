@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from klamm.wire.records import RecordBatchHeader, decode_records, iterate_batches
-from klamm_broker.log import FileOperations, PartitionLog
+from klamm_broker.log.file_operations import FileOperations
+from klamm_broker.log.partition_log import PartitionLog
 from tests.faults.crash_states.coordinated_promises import (
     COMMITTED,
     EPOCHS,

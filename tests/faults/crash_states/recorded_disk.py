@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from klamm.runtime import SYSTEM_THREADS, Threads
-from klamm_broker.log import FileOperations
+from klamm_broker.log.file_operations import FileOperations
 from klamm_broker.storage.store import Statement, Store, StoreError
 
 ROOT = 0

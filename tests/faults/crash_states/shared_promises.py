@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from klamm_broker.log import PartitionLog
+from klamm_broker.log.partition_log import PartitionLog
 from tests.faults.crash_states.shared import DONE, ShareMember
 from tests.faults.crash_states.view import View
 from tests.faults.crash_states.workload import Incarnation, QuietHarness

@@ -30,7 +30,7 @@ from klamm.wire.records import Record, encode_batch
 from klamm.wire.struct_base import copy_message
 from klamm_broker.broker import Broker
 from klamm_broker.broker_settings import BrokerSettings
-from klamm_broker.log import FileOperations
+from klamm_broker.log.file_operations import FileOperations
 from tests.contract.filter_settings import settings_of
 from tests.faults.crash_states.recorded_disk import RecordedDisk, RecordedStore, Recording
 from tests.unit.broker.broker_harness import BrokerHarness, Reply

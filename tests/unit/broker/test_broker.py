@@ -16,7 +16,8 @@ from klamm.wire.messages import elect_leaders, init_producer_id, list_partition_
 from klamm_broker import klamm_api_sets
 from klamm_broker.broker import Broker
 from klamm_broker.broker_settings import BrokerSettings
-from klamm_broker.log import DataDirectoryLockedError, UnsyncedFileOperations
+from klamm_broker.log.directory_lock import DataDirectoryLockedError
+from klamm_broker.log.file_operations import UnsyncedFileOperations
 from klamm_broker.storage.meta_properties import MetaPropertiesError, load, random_uuid, uuid_bytes, uuid_text
 from klamm_broker.storage.store import StoreError
 from tests.unit.broker.broker_harness import BrokerHarness

@@ -13,7 +13,8 @@ import pytest
 
 from klamm import ErrorCode
 from klamm.wire.messages import delete_topics, describe_log_dirs
-from klamm_broker.log import LogManager, PartitionLog
+from klamm_broker.log.manager import LogManager
+from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.topics.topic import Partition
 from tests.unit.broker.broker_harness import BrokerHarness
 

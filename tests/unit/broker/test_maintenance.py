@@ -6,7 +6,8 @@ import pytest
 
 from klamm.testing import EmbeddedServer
 from klamm.wire.records import Record, encode_batch
-from klamm_broker.log import LogManager, cleaner
+from klamm_broker.log import cleaner
+from klamm_broker.log.manager import LogManager
 from tests.unit.broker.broker_harness import BrokerHarness
 
 MANY_BATCHES = 100_000

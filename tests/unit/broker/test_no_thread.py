@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from klamm_broker.log import SerialWorker
 from klamm_broker.log.compaction_schedule import BackgroundCompaction
+from klamm_broker.log.serial_worker import SerialWorker
 from klamm_broker.topics.placement import NewTopic
 from tests.unit.broker.broker_harness import BrokerHarness
 

@@ -14,7 +14,8 @@ from klamm.api.pending import NotInlineError
 from klamm.wire.compression import Codec
 from klamm.wire.messages import produce
 from klamm.wire.records import TRANSACTIONAL, batch_checksum
-from klamm_broker.log import FileOperations, PartitionLog
+from klamm_broker.log.file_operations import FileOperations
+from klamm_broker.log.partition_log import PartitionLog
 from tests.unit.broker.broker_harness import BrokerHarness, Reply, fetch_request, records
 from tests.waiting import wait_until
 

@@ -28,7 +28,7 @@ from klamm.wire.messages.offset_commit import (
 from klamm_authorizers.acl import AclAuthorizer
 from klamm_authorizers.authorizer_settings import AclSettings
 from klamm_broker.handlers.served_apis import APIS
-from klamm_broker.limits import TABLES
+from klamm_broker.limits.tables import TABLES
 from tests.unit.broker.broker_harness import BrokerHarness, fetch_request
 from tests.unit.broker.state_generators import GENERATORS, LEAVES_NOTHING, ask, prepare
 

@@ -29,8 +29,9 @@ from klamm.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from klamm_broker.broker_settings import BrokerSettings
-from klamm_broker.limits import TABLES, Ledger, owner_of
-from klamm_broker.limits.tables import CONFIGS, GROUPS, OFFSETS, TOPICS, TRANSACTIONAL_IDS, StateTable
+from klamm_broker.limits.ledger import Ledger
+from klamm_broker.limits.owners import owner_of
+from klamm_broker.limits.tables import CONFIGS, GROUPS, OFFSETS, TABLES, TOPICS, TRANSACTIONAL_IDS, StateTable
 from klamm_broker.storage.migrations import MIGRATIONS
 from klamm_broker.storage.shared_tables import SharedTables
 from klamm_broker.storage.store import Store

@@ -12,7 +12,7 @@ import pytest
 
 from klamm import ErrorCode, KafkaError
 from klamm.wire.messages import create_partitions, create_topics, delete_topics
-from klamm_broker.log import FileOperations
+from klamm_broker.log.file_operations import FileOperations
 from klamm_broker.storage.store import Store
 from tests.unit.broker.broker_harness import BrokerHarness
 

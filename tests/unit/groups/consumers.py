@@ -5,8 +5,8 @@ from __future__ import annotations
 from groups_playbook import Playbook, topic_id
 
 from klamm import ErrorCode
-from klamm_broker.groups import EpochHeartbeatResult
 from klamm_broker.groups.assignors import Partitions
+from klamm_broker.groups.requests import EpochHeartbeatResult
 
 FIRST = 2
 """The epoch of a group's first assignment: a new group begins with 1, its first member's subscription is a change."""

@@ -17,23 +17,20 @@ from klamm.testing import ManualClock
 from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.configs.group_config_keys import STREAMS_ASSIGNMENT_INTERVAL, STREAMS_INITIAL_REBALANCE_DELAY
 from klamm_broker.configs.group_configs import GroupConfigs
-from klamm_broker.groups import (
-    CommitRequest,
+from klamm_broker.groups.coordinator import GroupCoordinator, GroupWorld
+from klamm_broker.groups.group import GroupLedgers
+from klamm_broker.groups.offsets import CommitRequest, FetchedOffsets, PartitionCommit, TopicPartitions
+from klamm_broker.groups.requests import (
     ConsumerHeartbeat,
     EpochHeartbeatResult,
-    GroupCoordinator,
-    GroupLedgers,
-    GroupWorld,
     JoinRequest,
     JoinResult,
     LeaveResult,
     LeavingMember,
-    PartitionCommit,
     SyncRequest,
     SyncResult,
 )
-from klamm_broker.groups.offsets import FetchedOffsets, TopicPartitions
-from klamm_broker.limits import Ledger
+from klamm_broker.limits.ledger import Ledger
 from klamm_broker.storage.store import Store
 
 R = TypeVar("R")

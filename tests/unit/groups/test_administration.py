@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from groups_playbook import GROUP, INITIAL_DELAY_MS, Call, Playbook, subscription
 
 from klamm import ErrorCode
-from klamm_broker.groups import PartitionCommit
+from klamm_broker.groups.offsets import PartitionCommit
 
 
 def test_a_stable_group_is_described_with_metadata_and_assignments(play: Playbook) -> None:

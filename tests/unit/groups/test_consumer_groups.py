@@ -10,8 +10,9 @@ from consumers import FIRST, Consumer, partitions, settle
 from groups_playbook import GROUP, REBALANCE_MS, Call, Playbook, topic_id
 
 from klamm import ErrorCode
-from klamm_broker.groups import CommitRequest, ConsumerHeartbeat, PartitionCommit
 from klamm_broker.groups.consumer.group import ConsumerGroup
+from klamm_broker.groups.offsets import CommitRequest, PartitionCommit
+from klamm_broker.groups.requests import ConsumerHeartbeat
 
 T = topic_id("t")
 

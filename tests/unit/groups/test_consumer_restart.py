@@ -10,7 +10,7 @@ from groups_playbook import GROUP, Playbook
 from test_migration import Classic, group_type, live_classic_group
 
 from klamm import ErrorCode
-from klamm_broker.groups import PartitionCommit
+from klamm_broker.groups.offsets import PartitionCommit
 from klamm_broker.storage.store import StoreError
 
 

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from klamm import ErrorCode
-from klamm_broker.groups import CommitRequest, EpochHeartbeatResult, GroupLedgers, PartitionCommit, ShareHeartbeat
 from klamm_broker.groups.classic_group import ClassicGroup
 from klamm_broker.groups.consumer.group import _MATCH_BYTES, ConsumerGroup
-from klamm_broker.groups.group import OFFSET_BYTES, CommittedOffset, Group, OffsetBook
+from klamm_broker.groups.group import OFFSET_BYTES, CommittedOffset, Group, GroupLedgers, OffsetBook
 from klamm_broker.groups.member import charge_bytes
+from klamm_broker.groups.offsets import CommitRequest, PartitionCommit
+from klamm_broker.groups.requests import EpochHeartbeatResult, ShareHeartbeat
 from klamm_broker.groups.share.group import ShareGroup
-from klamm_broker.limits import Ledger
-from klamm_broker.limits.ledger import FREE_FOR_NEW
+from klamm_broker.limits.ledger import FREE_FOR_NEW, Ledger
 
 GROUPS = ("group", "g2", "grüppe")
 OWNERS = ("", "User:a", "192.0.2.7")

@@ -9,8 +9,8 @@ from groups_playbook import GROUP, Call, Playbook, subscription
 
 from klamm import ErrorCode
 from klamm.metrics import HistogramValue, MetricsRegistry
-from klamm_broker.groups import CommitRequest, PartitionCommit
 from klamm_broker.groups import metrics as group_metrics
+from klamm_broker.groups.offsets import CommitRequest, PartitionCommit
 
 PREFIX = "kafka.server:type=group-coordinator-metrics,name="
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from klamm import ErrorCode
-from klamm_broker.groups import JoinResult, LeavingMember, SyncResult
 from klamm_broker.groups.classic_group import ClassicGroup
+from klamm_broker.groups.requests import JoinResult, LeavingMember, SyncResult
 from klamm_broker.groups.state import PREPARING_REBALANCE, STABLE
 
 PROTOCOLS = (

@@ -34,7 +34,8 @@ from klamm.wire.messages import (
     offset_fetch,
     sync_group,
 )
-from klamm_broker.cluster import ClusterView, Membership
+from klamm_broker.cluster.membership import Membership
+from klamm_broker.cluster.view import ClusterView
 from klamm_broker.handlers import k42_delete_groups
 from klamm_broker.handlers.served_apis import APIS
 

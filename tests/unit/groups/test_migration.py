@@ -9,9 +9,10 @@ from consumers import Consumer, partitions, settle
 from groups_playbook import GROUP, REBALANCE_MS, SESSION_MS, Playbook, subscription, topic_id
 
 from klamm import ErrorCode
-from klamm_broker.groups import JoinResult, LeavingMember, PartitionCommit
 from klamm_broker.groups.assignors import Partitions
 from klamm_broker.groups.consumer_protocol import assignment_bytes, read_assignment
+from klamm_broker.groups.offsets import PartitionCommit
+from klamm_broker.groups.requests import JoinResult, LeavingMember
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from klamm import ErrorCode
-from klamm_broker.groups import CommitRequest, PartitionCommit
-from klamm_broker.groups.offsets import UNSTABLE, FetchedOffsets
+from klamm_broker.groups.offsets import UNSTABLE, CommitRequest, FetchedOffsets, PartitionCommit
 
 RETENTION_MS = 7 * 86_400_000
 # Two of them are longer than the retention, by more than the milliseconds that order commits.

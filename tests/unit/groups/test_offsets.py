@@ -8,8 +8,8 @@ import pytest
 from groups_playbook import GROUP, INITIAL_DELAY_MS, SESSION_MS, Call, Playbook
 
 from klamm import ErrorCode, KafkaError
-from klamm_broker.groups import CommittedOffset, PartitionCommit
-from klamm_broker.groups.offsets import FetchedOffsets
+from klamm_broker.groups.group import CommittedOffset
+from klamm_broker.groups.offsets import FetchedOffsets, PartitionCommit
 
 DAY_MS = 86_400_000
 RETENTION_MS = 7 * DAY_MS

@@ -9,9 +9,9 @@ import pytest
 from groups_playbook import GROUP, INITIAL_DELAY_MS, REBALANCE_MS, SESSION_MS, Call, Playbook, subscription
 
 from klamm import ErrorCode
-from klamm_broker.groups import JoinRequest, JoinResult, LeavingMember
 from klamm_broker.groups.group_settings import MAX_PENDING_JOINS
 from klamm_broker.groups.rebalance import names_for_log
+from klamm_broker.groups.requests import JoinRequest, JoinResult, LeavingMember
 
 
 def test_the_first_member_waits_for_the_initial_delay_then_leads(play: Playbook) -> None:

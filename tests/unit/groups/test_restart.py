@@ -15,7 +15,7 @@ import pytest
 from groups_playbook import GROUP, INITIAL_DELAY_MS, SESSION_MS, Playbook
 
 from klamm import ErrorCode
-from klamm_broker.groups import PartitionCommit
+from klamm_broker.groups.offsets import PartitionCommit
 
 
 def restart(play: Playbook) -> None:
@@ -135,7 +135,7 @@ def test_acknowledged_commits_survive_kill_9(tmp_path: Path) -> None:
         """
         import itertools, os, pathlib, sys
         from groups_playbook import Playbook
-        from klamm_broker.groups import CommitRequest, PartitionCommit
+        from klamm_broker.groups.offsets import CommitRequest, PartitionCommit
 
         play = Playbook(pathlib.Path(sys.argv[1]))
         play.store.start()

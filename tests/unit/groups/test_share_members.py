@@ -6,8 +6,8 @@ import pytest
 from groups_playbook import GROUP, Playbook
 
 from klamm import ErrorCode
-from klamm_broker.groups import EpochHeartbeatResult, ShareHeartbeat
 from klamm_broker.groups.consumer.member import PARTITION_BYTES
+from klamm_broker.groups.requests import EpochHeartbeatResult, ShareHeartbeat
 
 
 def answer(play: Playbook, epoch: int, topics: list[str] | None) -> EpochHeartbeatResult:

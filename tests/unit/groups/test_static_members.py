@@ -6,7 +6,7 @@ import pytest
 from groups_playbook import INITIAL_DELAY_MS, REBALANCE_MS, SESSION_MS, Call, Playbook, subscription
 
 from klamm import ErrorCode
-from klamm_broker.groups import JoinResult, LeavingMember
+from klamm_broker.groups.requests import JoinResult, LeavingMember
 
 
 def static_group(play: Playbook, *instances: str) -> list[str]:

@@ -25,11 +25,12 @@ from klamm_broker.configs.group_config_keys import (
     STREAMS_NUM_STANDBY_REPLICAS,
     STREAMS_RACK_AWARE_TAGS,
 )
-from klamm_broker.groups import GroupLedgers, PartitionCommit
+from klamm_broker.groups.group import GroupLedgers
+from klamm_broker.groups.offsets import PartitionCommit
 from klamm_broker.groups.streams.requests import Endpoint, StatusCode
 from klamm_broker.groups.streams.tasks import NONE, Tasks
 from klamm_broker.groups.streams.topology import CopartitionGroup, Subtopology, Topology
-from klamm_broker.limits import Ledger
+from klamm_broker.limits.ledger import Ledger
 from klamm_broker.storage.store import StoreError
 
 TWO_TOPICS = Topology(0, (Subtopology("0", ("t", "u"), copartition_groups=(CopartitionGroup((0, 1)),)),))

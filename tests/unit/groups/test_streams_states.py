@@ -14,7 +14,7 @@ from streams_members import COUNTS_T, InternalTopics, StreamsClient, settle, tas
 
 from klamm import ErrorCode, KafkaError
 from klamm_broker.configs.group_config_keys import STREAMS_NUM_STANDBY_REPLICAS
-from klamm_broker.groups import PartitionCommit
+from klamm_broker.groups.offsets import PartitionCommit
 from klamm_broker.groups.state import IllegalTransitionError
 from klamm_broker.groups.streams.group import StreamsGroup, StreamsGroupState
 from klamm_broker.groups.streams.member import StreamsMember

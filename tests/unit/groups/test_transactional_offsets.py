@@ -8,9 +8,8 @@ import pytest
 from groups_playbook import GROUP, Call, Playbook
 
 from klamm import ErrorCode
-from klamm_broker.groups import CommitRequest, PartitionCommit
 from klamm_broker.groups.lock import GroupLock
-from klamm_broker.groups.offsets import UNSTABLE, FetchedOffsets
+from klamm_broker.groups.offsets import UNSTABLE, CommitRequest, FetchedOffsets, PartitionCommit
 from tests.unit.hashed_name import HashedName
 
 PRODUCER = 4000

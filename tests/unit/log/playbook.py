@@ -9,9 +9,11 @@ from pathlib import Path
 
 from klamm.testing import ManualClock
 from klamm.wire.records import Record, RecordBatchHeader, decode_records, encode_batch, iterate_batches
-from klamm_broker.log import FileOperations, LogConfig, PartitionLog
+from klamm_broker.log.config import LogConfig
 from klamm_broker.log.context import LogContext
+from klamm_broker.log.file_operations import FileOperations
 from klamm_broker.log.files import OpenFiles
+from klamm_broker.log.partition_log import PartitionLog
 
 TOPIC_ID = bytes(range(16))
 START_MS = 1_700_000_000_000

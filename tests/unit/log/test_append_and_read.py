@@ -11,7 +11,7 @@ from klamm import ErrorCode, KafkaError
 from klamm.wire.batch_headers import HEADER_BYTES, encode_with_checksum
 from klamm.wire.compression import Codec
 from klamm.wire.records import LOG_APPEND_TIME, Record, decode_records, encode_batch, iterate_batches, read_header
-from klamm_broker.log import FileRegion
+from klamm_broker.log.files import FileRegion
 from klamm_broker.log.produce_validation import RecordValidationError
 from tests.unit.log.playbook import START_MS, LogPlaybook, fetch, produced
 from tests.waiting import open_below

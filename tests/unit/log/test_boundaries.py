@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm.wire.records import NO_TIMESTAMP
-from klamm_broker.log import FileOperations
 from klamm_broker.log.cleaner import DirtyRange, dirty_range, group_segments
+from klamm_broker.log.file_operations import FileOperations
 from klamm_broker.log.files import FileHandle, OpenFiles
 from klamm_broker.log.segment import MAX_RELATIVE_OFFSET, LogSegment
 from tests.unit.log.playbook import START_MS, LogPlaybook, produced

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from klamm import ErrorCode, KafkaError
 from klamm.wire.records import ControlRecordType, Record, decode_records, encode_batch, iterate_batches
-from klamm_broker.log import FileRegion
 from klamm_broker.log.cleaner import Cleaner, CleaningStoppedError, dirty_range, group_segments
+from klamm_broker.log.files import FileRegion
 from klamm_broker.log.segment import LogSegment
 from tests.unit.log.playbook import START_MS, LogPlaybook
 from tests.unit.log.test_transactions import Producer, committed

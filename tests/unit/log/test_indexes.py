@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from klamm_broker.log import FileOperations
+from klamm_broker.log.file_operations import FileOperations
 from klamm_broker.log.indexes import AbortedTransaction, TransactionIndex
 
 FIRST, SECOND, OTHER = (AbortedTransaction(number, number, number + 1, number + 1) for number in (1, 3, 5))

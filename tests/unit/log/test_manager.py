@@ -17,9 +17,13 @@ import pytest
 from klamm import ErrorCode, KafkaError
 from klamm.runtime import PLATFORM
 from klamm.testing import ManualClock
-from klamm_broker.log import DataDirectoryLockedError, FileRegion, LogConfig, LogManager, PartitionLog
 from klamm_broker.log.checkpoints import CorruptCheckpointError, read_offsets, read_partition_metadata
+from klamm_broker.log.config import LogConfig
+from klamm_broker.log.directory_lock import DataDirectoryLockedError
 from klamm_broker.log.file_operations import UnsyncedFileOperations
+from klamm_broker.log.files import FileRegion
+from klamm_broker.log.manager import LogManager
+from klamm_broker.log.partition_log import PartitionLog
 from tests.unit.log.playbook import START_MS, TOPIC_ID, FailingDisk, config, fetch, produced
 from tests.waiting import open_below
 
@@ -114,7 +118,9 @@ def test_a_file_system_without_locks_is_not_taken_for_a_locked_directory(
 
 def test_manager_of_another_process_is_refused(managed: Managed) -> None:
     program = (
-        "import sys; from pathlib import Path; from klamm import ManualClock; from klamm_broker.log import *\n"
+        "import sys; from pathlib import Path; from klamm import ManualClock\n"
+        "from klamm_broker.log.directory_lock import DataDirectoryLockedError\n"
+        "from klamm_broker.log.manager import LogManager\n"
         "try: LogManager(Path(sys.argv[1]), clock=ManualClock()).open()\n"
         "except DataDirectoryLockedError as error: print(error)"
     )

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from klamm import ErrorCode, KafkaError
 from klamm.wire.compression import Codec
 from klamm.wire.records import HEADER_BYTES, Record, decode_records, encode_batch, iterate_batches
-from klamm_broker.log import FileRegion
+from klamm_broker.log.files import FileRegion
 from tests.unit.log.playbook import START_MS, LogPlaybook
 
 VALUES = st.lists(st.binary(max_size=40), min_size=1, max_size=4)

@@ -8,7 +8,7 @@ import pytest
 
 from klamm import ErrorCode, KafkaError
 from klamm.wire.records import Record, encode_batch
-from klamm_broker.log import AppendResult
+from klamm_broker.log.partition_log import AppendResult
 from klamm_broker.log.producer_state import CorruptSnapshotError, ProducerStateManager
 from tests.unit.log.playbook import START_MS, LogPlaybook
 

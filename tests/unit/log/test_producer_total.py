@@ -11,7 +11,8 @@ import pytest
 from klamm import ErrorCode, KafkaError
 from klamm.testing import ManualClock
 from klamm.wire.records import TRANSACTIONAL, ControlRecordType, Record, encode_batch
-from klamm_broker.log import LogManager, PartitionLog
+from klamm_broker.log.manager import LogManager
+from klamm_broker.log.partition_log import PartitionLog
 from klamm_broker.log.producer_state import ProducerStateManager
 from tests.unit.log.playbook import START_MS, TOPIC_ID, config
 

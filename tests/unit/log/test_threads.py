@@ -11,8 +11,9 @@ import pytest
 
 from klamm import ErrorCode, KafkaError
 from klamm.wire.records import NO_PRODUCER_ID, Record, batch_checksum, decode_records, encode_batch, iterate_batches
-from klamm_broker.log import FileRegion, PartitionLog
 from klamm_broker.log.cleaner import Cleaner, dirty_range
+from klamm_broker.log.files import FileRegion
+from klamm_broker.log.partition_log import PartitionLog
 from tests.unit.log.playbook import START_MS, LogPlaybook
 
 OpenLog = Callable[..., LogPlaybook]

@@ -12,7 +12,7 @@ from klamm import ErrorCode, KafkaError
 from klamm.wire.compression import Codec
 from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.configs.topic_config import TOPIC_CONFIGS, ConfigType, parse
-from klamm_broker.log import LogConfig
+from klamm_broker.log.config import LogConfig
 from tests.peers.kafka_jars import classpath
 
 

@@ -10,7 +10,7 @@ import pytest
 from klamm import ErrorCode, KafkaError
 from klamm.wire.batch_headers import batch_checksum
 from klamm.wire.records import TRANSACTIONAL, ControlRecordType, Record, encode_batch, iterate_batches
-from klamm_broker.log import FileRegion
+from klamm_broker.log.files import FileRegion
 from tests.unit.log.playbook import START_MS, LogPlaybook
 
 OpenLog = Callable[..., LogPlaybook]

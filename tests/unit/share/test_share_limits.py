@@ -19,7 +19,8 @@ from klamm.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequestTopic,
 )
 from klamm.wire.messages.share_fetch import FetchPartition, FetchTopic
-from klamm_broker.limits import SHARE_PARTITIONS, Ledger
+from klamm_broker.limits.ledger import Ledger
+from klamm_broker.limits.tables import SHARE_PARTITIONS
 from klamm_broker.share.account import FREE_RUNS, PARTITION_BYTES, RUN_BYTES
 from tests.unit.share.test_share_fetch import ACCEPT, Shares
 

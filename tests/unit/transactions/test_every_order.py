@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from klamm import ErrorCode, KafkaError
-from klamm_broker.transactions import ProducerIdAndEpoch
+from klamm_broker.transactions.ends import ProducerIdAndEpoch
 from tests.unit.transactions.transaction_world import CLIENT_VERSION, TOPIC, Entry, FakeFlusher, FakeLog, World
 
 # The classes of a compiled broker take no queue in place of a thread.

@@ -11,7 +11,7 @@ import pytest
 from klamm import ErrorCode
 from klamm_broker.broker import Broker
 from klamm_broker.storage.store import Store, StoreError
-from klamm_broker.transactions import ProducerIdAndEpoch
+from klamm_broker.transactions.ends import ProducerIdAndEpoch
 from tests.unit.transactions.transactions_harness import ID, Producer, TransactionsHarness
 from tests.waiting import wait_until
 
@@ -130,7 +130,7 @@ def test_prepared_transaction_with_some_markers_is_completed_after_a_kill(harnes
 
 
 def _marker_of(harness):
-    from klamm_broker.transactions import Marker
+    from klamm_broker.transactions.markers import Marker
 
     record = harness.broker.transactions.registry.get(ID).record
     return Marker(record.producer_id, record.producer_epoch, True)

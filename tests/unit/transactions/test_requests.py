@@ -26,7 +26,7 @@ from klamm.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from klamm.wire.records import TRANSACTIONAL
-from klamm_broker.transactions import offsets_partition
+from klamm_broker.transactions.offsets_partition import offsets_partition
 from klamm_broker.transactions.transaction import MAX_EPOCH
 from tests.unit.broker.broker_harness import Reply, records
 from tests.unit.transactions.transactions_harness import BEFORE_V2, GROUP, ID, V2, Producer

@@ -20,12 +20,10 @@ from klamm.wire.records import ControlRecordType
 from klamm_broker.storage.migrations import MIGRATIONS
 from klamm_broker.storage.store import Durable, Statement, StoreError
 from klamm_broker.transaction_settings import TransactionSettings
-from klamm_broker.transactions import (
-    ProducerIdAndEpoch,
-    TransactionCoordinator,
-    TransactionMarkers,
-    TransactionRegistry,
-)
+from klamm_broker.transactions.coordinator import TransactionCoordinator
+from klamm_broker.transactions.ends import ProducerIdAndEpoch
+from klamm_broker.transactions.markers import TransactionMarkers
+from klamm_broker.transactions.transaction_registry import TransactionRegistry
 
 TOPIC = "t"
 CLIENT_VERSION = 2

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from klamm_broker.log import FileOperations
+from klamm_broker.log.file_operations import FileOperations
 
 log = logging.getLogger("klamm.broker.topics")
 

@@ -29,7 +29,7 @@ from klamm_broker.configs.broker_keys import (
 from klamm_broker.configs.topic_config import INTERNAL_CONFIGS, TOPIC_CONFIGS, ConfigType, parse
 from klamm_broker.configs.unused_configs import DYNAMIC_ONLY, UNUSED_CONFIGS, check_unused, unused_keys
 from klamm_broker.live_settings import DYNAMIC, LiveSettings
-from klamm_broker.log import LogConfig
+from klamm_broker.log.config import LogConfig
 from klamm_broker.storage.config_rows import replace_configs
 from klamm_broker.storage.store import Store
 

@@ -12,8 +12,8 @@ from klamm import clipped
 from klamm.runtime import Timer
 from klamm_broker.groups.expiration import ExpirationTimer
 from klamm_broker.groups.lock import GroupLock
-from klamm_broker.limits import GROUPS, MEMBERS, OFFSETS, StateLimits
 from klamm_broker.limits.ledger import UNKNOWN_OWNER, Ledger, text_bytes
+from klamm_broker.limits.tables import GROUPS, MEMBERS, OFFSETS, StateLimits
 
 CommittedPartitions: TypeAlias = Iterable[tuple[bytes, int]]
 """Topic ids and indexes of partitions."""

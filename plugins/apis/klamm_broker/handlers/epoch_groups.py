@@ -7,8 +7,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.acl import AclOperation, ResourceType
-from klamm_broker.groups import EpochHeartbeatResult
 from klamm_broker.groups.assignors import Partitions
+from klamm_broker.groups.requests import EpochHeartbeatResult
 from klamm_broker.security.authorization import authorized_operations, denial, denied_topics, may_group, require_group
 from klamm_broker.services import BrokerServices
 

@@ -8,7 +8,7 @@ from klamm import ErrorCode, KafkaError, RequestContext, clipped
 from klamm.acl import AclOperation
 from klamm_broker.configs.config_registry import check_topic_configs
 from klamm_broker.groups.streams.topology import InternalTopic
-from klamm_broker.limits import owner_of
+from klamm_broker.limits.owners import owner_of
 from klamm_broker.security.authorization import denied_topics, may_cluster
 from klamm_broker.services import BrokerServices
 from klamm_broker.topics.placement import NewTopic

@@ -48,7 +48,8 @@ from klamm_broker.handlers.produce_transactions import (
 )
 from klamm_broker.security.authorization import denial, may_topic, require_transactional_id
 from klamm_broker.services import BrokerServices
-from klamm_broker.transactions import ProducerIdAndEpoch, TopicPartition
+from klamm_broker.transactions.ends import ProducerIdAndEpoch
+from klamm_broker.transactions.transaction import TopicPartition
 
 
 def produce_records(

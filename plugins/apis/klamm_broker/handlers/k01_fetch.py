@@ -23,7 +23,8 @@ from klamm import KafkaError, Pending, RequestContext
 from klamm.wire.messages.fetch import FetchRequest, FetchResponse
 from klamm_broker.fetch.reading import READ_AT_ONCE, DelayedFetch, PendingFetch
 from klamm_broker.fetch.sessions import INITIAL_EPOCH, context_of
-from klamm_broker.limits import UNKNOWN_OWNER, owner_of
+from klamm_broker.limits.ledger import UNKNOWN_OWNER
+from klamm_broker.limits.owners import owner_of
 from klamm_broker.services import BrokerServices
 
 

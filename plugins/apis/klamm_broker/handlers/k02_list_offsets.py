@@ -25,7 +25,7 @@ from klamm.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from klamm_broker.cluster import ClusterView
+from klamm_broker.cluster.view import ClusterView
 from klamm_broker.security.authorization import may_topic
 from klamm_broker.services import BrokerServices
 from klamm_broker.topics.topic import Partition

@@ -25,7 +25,7 @@ from klamm.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from klamm.wire.primitives import ZERO_UUID
-from klamm_broker.cluster import ClusterView
+from klamm_broker.cluster.view import ClusterView
 from klamm_broker.security.authorization import (
     NOT_REQUESTED,
     authorized_operations,

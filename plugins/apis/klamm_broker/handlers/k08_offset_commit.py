@@ -27,8 +27,8 @@ from klamm.wire.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from klamm_broker.groups import CommitRequest, PartitionCommit
-from klamm_broker.limits import owner_of
+from klamm_broker.groups.offsets import CommitRequest, PartitionCommit
+from klamm_broker.limits.owners import owner_of
 from klamm_broker.security.authorization import may_topic, require_group
 from klamm_broker.services import BrokerServices
 

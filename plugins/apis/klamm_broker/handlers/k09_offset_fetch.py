@@ -31,7 +31,7 @@ from klamm.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from klamm_broker.groups import CommittedOffset
+from klamm_broker.groups.group import CommittedOffset
 from klamm_broker.groups.offsets import UNSTABLE, FetchedOffsets, TopicPartitions
 from klamm_broker.security.authorization import may_group, may_topic, require_group, shows
 from klamm_broker.services import BrokerServices

@@ -16,8 +16,8 @@ from __future__ import annotations
 from klamm import Pending, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-from klamm_broker.groups import JoinRequest, JoinResult
-from klamm_broker.limits import owner_of
+from klamm_broker.groups.requests import JoinRequest, JoinResult
+from klamm_broker.limits.owners import owner_of
 from klamm_broker.security.authorization import require_group
 from klamm_broker.services import BrokerServices
 

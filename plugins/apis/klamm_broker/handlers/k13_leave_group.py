@@ -12,7 +12,7 @@ from __future__ import annotations
 from klamm import ErrorCode, Pending, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
-from klamm_broker.groups import LeaveResult, LeavingMember
+from klamm_broker.groups.requests import LeaveResult, LeavingMember
 from klamm_broker.security.authorization import require_group
 from klamm_broker.services import BrokerServices
 

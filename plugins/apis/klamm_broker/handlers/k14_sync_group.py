@@ -12,7 +12,7 @@ from __future__ import annotations
 from klamm import ErrorCode, KafkaError, Pending, RequestContext
 from klamm.acl import AclOperation
 from klamm.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from klamm_broker.groups import SyncRequest, SyncResult
+from klamm_broker.groups.requests import SyncRequest, SyncResult
 from klamm_broker.security.authorization import require_group
 from klamm_broker.services import BrokerServices
 

@@ -37,7 +37,7 @@ from klamm.wire.messages.create_topics import (
 from klamm_broker.configs.config_registry import check_topic_configs
 from klamm_broker.configs.topic_config import TOPIC_CONFIGS
 from klamm_broker.handlers.deadline import Deadline
-from klamm_broker.limits import owner_of
+from klamm_broker.limits.owners import owner_of
 from klamm_broker.security.authorization import may_cluster, require_topic, shows
 from klamm_broker.services import BrokerServices
 from klamm_broker.topics.placement import NewTopic

@@ -21,7 +21,7 @@ from klamm.wire.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from klamm_broker.cluster import ClusterView
+from klamm_broker.cluster.view import ClusterView
 from klamm_broker.security.authorization import may_topic
 from klamm_broker.services import BrokerServices
 from klamm_broker.topics.topic import Topic

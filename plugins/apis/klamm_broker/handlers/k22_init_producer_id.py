@@ -21,10 +21,10 @@ from klamm import ErrorCode, KafkaError, Pending, RequestContext
 from klamm.acl import AclOperation, ResourceType
 from klamm.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from klamm.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from klamm_broker.limits import owner_of
+from klamm_broker.limits.owners import owner_of
 from klamm_broker.security.authorization import denial, may_cluster, require_transactional_id
 from klamm_broker.services import BrokerServices
-from klamm_broker.transactions import ProducerIdAndEpoch
+from klamm_broker.transactions.ends import ProducerIdAndEpoch
 
 _FIRST_VERSION_WITH_FENCED = 4
 

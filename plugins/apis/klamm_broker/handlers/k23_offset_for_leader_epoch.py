@@ -20,7 +20,7 @@ from klamm.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from klamm_broker.cluster import ClusterView
+from klamm_broker.cluster.view import ClusterView
 from klamm_broker.security.authorization import may_cluster, may_topic
 from klamm_broker.services import BrokerServices
 from klamm_broker.topics.leadership import NO_LEADER_EPOCH

@@ -33,7 +33,8 @@ from klamm_broker.handlers.countdown import call_after
 from klamm_broker.security.authorization import may_topic, require_cluster, require_transactional_id
 from klamm_broker.services import BrokerServices
 from klamm_broker.topics.names import INTERNAL_TOPICS
-from klamm_broker.transactions import ProducerIdAndEpoch, TopicPartition
+from klamm_broker.transactions.ends import ProducerIdAndEpoch
+from klamm_broker.transactions.transaction import TopicPartition
 
 _FIRST_VERSION_OF_BROKERS = 4
 _FIRST_VERSION_WITH_FENCED = 2

@@ -13,7 +13,8 @@ from klamm.acl import AclOperation
 from klamm.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from klamm_broker.security.authorization import require_group, require_transactional_id
 from klamm_broker.services import BrokerServices
-from klamm_broker.transactions import ProducerIdAndEpoch, offsets_partition
+from klamm_broker.transactions.ends import ProducerIdAndEpoch
+from klamm_broker.transactions.offsets_partition import offsets_partition
 
 _FIRST_VERSION_WITH_FENCED = 2
 _CLIENT_VERSION = 0

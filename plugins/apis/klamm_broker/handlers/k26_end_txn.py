@@ -21,7 +21,7 @@ from klamm.acl import AclOperation
 from klamm.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from klamm_broker.security.authorization import require_transactional_id
 from klamm_broker.services import BrokerServices
-from klamm_broker.transactions import ProducerIdAndEpoch
+from klamm_broker.transactions.ends import ProducerIdAndEpoch
 
 _FIRST_VERSION_WITH_FENCED = 2
 _FIRST_VERSION_WITH_EPOCHS = 5

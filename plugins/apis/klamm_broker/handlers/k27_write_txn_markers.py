@@ -30,7 +30,8 @@ from klamm.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from klamm_broker.handlers.countdown import call_after
 from klamm_broker.security.authorization import may_cluster, require_cluster
 from klamm_broker.services import BrokerServices
-from klamm_broker.transactions import OFFSETS_TOPIC, Marker
+from klamm_broker.transactions.markers import Marker
+from klamm_broker.transactions.offsets_partition import OFFSETS_TOPIC
 
 
 def write_markers(

@@ -28,12 +28,13 @@ from klamm.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from klamm_broker.groups import CommitRequest, PartitionCommit
+from klamm_broker.groups.offsets import CommitRequest, PartitionCommit
 from klamm_broker.handlers.k08_offset_commit import accepted_commits
-from klamm_broker.limits import owner_of
+from klamm_broker.limits.owners import owner_of
 from klamm_broker.security.authorization import require_group, require_transactional_id
 from klamm_broker.services import BrokerServices
-from klamm_broker.transactions import ProducerIdAndEpoch, offsets_partition
+from klamm_broker.transactions.ends import ProducerIdAndEpoch
+from klamm_broker.transactions.offsets_partition import offsets_partition
 
 _FIRST_VERSION_WITH_ABORTABLE = 4
 _FIRST_VERSION_THAT_ADDS = 5

@@ -19,7 +19,7 @@ from klamm.wire.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-from klamm_broker.cluster import ClusterView
+from klamm_broker.cluster.view import ClusterView
 from klamm_broker.security.authorization import require_topic
 from klamm_broker.services import BrokerServices
 from klamm_broker.topics.names import check_topic_name

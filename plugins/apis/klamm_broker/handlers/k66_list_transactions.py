@@ -24,7 +24,7 @@ from klamm.wire.messages.list_transactions import (
 )
 from klamm_broker.security.authorization import shows
 from klamm_broker.services import BrokerServices
-from klamm_broker.transactions import TransactionState as State
+from klamm_broker.transactions.state import TransactionState as State
 from klamm_broker.transactions.transaction import Transaction
 
 

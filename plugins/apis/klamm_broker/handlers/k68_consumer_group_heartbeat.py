@@ -33,9 +33,9 @@ from klamm.wire.messages.consumer_group_heartbeat import (
     ResponseTopicPartitions,
 )
 from klamm_broker.features import GROUP_VERSION
-from klamm_broker.groups import ConsumerHeartbeat, EpochHeartbeatResult
+from klamm_broker.groups.requests import ConsumerHeartbeat, EpochHeartbeatResult
 from klamm_broker.handlers.epoch_groups import check_heartbeat, heartbeat_response
-from klamm_broker.limits import owner_of
+from klamm_broker.limits.owners import owner_of
 from klamm_broker.security.authorization import shows
 from klamm_broker.services import BrokerServices
 

@@ -24,7 +24,7 @@ from klamm.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
     ResponseCursor,
 )
-from klamm_broker.cluster import ClusterView
+from klamm_broker.cluster.view import ClusterView
 from klamm_broker.security.authorization import NOT_REQUESTED, authorized_operations, denied_topics, shows
 from klamm_broker.services import BrokerServices
 from klamm_broker.topics.leadership import NO_LEADER

@@ -23,9 +23,9 @@ from klamm.wire.messages.share_group_heartbeat import (
     TopicPartitions,
 )
 from klamm_broker.features import SHARE_VERSION
-from klamm_broker.groups import EpochHeartbeatResult, ShareHeartbeat
+from klamm_broker.groups.requests import EpochHeartbeatResult, ShareHeartbeat
 from klamm_broker.handlers.epoch_groups import check_heartbeat, heartbeat_response
-from klamm_broker.limits import owner_of
+from klamm_broker.limits.owners import owner_of
 from klamm_broker.services import BrokerServices
 from klamm_broker.topics.names import SHARE_GROUP_STATE
 

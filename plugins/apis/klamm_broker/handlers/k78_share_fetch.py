@@ -37,7 +37,7 @@ from klamm_broker.configs.group_config_keys import SHARE_RECORD_LOCK_DURATION
 from klamm_broker.groups.requests import MAX_MEMBER_ID_CHARS
 from klamm_broker.handlers.countdown import call_after
 from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
-from klamm_broker.limits import owner_of
+from klamm_broker.limits.owners import owner_of
 from klamm_broker.security.authorization import require_group
 from klamm_broker.services import BrokerServices
 from klamm_broker.share.acknowledging import AcknowledgedPartition, acknowledge, name_leaders

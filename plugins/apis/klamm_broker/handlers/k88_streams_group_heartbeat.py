@@ -49,7 +49,7 @@ from klamm_broker.groups.streams.tasks import Task, Tasks, by_subtopology
 from klamm_broker.groups.streams.topology import CopartitionGroup, InternalTopic, Subtopology, Topology
 from klamm_broker.handlers.epoch_groups import check_heartbeat
 from klamm_broker.handlers.internal_topics import create_internal_topics
-from klamm_broker.limits import owner_of
+from klamm_broker.limits.owners import owner_of
 from klamm_broker.security.authorization import denial, denied_topics
 from klamm_broker.services import BrokerServices
 

@@ -25,7 +25,7 @@ from klamm.wire.messages.alter_share_group_offsets import (
 )
 from klamm.wire.primitives import ZERO_UUID
 from klamm_broker.handlers.k76_share_group_heartbeat import require_share_groups
-from klamm_broker.limits import owner_of
+from klamm_broker.limits.owners import owner_of
 from klamm_broker.security.authorization import denied_topics, require_group
 from klamm_broker.services import BrokerServices
 from klamm_broker.share.administration import alter, share_group_to_alter

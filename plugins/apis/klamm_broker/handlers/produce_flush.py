@@ -8,7 +8,8 @@ from typing import NamedTuple
 from klamm import KafkaError, RequestContext
 from klamm.wire.messages.produce import PartitionProduceResponse, ProduceResponse
 from klamm_broker.handlers.countdown import call_after
-from klamm_broker.log import LogFlusher, PartitionLog
+from klamm_broker.log.flusher import LogFlusher
+from klamm_broker.log.partition_log import PartitionLog
 
 
 class Unflushed(NamedTuple):

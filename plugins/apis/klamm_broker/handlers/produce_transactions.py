@@ -15,7 +15,9 @@ from klamm import ErrorCode, KafkaError
 from klamm.wire.messages.produce import PartitionProduceResponse
 from klamm.wire.records import holds_one_batch
 from klamm_broker.topics.topic import Partition
-from klamm_broker.transactions import ProducerIdAndEpoch, TopicPartition, TransactionCoordinator
+from klamm_broker.transactions.coordinator import TransactionCoordinator
+from klamm_broker.transactions.ends import ProducerIdAndEpoch
+from klamm_broker.transactions.transaction import TopicPartition
 
 ATTRIBUTES_LOW_BYTE: Final = 22
 TRANSACTIONAL: Final = 0x10

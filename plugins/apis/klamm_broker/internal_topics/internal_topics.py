@@ -15,7 +15,7 @@ from typing import Final
 from klamm import KafkaError
 from klamm.runtime import Clock, Scheduler
 from klamm_broker.internal_topics.topic_projection import TopicProjection
-from klamm_broker.log import LogManager
+from klamm_broker.log.manager import LogManager
 from klamm_broker.storage.store import Store
 from klamm_broker.topics.names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from klamm_broker.topics.topic import Partition

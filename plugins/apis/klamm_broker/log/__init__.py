@@ -25,29 +25,3 @@ Threads: `LogFlusher` has a thread for syncs that others wait for. Periodic work
 has a lock for changes. Readers take no lock, and see the state that `PartitionLog` publishes after each write.
 `LogManager` has a lock for its table of logs.
 """
-
-from klamm_broker.log.config import LogConfig
-from klamm_broker.log.directory_lock import DataDirectoryLockedError
-from klamm_broker.log.file_operations import FileOperations, UnsyncedFileOperations
-from klamm_broker.log.files import FileRegion
-from klamm_broker.log.flusher import LogFlusher
-from klamm_broker.log.manager import LogManager
-from klamm_broker.log.partition_log import AppendResult, PartitionLog
-from klamm_broker.log.reader import LogRead
-from klamm_broker.log.serial_worker import SerialWorker
-from klamm_broker.log.timestamps import TimestampedOffset
-
-__all__ = [
-    "AppendResult",
-    "DataDirectoryLockedError",
-    "FileOperations",
-    "UnsyncedFileOperations",
-    "FileRegion",
-    "LogConfig",
-    "LogFlusher",
-    "LogManager",
-    "LogRead",
-    "PartitionLog",
-    "SerialWorker",
-    "TimestampedOffset",
-]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from klamm_broker.limits import Ledger
-from klamm_broker.limits.ledger import text_bytes
+from klamm_broker.limits.ledger import Ledger, text_bytes
 
 PARTITION_BYTES: Final = 3072
 """Approximate size of a share partition with up to `FREE_RUNS` runs, in memory and on disk. A run is a range of offsets

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from klamm import ErrorCode, KafkaError, RequestContext
 from klamm.wire.messages.share_fetch import AcquiredRecords, PartitionData, ShareFetchRequest
 from klamm_broker.fetch.reading import WaitingFetch
-from klamm_broker.limits import owner_of
+from klamm_broker.limits.owners import owner_of
 from klamm_broker.services import BrokerServices
 from klamm_broker.share.acknowledging import find_partition
 from klamm_broker.share.live_partition import Delivery, LiveSharePartition

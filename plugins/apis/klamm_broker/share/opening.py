@@ -6,7 +6,7 @@ from klamm import ServerContext
 from klamm.runtime import Purgatory, Workers
 from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.features import DEAD_LETTERS_FROM, SHARE_VERSION, FeatureRegistry
-from klamm_broker.limits import Ledger
+from klamm_broker.limits.ledger import Ledger
 from klamm_broker.live_settings import LiveSettings
 from klamm_broker.share import metrics
 from klamm_broker.share.dead_letters import DeadLetterTopics

@@ -12,8 +12,7 @@ from functools import partial
 
 from klamm.runtime import Clock, Purgatory, Scheduler
 from klamm_broker.configs.group_configs import GroupConfigs
-from klamm_broker.limits import Ledger
-from klamm_broker.limits.ledger import UNKNOWN_OWNER
+from klamm_broker.limits.ledger import UNKNOWN_OWNER, Ledger
 from klamm_broker.limits.owners import GROUPS as OWNERS
 from klamm_broker.share import persistence
 from klamm_broker.share.account import ShareAccount

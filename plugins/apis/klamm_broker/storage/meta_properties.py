@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from klamm_broker.log import FileOperations
+from klamm_broker.log.file_operations import FileOperations
 from klamm_broker.storage.store import Store
 
 _BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")

@@ -16,7 +16,7 @@ from klamm import ErrorCode, KafkaError, RateLimitedLog, RequestContext, ServerC
 from klamm.metrics import Counter, MetricsRegistry
 from klamm.runtime import Clock, Scheduler
 from klamm.wire.compression import Codec, decompress
-from klamm_broker.limits import owner_of
+from klamm_broker.limits.owners import owner_of
 from klamm_broker.storage.meta_properties import random_uuid, uuid_text
 from klamm_broker.storage.store import Store
 from klamm_broker.telemetry.otlp import TelemetryError, read_metrics

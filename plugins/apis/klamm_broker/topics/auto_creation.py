@@ -16,7 +16,7 @@ from klamm import KafkaError, RequestContext, clipped
 from klamm.runtime import SYSTEM_THREADS, Joinable, Threads
 from klamm_broker.broker_settings import BrokerSettings
 from klamm_broker.internal_topic_settings import InternalTopicSettings
-from klamm_broker.limits import owner_of
+from klamm_broker.limits.owners import owner_of
 from klamm_broker.topics.names import CONSUMER_OFFSETS, INTERNAL_TOPICS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from klamm_broker.topics.placement import NewTopic
 from klamm_broker.topics.topic_registry import KRAFT_METADATA_TOPIC, TopicRegistry

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-from klamm_broker.log import LogManager
+from klamm_broker.log.manager import LogManager
 from klamm_broker.storage.meta_properties import uuid_bytes
 from klamm_broker.storage.store import Store
 from klamm_broker.topics.topic_rows import DELETION

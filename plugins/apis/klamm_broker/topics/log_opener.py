@@ -13,7 +13,9 @@ from klamm import ErrorCode, KafkaError
 from klamm.runtime import Clock, Scheduler
 from klamm_broker.configs.adopted_configs import write_copy
 from klamm_broker.configs.config_registry import ConfigRegistry
-from klamm_broker.log import FileOperations, LogConfig, LogManager
+from klamm_broker.log.config import LogConfig
+from klamm_broker.log.file_operations import FileOperations
+from klamm_broker.log.manager import LogManager
 from klamm_broker.topics.topic import Partition, Topic
 
 log = logging.getLogger("klamm.broker.topics")

@@ -12,7 +12,8 @@ from klamm_broker.topics.names import INTERNAL_TOPICS
 if TYPE_CHECKING:
     from klamm.wire.messages.metadata import MetadataResponseTopic
     from klamm.wire.records import ControlRecordType
-    from klamm_broker.log import AppendResult, LogRead, PartitionLog
+    from klamm_broker.log.partition_log import AppendResult, PartitionLog
+    from klamm_broker.log.reader import LogRead
 
 
 class Partition:

@@ -18,7 +18,8 @@ from typing import Final
 from klamm import ErrorCode, KafkaError
 from klamm_broker.configs.adopted_configs import read_copy
 from klamm_broker.configs.config_registry import ConfigRegistry
-from klamm_broker.log import FileOperations, LogManager
+from klamm_broker.log.file_operations import FileOperations
+from klamm_broker.log.manager import LogManager
 from klamm_broker.storage.config_rows import replace_configs
 from klamm_broker.storage.meta_properties import random_uuid
 from klamm_broker.storage.store import Store

@@ -13,25 +13,3 @@ markers in all its partitions, and the completion together with the offsets that
 start of the server completes the transaction. A transactional id is the unit of locking; a batch is appended while its
 id is locked, so that none is appended after the marker.
 """
-
-from __future__ import annotations
-
-from klamm_broker.transactions.coordinator import TransactionCoordinator
-from klamm_broker.transactions.ends import ProducerIdAndEpoch
-from klamm_broker.transactions.markers import Marker, TransactionMarkers
-from klamm_broker.transactions.offsets_partition import OFFSETS_TOPIC, offsets_partition
-from klamm_broker.transactions.state import TransactionState
-from klamm_broker.transactions.transaction import TopicPartition
-from klamm_broker.transactions.transaction_registry import TransactionRegistry
-
-__all__ = [
-    "OFFSETS_TOPIC",
-    "Marker",
-    "ProducerIdAndEpoch",
-    "TopicPartition",
-    "TransactionCoordinator",
-    "TransactionMarkers",
-    "TransactionRegistry",
-    "TransactionState",
-    "offsets_partition",
-]

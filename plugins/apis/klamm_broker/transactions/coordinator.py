@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from klamm import ErrorCode, KafkaError, clipped
 from klamm.runtime import Clock, Scheduler
 from klamm.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from klamm_broker.groups import TransactionalOffsets
+from klamm_broker.groups.transactional_offsets import TransactionalOffsets
 from klamm_broker.storage.producer_ids import ProducerIds
 from klamm_broker.storage.store import StoreError
 from klamm_broker.transaction_settings import TransactionSettings

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 from klamm import ErrorCode, KafkaError, clipped
 from klamm.runtime import Clock, Scheduler
 from klamm.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from klamm_broker.groups import TransactionalOffsets
+from klamm_broker.groups.transactional_offsets import TransactionalOffsets
 from klamm_broker.transactions.markers import Marker, MissingMarkers, TransactionMarkers
 from klamm_broker.transactions.offsets_partition import OFFSETS_TOPIC
 from klamm_broker.transactions.state import PREPARE_ABORT, PREPARE_COMMIT, PREPARE_EPOCH_FENCE, PREPARED

@@ -13,7 +13,9 @@ from typing import Final, NamedTuple, TypeAlias
 from klamm import ErrorCode, KafkaError
 from klamm.runtime import SYSTEM_THREADS, Clock, Threads
 from klamm.wire.records import ControlRecordType
-from klamm_broker.log import LogFlusher, PartitionLog, SerialWorker
+from klamm_broker.log.flusher import LogFlusher
+from klamm_broker.log.partition_log import PartitionLog
+from klamm_broker.log.serial_worker import SerialWorker
 from klamm_broker.topics.topic_registry import TopicRegistry
 from klamm_broker.transactions.transaction import TopicPartition
 
