@@ -66,10 +66,11 @@ def _example(text: str) -> str:
 
 def _row(operation: Operation) -> str:
     takes = ", ".join(map(_option, operation.options))
-    if operation.body is not None:
-        takes = f"the members of {_kind(operation.body)}"
+    signature = operation.signature
+    if signature.body is not None:
+        takes = f"the members of {_kind(signature.body)}"
     request = f"`{operation.method} {operation.path}`"
-    return f"| `{operation.name}` | {request} | {takes} | {_kind(operation.answer)} | {operation.summary} |"
+    return f"| `{operation.name}` | {request} | {takes} | {_kind(signature.answer)} | {operation.summary} |"
 
 
 def _option(parameter: Parameter) -> str:

@@ -70,7 +70,7 @@ def document_of(operations: Sequence[Operation]) -> dict[str, Any]:
     used: set[str] = set()
     for each in operations:
         paths.setdefault(each.path, {})[each.method.lower()] = _described(each)
-        schemas |= each.components
+        schemas |= each.signature.components
         used.update(errors_of(each))
     return {
         "openapi": "3.1.0",
@@ -108,14 +108,14 @@ def _described(operation: Operation) -> dict[str, Any]:
         if operation.options:
             found["requestBody"] = {
                 "required": any(each.is_required for each in operation.options),
-                "content": _content(operation.body or _body(operation.options)),
+                "content": _content(operation.signature.body or _body(operation.options)),
             }
     else:
         parameters += [_parameter(each, "query") for each in operation.options]
     if parameters:
         found["parameters"] = parameters
     found["responses"] = {
-        "200": {"description": "the request has succeeded", "content": _content(operation.answer)},
+        "200": {"description": "the request has succeeded", "content": _content(operation.signature.answer)},
         **{status: {"$ref": f"#/components/responses/{status}"} for status in errors_of(operation)},
     }
     return found

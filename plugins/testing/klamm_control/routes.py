@@ -42,6 +42,17 @@ class Parameter(NamedTuple):
     default: object = None
 
 
+class Signature(NamedTuple):
+    """The parameters of a method; the schema of its result; the schema of the body, if the method takes the members of
+    a typed dictionary, as in `**rule: Unpack[Rule]`; and the schemas to which these refer.
+    """
+
+    parameters: list[Parameter]
+    answer: Schema
+    body: Schema | None
+    components: Components
+
+
 class Operation:
     """A marked method. Its signature and docstring give the parameters, the answer and the summary."""
 
@@ -69,57 +80,36 @@ class Operation:
         )
 
     @functools.cached_property
-    def components(self) -> Components:
-        """Return the schemas to which the schemas of the parameters and the answer refer."""
-        self._read()
-        return self._components
-
-    @functools.cached_property
     def in_path(self) -> list[Parameter]:
         """The parameters in the path, in order."""
         names = [word[1:-1] for word in self.words if _is_name(word)]
-        found = {each.name: each for each in self._read()}
+        found = {each.name: each for each in self.signature.parameters}
         return [found[name] for name in names]
 
     @functools.cached_property
     def options(self) -> list[Parameter]:
         """Return the other parameters, which GET and DELETE have in the query, and POST in the body."""
         names = {each.name for each in self.in_path}
-        return [each for each in self._read() if each.name not in names]
+        return [each for each in self.signature.parameters if each.name not in names]
 
     @functools.cached_property
-    def answer(self) -> Schema:
-        """Return the schema of the method's result."""
-        self._read()
-        return self._answer
-
-    @functools.cached_property
-    def body(self) -> Schema | None:
-        """Return the schema of the body, if the method takes the members of a typed dictionary, as in `**rule:
-        Unpack[Rule]`.
-        """
-        self._read()
-        return self._body
-
-    def _read(self) -> list[Parameter]:
+    def signature(self) -> Signature:
+        """Return the signature of the method."""
         hints = get_type_hints(self.function, include_extras=True)
-        self._components: Components = {}
-        self._body: Schema | None = None
-        self._answer = schema_of(hints.pop("return"), self._components)
+        components: Components = {}
+        body: Schema | None = None
+        answer = schema_of(hints.pop("return"), components)
         found = []
         for one in list(inspect.signature(self.function).parameters.values())[1:]:
             if one.kind is inspect.Parameter.VAR_KEYWORD:
                 (kind,) = get_args(hints[one.name])
-                self._body = schema_of(kind, self._components)
-                found += [
-                    Parameter(name, schema, is_required)
-                    for name, (schema, is_required) in members_of(kind, self._components).items()
-                ]
+                body = schema_of(kind, components)
+                found += [Parameter(name, *member) for name, member in members_of(kind, components).items()]
                 continue
             is_required = one.default is inspect.Parameter.empty
             default = None if is_required else one.default
-            found.append(Parameter(one.name, schema_of(hints[one.name], self._components), is_required, default))
-        return found
+            found.append(Parameter(one.name, schema_of(hints[one.name], components), is_required, default))
+        return Signature(found, answer, body, components)
 
     def arguments(self, words: tuple[str, ...], query: Mapping[str, str], body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments for the method. Raises ValueError for an option that is unknown, missing, or invalid."""

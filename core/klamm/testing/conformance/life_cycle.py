@@ -177,7 +177,7 @@ def _logging_nothing(name: str) -> Iterator[None]:
 
 
 def rules_of(case: type[PartCase]) -> tuple[Callable[[Any], None], ...]:
-    """Return the rules of a suite: those of this module, then the public functions of the case's module that take it."""
+    """Return the rules of a suite: those of this module, and the public functions of the case's module that take it."""
     own = (
         each
         for name, each in vars(sys.modules[case.__module__]).items()

@@ -7,6 +7,7 @@ Follows `AclApis.handleDeleteAcls`. Without an authorizer: SECURITY_DISABLED. Au
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import astuple
 
 from klamm import KafkaError, Pending, RequestContext
 from klamm.acl import AclBinding, AclOperation
@@ -36,18 +37,5 @@ def _result(outcome: Collection[AclBinding] | KafkaError) -> DeleteAclsFilterRes
         return DeleteAclsFilterResult(outcome.error_code, outcome.message)
     return DeleteAclsFilterResult(
         error_message=None,
-        matching_acls=[
-            DeleteAclsMatchingAcl(
-                0,
-                None,
-                acl.resource_type,
-                acl.resource_name,
-                acl.pattern_type,
-                acl.principal,
-                acl.host,
-                acl.operation,
-                acl.permission,
-            )
-            for acl in outcome
-        ],
+        matching_acls=[DeleteAclsMatchingAcl(0, None, *astuple(acl)) for acl in outcome],
     )
