@@ -100,6 +100,16 @@ def rights_anywhere(services: ServerServices, listener: ListenerContext, *asked:
     return answer
 
 
+def rights_on_cluster(services: ServerServices, listener: ListenerContext, user: str, host: str) -> dict[str, bool]:
+    """Return whether a user may describe and alter the cluster, without a request to the listener.
+
+    Raises OSError if no worker answers.
+    """
+    found = rights_anywhere(services, listener, f"User:{user}", host, "CLUSTER", "", "")
+    allowed = {each["operation"]: bool(each["allowed"]) for each in found["operations"]}
+    return {"may_describe": allowed["DESCRIBE"], "may_alter": allowed["ALTER"]}
+
+
 def rights_in_worker(services: ServerServices, listener: str, *asked: str) -> dict[str, Any]:
     """Return the result of `rights`, in a worker for its parent."""
     return rights(services.listeners[listener], *asked)

@@ -22,6 +22,9 @@ from klamm_console.trail import emit, latest_events
 
 _ABOUT_NS: Final = 10 * 1_000_000_000
 """Time for which the console remembers a user's rights on the cluster, so that it can show an overloaded server."""
+_UNANSWERED_NS: Final = 30 * 1_000_000_000
+"""Time after which a listener that did not answer is asked again."""
+_UNKNOWN: Final[dict[str, Any]] = {"cluster_id": None, "controller_id": None, "nodes": []}
 _LIVE: Final = frozenset({"server", "connections", "test_kit"})
 """The requests that the page repeats without a user's action."""
 _MOST_OFFSET: Final = (1 << 63) - 1
@@ -262,20 +265,38 @@ class Api:
         if not needs_token:
             account = self._entry.account(self._mechanism(question), user, _text(question, "password"))
         admin = self._entry.admin(account)
+        probe = self._entry.probe() if needs_token else admin
         try:
             with _errors():
-                cluster.about(admin)
-            made = self._sessions.add(user, admin)
+                about = self._ask(probe)
+            made = self._sessions.add(user, admin, probe)
+            made.about, made.about_ns = about, self._services.clock.monotonic_ns()
         except TooManySessionsError as error:
             admin.close()
+            probe.close()
             raise ConsoleError(503, str(error)) from error
         except ConsoleError as error:
             admin.close()
+            probe.close()
             if error.status == 401:
                 self._failures.note(user)
             raise
         content = {"user": user, "csrf": made.csrf, "has_test_kit": self._kit.is_there}
         return Answer(content, cookie=made.key)
+
+    def _ask(self, probe: Admin) -> dict[str, Any]:
+        """Return the answer to DescribeCluster.
+
+        If the listener does not answer, e.g. because it is overloaded, a user with the token still sees the server:
+        the answer then has the rights that the listener's authorizer grants, and the reason as `unanswered`.
+        """
+        try:
+            return cluster.about(probe)
+        except (OSError, EOFError) as error:
+            if not self._entry.needs_token:
+                raise
+            rights = access.rights_on_cluster(self._services, self._entry.listener, "ANONYMOUS", self._entry.host)
+            return {**_UNKNOWN, **rights, "unanswered": str(error) or type(error).__name__}
 
     def _log_out(self, session: Session, _: Question) -> Answer:
         self._sessions.end(session)
@@ -296,9 +317,10 @@ class Api:
     def _about(self, session: Session, right: str) -> dict[str, Any]:
         """Return the answer to DescribeCluster. Raises ConsoleError if the user does not have the right."""
         now_ns = self._services.clock.monotonic_ns()
-        if session.about is None or now_ns - session.about_ns > _ABOUT_NS:
+        known_for_ns = _UNANSWERED_NS if session.about and "unanswered" in session.about else _ABOUT_NS
+        if session.about is None or now_ns - session.about_ns > known_for_ns:
             try:
-                session.about, session.about_ns = cluster.about(session.admin), now_ns
+                session.about, session.about_ns = self._ask(session.probe), now_ns
             except (OSError, EOFError):
                 # The reason may be a fault or a stopped node of the test kit, which only the page can undo.
                 if session.about is None or not self._kit.is_there:

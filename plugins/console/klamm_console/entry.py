@@ -92,6 +92,15 @@ class Entry:
             self._asking.release()
         return self._mechanisms
 
+    @property
+    def host(self) -> str:
+        """Return the address from which the console's requests come: it connects to this machine's own listener."""
+        return self._own_address()[0]
+
+    def probe(self) -> Admin:
+        """Return an `Admin` for a listener without an authenticator that waits for an answer only for seconds."""
+        return Admin(lambda: self._open(self._own_address(), _ASK_S), self._services.clock)
+
     def admin(self, account: SaslAccount | None) -> Admin:
         """Return an `Admin` that acts as this account. Its first call connects, and raises LoginError if the listener
         refuses the account.

@@ -30,17 +30,24 @@ class Session:
     """A logged-in user, with a connection to the listener.
 
     `key` is the cookie, which a browser sends to every port of the host. `csrf` is a secret that only the page knows.
-    `about` has the cluster and the user's rights on it at the time `about_ns`.
+    `about` has the cluster and the user's rights on it at the time `about_ns`. `probe` requests them; it is not `admin`
+    if a short wait is enough.
     """
 
     key: str
     csrf: str
     user: str
     admin: Admin
+    probe: Admin
     started_ns: int
     last_ns: int
     about: dict[str, Any] | None = None
     about_ns: int = 0
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.admin.close()
+        self.probe.close()
 
 
 class Sessions:
@@ -56,10 +63,10 @@ class Sessions:
         self._lock = threading.Lock()
         self._open: dict[str, Session] = {}
 
-    def add(self, user: str, admin: Admin) -> Session:
+    def add(self, user: str, admin: Admin, probe: Admin) -> Session:
         """Return a new session. The user's oldest session may end to make room. Raises TooManySessionsError."""
         now_ns = self._clock.monotonic_ns()
-        made = Session(self._secret(), self._secret(), user, admin, now_ns, now_ns)
+        made = Session(self._secret(), self._secret(), user, admin, probe, now_ns, now_ns)
         self._end_old()
         with self._lock:
             own = [each for each in self._open.values() if each.user == user]
@@ -90,7 +97,7 @@ class Sessions:
         """Log a user out."""
         with self._lock:
             self._open.pop(session.key, None)
-        session.admin.close()
+        session.close()
 
     def keep(self, advance_ms: int) -> None:
         """Let all sessions stay as old as they are, because the clock is about to be moved forward."""
@@ -105,7 +112,7 @@ class Sessions:
             ended = [*self._open.values()]
             self._open.clear()
         for each in ended:
-            each.admin.close()
+            each.close()
 
     def _end_old(self) -> None:
         now_ns = self._clock.monotonic_ns()

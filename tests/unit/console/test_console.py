@@ -391,6 +391,8 @@ def test_each_leader_is_asked_for_offsets_once():
         running.admin.call_group("g", offset_commit.OffsetCommitRequest("g", -1, "", topics=topics), 8)
         browser = Browser(running)
         assert browser.log_in()[0] == 200
+        # The user's own connection.
+        assert browser("topics")[0] == 200
         before = connections_made(running)
         found = browser("topic?name=t")[1]["partitions"]
         assert [(each["start_offset"], each["end_offset"]) for each in found] == [(0, 2)] * 12

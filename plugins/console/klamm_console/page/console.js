@@ -142,7 +142,9 @@ async function overview() {
     stages(now),
     now.stages.workers ? el("p", { class: now.stages.workers_ready < now.stages.workers ? "error" : "" },
       `${now.stages.workers_ready} of ${now.stages.workers} workers serve; ${now.stages.workers_restarted} have been restarted`) : null,
-    el("p", { class: "dim" }, `Cluster ${now.cluster.cluster_id}, nodes ${nodes}`),
+    now.cluster.unanswered
+      ? el("p", { class: "error" }, `The console's listener does not answer: ${now.cluster.unanswered}. Only this page and the connections need no answer.`)
+      : el("p", { class: "dim" }, `Cluster ${now.cluster.cluster_id}, nodes ${nodes}`),
     table("Listeners", [
       ["name", (row) => row.name],
       ["listens on", (row) => row.bound],
