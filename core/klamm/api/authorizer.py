@@ -20,9 +20,9 @@ Bindings: TypeAlias = "Collection[AclBinding] | None"
 class Authorizer(ListenerPart, ABC):
     """Grants or denies each operation of a client. Handler sets call it through `RequestContext.authorize`.
 
-    Processor and handler threads call it at once, so it must not block. If it raises, the operation is denied and the
-    exception is logged. An authorizer that stores ACLs also implements `acls`, `create_acls` and `delete_acls`; these
-    may block. `prepare_max_ms` is the time that a request waits for `prepare`.
+    Processor and handler threads call it concurrently, so it must not block. If it raises, the operation is denied and
+    the exception is logged. An authorizer that stores ACLs also implements `acls`, `create_acls` and `delete_acls`;
+    these may block. `prepare_max_ms` is the time that a request waits for `prepare`.
     """
 
     prepare_max_ms = 2_000
@@ -51,7 +51,7 @@ class Authorizer(ListenerPart, ABC):
         *,
         log_if_denied: bool = True,
     ) -> Verdict:
-        """Decide as `authorize` does, and return the reason with the decision. Requests call this method.
+        """Decide as `authorize` does, and return the reason with the decision. `RequestContext` calls this method.
 
         The default calls `authorize` and gives no reason. The audit records the reason.
         """
@@ -61,8 +61,8 @@ class Authorizer(ListenerPart, ABC):
         """Start to decide about the resources that a request names, before its handler runs; must not block.
 
         Return None if `authorize` can decide at once. Otherwise return a `Release`: the request waits for it, without a
-        thread, for at most `prepare_max_ms`, and its handler then runs in any case. Called for each request if a class
-        overrides it.
+        thread, for at most `prepare_max_ms`, and its handler then runs in any case. Called only if the class overrides
+        it; not for ApiVersions and SASL requests.
         """
         return None
 
@@ -103,7 +103,7 @@ class ClusterAcls:
 
     @staticmethod
     def of(shared: SharedState, api_set: str) -> ClusterAcls:
-        """Return the ACLs of the handler set that listeners name `api_set`."""
+        """Return the ACLs of the handler set named `api_set`."""
         return shared.once(f"cluster-acls:{api_set}", ClusterAcls)
 
     @property
@@ -127,7 +127,7 @@ class ClusterAcls:
         return unwatch
 
     def replace(self, bindings: Bindings) -> None:
-        """Replace all ACLs by the current ones of the cluster; None if they are not known."""
+        """Replace all ACLs with the current ones of the cluster; None if they are not known."""
         with self._lock:
             self.bindings = bindings
             for watcher in self._watchers:

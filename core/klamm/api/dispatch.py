@@ -76,7 +76,7 @@ _Host: TypeAlias = "ServerServices"
 class RequestScheduler(Part[_Host], ABC):
     """The queue between processors and handlers: it decides the order of requests, and holds up to `capacity` of them.
 
-    A server has one instance. All processor and handler threads call it at once.
+    A server has one instance. All processor and handler threads call it concurrently.
     """
 
     def __init__(self, settings: Any, capacity: int) -> None:

@@ -95,7 +95,7 @@ class RequestFilter(ListenerPart):
     ```
     If a filter answers or refuses a request, the response passes only the filters before it. A filter sees only the
     APIs that it names; other APIs cost no call. A filter may change a message in place until it returns the message.
-    Processor and handler threads call a filter at once. If a filter raises an exception other than KafkaError, the
+    Processor and handler threads call a filter concurrently. If a filter raises an exception other than KafkaError, the
     exception is logged, the client gets UNKNOWN_SERVER_ERROR, and the handler does not run.
 
     `on_request` and `on_response` may return or raise three further results from `klamm.filters`: `Hold` delays a

@@ -87,11 +87,11 @@ class RequestEvent(NamedTuple):
 
     `request` is the decoded message after all filters, None if the body was not read. `response` is the answer, None if
     there is none. If a filter changes names (`RequestFilter.topic_name`), both have the handler set's names,
-    not the client's. Both may hold views of large frames: an observer that keeps an event soon sets both to None
-    (`event._replace(request=None, response=None)`). Of records that were sent from a file, or as a stream from another
-    server, only the `size_bytes` can be read.
-    `error_code` is the first error in the client's answer, 0 for none. `response_bytes` is the size of the response's
-    body. Sizes, throttle time and authorization decisions are in `context`.
+    not the client's. Both may hold views of large frames: an observer that keeps events must soon set both to None
+    (`event._replace(request=None, response=None)`). Records sent from a file, or streamed from another server, have
+    only `size_bytes`.
+    `error_code` is the first error in the answer sent to the client, 0 for none. `response_bytes` is the size of the
+    response's body. Sizes, throttle time and authorization decisions are in `context`.
     `upstream_node_id` is the node of the other cluster that got the request, if the handler set forwards requests
     (`klamm.forwarding.note_upstream_node`). `times.remote_ns` is then the time that the network and that node took, and
     `times.local_ns` the time that the handler set took. If such a request is FAILED or LOST_DURING, it is unknown
@@ -111,8 +111,8 @@ class RequestEvent(NamedTuple):
 class RequestObserver(ListenerPart):
     """A part that is notified of connections, authentications and requests.
 
-    Its methods are called on processor threads, except `connection_refused`, which is called on the acceptor's thread.
-    They must not block, except `starting`.
+    Methods are called on processor threads, with two exceptions: `starting` on a handler thread, and
+    `connection_refused` also on the acceptor's. Only `starting` may block.
 
     An observer does not change requests. It refuses a request only if it must record the request and cannot; see
     `starting`. For any other purpose use a `RequestFilter`.

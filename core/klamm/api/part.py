@@ -48,7 +48,7 @@ class Part(Generic[Host]):
     def reconfigure(self, settings: Any) -> bool:
         """Apply the changed settings that SIGHUP found for this part, and return True.
 
-        Only `live_keys` differ, if the part has such keys. Return False if the part can apply them only at the next
+        If `live_keys` is not None, only those keys differ. Return False if the part can apply them only at the next
         start. If it raises, the part must keep its old settings; the error is logged and reported.
         """
         return False
@@ -72,4 +72,4 @@ _Host: TypeAlias = "ListenerContext"
 
 
 class ListenerPart(Part[_Host]):
-    """A part of one listener. Each listener that names its provider has its own instance."""
+    """A part of one listener. Each listener that names the provider gets a separate instance."""

@@ -11,9 +11,10 @@ from klamm.config.plugin_registry import PluginRegistry
 
 
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
-    """Return the exit code: 0 if the configuration is valid, 1 with `--strict` if there is a warning.
+    """Check the configuration, print its problems, and return the exit code.
 
-    Raises ConfigError or PluginError.
+    The code is 0 if the configuration is valid, 1 with `--strict` if there is a warning. Raises ConfigError or
+    PluginError. Everything runs on the caller's thread.
     """
     plan = plan_of(options, plugins, files=True)
     parts = [plan.request_scheduler, *plan.api_sets.values(), *plan.extensions]

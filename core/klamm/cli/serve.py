@@ -1,4 +1,4 @@
-"""`klamm serve`."""
+"""`klamm serve`. It runs on the main thread; with `--stop-at-eof`, another thread reads standard input."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _STDIN_BYTES: Final = 4096
 def plan_of(
     options: argparse.Namespace, plugins: PluginRegistry, *, files: bool, secured: Sequence[str] = ()
 ) -> ServerPlan:
-    """Return the plan that the arguments describe; `files` is that of `load_plan`. Raises ConfigError.
+    """Return the plan that the arguments describe; `files` is passed to `load_plan`. Raises ConfigError.
 
-    `secured` are the settings of the listener that `--secure` adds.
+    `secured` are the settings that `--secure` adds.
     """
     overrides = list(options.overrides)
     if options.log_level:
@@ -62,11 +62,11 @@ def plan_of(
 def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
     """Serve until a signal arrives, or with `--stop-at-eof` until standard input ends. Return the exit code."""
     if options.seed is not None and not options.ephemeral:
-        raise ConfigError([Problem("", "--seed", "goes with --ephemeral: keys and salts of a seed can be guessed")])
+        raise ConfigError([Problem("", "--seed", "needs --ephemeral: keys and salts made from a seed can be guessed")])
     if not options.secure:
         return _serve(options, plugins)
     if not options.ephemeral or options.file:
-        raise ConfigError([Problem("", "--secure", "goes with --ephemeral, and without a file")])
+        raise ConfigError([Problem("", "--secure", "needs --ephemeral, and cannot be used with a file")])
     import tempfile
 
     from klamm.testing.certificates import CertificateFiles
@@ -74,14 +74,14 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
 
     with tempfile.TemporaryDirectory(prefix="klamm-tls-") as folder:
         files = CertificateFiles(folder)
-        # Afterwards, because the settings of an extension are known only when the extension is named.
+        # `control.ca_file` comes after the line that names `control`: before it, the key is unknown.
         control = ['server.extensions=["control"]', f"control.ca_file={files.ca}"]
         return _serve(options, plugins, [*secure_settings(files), *control])
 
 
 def _serve(options: argparse.Namespace, plugins: PluginRegistry, secured: Sequence[str] = ()) -> int:
     plan = plan_of(options, plugins, files=True, secured=secured)
-    # So that other users cannot read records, credentials, audit events and log lines.
+    # Keep other users from reading records, credentials, audit events and log lines.
     os.umask(0o077)
     settings = plan.server
     try:

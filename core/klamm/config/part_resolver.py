@@ -1,4 +1,7 @@
-"""`PartResolver`, which makes `PartPlan`s from the names and tables of parts."""
+"""`PartResolver`, which makes `PartPlan`s from the names and tables of parts.
+
+Each plan is made on one thread, with a `PartResolver` and tables that no other thread uses.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,14 @@ def provider_of(config: ConfigTables, api_set: str) -> object:
 def default_parts(
     config: ConfigTables, plugins: PluginRegistry, kind: ProviderKind, key: str, api_set: str
 ) -> tuple[str, ...]:
-    """Return the default parts of a listener that names none: the installed ones of those that its api set names."""
+    """Return the default parts of a listener that names none.
+
+    These are the parts that its handler set names and that are installed.
+    """
     try:
         found = plugins.resolve(ProviderKind.API_SET, str(provider_of(config, api_set)))
     except PluginError:
-        # The error is reported when the api set itself is resolved.
+        # The error is reported when the handler set itself is resolved.
         return ()
     wanted: tuple[str, ...] = getattr(found.provider, key)
     known = {one.provider.name for one in plugins.providers(kind)} if wanted else ()
@@ -55,9 +61,9 @@ def name_defaults(config: ConfigTables, plugins: PluginRegistry) -> None:
 class PartResolver:
     """Finds the providers that a configuration names, makes their settings, and reports problems to `config`.
 
-    `common_tables` are the tables at the top of the file whose settings apply to all parts of the same name. With
-    `files`, it also calls the method `problems` of settings, which checks files. If `files` are names, it does
-    so only for the parts of these listeners.
+    `common_tables` are the top-level tables whose settings apply to all parts of the same name. With `files`, it also
+    calls the method `problems` of settings, which checks files. If `files` is a collection of listener names, only for
+    the parts of those listeners.
     """
 
     def __init__(self, config: ConfigTables, plugins: PluginRegistry, files: bool | Collection[str]) -> None:
@@ -67,7 +73,10 @@ class PartResolver:
         self.common_tables: set[str] = set()
 
     def part(self, kind: ProviderKind, provider: str, path: tuple[str, ...], key: str) -> PartPlan | None:
-        """Return the part `provider` that the key `key` of the table at `path` names; None after a problem."""
+        """Resolve `provider`, named by `key` in the table at `path`.
+
+        Return its plan, or None after reporting a problem.
+        """
         try:
             found = self.plugins.resolve(kind, provider)
         except PluginError as error:
@@ -84,7 +93,10 @@ class PartResolver:
             return ""
 
     def api_set(self, name: str, users: Mapping[str, Sequence[str]]) -> PartPlan | None:
-        """Return the api set `name`; None after a problem. `users` are the listeners of each api set."""
+        """Resolve the handler set `name`; return its plan, or None after reporting a problem.
+
+        `users` are the listeners of each handler set.
+        """
         path, table = table_of(name), self.config.table(table_of(name))
         named_by = ("listeners", users[name][0], "api_set")
         provider = provider_of(self.config, name)
@@ -156,7 +168,7 @@ class PartResolver:
             self.config.report(path, f"cannot be checked: {failure(error)}")
 
     def _tables_of_others(self, kind: type, path: tuple[str, ...], named: Collection[str]) -> set[str]:
-        """Return the names of the tables of parts that no key names.
+        """Return the tables whose parts no key selects.
 
         Report each as a problem, unless it comes from a table that listeners share.
         """
@@ -169,7 +181,8 @@ class PartResolver:
                 if name not in named and isinstance(table.get(name), dict):
                     found.add(name)
                     if (*path, name) not in self.config.origins:
-                        self.config.report((*path, name), f"belongs to a {spec.parts.label} that {key} does not name")
+                        message = f'belongs to a {spec.parts.label} that is not listed in "{key}"'
+                        self.config.report((*path, name), message)
         return found
 
     def _part_below(self, kind: ProviderKind, provider: str, path: tuple[str, ...], key: str) -> PartPlan | None:

@@ -1,4 +1,7 @@
-"""`ServerPlan`: the parts and settings of a server, after all names are resolved and before anything is opened."""
+"""`ServerPlan`: the parts and settings of a server, after all names are resolved and before anything is opened.
+
+A plan does not change after it is made, so any thread may read it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ Endpoint = tuple[str, int]
 class PartPlan:
     """One part that a listener or the server uses: a provider and its settings.
 
-    `parts` are this part's own parts, e.g. the mechanisms of an authenticator, by the settings that name them.
+    `parts` are this part's own parts, e.g. the mechanisms of an authenticator, keyed by the settings that name them.
     """
 
     name: str
@@ -45,7 +48,10 @@ class PartPlan:
         return {key: tuple(part.settings for part in parts) for key, parts in other.parts.items()}
 
     def with_live(self, new: PartPlan, keys: Collection[str] | None) -> PartPlan:
-        """Return the new plan of this part with this plan's values of all keys but these; None means all keys."""
+        """Return `new`, but with this plan's values for every key not in `keys`.
+
+        If `keys` is None, return `new` as it is.
+        """
         if keys is None or self.settings is None:
             return new
         kept = [spec.attribute for spec in specs_of(type(self.settings)).values() if spec.name not in keys]
@@ -108,7 +114,9 @@ class PartPlan:
 
 
 def _same_parts(some: Mapping[str, tuple[PartPlan, ...]], others: Mapping[str, tuple[PartPlan, ...]]) -> bool:
-    """Return True if both have the same providers under the same names, and these have the same parts of their own."""
+    """Return True if both have the same providers under the same names, and the plans of their own parts are equal,
+    settings included.
+    """
 
     def kept(parts: Mapping[str, tuple[PartPlan, ...]]) -> dict[str, list[tuple[Any, ...]]]:
         return {key: [(part.found, part.name, part.parts) for part in each] for key, each in parts.items()}
@@ -135,13 +143,10 @@ class ListenerPlan:
     api_set: str
     node: int = 0
     configured_as: str = ""
-    """The name in the configuration. `name` is the same for the first node, and differs for further nodes."""
+    """The name in the configuration if this is a further node, else empty; `name` is then the configured name."""
 
     def of_node(self, node: int) -> ListenerPlan:
-        """Return this listener for another node of the handler set, given by its position.
-
-        Name and port are different.
-        """
+        """Return this listener for the node at a position; name and port differ after the first."""
         if node == 0:
             return self
         return replace(
@@ -163,7 +168,7 @@ class ListenerPlan:
 
     @property
     def many(self) -> tuple[PartPlan, ...]:
-        """Return the parts of the kinds of which a listener may have several."""
+        """Return all gates, filters, throttles and observers."""
         return (*self.gates, *self.filters, *self.throttles, *self.observers)
 
     def _fields_of_parts(self) -> Iterator[tuple[str, tuple[PartPlan, ...]]]:
@@ -208,7 +213,7 @@ def _next_port(endpoint: Endpoint, step: int) -> Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ServerPlan:
-    """The plan of a server. `api_sets` maps the names that listeners use to handler sets."""
+    """The plan of a server. `api_sets` maps each name in a listener's `api_set` to the plan of that handler set."""
 
     server: ServerSettings
     request_scheduler: PartPlan
@@ -220,7 +225,7 @@ class ServerPlan:
     changed: Callable[[Sequence[Put]], ServerPlan] | None = field(default=None, compare=False, repr=False)
     """Makes the plan again from the same file and command line, with these values on top; raises ConfigError."""
     place: Callable[[Sequence[str], str], Problem] | None = field(default=None, compare=False, repr=False)
-    """Returns a problem with the key at a path, with its file and line."""
+    """Makes a `Problem` for the key at a path, including its file and line."""
     checked: Callable[[Collection[str]], Sequence[Problem]] | None = field(default=None, compare=False, repr=False)
     """Checks the files that the parts of these listeners name; returns warnings about these listeners. Raises
     ConfigError.

@@ -79,7 +79,7 @@ def _listener_warnings(plan: ServerPlan, listener: ListenerPlan) -> Iterator[War
         if guarded and listener.settings.authorizer != NO_AUTHORIZER:
             yield (
                 (*path, "authorizer"),
-                f"every client may do everything here, even what listener {guarded[0]} of the same "
+                f"every client may do everything here, even what listener {guarded[0]} of the same handler set "
                 f'"{listener.api_set}" refuses; name an authorizer, or "{NO_AUTHORIZER}" if that is intended',
             )
         if not security.loopback:

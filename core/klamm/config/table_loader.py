@@ -1,4 +1,7 @@
-"""Functions that check and load one table of a configuration file, for commands that need no server."""
+"""Functions that check and load one table of a configuration file, for code that needs no server plan.
+
+Any thread may call them, because they share no state.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from klamm.config.tables import position_of, read_tables
 
 
 def check_table(settings: type, table: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the problems of a table as settings of a class: a key and a message for each."""
+    """Check a table against a settings class; return a key and a message for each problem."""
     problems: list[tuple[str, str]] = []
     convert(settings, table, lambda key, message: problems.append((key, message)), Path())
     return problems

@@ -94,7 +94,7 @@ class HandshakeOffload:
         self._close_done()
 
     def _close_done(self) -> None:
-        # The selector and the handshake threads may call this at once: each channel is popped only once.
+        # The selector and the handshake threads may call this concurrently: each channel is popped only once.
         while True:
             try:
                 channel, _ = self.done.popleft()

@@ -1,6 +1,6 @@
 """The execution of one request: decode, filters, the handler, filters again, quota charges, encode.
 
-The functions share no state except the request, so processor and handler threads call them at once.
+The functions share no state except the request, so processor and handler threads call them concurrently.
 """
 
 from __future__ import annotations

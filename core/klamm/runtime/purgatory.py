@@ -57,7 +57,7 @@ class DelayedOperation:
     def try_complete(self) -> bool:
         """Call `force_complete` if the condition holds, and return its result, else False.
 
-        Never called by two threads at once.
+        Never called by two threads concurrently.
         """
         raise NotImplementedError
 

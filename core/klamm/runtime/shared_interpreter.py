@@ -19,7 +19,7 @@ from klamm.wire.struct_base import WireStruct
 Schedule: TypeAlias = Callable[[float, Callable[[], None]], object]
 SWITCH_INTERVAL_S: Final = 0.0001
 AT_ONCE: Final = {False: 1, True: 2}
-"""The numbers of large requests that run at the same time: of APIs that never wait, and of APIs that may wait for a
+"""The most large requests that may run at the same time: of APIs that never wait, and of APIs that may wait for a
 disk. More requests would not be faster, because they share the interpreter.
 """
 _CALM_AFTER_MS: Final = 1000.0
@@ -36,9 +36,9 @@ class SharedInterpreter:
     The large requests of all servers in the process take turns. The interpreter's settings are changed only for servers
     passed to `tune_for`: `klamm serve` owns its process, but an `EmbeddedServer` runs in the process of a program.
     While large requests of such a server run, and for a second afterwards, threads switch more often, and no full
-    garbage collection starts by itself. After ten seconds without a collection, the next large request starts one, if
-    possible while no other large request runs, because there are then fewer objects to examine. A collection stops all
-    threads, for 30 ms if clients have 1,000 fetch sessions. It frees little, because requests have no cycles.
+    garbage collection starts by itself. After ten busy seconds without a collection, the next large request starts one,
+    if possible while no other large request runs, because there are then fewer objects to examine. A collection stops
+    all threads, for 30 ms if clients have 1,000 fetch sessions. It frees little, because requests have no cycles.
     """
 
     def __init__(self) -> None:
@@ -67,8 +67,8 @@ class SharedInterpreter:
     def turn(self, schedule: Schedule, *, may_wait: bool) -> Iterator[None]:
         """Wait for the turn, and run the block as a large request. `may_wait` is True if its API may wait for a disk.
 
-        `schedule(delay_ms, call)` calls a function a second after the end, which restores the settings. A thread that
-        has a turn already does not wait.
+        `schedule(delay_ms, call)` runs a one-second timer, which restores the settings once a whole second had no large
+        request. A thread that has a turn already does not wait.
         """
         if getattr(self._of_this_thread, "has_turn", False):
             yield
@@ -110,9 +110,9 @@ class SharedInterpreter:
             schedule(_CALM_AFTER_MS, lambda: self._calm_down(schedule))
 
     def stopped(self, schedule: Schedule) -> None:
-        """Restore the interpreter's settings when a server has stopped, unless large requests of other servers run.
+        """Restore the interpreter's settings when a server has stopped, because its timer does not run any more.
 
-        The timer of a stopped server does not run any more.
+        If large requests still run, the last one restores them.
         """
         with self._changed:
             self._tuned.discard(schedule)

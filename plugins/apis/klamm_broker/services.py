@@ -34,7 +34,7 @@ class BrokerServices:
     """The open parts of one broker, which every handler gets.
 
     `Broker` opens and closes the parts. Each part is thread-safe: handlers use it from processors and request handler
-    threads at once.
+    threads concurrently.
     """
 
     live: LiveSettings

@@ -51,7 +51,7 @@ log = logging.getLogger("klamm.prometheus")
 class RegistryCollector(Collector):
     """A collector of the metrics in a `MetricsRegistry` whose names match a pattern of `include` and none of `exclude`.
 
-    An exporter makes it, and reads it on its own threads, several at once if several scrapers ask.
+    An exporter makes it, and reads it on its own threads, concurrently if several scrapers ask.
     A family that Prometheus does not allow is logged once and left out. The others are exported.
     """
 

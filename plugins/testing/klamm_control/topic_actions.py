@@ -16,7 +16,7 @@ _Headers = Annotated[Sequence[Sequence[str | None]], "Pairs of name and value."]
 
 
 class TopicActions(Actions):
-    """The actions for topics and records. The threads of the HTTP server call them, several at once."""
+    """The actions for topics and records. The threads of the HTTP server call them concurrently."""
 
     @route("GET", "/topics")
     def topics(self) -> dict[str, int]:

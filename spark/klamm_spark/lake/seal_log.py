@@ -106,7 +106,7 @@ class TransparencyLog:
         except FileNotFoundError:
             return Checkpoint(key.name, 0, EMPTY_ROOT)
         if found.origin != key.name or found.time_of(key) is None:
-            raise ValueError(f"its checkpoint is of {found.origin}, and not signed with {key}")
+            raise ValueError(f"its checkpoint is of {found.origin}, or not signed with {key}")
         for data in Tiles(self._folder, found.size).entries():
             leaves.append(leaf_hash(data))
             entry = Entry.parse(data)

@@ -1,6 +1,6 @@
 """`klamm audit report`: answers the questions of `klamm_spark.report.queries` from a spool or a lake.
 
-Everything is counted with the requests that an aggregated event represents.
+An aggregated event counts as the number of requests that it represents. Everything runs on the caller's thread.
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ def run(
     asked: Asked = _ALL,
     print_line: Callable[[str], None],
 ) -> int:
-    """Report on a spool or a lake: print it, and write it to `html` if given; the exit code. Raises LakeError."""
+    """Print the report on a spool or a lake, and return the exit code. Raises LakeError.
+
+    The report is also written to `html` if that is given.
+    """
     with closing(DuckDbViews(place, _period(since))) as views:
         if asked.question is not None:
             return answer_one(views, asked)
@@ -67,7 +70,7 @@ def run(
 
 
 def name_of(place: Path | Lake) -> str:
-    """The name of a spool or a lake in messages."""
+    """Return the name of a spool or a lake in messages."""
     return str(place if isinstance(place, Path) else place.root)
 
 
@@ -75,7 +78,7 @@ def _give_out(report: Report, html: Path | None, print_line: Callable[[str], Non
     if html is not None:
         from klamm_spark.report import html as report_html
 
-        # First: who reads the text may stop reading, `| head`, and that ends the process.
+        # Write the file first: a reader such as `| head` may close the pipe, which ends the process.
         html.write_text(report_html.render(report), encoding="utf-8")
     show(report)
     if html is not None:
@@ -90,7 +93,7 @@ def build(lake: Lake, since: datetime | None = None) -> Report:
 
 
 def answer_one(views: EventViews, asked: Asked) -> int:
-    """Print the answer to one question, with all of its rows; the exit code. Raises LakeError."""
+    """Print the answer to one question, with all of its rows, and return the exit code. Raises LakeError."""
     (question,) = (one for one in questions() if one.key == asked.question)
     sql = _LIMIT.sub("", question.sql)
     if asked.where:
@@ -137,7 +140,7 @@ def answer(views: EventViews, place: str, since: datetime | None = None) -> Repo
 
 
 def bucket_of(span_s: float) -> int:
-    """Seconds of one bar of a plot over `span_s`."""
+    """Return the seconds per bar of a plot over `span_s`."""
     return next((bucket for bucket in _BUCKETS_S if span_s / bucket <= _WANTED_BUCKETS), _BUCKETS_S[-1])
 
 

@@ -20,8 +20,8 @@ from klamm_spark.storage.filesystems import UnfitFileError, open_local, read_fil
 class _Place:
     """The place up to which a segment was read, in uncompressed bytes.
 
-    `descriptor` is that of its open file, which has all lines when the segment is sealed, also if it is then deleted.
-    `damaged` are time and size of a file that cannot be decompressed.
+    `descriptor` is the segment's file, opened while it was being written. It can still be read to the end after the
+    segment is sealed, or even deleted. `damaged` holds the time and size of a file that cannot be decompressed.
     """
 
     at: int = 0
@@ -29,7 +29,7 @@ class _Place:
     damaged: tuple[int, int] | None = None
 
     def open(self, path: Path | None) -> BinaryIO:
-        """The lines of the segment from its beginning. Raises OSError, ValueError."""
+        """Open the lines of the segment, from its beginning. Raises OSError or ValueError."""
         if self.descriptor is None:
             assert path is not None
             if path.suffix != OPEN_SUFFIX:
@@ -46,9 +46,10 @@ class _Place:
 class SpoolLines:
     """Yields each whole line of all nodes and streams once, however often `new_lines` is called. `close` it.
 
-    A segment that is being written is read on from where the last call ended, also after it is sealed and compressed,
-    or deleted. A sealed segment that cannot be read is tried again at the next call; one that is damaged, when its file
-    has changed. Lines of one stream are in order; streams are not merged.
+    For a segment that is being written, the next call continues where the last call ended, even after the segment is
+    sealed and compressed, or deleted. A sealed segment that cannot be read is tried again at the next call; a damaged
+    one is tried again only after its file has changed. Lines of one stream are in order; streams are not merged. Not
+    thread-safe: only one thread at a time may use it.
     """
 
     def __init__(
@@ -59,16 +60,16 @@ class SpoolLines:
         newest: int | None = None,
         on_problem: Callable[[str], None] = lambda problem: None,
     ) -> None:
-        """Sealed segments that are older than `since_us` are not read, nor those before a stream's `newest` events.
+        """Skip sealed segments that are older than `since_us`, and those before the last `newest` events of a stream.
 
-        `on_problem` gets each of the `problems` when it comes.
+        `on_problem` is called with each new problem.
         """
         self._spool = spool
         self._since_us = since_us
         self._newest = newest
         self._finished: dict[str, set[str]] = {}
         self._places: dict[str, dict[str, _Place]] = {}
-        """Of each node's segments that were not read to their ends."""
+        """By node and segment, for segments not yet read to the end."""
         self._on_problem = on_problem
         self.problems: list[str] = []
         """Segments that could not be read, one sentence each."""
@@ -81,7 +82,10 @@ class SpoolLines:
         self._places.clear()
 
     def new_lines(self) -> Iterator[bytes]:
-        """The lines that are new since the last call. Raises OSError if the spool itself cannot be read."""
+        """Yield the lines that are new since the last call.
+
+        Raises OSError if the spool or an open segment cannot be read.
+        """
         for folder in node_folders(self._spool):
             node = folder.name
             if node not in self._finished:
@@ -96,7 +100,7 @@ class SpoolLines:
                     finished.add(segment)
 
     def _left_out(self, folder: Path) -> Iterator[str]:
-        """The sealed segments before the newest events."""
+        """Yield the sealed segments before the newest events."""
         if self._newest is None:
             return
         events = 0
@@ -107,8 +111,10 @@ class SpoolLines:
             events += seal.events if seal is not None else 0
 
     def _lines(self, place: _Place, path: Path | None) -> Generator[bytes, None, bool]:
-        """The lines of a segment that were not read; returns whether there will be no more. A deleted one has no
-        `path`."""
+        """Yield the unread lines of a segment; return True if no more will come.
+
+        `path` is None if the segment was deleted.
+        """
         is_open = path is not None and path.suffix == OPEN_SUFFIX
         if path is None and place.descriptor is None:
             return True
@@ -127,7 +133,7 @@ class SpoolLines:
                     place.at += len(line)
                     yield line[:-1]
         except FileNotFoundError:
-            # It was sealed by now, and the next call reads it; or retention has deleted it.
+            # It has been sealed meanwhile, and the next call reads it; or retention has deleted it.
             return False
         except (OSError, ValueError) as error:
             if is_open and not isinstance(error, UnfitFileError):
@@ -150,8 +156,9 @@ class SpoolLines:
 
 
 def _sealed_bytes(place: _Place, path: Path | None) -> int:
-    """Return the number of sealed bytes in the open file: the bytes that a crash left behind them are in another
-    segment.
+    """Return how many bytes of the open file the seal covers.
+
+    Bytes after those, left by a crash, become a segment of their own.
     """
     seal = read_seal(path) if path is not None and place.descriptor is not None else None
     return seal.size_bytes if seal is not None else sys.maxsize

@@ -1,7 +1,8 @@
-"""A witness of logs, by C2SP's `tlog-witness`: it cosigns a checkpoint that begins with the one it has cosigned before.
+"""A witness of logs, by C2SP's `tlog-witness`: it cosigns a checkpoint that extends the one it cosigned last.
 
-It keeps the newest checkpoint of each log in a file of its own, on the disk before it answers. One thread does all, so
-no two requests of a log are between the comparison and the file. Who may ask is not checked: only a log can sign.
+It keeps the newest checkpoint in one file per log, written durably before it answers. One thread does everything, so
+no second request for a log comes between the comparison and the write. Callers are not authenticated, because only a
+log can sign its checkpoints.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ MAX_BODY_BYTES: Final = MAX_NOTE_BYTES + 8 * 1024
 MAX_HEAD_BYTES: Final = 8 * 1024
 CONNECTIONS: Final = 64
 DEADLINE_S: Final = 10.0
-"""For everything: to connect, to send a request, to read the answer."""
+"""For a whole connection: to receive the request and to send the answer."""
 _LOCK: Final = ".lock"
 _CONFLICT: Final = 409
 _LINES_A_MINUTE: Final = 20
-"""Of one address."""
+"""Log lines per minute and address."""
 _SIZE: Final = "text/x.tlog.size"
 _TEXT: Final = "text/plain; charset=utf-8"
 _REASONS: Final = {
@@ -74,7 +75,7 @@ def parse_request(body: bytes) -> _Request:
     head, blank, note = body.partition(b"\n\n")
     old, *hashes = head.decode("ascii").split("\n")
     if not blank or not old.startswith("old ") or len(hashes) > MOST_HASHES:
-        raise ValueError("it has no old size, proof and checkpoint")
+        raise ValueError("it is not an old size, a proof and a checkpoint, or the proof is too long")
     return _Request(parse_number(old.removeprefix("old ")), list(map(decode_base64, hashes)), Checkpoint.parse(note))
 
 
@@ -82,7 +83,10 @@ class Witness:
     """The state of a witness. `add_checkpoint` must not run twice at a time."""
 
     def __init__(self, signer: NoteSigner, folder: Path, logs: Sequence[NoteKey], clock_s: Callable[[], float]) -> None:
-        """Raises LakeError if what it has cosigned cannot be read: without that it would cosign anything."""
+        """Read the newest checkpoints.
+
+        Raises LakeError if a stored checkpoint cannot be read; without it, the witness would cosign anything.
+        """
         self._signer, self._folder, self._clock_s = signer, folder, clock_s
         self._logs = {key.name: key for key in logs}
         self._latest: dict[str, Checkpoint] = {}
@@ -95,16 +99,16 @@ class Witness:
             try:
                 found = Checkpoint.parse(read_file(self._file(key.name), SMALL_BYTES))
                 if found.origin != key.name or found.time_of(key) is None:
-                    raise ValueError(f"it is of {found.origin}, and not signed with {key}")
+                    raise ValueError(f"it is of {found.origin}, or not signed with {key}")
             except FileNotFoundError:
                 continue
             except (OSError, ValueError) as error:
-                raise LakeError(f"{self._file(key.name)} is not what the witness has cosigned: {error}") from error
+                raise LakeError(f"{self._file(key.name)} holds no usable cosigned checkpoint: {error}") from error
             self._latest[key.name] = found
 
     @property
     def key(self) -> NoteKey:
-        """The key of its cosignatures."""
+        """Return the key of its cosignatures."""
         return self._signer.key
 
     def close(self) -> None:
@@ -139,7 +143,7 @@ class Witness:
 
 
 def _problem(request: _Request, latest: Checkpoint) -> Response | None:
-    """Return the answer to a request that does not follow what was cosigned last; None if it does."""
+    """Return the refusal of a request that does not extend the last cosigned checkpoint; None if it does."""
     new, origin = request.checkpoint, request.checkpoint.origin
     if request.old > new.size:
         return Response(400, reason=f"{origin}: the old size is above the new one")
@@ -158,7 +162,7 @@ def _problem(request: _Request, latest: Checkpoint) -> Response | None:
 
 
 async def _read_request(reader: asyncio.StreamReader) -> bytes | Response:
-    """Return the body of a request, or the answer to one that has none."""
+    """Return the body of a request, or the refusal, if the request is unacceptable."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     method, _, target = head[0].rpartition(" ")[0].partition(" ")
     if target.rpartition("/")[2] != "add-checkpoint":
@@ -227,4 +231,4 @@ class WitnessServer:
         try:
             return self._witness.add_checkpoint(body)
         except OSError as error:
-            return Response(500, reason=f"what is cosigned cannot be kept: {error}")
+            return Response(500, reason=f"the checkpoint cannot be stored: {error}")

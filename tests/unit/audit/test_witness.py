@@ -122,7 +122,7 @@ def test_without_what_it_has_cosigned_it_does_not_start(start, log_signer, tmp_p
     whole = path.read_bytes()
     for damage in (b"", whole[:-10], whole.replace(b"\n20\n", b"\n19\n")):
         path.write_bytes(damage)
-        with pytest.raises(LakeError, match="is not what the witness has cosigned"):
+        with pytest.raises(LakeError, match="holds no usable cosigned checkpoint"):
             start()
 
 

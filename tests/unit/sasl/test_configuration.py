@@ -41,12 +41,13 @@ def problems(tmp_path, text, files=False):
         (PLAIN + "worker_threads = 0\n", "must be at least 1"),
         (
             PLAIN + '[listeners.public.sasl.callable]\npassword = "no"\n',
-            "FILE:6:1  listeners.public.sasl.callable: belongs to a credential store that credential_stores "
-            "does not name",
+            "FILE:6:1  listeners.public.sasl.callable: belongs to a credential store that is not listed in "
+            '"credential_stores"',
         ),
         (
             PLAIN + "[listeners.public.sasl.OAUTHBEARER]\nclock_skew_seconds = 3\n",
-            "FILE:6:1  listeners.public.sasl.OAUTHBEARER: belongs to a sasl mechanism that mechanisms does not name",
+            "FILE:6:1  listeners.public.sasl.OAUTHBEARER: belongs to a sasl mechanism that is not listed in "
+            '"mechanisms"',
         ),
         (
             HEAD + 'mechanisms = ["GSSAPI"]\n[listeners.public.sasl.GSSAPI]\nprincipal_to_local_rules = ["RULE"]\n',

@@ -227,12 +227,12 @@ def test_a_server_with_users_stops_as_its_parent_does(tmp_path):
 
 def test_a_listener_with_users_is_for_tests(capsys):
     assert main(["serve", "--secure"]) == 2
-    assert capsys.readouterr().err == "--secure: goes with --ephemeral, and without a file\n"
+    assert capsys.readouterr().err == "--secure: needs --ephemeral, and cannot be used with a file\n"
 
 
 def test_a_seed_is_for_tests(capsys):
     assert main(["serve", "--seed", "7"]) == 2
-    assert capsys.readouterr().err == "--seed: goes with --ephemeral: keys and salts of a seed can be guessed\n"
+    assert capsys.readouterr().err == "--seed: needs --ephemeral: keys and salts made from a seed can be guessed\n"
 
 
 def test_a_seed_repeats_the_ids_of_a_server(tmp_path):

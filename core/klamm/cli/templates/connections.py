@@ -86,7 +86,7 @@ _READING = frozenset({AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DES
 class CLASS(Authorizer):
     """SENTENCE.
 
-    Several threads call it at once, and it must not block.
+    Several threads call it concurrently, and it must not block.
     """
 
     def authorize(

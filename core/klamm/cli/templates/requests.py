@@ -135,7 +135,7 @@ from klamm import ListenerContext, RequestEvent, RequestObserver
 class CLASS(RequestObserver):
     """SENTENCE.
 
-    Several threads call it at once, and it must not block.
+    Several threads call it concurrently, and it must not block.
     """
 
     def open(self, listener: ListenerContext) -> None:

@@ -25,7 +25,7 @@ class CLASSSettings:
 class CLASS(Throttle):
     """SENTENCE.
 
-    Several threads call it at once, and it must not block.
+    Several threads call it concurrently, and it must not block.
     """
 
     def charge(self, context: RequestContext, size_bytes: int, seconds: float) -> int:
@@ -137,7 +137,7 @@ from klamm.dispatch import RequestScheduler
 class CLASS(RequestScheduler):
     """SENTENCE.
 
-    All processors and handlers use it at once.
+    All processors and handlers use it concurrently.
     """
 
     def __init__(self, settings: Any, capacity: int) -> None:

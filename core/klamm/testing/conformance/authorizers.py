@@ -165,7 +165,7 @@ def leaves_the_request_alone(case: _Case) -> None:
 
 
 def decides_from_several_threads(case: _Case) -> None:
-    """`authorize` is called from several threads at once."""
+    """`authorize` is called from several threads concurrently."""
     with case.opened() as authorizer:
         context, questions = case.request(), list(_questions())
         from_threads("authorize", lambda number: authorizer.authorize(context, *questions[number % len(questions)]))

@@ -175,7 +175,7 @@ def changes_no_request(case: _ThrottleCase) -> None:
 
 
 def charges_from_several_threads(case: _ThrottleCase) -> None:
-    """All methods are called from several threads at once."""
+    """All methods are called from several threads concurrently."""
     with case.opened() as throttle:
         contexts = _requests(case)
 

@@ -163,7 +163,7 @@ def waits_for_a_request(case: _SchedulerCase) -> None:
 
 
 def serves_several_threads(case: _SchedulerCase) -> None:
-    """Several threads offer and take at once, and each request comes out once."""
+    """Several threads offer and take concurrently, and each request comes out once."""
     with case.opened() as queue:
         taken: list[Any] = []
 

@@ -118,7 +118,7 @@ def does_not_block_unless_it_says_so(case: _FilterCase) -> None:
 
 
 def filters_from_several_threads(case: _FilterCase) -> None:
-    """Requests and responses come from several threads at once."""
+    """Requests and responses come from several threads concurrently."""
     with case.opened() as part:
         if _keys(part):
             _name, exchange, context = next(_exchanges(case, part))
@@ -225,7 +225,7 @@ def changes_nothing(case: _ObserverCase) -> None:
 
 
 def is_notified_from_several_threads(case: _ObserverCase) -> None:
-    """Events of different connections come from several threads at once."""
+    """Events of different connections come from several threads concurrently."""
     with case.opened() as observer:
         from_threads("events", lambda number: _Story(case, observer).run())
 

@@ -74,7 +74,7 @@ def within_patience(what: str, call: Callable[..., T], *arguments: Any) -> T:
 
 
 def from_threads(what: str, call: Callable[[int], object]) -> None:
-    """Make many calls on several threads at once, each with another number. Raises the exceptions of the calls."""
+    """Make many calls on several threads concurrently, each with another number. Raises the exceptions of the calls."""
     start = threading.Barrier(_THREADS)
     failures: list[BaseException] = []
 

@@ -316,7 +316,7 @@ def is_watched(case: _StoreCase) -> None:
 
 
 def looks_up_from_several_threads(case: _StoreCase) -> None:
-    """Users are looked up from several threads at once."""
+    """Users are looked up from several threads concurrently."""
     with case.opened() as store:
         users = [*case.passwords, "absent"]
         from_threads(

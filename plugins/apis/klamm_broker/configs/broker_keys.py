@@ -1,4 +1,7 @@
-"""The existing broker configs: those of the broker's settings, and those of the server around it."""
+"""All broker configs: those of the broker's settings, and those of the server around it.
+
+Any thread may call the functions.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ INHERITED_KEYS: Final = {broker_name: TOPIC_CONFIGS[name].kind for broker_name, 
 """Broker configs that topics inherit, and their types. They change while the broker runs."""
 LISTENER_PREFIX: Final = "listener.name."
 
+# Python has one type for all integers. These keys have the types SHORT and LONG in Kafka, and all others INT.
 _SHORT_KEYS: Final = frozenset(
     (
         "offsets.topic.replication.factor",
@@ -92,13 +96,13 @@ class BrokerKey(NamedTuple):
 def server_keys(server: ServerContext, node_id: int, node: int) -> list[BrokerKey]:
     """Return configs of the server that runs the broker: its directory, its own settings, the addresses of one node.
 
-    `node` is the node's position.
+    `node` is the node's position among the nodes, not its id.
     """
     listeners = [
         ((one.configured_as or one.name).upper(), one) for one in server.listeners.values() if one.node == node
     ]
     described = [
-        ("broker.id", str(node_id), "-1", ConfigType.INT, "Id of this node; like node.id."),
+        ("broker.id", str(node_id), "-1", ConfigType.INT, "Id of this node; the same as node.id."),
         ("process.roles", "broker,controller", None, ConfigType.LIST, "Roles of this node: broker and controller."),
         ("log.dirs", str(server.data_dir), None, ConfigType.LIST, "Directory of the logs."),
         (
@@ -125,7 +129,7 @@ def server_keys(server: ServerContext, node_id: int, node: int) -> list[BrokerKe
     ]
     keys = [BrokerKey(*each) for each in described]
     for each in server.configs():
-        # A listener's own key has the type of the server's key.
+        # `listener.name.X.KEY` has the type of `KEY`.
         kind = _kind_of(re.sub(r"^listener\.name\.[^.]+\.", "", each.name), each.kind)
         value, default = text_of(each.value), text_of(each.default)
         keys.append(BrokerKey(each.name, value, default, kind, each.doc, each.dynamic, each.per_node))

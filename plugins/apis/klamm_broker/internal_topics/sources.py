@@ -1,6 +1,7 @@
 """The sources of the records of each internal topic. Those of classic groups and committed offsets are defined here.
 
-This module is imported only if an internal topic exists, because it imports many modules of messages.
+This module is imported only if an internal topic exists, because it imports many modules of messages. Its functions
+keep no state; the thread that writes the topic calls them.
 """
 
 from __future__ import annotations

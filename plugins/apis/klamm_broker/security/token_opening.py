@@ -1,4 +1,7 @@
-"""Opens the delegation tokens of a broker. Without a key nothing is loaded of what makes and keeps tokens."""
+"""Opens the delegation tokens of a broker, once, on the thread that opens the broker.
+
+Without a secret key, the modules that make and keep tokens are not imported.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _METRICS: Final = "klamm:type=DelegationTokens,name="
 
 
 class NoTokens:
-    """In place of `DelegationTokens` where there is no key."""
+    """Stands in for `DelegationTokens` if there is no key. Any thread may call it."""
 
     most_of_one_owner: Final = 0
 
@@ -36,7 +39,7 @@ Tokens: TypeAlias = "DelegationTokens | NoTokens"
 
 
 def open_delegation_tokens(settings: BrokerSettings, server: ServerContext) -> Tokens:
-    """Load the tokens of a broker. Raises OSError, ValueError for a key that cannot be read."""
+    """Load the tokens of a broker. Raises OSError or ValueError if the key cannot be read."""
     tokens = _tokens(settings, server)
     gauge = server.services.metrics.gauge
     gauge(_METRICS + "Count", "Delegation tokens.", lambda: len(tokens))

@@ -58,12 +58,13 @@ class TransactionRegistry:
             self._recount(transaction)
 
     def get(self, transactional_id: str) -> Transaction | None:
-        """Return the transactional id, or None if it is unknown."""
+        """Return the transaction of the id, or None if the id is unknown."""
         return self._transactions.get(transactional_id)
 
     def find(self, transactional_id: str) -> Transaction:
-        """Return the transactional id. Raises KafkaError: INVALID_REQUEST for an empty id, INVALID_PRODUCER_ID_MAPPING
-        for an unknown one.
+        """Return the transaction of the id.
+
+        Raises KafkaError: INVALID_REQUEST for an empty id, INVALID_PRODUCER_ID_MAPPING for an unknown one.
         """
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -90,7 +91,7 @@ class TransactionRegistry:
         return new
 
     def require_room(self, transaction: Transaction, partitions: int) -> None:
-        """Count partitions of a transaction that are about to be written. The caller holds its lock.
+        """Reserve room for partitions that are about to be written. The caller holds the transaction's lock.
 
         Raises KafkaError(POLICY_VIOLATION) if there is no room for them.
         """
@@ -107,7 +108,7 @@ class TransactionRegistry:
             self._ledger.add(transaction.owner, transaction.counted_bytes - before)
 
     def all(self) -> list[Transaction]:
-        """Return all transactional ids at this moment."""
+        """Return all transactions."""
         with self._lock:
             return list(self._transactions.values())
 
