@@ -9,7 +9,7 @@ from klamm_spark.cli import EXIT_USAGE, main
 
 
 def run() -> int:
-    """The exit code of `klamm audit` with this process's arguments."""
+    """Return the exit code of `klamm audit` with this process's arguments."""
     try:
         return main(sys.argv[1:])
     except ConfigError as error:

@@ -48,7 +48,7 @@ _SETTINGS: Final = (
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments of all subcommands."""
+    """Return the parser of the arguments of all subcommands."""
     top = CommandParser(prog="klamm audit", description="Read the audit spool; ship it to a lake, and read the lake.")
     commands: argparse._SubParsersAction[Any] = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     file = argparse.ArgumentParser(add_help=False)
@@ -185,7 +185,7 @@ def _keep_hours(text: str) -> float:
 
 
 def add_ship_arguments(ship: argparse.ArgumentParser) -> None:
-    """The arguments of `ship`, which `submit` takes too."""
+    """Add the arguments of `ship`, which `submit` accepts too."""
     ship.add_argument("--master", metavar="URL", help="a master of Spark that runs the tasks; default: none")
     ship.add_argument("--driver-memory", metavar="SIZE", help="memory of the driver, e.g. 2g")
     ship.add_argument("--once", action="store_true", help="end when all segments that are sealed now are shipped")
@@ -197,7 +197,7 @@ def add_ship_arguments(ship: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run `klamm audit`; the exit code is 2 for errors that the caller can correct. Raises klamm.ConfigError.
+    """Run `klamm audit`, and return the exit code: 2 for errors that the caller can correct. Raises klamm.ConfigError.
 
     A signal ends it by SystemExit, with 130 or 143, or as the command itself says.
     """
@@ -263,7 +263,7 @@ def _make_key(path: Path) -> int:
 
 
 def shipping_arguments(options: argparse.Namespace) -> list[str]:
-    """The arguments of `ship` that `submit` was given, with absolute paths."""
+    """Return the arguments of `ship` that `submit` was given, with absolute paths."""
     arguments = [str(options.file.resolve())] if options.file else []
     for name in ("spool", "lake"):
         location = getattr(options, name)
@@ -303,7 +303,7 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
 
 
 def _place_folder(options: argparse.Namespace) -> None:
-    """A folder in the place of the TOML file is the lake, if it has events or seals, or else the spool."""
+    """Take a folder in the place of the TOML file as the lake, if it has events or seals, or else as the spool."""
     if options.command in _TAKE_A_FOLDER and options.file is not None and options.file.is_dir():
         place = "lake" if any((options.file / name).is_dir() for name in ("events", "seals")) else "spool"
         setattr(options, place, options.file.resolve())
@@ -311,8 +311,10 @@ def _place_folder(options: argparse.Namespace) -> None:
 
 
 def _place_of_events(options: argparse.Namespace, pipeline: Pipeline) -> Path | Lake:
-    """The spool, if it is given, or if there is no lake yet; else the lake. Findings that are followed come sooner from
-    the spool."""
+    """Return the spool, if it is given, or if there is no lake yet; else the lake.
+
+    Findings that are followed come sooner from the spool.
+    """
     lake = Lake.of(pipeline.settings)
     follows = options.command == "detect" and options.follow
     if options.lake is None and isinstance(pipeline.spool, Path):

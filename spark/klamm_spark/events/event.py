@@ -118,7 +118,7 @@ FIELD_NAMES: Final = tuple(field.name for field in FIELDS)
 
 
 def markdown_table(fields: tuple[Field, ...] = FIELDS) -> str:
-    """The table of the fields in docs/audit/reference.md."""
+    """Return the table of the fields in docs/audit/reference.md."""
     lines = ["| field | type | of | meaning |", "| --- | --- | --- | --- |"]
     for field in fields:
         kinds = ", ".join(field.kinds) or ("always" if field.required else "all")

@@ -31,7 +31,7 @@ FIRST: Final = (
 )
 """The fields that every line begins with, if it has them; then come those of `REST`."""
 CLOSED_AFTER: Final = "duration_ms"
-"""Of a connection it stands before the bytes, of a request after `repeat_count`."""
+"""This field comes before the bytes in the line of a connection, and after `repeat_count` in that of a request."""
 REST: Final = (
     *("request_bytes", "response_bytes", "request_queue_time_ms", "local_time_ms", "remote_time_ms"),
     *("throttle_time_ms", "response_queue_time_ms", "send_time_ms", "total_time_ms", "total_time_max_ms"),

@@ -82,14 +82,14 @@ _ECS_API_TYPES: Final = (
 
 
 def user_of(event: Event) -> str:
-    """The principal; of a failed login the one that it claimed, or its certificate's subject, which nothing proves."""
+    """Return the principal; for a failed login the claimed one, or its certificate's subject, which nothing proves."""
     subject = event.get("certificate_subject")
     claimed: str = event.get("attempted_principal") or (f"User:{subject}" if subject else event["principal"])
     return claimed
 
 
 def facts(event: Event) -> dict[str, Any]:
-    """The event's fields, and the `user` that it is about."""
+    """Return the event's fields, and the `user` that it is about."""
     return {**event, "user": user_of(event)} if event.get("principal") is not None else dict(event)
 
 
@@ -191,7 +191,7 @@ def _any_value(value: Any) -> dict[str, Any]:
 
 
 def markdown_table() -> str:
-    """The table of these names in docs/audit/reference.md."""
+    """Return the table of these names in docs/audit/reference.md."""
     rows = [
         "| " + " | ".join(f"`{name}`" if name else "" for name in names) + " |"
         for names in (names._replace(cef=names.cef.replace(" ", "` of the label `")) for names in TABLE)

@@ -22,7 +22,7 @@ ADDRESS: Final = "address"
 KINDS: Final = (PRINCIPAL, ADDRESS)
 _NO_PERSON: Final = frozenset({"", "*", "ANONYMOUS", "<default>"})
 _NETWORK: Final = bytes.fromhex("fd6b6c616d6d")
-"""Of pseudonyms of addresses. They are addresses too, as tools of others take nothing else there."""
+"""The IPv6 prefix of the pseudonyms of addresses. They are addresses too, because other tools accept nothing else."""
 _ACCOUNT_BYTES: Final = 15
 _ADDRESS_BYTES: Final = 10
 _KEPT: Final = 1 << 16

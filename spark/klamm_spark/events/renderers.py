@@ -27,7 +27,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def timestamp(event: Event) -> str:
-    """The event's time after RFC 3339, in UTC, with microseconds."""
+    """Return the event's time after RFC 3339, in UTC, with microseconds."""
     moment = _EPOCH + timedelta(microseconds=event["time_us"])
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
@@ -40,7 +40,7 @@ def _without_none(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def kip673(event: Event) -> dict[str, Any] | None:
-    """A request as Kafka's `RequestConvertToJson` writes it, without its body; None for other events.
+    """Return a request as Kafka's `RequestConvertToJson` writes it, without its body; None for other events.
 
     Request and response have the resources, the sizes and the error.
     """
@@ -253,7 +253,7 @@ def _resource_data(resource: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _response(event: Event) -> dict[str, Any] | None:
-    """None for a state change whose outcome is unknown."""
+    """Return the response; None for a state change whose outcome is unknown."""
     if "error_code" not in event:
         return None
     return {"code": event["error_code"], "error": event.get("error_name", "")}
@@ -320,7 +320,7 @@ _OCSF: Final[dict[str, Callable[[Event], dict[str, Any]]]] = {
 
 
 def ecs(event: Event) -> dict[str, Any]:
-    """The Elastic Common Schema, by the names of `klamm_spark.events.other_names`."""
+    """Return the event in the Elastic Common Schema, by the names of `klamm_spark.events.other_names`."""
     return other_names.ecs(event, timestamp(event))
 
 

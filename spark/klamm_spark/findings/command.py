@@ -65,7 +65,7 @@ def read_settings(options: argparse.Namespace) -> DetectSettings:
 
 
 def run(options: argparse.Namespace, place: Path | Lake, say: Say) -> int:
-    """Detect over a spool or a lake, once or until a signal; the exit code. Raises LakeError."""
+    """Detect over a spool or a lake, once or until a signal, and return the exit code. Raises LakeError."""
     settings = read_settings(options)
     if options.follow:
         return _follow(place, options, settings, say)

@@ -63,7 +63,7 @@ class Detection:
         return (self.name, *(str(getattr(finding, column)) for column in self.key))
 
     def run(self, views: EventViews) -> list[Finding]:
-        """The findings, the latest first. Raises ValueError if the query has other columns than a finding."""
+        """Return the findings, the latest first. Raises ValueError if the query has other columns than a finding."""
         result = views.query(self.sql)
         if result.names != Finding._fields:
             raise ValueError(f"detection {self.name}: has columns {result.names}, not {Finding._fields}")

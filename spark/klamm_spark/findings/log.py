@@ -94,15 +94,15 @@ class FindingLog:
         return new
 
     def add_output(self, output: str) -> None:
-        """An output that is new gets the findings from now on. Raises OSError."""
+        """Add an output; a new one gets the findings from now on. Raises OSError."""
         if output not in self._delivered:
             self._delivered[output] = self._size
             self._save()
 
     def undelivered(self, output: str) -> Iterator[bytes]:
-        """The lines that an output has not got, oldest first.
+        """Yield the lines that an output has not got, oldest first.
 
-        To take the next line is to say that the last one is delivered. Raises OSError.
+        A line counts as delivered when the caller takes the next one. Raises OSError.
         """
         at = self._delivered[output]
         if at == self._size:

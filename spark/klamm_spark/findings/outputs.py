@@ -143,7 +143,7 @@ class Topic:
 
 
 def outputs_of(settings: DetectSettings) -> list[Output]:
-    """Those that are configured. Raises LakeError."""
+    """Return the configured outputs. Raises LakeError."""
     found: list[Output] = []
     if settings.webhook:
         found.append(Webhook(settings.webhook, settings.webhook_headers, _body_of(settings)))

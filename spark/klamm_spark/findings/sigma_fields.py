@@ -52,7 +52,10 @@ class UnknownFieldError(SigmaError):
 
 
 def literal(text: str) -> str:
-    """The text as SQL. DuckDB and Spark do not agree on quotes and backslashes: these are numbers of characters."""
+    """Return the text as SQL.
+
+    DuckDB and Spark do not agree on quotes and backslashes: these are numbers of characters.
+    """
     parts, plain = [], ""
     for character in text:
         if character.isalnum() or character in _PLAIN:

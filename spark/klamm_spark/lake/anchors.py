@@ -27,7 +27,7 @@ marked."""
 
 
 def open_anchor(place: str) -> Anchor:
-    """The function of `MODULE:NAME`, or one that appends to a file. Raises LakeError."""
+    """Return the function of `MODULE:NAME`, or one that appends to a file. Raises LakeError."""
     module, colon, name = place.partition(":")
     if colon and module.replace(".", "").isidentifier() and name.isidentifier():
         try:
@@ -105,7 +105,7 @@ def read_anchors(path: AnyPath) -> Anchors:
 
 
 def compare_anchors(anchors: Anchors, seals: Mapping[str, Seal]) -> Iterator[str]:
-    """A sentence for each anchored seal that the lake does not have."""
+    """Yield a sentence for each anchored seal that the lake does not have."""
     path = anchors.path
     for number, line in enumerate(anchors.lines, start=1):
         try:

@@ -108,7 +108,7 @@ def _create(lake: Lake) -> DeltaTable:
 
 
 def _with_all_columns(table: DeltaTable) -> DeltaTable:
-    """A table of an earlier klamm gets the columns of this one."""
+    """Add to a table of an earlier klamm the columns that it does not have, and return the table."""
     from deltalake import Schema
 
     from klamm_spark.lake.written import TABLE
@@ -205,7 +205,7 @@ def take(ledger: Ledger, owed: Mapping[str, str], waiting: Mapping[str, AnyPath]
 
 
 def read_shipped(ledger: Ledger, path: AnyPath) -> Shipped | None:
-    """A segment of the spool that the table has, for the ledger; None if it is set aside."""
+    """Return a segment of the spool that the table has, for the ledger; None if it is set aside."""
     segment = ledger.admit(path)
     if segment is None:
         return None

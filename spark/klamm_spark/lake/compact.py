@@ -19,7 +19,7 @@ from klamm_spark.lake.seals import merge_seals
 from klamm_spark.settings.spark import Pipeline
 
 _TARGET_BYTES: Final = 100 * 1024**2
-"""Of a file after it: larger ones are left as they are."""
+"""The size of a file after `compact`; larger files are left as they are."""
 _COMMIT_INTERVAL_S: Final = 1
 """One commit of all hours could have more bytes than are read."""
 _MOST_GROUP_ROWS: Final = 16_384
@@ -27,7 +27,10 @@ _MOST_GROUP_ROWS: Final = 16_384
 
 
 def run(pipeline: Pipeline, *, keep_hours: float, say: Callable[[str], None]) -> int:
-    """Compact `events` and the seals; the exit code. Raises LakeError, and FileSystemError if the store fails."""
+    """Compact `events` and the seals, and return the exit code.
+
+    Raises LakeError, and FileSystemError if the store fails.
+    """
     from deltalake import WriterProperties
     from deltalake.exceptions import DeltaError
 

@@ -50,8 +50,10 @@ class TableFile:
 
 
 def files_of(lake: Lake, *, before_us: int | None = None, table: DeltaTable | None = None) -> list[TableFile]:
-    """The files that the newest commit names, or that of an open table, by their paths; only those that were added
-    before a time. Raises LakeError."""
+    """Return the files that the newest commit names, or the commit of an open table, in the order of their paths.
+
+    With a time, only files that were added before it. Raises LakeError.
+    """
     found = []
     for action in _actions(lake, table or lake.table()):
         if before_us is not None and action["modification_time"] * 1000 >= before_us:
@@ -99,7 +101,7 @@ def _committed(action: Mapping[str, Any]) -> Committed:
 
 
 def hidden_by(lake: Lake) -> Iterator[str]:
-    """A sentence for each feature of the table by which its readers see other rows or columns than its files have."""
+    """Yield a sentence for each feature of the table that shows readers other rows or columns than its files have."""
     table = lake.table()
     protocol, properties = table.protocol(), table.metadata().configuration
     if protocol.min_reader_version > 1 or properties.get("delta.columnMapping.mode", "none") != "none":

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from klamm_spark.lake.thrift import LONG, NUMBER, STRUCTURE, TEXT, UNREADABLE, Fields, Thrift
 
 _MOST_BYTES: Final = 16 * 1024**2
-"""Of a footer. The largest that `compact` makes have a sixth of it."""
+"""The most bytes of a footer. The largest that `compact` makes have a sixth of it."""
 END_BYTES: Final = 8
 _END: Final = b"PAR1"
 _OPTIONAL, _REPEATED = 1, 2

@@ -42,7 +42,7 @@ def run(
     key: Path | None = None,
     say: Callable[[str], None],
 ) -> int:
-    """Forget the events of these kinds, or of all, that are older than a time; the exit code.
+    """Forget the events of these kinds, or of all, that are older than a time. Return the exit code.
 
     Without kinds, lines of the quarantine that came before it go too. Raises LakeError, KeyFileError.
     """
@@ -77,7 +77,7 @@ def run(
 _OLD_ROWS: Final = f"""
 SELECT segment, count(*), count(*) FILTER (digest = '{CHANGED}'), list(DISTINCT digest), list(DISTINCT seq)
 FROM rows WHERE {{}} GROUP BY segment"""
-"""Of old rows: their segment, how many they are, how many were changed, and their digests and numbers."""
+"""For each segment: the number of its old rows, how many of these were changed, and their digests and numbers."""
 
 
 class _Old(NamedTuple):

@@ -55,7 +55,7 @@ class Record:
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     def signed(self, signer: SealSigner) -> Record:
-        """The record with a signature."""
+        """Return the record with a signature."""
         record = replace(self, key_id=signer.key_id, signature="")
         return replace(record, signature=signer.sign(record.to_json()))
 

@@ -40,7 +40,7 @@ def remember_keys(spool: AnyPath, lake: Lake, say: Callable[[str], None]) -> Non
 
 
 def keys_of(lake: Lake, folder: str, trusted: Collection[str] = (), spool: AnyPath | None = None) -> PublicKeys:
-    """The keys that the lake has for the folder of the spool with that name, see `PublicKeys`. Raises KeyFileError.
+    """Return the keys that the lake has for the spool's folder of that name, see `PublicKeys`. Raises KeyFileError.
 
     An id proves its key: if ids are `trusted`, keys in that folder of the `spool` count too.
     """

@@ -50,22 +50,22 @@ class Lake:
 
     @staticmethod
     def of(settings: SparkSettings) -> Lake:
-        """The lake that the settings name."""
+        """Return the lake that the settings name."""
         return Lake(path_of(settings.lake))
 
     @property
     def events(self) -> AnyPath:
-        """The table of events."""
+        """Return the table of events."""
         return self.root / "events"
 
     @property
     def seals(self) -> AnyPath:
-        """The table of seals."""
+        """Return the table of seals."""
         return self.root / "seals"
 
     @property
     def forgotten(self) -> AnyPath:
-        """The table of what was forgotten."""
+        """Return the table of what was forgotten."""
         return self.root / "forgotten"
 
     def require_events(self) -> list[AnyPath]:
@@ -83,11 +83,11 @@ class Lake:
         return list((self.events / COMMITS).glob("[0-9]*"))
 
     def table_id(self) -> str:
-        """The id that Delta has given to the table of events at random, when it was made."""
+        """Return the id that Delta has given to the table of events at random, when it was made."""
         return str(self.table().metadata().id)
 
     def table(self) -> DeltaTable:
-        """The table of events as it is now, with the quarantine. Raises LakeError."""
+        """Return the table of events as it is now, with the quarantine. Raises LakeError."""
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 

@@ -50,7 +50,7 @@ class Entry(NamedTuple):
 
     @property
     def boot_and_first(self) -> SegmentName:
-        """The boot, and the number of its first event."""
+        """Return the boot, and the number of its first event."""
         return parse_name(self.segment) or SegmentName(self.segment, 0)
 
     def __str__(self) -> str:

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 
 _MOST_GROUP_BYTES: Final = 4 * 1024**3
 _MOST_BYTES: Final = 1024**3
-"""Of a column in a group of rows, and of texts at a time: `compact` writes 16,384 events of 64 KiB at most. A few bytes
-of a file can stand for any number of them."""
+"""The most bytes of a column in a group of rows, and of texts that are read together: `compact` writes 16,384 events of
+64 KiB at most. A few bytes of a file can stand for any number of them.
+"""
 _BATCH_BYTES: Final = 128 * 1024**2
-"""Of the texts of events at a time, if it is more than one event."""
+"""The most bytes of the texts of events that are read together, unless it is a single event."""
 _ITEM_BYTES: Final = 512
-"""What an item of a list may have in a line beside its texts."""
+"""The bytes that an item of a list may have in a line in addition to its texts."""
 _ROWS: Final = 1 << 16
 _WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 8}
 """What a value takes in memory: of a text its place among the others, and its end once it is unpacked."""

@@ -116,7 +116,7 @@ def _named(owed: Collection[str]) -> Iterator[str]:
 
 
 def stream_name(folder: NodeFolder) -> str:
-    """The name of the stream's folder in the spool."""
+    """Return the name of the stream's folder in the spool."""
     return folder_name(folder.node, stream_of(folder.mark))
 
 

@@ -109,7 +109,7 @@ def _texts(names: Iterable[str]) -> str:
 
 
 def check_rows(rows: LakeRows, seals: Mapping[str, Seal], forgotten: Mapping[str, Forgotten]) -> Iterator[str]:
-    """A sentence for each row that no seal proves, and for each sealed line that the lake does not have."""
+    """Yield a sentence for each row that no seal proves, and for each sealed line that the lake does not have."""
     yield from rows.problems
     yield from _without_a_seal(rows, seals, forgotten)
     differing = []
@@ -133,7 +133,7 @@ def check_rows(rows: LakeRows, seals: Mapping[str, Seal], forgotten: Mapping[str
 def _by_segment(
     rows: LakeRows, seals: Mapping[str, Seal], forgotten: Mapping[str, Forgotten]
 ) -> dict[str, SegmentRows]:
-    """The rows of each sealed segment, in all files, and the `lines_sha256` of these and what is forgotten."""
+    """Return the rows of each sealed segment, in all files, and the `lines_sha256` of these and what is forgotten."""
     found, several = {}, []
     for stem in seals:
         parts = rows.segments.get(stem, {})
@@ -191,7 +191,7 @@ def _differing(
 def _named(
     seal: Seal, there: list[tuple[str, str | None]], lists: Iterable[list[str]], forgotten: Iterable[str]
 ) -> Iterator[str]:
-    """The events of a segment that were changed, inserted or dropped."""
+    """Yield the events of a segment that were changed, inserted or dropped."""
     known = next((each for each in lists if lines_sha256(each) == seal.lines_sha256), None)
     lines: Mapping[str, Any] = _lines(seal, known or [])
     extra = Counter(name or "a line of the quarantine" for each, name in there if each not in lines)
@@ -215,7 +215,7 @@ def _named(
 
 
 def _lines(seal: Seal, digests: list[str]) -> dict[str, str]:
-    """The names of lines by their digests: events, where the numbers have no gaps."""
+    """Return the names of lines by their digests: events, where the numbers have no gaps."""
     whole = seal.last_seq - seal.first_seq + 1 == len(digests)
     return {
         each: f"{seal.node}/{seal.boot}/{seal.first_seq + at}" if whole else f"line {at + 1}"

@@ -40,7 +40,7 @@ _HASHED_BYTES: Final = 1 << 16
 _SEGMENT_BYTES: Final = 512
 _EVENT_BYTES: Final = 1024
 _UNREADABLE: Final = (OSError, ValueError, TypeError, LookupError, ArithmeticError, pa.ArrowException, duckdb.Error)
-"""Who can write to a lake can put anything into a file."""
+"""A program that can write to a lake can put anything into a file, so reading one may raise any of these."""
 _SEGMENT: Final = re.compile(r"([^/]+?)\.jsonl(\.\w+)?$")
 _HEX: Final = f"coalesce(lower(hex(digest)), '{CHANGED}') AS digest"
 _KEPT: Final = ("event_id", "node", "boot", "seq", "time_us", "kind")
@@ -132,7 +132,7 @@ def _check_kept(size_bytes: int) -> None:
 
 
 def answer(query: Query) -> list[tuple[Any, ...]]:
-    """The answer of a file. Raises LakeError if it cannot be read."""
+    """Return the answer of a file. Raises LakeError if it cannot be read."""
     try:
         with connect(threads=1) as database:
             # DuckDB takes batch after batch, and keeps what the query needs.
@@ -144,7 +144,7 @@ def answer(query: Query) -> list[tuple[Any, ...]]:
 
 
 def ask(query: Query) -> list[tuple[Any, ...]]:
-    """The answer of a file; none if it cannot be read: `scan` names it."""
+    """Return the answer of a file; none if it cannot be read: `scan` names it."""
     try:
         return answer(query)
     except LakeError:
@@ -160,7 +160,7 @@ class _Segment:
         self.rows, self.digests, self.changed = 0, bytearray(), False
 
     def sha256(self) -> str:
-        """Its `lines_sha256`, with no text for each line: they may be many."""
+        """Return the `lines_sha256`, without a text for each line, because there may be many lines."""
         size = DIGEST.byte_width
         digests = pa.Array.from_buffers(DIGEST, len(self.digests) // size, [None, pa.py_buffer(self.digests)])
         digests = digests.take(pc.array_sort_indices(digests))
@@ -222,7 +222,7 @@ def _add_digests(segments: Mapping[str, _Segment], stems: pa.DictionaryArray, di
 
 
 def _numbers(batch: pa.RecordBatch) -> Iterator[tuple[str, str, int, int]]:
-    """The numbers of rows: those that follow one another together."""
+    """Yield the numbers of rows: those that follow one another together."""
     rows = batch.select(["node", "boot", "seq"])
     if any(column.null_count for column in rows.columns):
         rows = rows.drop_null()
@@ -242,7 +242,7 @@ def _numbers(batch: pa.RecordBatch) -> Iterator[tuple[str, str, int, int]]:
 
 
 def _digests(batch: pa.RecordBatch, hour_us: int | None) -> pa.Array:
-    """The digest of each row's line, in bytes; null for a row whose own columns do not fit together."""
+    """Return the digest of each row's line, in bytes; null for a row whose own columns do not fit together."""
     whole = pc.coalesce(*(plain(batch.column(name)) for name in WHOLE_LINES))
     events = batch.select(EVENT.names)
     if whole.null_count == len(whole):
@@ -272,7 +272,7 @@ def _is_alike(name: str) -> bool:
 
 
 def _events(batch: pa.RecordBatch, wanted: pa.Array, columns: Sequence[str]) -> pa.RecordBatch:
-    """Columns of the wanted rows, in their types; what has no node, boot or number is no event."""
+    """Return columns of the wanted rows, in their types. A row without node, boot or number is no event."""
     for name in ("node", "boot", "seq"):
         wanted = pc.and_(wanted, pc.is_valid(batch.column(name)))
     found = batch.select(columns).filter(wanted)
@@ -280,7 +280,7 @@ def _events(batch: pa.RecordBatch, wanted: pa.Array, columns: Sequence[str]) -> 
 
 
 def _segments(batch: pa.RecordBatch) -> pa.DictionaryArray:
-    """The segments of rows, by their files; there are few."""
+    """Return the segments of rows, by their files; there are few."""
     column = batch.column("source_file")
     sources = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     names = [found[1] if (found := _SEGMENT.search(each)) else "" for each in sources.dictionary.to_pylist()]
@@ -288,7 +288,7 @@ def _segments(batch: pa.RecordBatch) -> pa.DictionaryArray:
 
 
 def _digest_apart(row: Mapping[str, Any]) -> bytes | None:
-    """The digest of a row that has its line, and None if that gives other columns."""
+    """Return the digest of a row that has its line, and None if that gives other columns."""
     line = next(row[name] for name in WHOLE_LINES if row[name] is not None)
     given = {**dict.fromkeys((*EVENT.names, *WHOLE_LINES)), **row_of(line)}
     event = _comparable({name: row[name] for name in given})

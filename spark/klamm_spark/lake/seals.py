@@ -55,7 +55,7 @@ class SealFile(NamedTuple):
 
 
 def read_seal_files(lake: Lake, *, lines_of: frozenset[str] | None = frozenset()) -> Iterator[SealFile]:
-    """The files of the table. `lines` are read of these segments only, or of all if it is None."""
+    """Yield the files of the table. `lines` are read for the segments `lines_of` only; for all if it is None."""
     columns = SealRow._fields if lines_of is None or lines_of else SealRow._fields[:-1]
     for file in read_text_files(lake.seals, columns):
         rows = [SealRow(*row[:4], *(row[4:] if lines_of is None or row[0] in lines_of else ("",))) for row in file.rows]
@@ -85,7 +85,7 @@ class Ledger:
         self.on_rows: Callable[[Sequence[SealRow]], None] | None = None
         """Called with the rows that were added, or none."""
         self._running: dict[tuple[str, str], tuple[AnyPath | None, Seal]] = {}
-        """Of each boot whose end is not known, its newest seal and the file of that, if it is in the spool."""
+        """By boot, for boots whose end is not known: the newest seal, and its file if it is in the spool."""
         seals, breaks = read_seals(lake)
         for line in breaks:
             say(line)
@@ -96,7 +96,7 @@ class Ledger:
         self._sealless: set[str] = set()
         """Segments of which the spool has no seal that can be read."""
         self._keys = {"", *(seal.key_id for seal in seals.values())}
-        """Of which it is known whether the lake has them."""
+        """The ids of the keys that `remember_keys` has handled."""
         self._streams: dict[tuple[str, str], dict[int, Seal]] = defaultdict(dict)
         """The seals of each stream by their indexes: those of the lake, and those that were admitted."""
         for stem in sorted(seals):
@@ -109,8 +109,11 @@ class Ledger:
             self._running[node_boot] = _seal_file(spool, seal), seal
 
     def admit(self, path: AnyPath) -> Segment | None:
-        """A segment that may be shipped, by its seal; then `add` or `refuse` it. None if its seal cannot be read, or
-        does not fit the chain of its stream: it is set aside, and named once."""
+        """Return a segment that may be shipped, by its seal; the caller then calls `add` or `refuse`.
+
+        Return None if its seal cannot be read, or does not fit the chain of its stream: it is then set aside, and named
+        once.
+        """
         stem = path.name.partition(".")[0]
         if stem in self._damaged:
             return None
@@ -237,7 +240,7 @@ class Ledger:
             self._running[seal.node, seal.boot] = path, seal
 
     def _ended(self) -> Iterator[SealRow]:
-        """Seals that the server has marked as the last ones of their boots since they were added."""
+        """Yield the seals that the server has marked as the last ones of their boots since they were added."""
         newest: dict[tuple[str, str], str] = {}
         for node, boot in self._running:
             stream = node, stream_mark(boot)
@@ -304,7 +307,7 @@ class KnownSeals(NamedTuple):
 
 
 def read_seals(lake: Lake) -> KnownSeals:
-    """All seals, each once."""
+    """Return all seals, each once."""
     found: dict[str, list[Seal]] = defaultdict(list)
     breaks = []
     for file in read_seal_files(lake):
@@ -336,7 +339,7 @@ def _without_the_end(seal: Seal) -> Seal:
 
 
 def line_digests(lake: Lake, segments: Iterable[str]) -> dict[str, list[list[str]]]:
-    """The digests of the lines of these segments, in order: of each as many lists as the table has."""
+    """Return the digests of the lines of these segments, in order: of each as many lists as the table has."""
     found: dict[str, list[list[str]]] = defaultdict(list)
     for file in read_seal_files(lake, lines_of=frozenset(segments)):
         for row in file.rows:

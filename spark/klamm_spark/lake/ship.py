@@ -124,7 +124,7 @@ class Shipper:
         self._queue = deque(each for each in self._backlog.waiting() if each.stem not in self._owed)
 
     def next_batch(self) -> list[Segment]:
-        """The next segments that `look` has found, as many as a batch may have, one at least; none at the end."""
+        """Return the next segments that `look` has found, up to a batch and at least one; none at the end."""
         found: list[Segment] = []
         left_bytes, left = self._settings.max_bytes_per_trigger, self._settings.max_files_per_trigger
         while self._queue:

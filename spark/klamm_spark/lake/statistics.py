@@ -115,7 +115,7 @@ def _bounds(leaf: pa.Array) -> Bounds:
 
 
 def _paths(field: pa.Field) -> Iterator[str]:
-    """The paths of the columns that a field has in a file, in their order."""
+    """Yield the paths of the columns that a field has in a file, in their order."""
     inner = [field.type.value_field] if pa.types.is_list(field.type) else []
     if pa.types.is_struct(field.type):
         inner = list(field.type)
@@ -126,7 +126,7 @@ def _paths(field: pa.Field) -> Iterator[str]:
 
 
 def _leaves(column: pa.Array) -> Iterator[pa.Array]:
-    """The values of the columns that a field has in a file, in their order."""
+    """Yield the values of the columns that a field has in a file, in their order."""
     if pa.types.is_list(column.type):
         yield from _leaves(column.flatten())
     elif pa.types.is_struct(column.type):

@@ -24,7 +24,10 @@ class Tasks:
         self.count = min(_MOST_THREADS, os.cpu_count() or 1) if spark is None else spark.sparkContext.defaultParallelism
 
     def run(self, function: Callable[[T], R], parts: Sequence[T]) -> list[R]:
-        """The results of a function, which executors must be able to import, for each part. Raises what it raises."""
+        """Return the results of a function, which executors must be able to import, for each part.
+
+        Raises what it raises.
+        """
         if self._spark is not None:
             results: list[R] = self._spark.sparkContext.parallelize(parts, len(parts)).map(function).collect()
             return results

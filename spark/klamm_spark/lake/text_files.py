@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 _SUFFIX: Final = ".parquet"
 _NAME_DIGITS: Final = 32
 _MOST_BYTES: Final = 1024**3
-"""Of the texts of a file: `compact` merges files up to a tenth of it."""
+"""The most bytes of the texts of a file: `compact` merges files up to a tenth of it."""
 
 _ROW_BYTES: Final = 512
-"""What a row takes in memory beside its texts."""
+"""The bytes that a row takes in memory in addition to its texts."""
 
 
 class TextFile(NamedTuple):
@@ -33,7 +33,7 @@ class TextFile(NamedTuple):
 
 
 def read_text_files(folder: AnyPath, columns: Sequence[str]) -> Iterator[TextFile]:
-    """The files of a table, by their names, with these columns. A file in which a value is no text has no rows.
+    """Yield the files of a table, by their names, with these columns. A file in which a value is no text has no rows.
 
     If a file goes meanwhile, because `compact` has merged it into another, that one is read too, after the others.
     """

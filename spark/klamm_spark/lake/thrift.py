@@ -34,7 +34,7 @@ class Structure(NamedTuple):
 
 
 class Thrift:
-    """Data in the compact protocol. Methods read on from `at`. They raise IndexError at the end of the data, and
+    """Data in the compact protocol. Methods continue to read at `at`. They raise IndexError at the end of the data, and
     ValueError for what cannot be read."""
 
     def __init__(self, data: bytes, items: Mapping[Fields, int] | None = None) -> None:

@@ -92,7 +92,7 @@ class ReportedGaps:
     wrong: list[str] = field(default_factory=list)
 
     def all_ranges(self) -> Iterator[Mapping[NodeBoot, Ranges]]:
-        """All that is reported of boots."""
+        """Yield all that is reported of boots."""
         yield from (self.ranges, self.shipped, self.unsealed)
 
 
@@ -104,7 +104,7 @@ def run(
     anchors: AnyPath | None = None,
     checkpoints: Sequence[AnyPath] = (),
 ) -> int:
-    """Compare, and print every gap; the exit code, see `EXIT_FOUND` and those after it. Raises LakeError.
+    """Compare, print every gap, and return the exit code: 0, `EXIT_FOUND` or one of those after it. Raises LakeError.
 
     Without a spool, check the lake alone. `anchors` is a file, see `klamm_spark.lake.anchors`; `checkpoints` of
     the lake's log were kept elsewhere, see `klamm_spark.lake.log_check`. With a session, its executors read the lake.
@@ -134,7 +134,7 @@ def run(
 
 
 def _with_forgotten(in_lake: dict[NodeBoot, Ranges], proof: LakeProof) -> dict[NodeBoot, Ranges]:
-    """The numbers of each boot, with those that were forgotten by a record."""
+    """Return the numbers of each boot, with those that were forgotten by a record."""
     known = defaultdict[NodeBoot, list[tuple[int, int]]](list)
     for segment, rest in proof.forgotten.segments.items():
         seal = proof.seals.get(segment)
@@ -154,7 +154,7 @@ def _conclude(
     *,
     pinned: bool,
 ) -> int:
-    """Print what was found; `in_spool` is None if there is no spool. The exit code."""
+    """Print what was found, and return the exit code. `in_spool` is None if there is no spool."""
     rows = proof.rows
     in_lake = _with_forgotten(rows.ranges, proof)
     add_gaps(reported, rows.gaps)
@@ -204,7 +204,7 @@ def compare(
     duplicates: Mapping[NodeBoot, Ranges],
     ends: Ends,
 ) -> dict[NodeBoot, Finding]:
-    """A finding for every boot in the spool, in the lake or in an `audit_gap`."""
+    """Return a finding for every boot in the spool, in the lake or in an `audit_gap`."""
     findings = {}
     for node_boot in {*spool, *lake, *chain(*reported.all_ranges()), *reported.crashed, *ends.next_seqs}:
         written, shipped = spool.get(node_boot, Ranges()), lake.get(node_boot, Ranges())
@@ -237,7 +237,7 @@ class Ends(NamedTuple):
 
 
 def known_ends(folders: Iterable[NodeFolder]) -> Ends:
-    """The ends of all boots that have a file in the spool."""
+    """Return the ends of all boots that have a file in the spool."""
     next_seqs: dict[NodeBoot, int] = {}
     final: dict[NodeBoot, bool] = {}
     newest: dict[tuple[str, str], str] = {}
@@ -284,7 +284,7 @@ def _bounds(gap: Mapping[str, Any]) -> tuple[int | None, int | None]:
 
 
 def _beginnings(folders: Iterable[NodeFolder], reported: ReportedGaps, proof: LakeProof) -> list[str]:
-    """A break for each stream whose first segments were deleted, but neither shipped nor reported by retention."""
+    """Return a break for each stream whose first segments were deleted, but not shipped or reported by retention."""
     sealed: dict[tuple[str, str], list[int]] = defaultdict(list)
     for seal in proof.seals.values():
         sealed[seal.node, stream_mark(seal.boot)].append(seal.index)
@@ -303,7 +303,7 @@ def _beginnings(folders: Iterable[NodeFolder], reported: ReportedGaps, proof: La
 
 
 def _interrupted(events: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """State changes whose outcome a crash has taken: whether they were executed, only the server's state can tell."""
+    """Yield the state changes whose outcome is lost in a crash: only the server's state shows if they were executed."""
     for event in events[:_LINES]:
         named = ", ".join(f"{one['type']} {one['name']}" for one in event["resources"] or () if one)
         client = f"{event['principal']} from {event['client_address']}"

@@ -40,9 +40,11 @@ _ROWS_AT_ONCE: Final = 100_000
 _BYTES_AT_ONCE: Final = 128 * 1024**2
 """In memory, and of a group of rows: an event may name any number of resources, and readers have limits."""
 _MOST_ROWS: Final = 4_000_000
-"""Of a file: `verify` has limits for what it knows of one."""
+"""The most rows of a file, because `verify` limits the memory for what it knows of one."""
 _MOST_OPEN: Final = 64
-"""Of a quiet server a batch may have events of thousands of hours, and a process may open 1,024 files."""
+"""The most open files: a batch of a quiet server may have events of thousands of hours, and a process may open 1,024
+files.
+"""
 
 
 class DataFile(NamedTuple):

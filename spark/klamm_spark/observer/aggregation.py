@@ -269,7 +269,7 @@ class Client:
             add_produced_and_fetched(event, window.topics, self.listener.topics)
 
     def _key_of_other(self, context: RequestContext) -> Any:
-        """The key of a request with another client id than the connection's, which is that of its first request."""
+        """Return the key of a request whose client id is not the connection's, which is that of its first request."""
         if self.client_id is _NO_CLIENT_ID_YET:
             self.client_id = context.client_id
             return context.api_key
@@ -331,7 +331,7 @@ def _size_of(kept: RequestEvent | LongEvent) -> int:
 
 
 def without_messages(event: RequestEvent, listener: ListenerAudit, *, change: bool = False) -> RequestEvent:
-    """The event, with its messages replaced by their summary if they are large: an event that waits holds no frame."""
+    """Return the event; large messages are replaced by their summary, so that a waiting event holds no frame."""
     if event.context.size_bytes + event.response_bytes > _KEPT_UP_TO_BYTES and type(event.request) is not Summary:
         if change:
             summary = summarize_change(event, listener.topics)

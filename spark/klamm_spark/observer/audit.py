@@ -97,7 +97,7 @@ class AuditObserver(RequestObserver):
 
     @property
     def announced_api_keys(self) -> Collection[int]:
-        """The APIs that may change state."""
+        """Return the APIs that may change state."""
         return CHANGING
 
     def starting(self, message: Any, context: RequestContext) -> None:
@@ -198,7 +198,7 @@ def _refusal(context: RequestContext) -> KafkaError:
 
 
 def shared_sink(settings: AuditSettings, listener: ListenerContext) -> AuditSink:
-    """The spool and its writer, of all listeners that name the same directory."""
+    """Return the spool and its writer, of all listeners that name the same directory."""
     services = listener.services
     name = f"klamm_spark.observer.audit:{settings.spool.absolute()}"
     sink = services.shared.once(name, lambda: AuditSink(settings, services))

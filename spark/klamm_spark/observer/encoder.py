@@ -27,7 +27,7 @@ _ERROR_NAMES: Final = {int(code): f',"error_name":"{code.name}"' for code in Err
 
 
 def cut(text: str) -> str:
-    """A string of at most `MAX_CHARACTERS`: a hash of the whole replaces what is cut, so names stay distinct."""
+    """Return a string of at most `MAX_CHARACTERS`: a hash of the whole replaces what is cut, so names stay distinct."""
     if len(text) <= MAX_CHARACTERS:
         return text
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_CHARACTERS]
@@ -44,7 +44,7 @@ def error_fields(code: int) -> str:
 
 
 def listener_fields(listener: ListenerContext) -> str:
-    """The fields that all connections of a listener share."""
+    """Return the fields that all connections of a listener share."""
     return (
         f',"listener":{_text(listener.name)},"transport":{_text(listener.transport)}'
         f',"security_protocol":{_text(listener.security_protocol)}'
@@ -52,12 +52,12 @@ def listener_fields(listener: ListenerContext) -> str:
 
 
 def address_fields(address: Address) -> str:
-    """The client's address."""
+    """Return the client's address."""
     return f',"client_address":{_text(address.host)},"client_port":{address.port}'
 
 
 def connection_fields(connection: ConnectionContext, principal: KafkaPrincipal) -> str:
-    """The fields that all requests of a connection share."""
+    """Return the fields that all requests of a connection share."""
     details = connection.transport_details
     optional = (
         ("tls_version", details.get("tls_version")),
@@ -79,7 +79,7 @@ def connection_fields(connection: ConnectionContext, principal: KafkaPrincipal) 
 
 
 def principal_fields(attempted: str) -> str:
-    """The principal that a failed login claimed, if it claimed one."""
+    """Return the principal that a failed login claimed, if it claimed one."""
     return f',"attempted_principal":{_text(attempted)}' if attempted else ""
 
 
@@ -113,7 +113,7 @@ def split_resources(texts: Iterable[str], size_bytes: int) -> list[str]:
 
 
 def packed(texts: Iterable[str], limit: int) -> Iterator[list[str]]:
-    """Texts in lists of at most `limit` characters with their commas; a longer text is alone."""
+    """Yield texts in lists of at most `limit` characters with their commas; a longer text is alone."""
     listed: list[str] = []
     size = 0
     for text in texts:
@@ -127,7 +127,7 @@ def packed(texts: Iterable[str], limit: int) -> Iterator[list[str]]:
 
 
 def resource_texts(summary: Summary) -> Iterator[str]:
-    """Each resource; one with many attributes comes several times, with some of them each time."""
+    """Yield each resource; one with many attributes comes several times, with some of them each time."""
     for resource in summary.resources:
         if resource.attributes is None:
             yield _resource(resource)
@@ -178,7 +178,7 @@ def _resource(resource: Resource) -> str:
 
 
 def context_fields(context: RequestContext) -> str:
-    """The fields of the request's header."""
+    """Return the fields of the request's header."""
     client_id = f',"client_id":{_text(context.client_id)}' if context.client_id is not None else ""
     return (
         f'{client_id},"api_key":{context.api_key},"api_name":"{context.api_name}"'
@@ -187,7 +187,7 @@ def context_fields(context: RequestContext) -> str:
 
 
 def stage_times(event: RequestEvent) -> str:
-    """The stage times of one request."""
+    """Return the stage times of one request."""
     times = event.times
     return stage_fields(
         1e6,
@@ -243,7 +243,7 @@ class LineEncoder:
         self.next_seq = 0
 
     def line(self, time_us: int, kind: str, action: str, outcome: str, fields: str) -> str:
-        """One event; `fields` begins with a comma, or is empty."""
+        """Return the line of one event; `fields` begins with a comma, or is empty."""
         seq = self.next_seq
         self.next_seq = seq + 1
         return (

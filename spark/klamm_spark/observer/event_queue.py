@@ -39,7 +39,7 @@ class EventQueue:
 
     @property
     def size(self) -> int:
-        """Events that wait or are being written."""
+        """Return the number of events that wait or are being written."""
         return self._pending + self._taken
 
     @property
@@ -70,7 +70,10 @@ class EventQueue:
         return False
 
     def take(self) -> tuple[list[Entry], int]:
-        """All entries, and how many events were dropped since the last call. They count as waiting until `done`."""
+        """Take all entries, and return them with the number of events dropped since the last call.
+
+        The entries count as waiting until `done`.
+        """
         with self._lock:
             entries, self._entries = list(self._entries), deque()
             self._taken, self._pending = self._taken + self._pending, 0
@@ -78,7 +81,7 @@ class EventQueue:
         return entries, dropped
 
     def done(self) -> None:
-        """The entries that were taken have been written."""
+        """Note that the taken entries have been written."""
         with self._lock:
             self._taken = 0
             self._room.notify_all()

@@ -57,11 +57,11 @@ class IntentJournal:
         self._size_bytes = 0
         self._torn = False
         self._in_doubt = False
-        """Whether what was appended may not be in the file: it is written again before anything else."""
+        """True if appended bytes may not be in the file; the file is then rewritten before anything else."""
 
     @property
     def open_count(self) -> int:
-        """State changes whose outcome is not in the spool yet."""
+        """Return the number of state changes whose outcome is not in the spool yet."""
         return len(self._open)
 
     def open(self, boot: str) -> list[dict[str, Any]]:
@@ -139,7 +139,7 @@ class IntentJournal:
             self._end(intent_id)
 
     def finish(self, intent_ids: Iterable[str] = ()) -> None:
-        """The outcomes of these intents are written."""
+        """End these intents, because their outcomes are written."""
         with self._lock:
             for intent_id in intent_ids:
                 self._end(intent_id)
@@ -194,7 +194,10 @@ class IntentJournal:
 
 
 def _unfinished(data: bytes) -> list[tuple[dict[str, Any], bytes]]:
-    """The intents without an end, each with its line. If a crash has torn the last line, nothing was executed."""
+    """Return the intents without an end, each with its line.
+
+    If a crash has torn the last line, nothing was executed.
+    """
     found: dict[str, tuple[dict[str, Any], bytes]] = {}
     for line in data.splitlines(keepends=True):
         if not line.endswith(b"\n"):

@@ -26,14 +26,14 @@ class LongEvent:
         self.size = max(1, elements // RESOURCES_OF_ONE_EVENT, frames // _BYTES_OF_ONE)
 
     def take(self) -> RequestEvent:
-        """The event, once: the caller frees its messages."""
+        """Return the event. Called once; the caller frees its messages."""
         event, self._event = self._event, None
         assert event is not None, "an event is taken once"
         return event
 
 
 def long_event(event: RequestEvent) -> LongEvent | None:
-    """The event, if its request names many things, or an authorizer was asked about many."""
+    """Return the event, if its request names many things, or an authorizer was asked about many."""
     elements = _elements(event.request) + len(event.context.decisions or ())
     return LongEvent(event, elements) if elements > _LONG else None
 

@@ -69,7 +69,7 @@ class Recorder:
         self._wall_offset_ns = self._clock.wall_us() * 1000 - self._clock.monotonic_ns()
 
     def take(self) -> tuple[bytes, list[str]]:
-        """The collected lines, and the intents whose outcomes they are; both are removed."""
+        """Remove and return the collected lines, and the intents whose outcomes they are."""
         data, finished = "".join(self._lines).encode("ascii"), self._finished
         self._lines, self._finished, self._size_bytes = [], [], 0
         return data, finished
@@ -81,7 +81,7 @@ class Recorder:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the lines that are collected."""
+        """Return the size of the lines that are collected."""
         return self._size_bytes
 
     def _add(self, line: str) -> None:
@@ -98,7 +98,7 @@ class Recorder:
     # ---- requests
 
     def requests(self, client: Client, events: Sequence[RequestEvent | LongEvent]) -> None:
-        """Requests of one connection that are recorded one by one."""
+        """Record requests of one connection one by one."""
         client.refresh()
         for each in events:
             event, summary = self._summarized(client, each, change=False)
@@ -108,7 +108,7 @@ class Recorder:
                 free_in_pieces(summary.resources)
 
     def change(self, client: Client, kept: RequestEvent | LongEvent, intent_id: str | None) -> None:
-        """A state change: always, with all of its resources, whatever the levels and exclusions."""
+        """Record a state change with all of its resources, whatever the levels and exclusions."""
         client.refresh()
         event, summary = self._summarized(client, kept, change=True)
         self._request_line(client, event, summary, _of_one(event), event.times.end_ns, whole=True, intent_id=intent_id)
@@ -120,7 +120,7 @@ class Recorder:
     def _summarized(
         self, client: Client, kept: RequestEvent | LongEvent, *, change: bool
     ) -> tuple[RequestEvent, Summary]:
-        """An event and its summary; a long one without its messages, which other threads need not wait for."""
+        """Return an event and its summary; a long one without its messages, which other threads need not wait for."""
         if not isinstance(kept, LongEvent):
             return kept, self._summary(client, kept, change=change)
         event = kept.take()
@@ -131,7 +131,7 @@ class Recorder:
         return event, summary
 
     def interrupted(self, intent: dict[str, Any]) -> None:
-        """A state change that an earlier life of the server began and whose outcome is unknown."""
+        """Record a state change that started before the last stop of the server and whose outcome is unknown."""
         others = {name: value for name, value in intent.items() if name not in ("time_us", "resources")}
         fields = f",{json.dumps(others, separators=(',', ':'))[1:-1]}"
         texts = (json.dumps(resource, separators=(",", ":")) for resource in intent.get("resources", ()))
@@ -142,7 +142,7 @@ class Recorder:
         self._finished.append(intent["intent_id"])
 
     def window(self, client: Client, window: Window) -> None:
-        """A second's worth of requests of one connection, client id, API and result."""
+        """Record the requests of one second with the same connection, client id, API and result."""
         client.refresh()
         event, count = window.first, window.count
         assert event is not None
@@ -195,7 +195,10 @@ class Recorder:
         whole: bool = False,
         intent_id: str | None = None,
     ) -> None:
-        """One event; `whole`, and for a denied request, as many as its resources need: the first with `fields`."""
+        """Write one event, with `fields` in its first line.
+
+        With `whole`, or if the request was denied, it takes as many lines as its resources need.
+        """
         outcome = _outcome(event, summary)
         reason = event.outcome.value if event.outcome in _REASONS else None
         all_have = (
@@ -231,7 +234,7 @@ class Recorder:
     def authentication(
         self, client: Client, action: str, reason: str, who: tuple[KafkaPrincipal, str], now_ns: int
     ) -> None:
-        """A client has authenticated, or failed to: its principal then, and the one that it claimed."""
+        """Record that a client has authenticated, or failed to, with its principal and the one that it claimed."""
         principal, attempted = who
         client.refresh()
         excluded, connection = client.excluded, client.fields
@@ -250,13 +253,13 @@ class Recorder:
         self._line(now_ns, AUTHENTICATION, action, outcome, fields)
 
     def opened(self, client: Client, now_ns: int) -> None:
-        """A connection became READY."""
+        """Record that a connection has become READY."""
         client.refresh()
         if not client.excluded:
             self._line(now_ns, CONNECTION, "opened", "ok", client.fields)
 
     def closed(self, client: Client, reason: str, now_ns: int) -> None:
-        """A connection is closed."""
+        """Record that a connection has closed."""
         client.refresh()
         if client.excluded:
             return
@@ -270,29 +273,29 @@ class Recorder:
         self._line(now_ns, CONNECTION, "closed", "closed", client.fields + fields)
 
     def refused(self, listener: ListenerAudit, address: Address, reason: str, detail: str, now_ns: int) -> None:
-        """A gate refused a connection."""
+        """Record that a gate has refused a connection."""
         fields = f"{listener.fields}{address_fields(address)}{fields_of(reason=reason, detail=detail)}"
         self._line(now_ns, CONNECTION, "refused", "refused", fields)
 
     def admin_event(self, event: AdminEvent) -> None:
-        """An administrative act."""
+        """Record an administrative act."""
         outcome = "error" if event.failed else "ok"
         fields = fields_of(listener=event.listener, detail=event.detail)
         self._event(event.time_us, ADMIN, event.action, outcome, fields)
 
     def gap(self, action: str, reason: str, **gap: Any) -> None:
-        """Events are missing: `gap_boot`, `gap_first_seq`, `gap_last_seq`, `gap_count`, `detail`."""
+        """Record that events are missing: `gap_boot`, `gap_first_seq`, `gap_last_seq`, `gap_count`, `detail`."""
         self._line(self._clock.monotonic_ns(), AUDIT_GAP, action, "error", fields_of(reason=reason, **gap))
 
     def dropped(self, boot: str, count: int, reason: str) -> None:
-        """`count` events had no room: a gap event reports their sequence numbers."""
+        """Record that `count` events had no room: a gap event reports their sequence numbers."""
         first = self._encoder.next_seq
         self._encoder.next_seq = first + count
         self.gap("dropped", reason, gap_boot=boot, gap_first_seq=first, gap_last_seq=first + count - 1, gap_count=count)
 
 
 def _outcome(event: RequestEvent, summary: Summary) -> str:
-    """The outcome of the request, whether or not the client has received the response."""
+    """Return the outcome of the request, whether or not the client has received the response."""
     if event.outcome is RequestOutcome.REFUSED:
         return "refused"
     if summary.denied:
@@ -305,7 +308,7 @@ def _outcome(event: RequestEvent, summary: Summary) -> str:
 
 
 def _of_one(event: RequestEvent) -> str:
-    """Sizes and times of a request that is recorded by itself."""
+    """Return the sizes and times of a request that is recorded by itself."""
     sizes = f'"request_bytes":{event.context.size_bytes},"response_bytes":{event.response_bytes}'
     return sizes + stage_times(event)
 

@@ -250,7 +250,7 @@ class AuditSink:
         return min(_SWEEP_S, max(0.0, (due_ns - self._clock.monotonic_ns()) / 1e9))
 
     def run_once(self) -> None:
-        """One turn of each stream, and of the journal."""
+        """Do one turn of each stream, and of the journal."""
         for stream in self.streams.values():
             try:
                 stream.run_once()

@@ -244,7 +244,7 @@ class AuditStream:
 
 
 def _settings_of(stream: str, settings: AuditSettings) -> AuditSettings:
-    """The settings with the retention of a stream."""
+    """Return the settings with the retention of a stream."""
     if stream == REQUESTS:
         return settings
     return replace(
@@ -255,9 +255,10 @@ def _settings_of(stream: str, settings: AuditSettings) -> AuditSettings:
 
 
 def _capacity_of(stream: str, settings: AuditSettings) -> tuple[int, str]:
-    """The administration's has room for the outcomes of all open state changes, and for as many other events.
+    """Return the capacity of a stream's queue, and what happens when it is full.
 
-    These are refused before they are executed, so nothing has to wait, or be refused, afterwards.
+    The administration's has room for the outcomes of all open state changes, and for as many other events. State
+    changes are refused before they are executed, so nothing has to wait, or be refused, afterwards.
     """
     if stream == ADMINISTRATION:
         return settings.max_open_changes, DROP
@@ -265,4 +266,4 @@ def _capacity_of(stream: str, settings: AuditSettings) -> tuple[int, str]:
 
 
 STREAM_NAMES: Final = (ADMINISTRATION, SECURITY, REQUESTS)
-"""In the order in which the writer serves them."""
+"""The streams, in the order in which the writer serves them."""

@@ -55,7 +55,7 @@ class Period:
 
     @staticmethod
     def since(start_us: int, now_us: int) -> Period:
-        """The period from a moment until now, and as long a one before it."""
+        """Return the period from a moment until now, and as long a one before it."""
         return Period(start_us, NO_LIMIT_US, max(0, 2 * start_us - now_us))
 
     @staticmethod
@@ -244,7 +244,7 @@ def _periods(period: Period) -> dict[str, tuple[int, int]]:
 
 
 def _files(spool: Path, since_us: int) -> Sequence[str]:
-    """The segments that may have events since that time."""
+    """Return the segments that may have events since that time."""
     found = []
     for folder in node_folders(spool):
         path = Path(str(folder))

@@ -15,7 +15,7 @@ from klamm_spark.queries.sql_files import read_sql
 from klamm_spark.report.units import size
 
 MOST: Final = 24
-"""So many findings of a detection, the latest, have what happened around them."""
+"""The number of findings of a detection, the latest, whose surrounding events are shown."""
 _AROUND: Final = Path(__file__).with_name("around.sql")
 _PART: Final = re.compile(r"\[([^\]]*)\]|\{(\w+)\}")
 _NAMES: Final = ("principal", "address", "object", "by", "bytes")
@@ -36,13 +36,15 @@ _NUMBERS: Final = (
     "twelve",
 )
 _KEYS: Final = 5
-"""Columns of `around.sql` that say which finding it is."""
+"""The number of columns of `around.sql` that identify the finding."""
 _UNITS: Final = ((86_400, "day", 2), (3600, "hour", 2), (60, "minute", 2), (1, "second", 1))
 
 
 class Moment(NamedTuple):
-    """Like events of one account and address at nearly one time; `part` says of an event that it begins or completes
-    the finding."""
+    """Similar events of one account and address at about the same time.
+
+    `part` says of an event that it begins or completes the finding.
+    """
 
     time_us: int
     lane: str
@@ -66,9 +68,9 @@ class Card:
     moments: tuple[Moment, ...]
 
     def sentence(self, say: Callable[[str], str] = str, rest: Callable[[str], str] = str) -> str:
-        """The detection's sentence with this finding's values; a part in brackets is left out if it has no value.
+        """Return the detection's sentence with this finding's values.
 
-        `say` writes a value of `_NAMES`, `rest` all else.
+        A part in brackets is left out if it has no value. `say` formats the values of `_NAMES`, `rest` all other text.
         """
         values = self._values()
 
@@ -107,7 +109,7 @@ class Card:
 
 
 def duration(length_us: int) -> str:
-    """`four seconds`, `25 minutes`."""
+    """Return a duration in words, e.g. `four seconds` or `25 minutes`."""
     for length_s, unit, least in _UNITS:
         if length_us >= least * length_s * 1e6:
             count = round(length_us / 1e6 / length_s)
@@ -116,7 +118,7 @@ def duration(length_us: int) -> str:
 
 
 def cards(views: EventViews) -> list[Card]:
-    """All findings, the gravest first."""
+    """Return all findings, the gravest first."""
     return [card for detection in own_detections() for card in _cards(views, detection)]
 
 

@@ -41,7 +41,7 @@ _FINDINGS: Final = (
 
 
 class Asked(NamedTuple):
-    """The one question to answer, if any, and a condition in SQL on the columns of its answer."""
+    """The question to answer, or None for all, and a condition in SQL on the columns of its answer."""
 
     question: str | None = None
     where: str = ""

@@ -40,13 +40,13 @@ _WARN: Final = ("denied", "authentication failures")
 _STYLES: Final = {"text": "", "id": ' class="id"', "time": ' class="time"'}
 _MOST_CARDS: Final = 24
 _LONG: Final = 26
-"""A longer word may break after punctuation; a longer part of it without any is cut by the page."""
+"""A longer word may break after punctuation; the page cuts a longer part without punctuation."""
 _ROWS: Final = 10
 _PIECE: Final = re.compile(r"[^/._:,;=@-]*[/._:,;=@-]*")
 
 
 def render(report: Report) -> str:
-    """The file's text."""
+    """Return the report as the text of an HTML file."""
     cards = report.cards[:_MOST_CARDS]
     sections = [(key, title, _section(report, key, keys)) for key, title, keys in _SECTIONS]
     sections = [("findings", "Findings", _findings(report)), *sections]
@@ -99,7 +99,7 @@ def _file(name: str) -> str:
 
 
 def words(value: object) -> str:
-    """A text as HTML whose words are whole: a long one may break after punctuation, and a longer part of it is cut."""
+    """Return a text as HTML whose words do not break. Only a long word may, after punctuation; a longer part is cut."""
     return "".join(map(_word, re.split(r"( +)", escape_control_characters(str(value)))))
 
 

@@ -21,12 +21,12 @@ _TICKS: Final = 5
 _FLAG_PX: Final = 22
 _FLAG_ROWS: Final = 5
 _FLAG_SHARE: Final = 0.07
-"""So much of a phone's width is a flag wide."""
+"""The width of a flag, as a share of a phone's width."""
 _ACTIVITY_PX, _REFUSALS_PX = 74, 28
 
 
 def overview(report: Report, flags: Sequence[Card]) -> str:
-    """The whole period: findings as numbered flags, requests, and below them what was refused."""
+    """Return the picture of the whole period: findings as numbered flags, requests, and below them what was refused."""
     requests = {start: sum(counts.values()) for start, counts in report.traffic}
     refusals = {start: counts.get("denied", 0) for start, counts in report.traffic}
     for start, counts in report.logins:
@@ -67,7 +67,7 @@ def overview(report: Report, flags: Sequence[Card]) -> str:
 
 
 def timeline(card: Card, number: int) -> str:
-    """The moments around a finding, by lane; each leads to its line in the card's list."""
+    """Return the picture of the moments around a finding, by lane; each leads to its line in the card's list."""
     moments = card.moments
     if not moments:
         return ""
@@ -98,7 +98,7 @@ def timeline(card: Card, number: int) -> str:
 
 
 def said(moment: Moment) -> str:
-    """A moment in words: when, who, what, and how often."""
+    """Return a moment in words: when, who, what, and how often."""
     times = f" × {moment.requests:,}" if moment.requests > 1 else ""
     words = (moment.principal, moment.what + times, moment.object, moment.outcome)
     return escape_control_characters(f"{moment_of(moment.time_us):%H:%M:%S} " + " · ".join(filter(None, words)))
@@ -109,7 +109,7 @@ def _middle(lane: int) -> int:
 
 
 def _rows(places: Sequence[float]) -> list[tuple[float, int]]:
-    """Each place with a row where no other is as near as a flag is wide, while there are rows."""
+    """Return each place with its row. Flags of a row do not overlap, as long as there are free rows."""
     ends: list[float] = []
     rows = [0] * len(places)
     for index in sorted(range(len(places)), key=places.__getitem__):

@@ -58,13 +58,13 @@ class Question:
     newest_last: bool
 
     def kind_of(self, column: str) -> str:
-        """The kind of a column: `text`, `time`, `count`, `bytes` or `ms`."""
+        """Return the kind of a column: `text`, `time`, `count`, `bytes` or `ms`."""
         if column.endswith("_us"):
             return "time"
         return self.kinds.get(column) or ("text" if column in _NAMES else self.kinds.get("all", "text"))
 
     def needs_attention(self, columns: Sequence[str]) -> Callable[[tuple[Any, ...]], bool]:
-        """Says of a row whether it needs attention."""
+        """Return a function that returns True for a row that needs attention."""
         if self.mark in ("", "always"):
             return lambda row: bool(self.mark)
         column, _, values = self.mark.partition(" not in ")
@@ -74,7 +74,7 @@ class Question:
 
 @cache
 def questions() -> Sequence[Question]:
-    """All, in the order of the report."""
+    """Return all questions, in the order of the report."""
     return tuple(_read(key) for key in ORDER)
 
 
@@ -88,7 +88,7 @@ def _read(key: str) -> Question:
 
 
 def totals(view: str) -> str:
-    """All counts of a period: `events` or `earlier`."""
+    """Return the query for all counts of a period; `view` is `events` or `earlier`."""
     return (
         f"SELECT count(*) AS events, {COUNTS}, "
         "coalesce(sum(CASE WHEN kind = 'request' AND api_key IN "
@@ -99,7 +99,7 @@ def totals(view: str) -> str:
 
 
 def series(kind: str, by: str, bucket_s: int) -> str:
-    """The requests of a kind of event, by bucket of time and by a column."""
+    """Return the query for the requests of a kind of event, by bucket of time and by a column."""
     return (
         f"SELECT cast(floor(time_us / {bucket_s * 1_000_000}.0) AS BIGINT) * {bucket_s} AS start, {by}, "
         f"sum(requests) AS n FROM events WHERE kind = '{kind}' GROUP BY 1, 2"

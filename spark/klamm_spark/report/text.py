@@ -17,11 +17,11 @@ from klamm_spark.report.units import size
 
 LINES: Final = 20
 FILE_WIDTH: Final = 140
-"""Columns in a file or a pipe, where nothing says how many there are: fewer break names and times."""
+"""The width for a file or a pipe, which has none of its own. A smaller one breaks names and times."""
 
 
 def show(report: Report, console: Console | None = None) -> None:
-    """Print it, to standard output unless another console is given."""
+    """Print a report, to standard output unless another console is given."""
     console = console or _standard_output()
     console.rule("[bold]klamm audit")
     console.print(f"{period(report)} · {report.lake}", justify="center", style="dim", highlight=False)
@@ -47,12 +47,12 @@ def _standard_output() -> Console:
 
 
 def period(report: Report) -> str:
-    """`2026-01-01 00:00 to 2026-01-01 12:00 UTC`."""
+    """Return the period, e.g. `2026-01-01 00:00:00 to 2026-01-01 12:00:00 UTC`."""
     return f"{report.first:%Y-%m-%d %H:%M:%S} to {report.last:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def cell(value: Any, kind: str) -> str:
-    """A value as text for people."""
+    """Return a value as text for people."""
     if value is None or value == "":
         return ""
     if kind == "count":

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 
 
 def moment_of(time_us: int) -> datetime:
-    """Microseconds since 1970 as a time in UTC."""
+    """Return microseconds since 1970 as a time in UTC."""
     return datetime.fromtimestamp(time_us / 1e6, UTC)
 
 
 def size(count: float) -> str:
-    """Bytes, with a binary unit."""
+    """Return a number of bytes with a binary unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"

@@ -56,7 +56,7 @@ class StateChanges(dict[ApiKey, StateChange]):
 
 
 def resource_of(type: str, name: str | None, /, **attributes: object) -> Resource:
-    """A resource with those of the attributes that are given, see `Resource.add_given`."""
+    """Return a resource with those of the attributes that are given, see `Resource.add_given`."""
     resource = Resource(type, name or "")
     for key, value in attributes.items():
         resource.add_given(key, value)
@@ -65,7 +65,7 @@ def resource_of(type: str, name: str | None, /, **attributes: object) -> Resourc
 
 @lru_cache(maxsize=1024)
 def name_of(kind: type[Any], code: int) -> str:
-    """The name of a code of an enum; the number itself if the enum does not have it."""
+    """Return the name of a code of an enum; the number itself if the enum does not have it."""
     # Clients choose the codes: an enum takes microseconds for one that it does not have.
     try:
         return str(kind(code).name)
@@ -74,7 +74,7 @@ def name_of(kind: type[Any], code: int) -> str:
 
 
 def config_value(name: str, value: str | None) -> str | None:
-    """The value of a configuration as it is recorded: a secret, by its name, is not."""
+    """Return the value of a configuration as it is recorded: a secret, by its name, is not."""
     return SENSITIVE_VALUE if value is not None and _SENSITIVE.search(name) else value
 
 
@@ -97,5 +97,5 @@ def add_changed_values(
 
 
 def succeeded(response: Any) -> Any:
-    """A response with an `error_code`, or None if there is none or it is an error."""
+    """Return a response with an `error_code`, or None if there is none or it is an error."""
     return response if response is not None and response.error_code == 0 else None

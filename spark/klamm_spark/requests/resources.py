@@ -128,17 +128,17 @@ class TopicNames:
                     )
 
     def name(self, topic_id: Any) -> str:
-        """The name, or the id as Kafka writes it."""
+        """Return the name, or the id as Kafka writes it."""
         return self._names.get(bytes(topic_id)) or self.id_text(topic_id)
 
     @staticmethod
     def id_text(topic_id: Any) -> str:
-        """The id as Kafka writes it."""
+        """Return the id as Kafka writes it."""
         return base64.urlsafe_b64encode(bytes(topic_id)).decode().rstrip("=")
 
 
 def numbers(values: Iterable[int]) -> str:
-    """Numbers in order, as ranges: `0-3,7`."""
+    """Return numbers, which are in order, as ranges: `0-3,7`."""
     ranges: list[list[int]] = []
     for value in sorted(set(values)):
         if ranges and value == ranges[-1][1] + 1:
@@ -247,7 +247,7 @@ _CARRY_TOPIC_IDS: Final = frozenset({_K.METADATA, _K.CREATE_TOPICS})
 
 
 def summarize(event: RequestEvent, topics: TopicNames, most: int) -> Summary:
-    """The outcome, and at most `most` resources."""
+    """Return the outcome, and at most `most` resources."""
     message, response, api_key = event.request, event.response, event.context.api_key
     error_code = event.error_code
     errors = named_errors(response, topics.name) if error_code else {}
@@ -270,7 +270,7 @@ def summarize(event: RequestEvent, topics: TopicNames, most: int) -> Summary:
 
 
 def summarize_errors(event: RequestEvent) -> Summary:
-    """The outcome, and the resources that were denied."""
+    """Return the outcome, and the resources that were denied."""
     error_code = event.error_code
     found: dict[tuple[str, str], Resource] = {}
     denied = add_decisions(event, found) if event.context.decisions else False

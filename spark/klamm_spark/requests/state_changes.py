@@ -52,7 +52,7 @@ def is_change(api_key: int, message: Any) -> bool:
 
 
 def summarize_change(event: RequestEvent, topics: TopicNames) -> Summary:
-    """The outcome and all resources of a state change, in the order of the request."""
+    """Return the outcome and all resources of a state change, in the order of the request."""
     error_code = event.error_code
     errors = named_errors(event.response, topics.name) if error_code else {}
     resources: list[Resource] = []
@@ -73,7 +73,7 @@ def summarize_change(event: RequestEvent, topics: TopicNames) -> Summary:
 
 
 def described(api_key: int, request: Any, response: Any, topics: TopicNames) -> list[Resource]:
-    """The resources of a state change, in the order of the request. The same resource may come more than once.
+    """Return the resources of a state change, in the order of the request. The same resource may come more than once.
 
     None if a plugin's message does not have the fields of its API.
     """
@@ -85,7 +85,7 @@ def described(api_key: int, request: Any, response: Any, topics: TopicNames) -> 
 
 
 def markdown_table() -> str:
-    """The table in docs/audit/reference.md."""
+    """Return the table in docs/audit/reference.md."""
     lines = ["| API | resources | attributes |", "| --- | --- | --- |"]
     for api_key, change in STATE_CHANGES.items():
         types, attributes = (", ".join(f"`{name}`" for name in names) for names in (change.types, change.attributes))

@@ -28,7 +28,7 @@ def _check_topic(name: str) -> str | None:
 
 
 def api_key_of(name: str) -> int | None:
-    """The key of an API by its name, e.g. `Produce`; None if there is no such API."""
+    """Return the key of an API by its name, e.g. `Produce`; None if there is no such API."""
     return ApiKey.__members__.get(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper())
 
 
@@ -209,10 +209,12 @@ class AuditSettings:
     )
     spark: dict[str, Any] = setting({}, doc="Settings of the `klamm audit` commands; the server does not use them.")
     detect: dict[str, Any] = setting({}, doc="Settings of `klamm audit detect`; the server does not use them.")
-    readers: dict[str, Any] = setting({}, doc="Who may read what: for `klamm audit publish`, not for the server.")
+    readers: dict[str, Any] = setting(
+        {}, doc="The readers of parts of the trail: for `klamm audit publish`, not for the server."
+    )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Problems of `pseudonyms`, and of `[audit.spark]` and `[audit.detect]` that the commands will report."""
+        """Yield the problems of `pseudonyms`, and those of `[audit.spark]` and `[audit.detect]` that commands find."""
         if self.pseudonyms and self.pseudonym_key is None:
             yield "pseudonyms", "needs pseudonym_key, a file of klamm audit key"
         if self.detect:

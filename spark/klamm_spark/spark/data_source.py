@@ -44,15 +44,15 @@ class AuditDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Return the name of the format."""
         return NAME
 
     def schema(self) -> StructType:
-        """The event's columns, `time` and `bad_line`."""
+        """Return the event's columns, `time` and `bad_line`."""
         return from_arrow_schema(_COLUMNS)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For `spark.read`."""
+        """Return the reader for `spark.read`."""
         return _Reader(_folder(self.options), live=_flag(self.options, "live"))
 
 
@@ -78,7 +78,7 @@ class _Reader(DataSourceReader):
 
 
 def read_batches(segment: Path) -> Iterator[pa.RecordBatch]:
-    """The events of a segment. Raises OSError, ValueError."""
+    """Yield the events of a segment. Raises OSError, ValueError."""
     data, event_lines = read_segment(segment), EventLines()
     at = 0
     while at < len(data):

@@ -73,7 +73,7 @@ def spark_conf(settings: SparkSettings) -> dict[str, str]:
 
 
 def open_session(settings: SparkSettings, name: str) -> SparkSession:
-    """A session for a command. Raises SparkUnavailableError if PySpark, Java or the master is missing."""
+    """Return a session for a command. Raises SparkUnavailableError if PySpark, Java or the master is missing."""
     require_pyspark()
     require_reachable(settings.master)
     if _is_local(settings.master):

@@ -32,7 +32,7 @@ def run(
     execute: bool,
     say: Callable[[str], None],
 ) -> int:
-    """Write the archive and print the line, or run it; the exit code. `shipping` are the arguments of `ship`.
+    """Write the archive, print the line or run it, and return the exit code. `shipping` are the arguments of `ship`.
 
     Raises SparkUnavailableError if there is no master or no PySpark or, with `execute`, if the master does not answer.
     """
@@ -50,7 +50,7 @@ def run(
 
 
 def line(pipeline: Pipeline, shipping: Sequence[str], *, archive: Path, python: str) -> list[str]:
-    """The arguments, beginning with the `spark-submit` of the installed PySpark."""
+    """Return the arguments, beginning with the `spark-submit` of the installed PySpark."""
     settings = pipeline.settings
     conf = spark_conf(settings) | {"spark.pyspark.python": python, "spark.pyspark.driver.python": python}
     program = _folder_of("pyspark") / "bin" / "spark-submit"

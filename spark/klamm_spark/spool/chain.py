@@ -153,7 +153,7 @@ def read_folder(folder: AnyPath, keys: PublicKeys | None = None, readers: list[L
 
 
 def _ahead(read: Callable[[str], _Read], stems: Iterable[str]) -> Iterator[_Read]:
-    """Yield in order what is read by a few threads at once."""
+    """Yield the results in order, while a few threads read ahead."""
     waiting = deque[Future[_Read]]()
     with ThreadPoolExecutor(_THREADS) as pool:
         for stem in stems:
@@ -196,7 +196,7 @@ class SealChain:
         self._unsigned: list[str] = []
 
     def add(self, name: str, stem: str, seal: Seal) -> None:
-        """The next seal, of the segment `stem`; messages call it `name`."""
+        """Check the next seal, that of the segment `stem`; messages call it `name`."""
         found = self._found
         found.node = seal.node
         found.ends[seal.boot] = seal
@@ -247,7 +247,10 @@ def _flaws(seal: Seal, stem: str, previous: Seal | None) -> Iterator[str]:
 
 
 def _lines_of(path: AnyPath) -> bytes:
-    """The whole lines of a segment that is being written: without any, its boot has not reported the one before it."""
+    """Return the whole lines of a segment that is being written.
+
+    If there are none, its boot has not reported the one before it.
+    """
     try:
         data = read_file(path)
     except (FileNotFoundError, UnfitFileError):

@@ -45,17 +45,19 @@ class Compressor:
         )
 
     def add(self, data: bytes) -> None:
-        """The next piece."""
+        """Add the next piece."""
         self._compressor.compress(data)
 
     def finish(self) -> bytes:
-        """All of it, compressed. Nothing can be added after it."""
+        """Return all bytes, compressed. Nothing can be added afterwards."""
         return bytes(self._compressor.finish())
 
 
 def decompress(data: bytes, suffix: str, size_bytes: int = MOST_BYTES) -> bytes:
-    """The lines of a sealed segment, by the last suffix of its file. Raises ValueError if the data are damaged, or are
-    more than `size_bytes` or `MOST_BYTES`."""
+    """Return the lines of a sealed segment, by the last suffix of its file.
+
+    Raises ValueError if the data are damaged, or have more than `size_bytes` or `MOST_BYTES` bytes.
+    """
     return b"".join(LineReader().pieces(data, suffix, size_bytes))
 
 

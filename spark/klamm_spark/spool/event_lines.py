@@ -83,7 +83,7 @@ class EventLines:
         self._database = connect(threads=1)
 
     def rows_of(self, data: bytes) -> pa.Table:
-        """The rows of whole lines, with the columns of `ROW`."""
+        """Return the rows of whole lines, with the columns of `ROW`."""
         lines = data.split(b"\n")[:-1] if not data.isascii() else None
         if lines is not None:
             return rows_one_by_one([line.decode("utf-8", "replace") for line in lines])
@@ -104,7 +104,7 @@ class EventLines:
         return pa.concat_tables([rows.filter(plain), apart])
 
     def lines_of(self, events: pa.Table) -> pa.Array:
-        """The line that each of these events gives: null if it gives none."""
+        """Return the line that each of these events gives: null if it gives none."""
         batches = events.combine_chunks().to_batches()
         return pa.concat_arrays([pa.array([], pa.string()), *map(written_lines, batches)])
 
@@ -126,12 +126,12 @@ def with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def rows_one_by_one(lines: Sequence[str]) -> pa.Table:
-    """The rows of lines, with the columns of `ROW`: by Python, which takes ten times as long."""
+    """Return the rows of lines, with the columns of `ROW`: by Python, which takes ten times as long."""
     return pa.Table.from_pylist([row_of(line) for line in lines], ROW)
 
 
 def row_of(line: str) -> dict[str, Any]:
-    """The values of a line that its row keeps whole."""
+    """Return the values of a line that its row keeps whole."""
     event: Any = None
     with contextlib.suppress(ValueError, RecursionError):
         event = json.loads(line)

@@ -76,7 +76,7 @@ class SpoolFolder:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all sealed segments, and of files that were put aside."""
+        """Return the bytes of all sealed segments, and of files that were put aside."""
         return sum(self.sealed.values()) + sum(self.unreadable.values())
 
     def measure(self) -> None:
@@ -96,7 +96,7 @@ class SpoolFolder:
         return any(path.name.partition(".")[0] == stem for path in self.sealed)
 
     def newest_lines(self) -> bytes:
-        """The lines of the newest sealed segment; empty if it cannot be read."""
+        """Return the lines of the newest sealed segment; empty if it cannot be read."""
         path = max(self.sealed, key=_by_name, default=None)
         if path is None:
             return b""

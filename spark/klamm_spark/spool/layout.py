@@ -61,7 +61,7 @@ _TYPES: Final[dict[str, Any]] = {"str": str, "int": int, "bool": bool}
 _MOST: Final = 1 << 63
 _OPTIONAL: Final = ("sisters", "key_id", "signature")
 DIGEST_DIGITS: Final = 32
-"""Of the SHA-256 of a line."""
+"""The hex digits that are kept of the SHA-256 of a line."""
 REQUESTS: Final = "requests"
 SECURITY: Final = "security"
 ADMINISTRATION: Final = "administration"
@@ -73,22 +73,22 @@ _BOOT_CHARACTERS: Final = 20
 
 
 def folder_name(node: str, stream: str) -> str:
-    """The name of a stream's folder."""
+    """Return the name of a stream's folder."""
     return node if stream == REQUESTS else f"{node}{NODE_END}{stream}"
 
 
 def folder_of(seal: Seal) -> str:
-    """The name of the folder of a seal's stream."""
+    """Return the name of the folder of a seal's stream."""
     return folder_name(seal.node, stream_of(stream_mark(seal.boot)))
 
 
 def stream_mark(boot: str) -> str:
-    """The suffix of a boot that names its stream: a value of `STREAMS`."""
+    """Return the suffix of a boot that names its stream: a value of `STREAMS`."""
     return boot[_BOOT_CHARACTERS:]
 
 
 def stream_of(mark: str) -> str:
-    """The stream that a `stream_mark` stands for; one that this klamm does not know has its mark for a name."""
+    """Return the stream that a `stream_mark` stands for; one that this klamm does not know has its mark for a name."""
     return next((name for name, each in STREAMS.items() if each == mark), mark)
 
 
@@ -100,12 +100,12 @@ class SegmentName(NamedTuple):
 
     @property
     def stem(self) -> str:
-        """The name without a suffix."""
+        """Return the name without a suffix."""
         return f"{self.boot}-{self.first_seq:0{_SEQ_DIGITS}d}"
 
 
 def parse_name(file_name: str) -> SegmentName | None:
-    """The segment that a file with any of the suffixes belongs to; None for files that are not part of a spool."""
+    """Return the segment that a file with any of the suffixes belongs to; None if the file is not part of a spool."""
     boot, dash, seq = file_name.partition(".")[0].rpartition("-")
     if not dash or not boot or len(seq) != _SEQ_DIGITS or not (seq.isascii() and seq.isdigit()):
         return None
@@ -113,7 +113,7 @@ def parse_name(file_name: str) -> SegmentName | None:
 
 
 def beside(path: P, suffix: str) -> P:
-    """The file of the same segment in the same folder with another suffix."""
+    """Return the file of the same segment in the same folder with another suffix."""
     return cast("P", path.with_name(path.name.partition(".")[0] + suffix))
 
 
@@ -156,7 +156,7 @@ class Seal:
     signature: str = ""
 
     def to_json(self) -> bytes:
-        """The file's content."""
+        """Return the file's content."""
         values = {name: value for name, value in asdict(self).items() if value or name not in _OPTIONAL}
         return json.dumps(values, separators=(",", ":")).encode() + b"\n"
 
@@ -202,7 +202,7 @@ class Sister(NamedTuple):
 
 
 def parse_object(kind: type[T], data: bytes | str) -> T:
-    """A dataclass of ASCII texts, numbers of 64 bits and booleans, from JSON. Raises ValueError."""
+    """Return a dataclass of ASCII texts, numbers of 64 bits and booleans, from JSON. Raises ValueError."""
     try:
         found = kind(**json.loads(data))
     except (TypeError, RecursionError) as error:
@@ -222,12 +222,12 @@ def chain_of(previous_chain: str, sha256: str, lines_sha256: str) -> str:
 
 
 def line_digest(line: bytes) -> str:
-    """The digest of one line without its end."""
+    """Return the digest of one line without its end."""
     return hashlib.sha256(line).hexdigest()[:DIGEST_DIGITS]
 
 
 def digests_of(data: bytes) -> list[str]:
-    """The digest of each line, in order."""
+    """Return the digest of each line, in order."""
     return [line_digest(line) for line in data.split(b"\n")[:-1]]
 
 
@@ -237,34 +237,34 @@ def split_digests(text: str) -> list[str]:
 
 
 def lines_sha256(digests: Iterable[str]) -> str:
-    """The SHA-256 of lines' digests, each once, in whatever order they come."""
+    """Return the SHA-256 of lines' digests, each once, in whatever order they come."""
     return hashlib.sha256("".join(sorted(set(digests))).encode("ascii")).hexdigest()
 
 
 def node_folders(spool: AnyPath) -> Iterator[AnyPath]:
-    """The folders of all nodes of a spool."""
+    """Yield the folders of all nodes of a spool."""
     yield from sorted(path for path in spool.iterdir() if path.is_dir())
 
 
 def node_folder_of(segment: P) -> P:
-    """The folder of the node that a segment is in, or in a day's folder of."""
+    """Return the folder of the node that a segment is in, or in a day's folder of."""
     folder: Any = segment.parent
     return cast("P", folder.parent if _DAY.fullmatch(folder.name) else folder)
 
 
 def day_of(time_us: int) -> str:
-    """The name of a day's folder."""
+    """Return the name of a day's folder."""
     return (_EPOCH + timedelta(microseconds=time_us)).date().isoformat()
 
 
 def folders_of(node_folder: P) -> list[P]:
-    """A node's folder and those of its days, oldest first."""
+    """Return a node's folder and those of its days, oldest first."""
     days: list[Any] = [path for path in node_folder.iterdir() if _DAY.fullmatch(path.name) and path.is_dir()]
     return [node_folder, *sorted(days)]
 
 
 def _entries(node_folder: P) -> list[P]:
-    """The files of a node's folder and of its days by their names: those of segments sort by time."""
+    """Return the files of a node's folder and of its days by their names: those of segments sort by time."""
     found: list[Any] = []
     days: list[Any] = []
     for path in node_folder.iterdir():
@@ -277,28 +277,28 @@ def _entries(node_folder: P) -> list[P]:
 
 
 def segment_files(node_folder: P, suffix: str = "") -> list[P]:
-    """A node's files that belong to segments and end with `suffix`, oldest first."""
+    """Return a node's files that belong to segments and end with `suffix`, oldest first."""
     return [path for path in _entries(node_folder) if path.name.endswith(suffix) and parse_name(path.name)]
 
 
 def find_file(node_folder: P, *names: str) -> P | None:
-    """The first file that exists with one of these names, in a node's folder or a day's; None if there is none."""
+    """Return the first existing file with one of these names, in a node's folder or a day's; None if there is none."""
     folders: list[Any] = folders_of(node_folder)
     paths = (folder / name for folder in reversed(folders) for name in names)
     return next((path for path in paths if path.exists()), None)
 
 
 def sealed_segments(node_folder: P) -> list[P]:
-    """A node's sealed segments, oldest first."""
+    """Return a node's sealed segments, oldest first."""
     return [path for path in _entries(node_folder) if is_sealed(path.name)]
 
 
 def open_segments(node_folder: P) -> list[P]:
-    """The segment that a node is writing. After a crash there may be several, until the next start."""
+    """Return the segments that a node is writing: one, but after a crash perhaps several until the next start."""
     paths: list[Any] = [path for path in node_folder.iterdir() if path.suffix == OPEN_SUFFIX and parse_name(path.name)]
     return sorted(paths)
 
 
 def unreadable_files(node_folder: Path) -> list[Path]:
-    """Files that could not be read and were put aside, oldest first."""
+    """Return the files that could not be read and were put aside, oldest first."""
     return segment_files(node_folder, UNREADABLE_SUFFIX)

@@ -24,14 +24,14 @@ from klamm_spark.storage.filesystems import SPOOL_IS_A_FILE, AnyPath, read_file
 
 
 def spool_of(pipeline: Pipeline) -> str | Path:
-    """The location of a pipeline's spool. Raises LakeError if none is configured."""
+    """Return the location of a pipeline's spool. Raises LakeError if none is configured."""
     if pipeline.spool is None:
         raise LakeError("no spool is configured: give a file that has [audit] spool, or --spool DIR")
     return pipeline.spool
 
 
 def read_seal(segment: AnyPath) -> Seal | None:
-    """The seal of a sealed segment; None if it is missing or cannot be read."""
+    """Return the seal of a sealed segment; None if it is missing or cannot be read."""
     if parse_name(segment.name) is None:
         return None
     try:
@@ -82,7 +82,7 @@ def require_spool(spool: AnyPath) -> None:
 
 
 def local_spool(pipeline: Pipeline, command: str) -> Path:
-    """The spool of a command that reads a folder of this machine. Raises LakeError if there is none."""
+    """Return the spool of a command that reads a folder of this machine. Raises LakeError if there is none."""
     spool = spool_of(pipeline)
     if not isinstance(spool, Path):
         raise LakeError(f"{command} reads a folder of this machine, not {spool}")

@@ -88,7 +88,7 @@ class Recovery:
     def _unreported(
         self, aside: list[tuple[SegmentName, Path]], crashed: set[str], last_written: str
     ) -> list[Recovered]:
-        """The boots of files that this start put aside, or that an earlier start did and wrote no event after.
+        """Return the boots of files that this start put aside, or that an earlier start did and wrote no event after.
 
         If a boot is reported as crashed, an unreadable seal of it means no further loss.
         """
@@ -108,7 +108,7 @@ class Recovery:
         return list(recovered.values())
 
     def _last_seq_in(self, name: SegmentName) -> int:
-        """The last event of a sealed segment that can be read; -1 without such a segment."""
+        """Return the last event of a sealed segment that can be read; -1 without such a segment."""
         for path in self._folder.sealed:
             if path.name.partition(".")[0] == name.stem:
                 with contextlib.suppress(OSError, ValueError):
@@ -117,7 +117,7 @@ class Recovery:
         return -1
 
     def _unsealed_part(self, path: Path, sealed: Path | None) -> Path | None:
-        """The open segment that still has to be sealed; None if a sealed copy has all of it.
+        """Return the open segment that still has to be sealed; None if a sealed copy has all of it.
 
         The copy may have been made, and read, before the last lines were written: those become a segment of their own.
         """
@@ -141,7 +141,7 @@ class Recovery:
         return rest
 
     def _newest_seal(self, unsealed: set[str]) -> Seal | None:
-        """The newest seal that can be read: the chain goes on from it. Older ones without a segment are deleted."""
+        """Return the newest readable seal, which the chain continues. Older ones without a segment are deleted."""
         newest: Seal | None = None
         for path in reversed(segment_files(self._folder.path, SEAL_SUFFIX)):
             if path.stem in unsealed:

@@ -43,8 +43,10 @@ def count_whole_events(data: bytes, name: SegmentName) -> WholeEvents:
 
 
 def day_of_lines(lines: bytes, name: SegmentName) -> str:
-    """The day of the first event, so that the same lines get the same folder after a crash. Without a time, that of the
-    boot."""
+    """Return the day of the first event, so that the same lines get the same folder after a crash.
+
+    Without a time, it is the day of the boot.
+    """
     found = _TIME_US.search(lines, 0, lines.find(b"\n"))
     return day_of(int(found[1]) if found else int(name.boot[:_BOOT_TIME_DIGITS], 16) * 1000)
 
@@ -125,7 +127,7 @@ class OpenSegment:
             self._descriptor = -1
 
     def take_compressed(self) -> bytes | None:
-        """All lines, compressed; None without a codec, and from the second call on."""
+        """Return all lines, compressed; None without a codec, and from the second call on."""
         compressor, self._compressor = self._compressor, None
         return compressor.finish() if compressor is not None else None
 

@@ -20,7 +20,7 @@ from klamm_spark.spool.layout import Seal
 from klamm_spark.storage.filesystems import AnyPath
 
 PUBLIC_SUFFIX: Final = ".pub"
-"""Of a file in a node's folder of the spool, and in `keys` of the lake, with a public key in PEM."""
+"""The suffix of a file with a public key in PEM, in a node's folder of the spool and in `keys` of the lake."""
 _ID_DIGITS: Final = 32
 
 
@@ -49,12 +49,12 @@ class SealSigner:
         self.key_id = key_id_of(self.public_pem)
 
     def signed(self, seal: Seal) -> Seal:
-        """The seal with its signature."""
+        """Return the seal with its signature."""
         seal = replace(seal, key_id=self.key_id, signature="")
         return replace(seal, signature=self.sign(seal.to_json()))
 
     def sign(self, data: bytes) -> str:
-        """The signature of data, in base64."""
+        """Return the signature of data, in base64."""
         return base64.b64encode(self._key.sign(data)).decode("ascii")
 
 
@@ -128,12 +128,12 @@ def write_key(path: Path) -> str:
 
 
 def key_id_of(public_pem: bytes) -> str:
-    """The first digits of the SHA-256 of a public key's 32 bytes. Raises KeyFileError."""
+    """Return the first digits of the SHA-256 of a public key's 32 bytes. Raises KeyFileError."""
     return hashlib.sha256(_public_key(public_pem).public_bytes_raw()).hexdigest()[:_ID_DIGITS]
 
 
 def public_files(folder: AnyPath) -> list[Any]:
-    """The files with public keys in a folder, which may not exist."""
+    """Return the files with public keys in a folder, which may not exist."""
     return sorted(path for path in folder.glob(f"*{PUBLIC_SUFFIX}") if path.name.endswith(PUBLIC_SUFFIX))
 
 

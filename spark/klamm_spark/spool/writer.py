@@ -58,12 +58,12 @@ class Spool:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all segments, and of files that were put aside."""
+        """Return the bytes of all segments, and of files that were put aside."""
         return self._folder.size_bytes + (self._segment.size_bytes if self._segment is not None else 0)
 
     @property
     def sealed_count(self) -> int:
-        """Segments sealed since the start."""
+        """Return the number of segments sealed since the start."""
         return self._folder.sealed_count
 
     def name_sisters(self, others: Iterable[Spool]) -> None:
@@ -72,7 +72,7 @@ class Spool:
         self._folder.sisters = lambda: folders
 
     def newest_lines(self) -> bytes:
-        """The lines of the newest sealed segment; empty if it cannot be read."""
+        """Return the lines of the newest sealed segment; empty if it cannot be read."""
         return self._folder.newest_lines()
 
     # ---- open and close

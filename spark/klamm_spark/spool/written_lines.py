@@ -120,7 +120,7 @@ class _Writer:
         return [_with_nulls(few.indices, texts)]
 
     def _texts(self, field: Field, values: pa.Array) -> pa.Array:
-        """The text of each value."""
+        """Return the text of each value."""
         no_text = None
         if field.type == "string" and _is_text(values.type):
             texts = values.cast(pa.string())

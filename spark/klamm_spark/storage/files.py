@@ -17,11 +17,11 @@ class SpoolFiles:
     """Each method raises OSError."""
 
     def open_append(self, path: Path) -> int:
-        """A descriptor that appends to a new or an old file."""
+        """Return a descriptor that appends to a new or an old file."""
         return PLATFORM.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
 
     def read(self, path: Path) -> bytes:
-        """The whole file."""
+        """Return the whole file."""
         with open(open_local(path), "rb") as file:
             return file.read()
 
@@ -91,7 +91,10 @@ class SpoolFiles:
             path.rmdir()
 
     def lock(self, path: Path) -> int:
-        """A descriptor that holds the lock until it is closed. BlockingIOError if another process has it."""
+        """Return a descriptor that holds the lock until it is closed.
+
+        Raises BlockingIOError if another process has the lock.
+        """
         descriptor = PLATFORM.open(path, os.O_RDWR | os.O_CREAT, 0o640)
         try:
             PLATFORM.take_lock(descriptor)

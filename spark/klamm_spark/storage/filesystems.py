@@ -23,11 +23,11 @@ _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/+)([^/]*)(.*)", re.DOTALL
 _BUCKETS: Final = frozenset({"s3", "s3a", "gs", "abfs", "abfss", "az"})
 _MAX_MESSAGE_CHARS: Final = 400
 MOST_BYTES: Final = 1 << 30
-"""Of a file that is read at once. No segment is larger."""
+"""The most bytes of a file that is read as a whole. No segment is larger."""
 SMALL_BYTES: Final = 1 << 20
-"""Of a seal, a key, a checkpoint or a time stamp."""
+"""The most bytes of a seal, a key, a checkpoint or a time stamp."""
 MOST_COMMIT_BYTES: Final = 64 * 1024**2
-"""Of a commit as JSON, which takes many times the memory when it is read."""
+"""The most bytes of a commit as JSON, which takes many times the memory when it is read."""
 
 
 class FileSystemError(OSError):
@@ -215,7 +215,7 @@ class StorePath:
             yield StorePath(f"{self.uri}/{info.base_name}", Status(info.size or 0, info.type == FileType.Directory))
 
     def glob(self, pattern: str) -> Iterator[StorePath]:
-        """The files of this folder whose names match; none if there is no such folder."""
+        """Yield the files of this folder whose names match; none if there is no such folder."""
         yield from (path for path in self._listed() if fnmatchcase(path.name, pattern))
 
     def read_bytes(self) -> bytes:
@@ -262,7 +262,7 @@ SPOOL_IS_A_FILE: Final = "is a file; a spool is a folder, with a folder of each 
 
 def check_spool(spool: Path | None) -> str | None:
     """Return the fault of the folder that a server writes its spool to; None if it has none."""
-    # A URI has become a path by now, with one slash.
+    # At this point a URI has become a path, with one slash.
     scheme = next((part for part in spool.parts if re.fullmatch(r"[a-z][a-z0-9+.-]+:", part)), "") if spool else ""
     if not scheme:
         return SPOOL_IS_A_FILE if spool is not None and os.path.isfile(spool) else None
@@ -299,7 +299,10 @@ def check_location(text: str | Path) -> str | None:
 
 
 def parse_location(text: str | Path, base: Path) -> str | Path:
-    """A folder as a Path, below `base` if it is relative; a URI as it is. The text has passed `check_location`."""
+    """Return a folder as a Path, below `base` if it is relative; a URI as it is.
+
+    The text has passed `check_location`.
+    """
     if isinstance(text, Path) or is_uri(text):
         return text
     match = _URI.match(text)

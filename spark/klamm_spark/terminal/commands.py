@@ -27,9 +27,9 @@ from klamm_spark.terminal.spool_lines import SpoolLines
 COMMANDS: Final = ("tail", "sql", "export")
 _POLL_MS: Final = 200
 _TABLE_CHARACTERS: Final = 60
-"""So much of a value stands in a column of `sql`'s table."""
+"""The most characters of a value that are shown in a column of `sql`'s table."""
 _SAMPLE_ROWS: Final = 500
-"""The columns of `sql`'s table are as wide as the longest value of so many rows."""
+"""A column of `sql`'s table is as wide as the longest value in this many first rows."""
 _END_OF_TIME: Final = 1 << 62
 
 
@@ -87,7 +87,7 @@ def run(
     except QueryError as error:
         raise LakeError(f"the query is wrong: {error}") from error
     except BrokenPipeError:
-        # Its reader has enough; Python would complain at its end otherwise.
+        # The reader has closed the pipe. Otherwise Python would print an error at exit.
         sys.stderr.close()
         return 0
     finally:
@@ -120,7 +120,7 @@ def _run(
         )
         return
     _print(out, deque(table.events(options.where), options.lines), options.format)
-    # Nothing else ends it.
+    # Only an interrupt ends this loop.
     with contextlib.suppress(KeyboardInterrupt):
         while options.follow:
             out.flush()

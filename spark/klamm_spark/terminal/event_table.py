@@ -32,7 +32,7 @@ class EventTable:
     """
 
     def __init__(self, since_us: int = 0) -> None:
-        """Events before `since_us` are not taken."""
+        """Leave out events before `since_us`."""
         self._insert = "INSERT INTO lines SELECT line FROM (SELECT ? AS line) WHERE json_valid(line)"
         if since_us:
             self._insert += f" AND json_extract(line, '$.time_us') >= {since_us}"
@@ -42,7 +42,7 @@ class EventTable:
             self._database.execute(statement)
 
     def add(self, lines: Iterable[bytes]) -> int:
-        """Add events; what is not JSON is left out. Returns how many lines were taken."""
+        """Add events, and return how many lines were added. Lines that are not JSON are left out."""
         taken, rest = 0, iter(lines)
         self._database.set_authorizer(None)
         while batch := [(line.decode("utf-8", "replace"),) for line in islice(rest, _BATCH)]:
@@ -58,7 +58,7 @@ class EventTable:
         self._database.execute("DELETE FROM lines")
 
     def select(self, query: str, parameters: Iterable[Any] = ()) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
-        """The names of a query's columns, and its rows. Raises QueryError, also from the rows."""
+        """Return the names of a query's columns, and its rows. Raises QueryError, also from the rows."""
         self._database.set_authorizer(_authorize)
         try:
             cursor = self._database.execute(query, tuple(parameters))
@@ -69,7 +69,7 @@ class EventTable:
         return [column[0] for column in cursor.description], _rows(cursor)
 
     def events(self, where: str = "", until_us: int = 1 << 62) -> Iterator[str]:
-        """The events as JSON, by time, for which the SQL expression `where` is true. Raises QueryError."""
+        """Return the events as JSON, by time, for which the SQL expression `where` is true. Raises QueryError."""
         condition = f"({where}\n)" if where else "1"
         _, rows = self.select(
             f"SELECT event FROM events WHERE coalesce(time_us, 0) < ? AND {condition} ORDER BY time_us, event_id",

@@ -122,7 +122,7 @@ def _read_line(path: Path) -> bytes:
 
 
 def _check(options: argparse.Namespace, say: Callable[[str], None]) -> int:
-    """Say what a proof proves. Raises OSError, ValueError."""
+    """Check a proof, print what it proves, and return the exit code. Raises OSError, ValueError."""
     proof = options.proof.read_bytes()
     try:
         if options.line is not None:
@@ -153,7 +153,7 @@ def _check_since(old: Checkpoint, proof: bytes, keys: list[NoteKey]) -> tuple[Ch
 
 
 def _proof(options: argparse.Namespace, pipeline: Pipeline) -> str:
-    """Return the proof that was asked for. Raises LakeError, OSError, ValueError."""
+    """Return the requested proof. Raises LakeError, OSError, ValueError."""
     from klamm_spark.lake.layout import Lake
     from klamm_spark.lake.seal_log import CHECKPOINT, log_folder
     from klamm_spark.lake.seals import line_digests

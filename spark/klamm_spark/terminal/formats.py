@@ -89,9 +89,9 @@ def _changed(resource: Mapping[str, Any]) -> list[str]:
 
 
 def cef(event: Event) -> str:
-    """ArcSight's Common Event Format, version 0; resources stand in `cs6`, as TYPE:NAME, separated by blanks.
+    """Return a line in ArcSight's Common Event Format, version 0. `cs6` has the resources, TYPE:NAME, joined by blanks.
 
-    Old and new values stand in `flexString1`.
+    `flexString1` has old and new values.
     """
     kind = event["kind"]
     name = event.get("api_name") or f"{kind} {event['action']}"
@@ -136,7 +136,7 @@ def as_json(render: Callable[[Event], dict[str, Any] | None]) -> Callable[[Event
 
 
 def syslog(event: Event) -> str:
-    """RFC 5424: the event in JSON as the message, the node as the host, the boot as the process."""
+    """Return a line by RFC 5424: the event in JSON is the message, the node the host, the boot the process."""
     level = _SYSLOG_GAP if event["kind"] == AUDIT_GAP else _SYSLOG_SEVERITIES.get(event["outcome"], _SYSLOG_OTHER)
     lengths = ((event["node"], 255), ("klamm", 48), (event["boot"], 128), (event["action"], 32))
     words = (_NOT_IN_SYSLOG.sub("_", value)[:most] or "-" for value, most in lengths)
@@ -153,4 +153,4 @@ FORMATS: Final[dict[str, Callable[[Event], str | None]]] = {
     "otlp": as_json(lambda event: otlp(event, text(event), __version__)),
     **{name: as_json(render) for name, render in RENDERERS.items()},
 }
-"""By name: the function that renders an event as one line, or returns None if the format has no such events."""
+"""The formats by name: functions that return an event as one line, or None if the format has no such events."""

@@ -22,7 +22,7 @@ from klamm_spark.spool.reader import local_spool, read_seal, read_segment, segme
 COMMANDS: Final = ("iceberg",)
 _NEWEST: Final = "klamm.newest."
 _BATCH_BYTES: Final = 256 * 1024**2
-"""Of lines, uncompressed: a batch is in memory whole."""
+"""The uncompressed bytes of lines after which a batch ends, because a batch is in memory as a whole."""
 _EXIT_LEFT_OUT: Final = 1
 
 
@@ -38,10 +38,9 @@ def add_commands(commands: Any, spool: list[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace, pipeline: Pipeline, say: Callable[[str], None]) -> int:
-    """Append what the table does not have; 1 if a stream has a segment that is not what its seal says, or a folder is
-    not that of its stream.
+    """Append what the table does not have, and return the exit code. Raises LakeError.
 
-    Raises LakeError.
+    The code is not 0 if a segment of a stream differs from its seal, or if a folder is not that of its stream.
     """
     spool = local_spool(pipeline, options.command)
     try:
@@ -68,7 +67,7 @@ def run(options: argparse.Namespace, pipeline: Pipeline, say: Callable[[str], No
 
 
 def _batches(folder: Path, newest: str) -> Iterator[list[Path] | str]:
-    """Yield the segments of a stream that are newer, in parts, and in words why it goes on no further.
+    """Yield the newer segments of a stream in batches; if it stops before the end, also a sentence that says why.
 
     A copy of a stream's folder has the name of no stream: its events would be there twice.
     """
@@ -111,10 +110,10 @@ def _do_not_repeat() -> None:
 
 
 class _Table:
-    """The table of events, which is made if there is none."""
+    """The table of events. It is created if it does not exist."""
 
     def __init__(self, catalog: Any, name: str) -> None:
-        """Raises ValueError, OSError."""
+        """Open the table, or create it. Raises ValueError or OSError."""
         from klamm_spark.storage.database import connect
 
         self._duckdb = connect(threads=2)
@@ -126,15 +125,15 @@ class _Table:
             with self._table.update_spec() as spec:
                 spec.add_identity("date")
         with self._table.update_schema() as columns:
-            # Of a later klamm than the one that has made the table.
+            # Adds the columns that an earlier klamm, which made the table, did not have.
             columns.union_by_name(schema)
 
     def newest(self, folder: str) -> str:
-        """Return the newest segment of a stream that is there."""
+        """Return the newest segment of a stream that the table has."""
         return str(self._table.properties.get(_NEWEST + folder, ""))
 
     def append(self, folder: str, segments: list[Path]) -> int:
-        """Add segments of a stream, all or none; how many events they have."""
+        """Add segments of a stream, all or none. Return how many events they have."""
         rows = self._rows([str(path) for path in segments])
         # After a conflict pyiceberg would append what another command has appended meanwhile.
         self._table.refresh = _do_not_repeat

@@ -1,4 +1,4 @@
-"""`klamm audit publish` and `pseudonym`: who may read which part of the trail, and which pseudonym a name has.
+"""`klamm audit publish`, which writes each reader's part of the trail, and `pseudonym`, which prints pseudonyms.
 
 A reader has a folder with a part of the trail. All commands that read a spool read it too, and the rights are those of
 the file system: nothing that a reader types can show more than what is there.
@@ -76,7 +76,7 @@ class Reader:
     """A reader of a part of the trail, and the folder that has this part."""
 
     def __init__(self, name: str, settings: ReaderSettings, spool: Path) -> None:
-        """Raises LakeError, KeyFileError."""
+        """Check the settings of a reader, and read its key. Raises LakeError, KeyFileError."""
         self.name, self.settings, self.folder = name, settings, settings.folder
         self._named = None
         if settings.pseudonyms:
@@ -125,7 +125,7 @@ def _is_one(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def publish(spool: Path, readers: list[Reader]) -> Iterator[str]:
-    """Bring the folders of readers up to date with the spool; yields what was done. Raises OSError, LakeError."""
+    """Bring the folders of readers up to date with the spool, and yield what was done. Raises OSError, LakeError."""
     for reader in readers:
         reader.prepare()
     sealed = {folder.name: segments_of(Path(str(folder)), live=False) for folder in node_folders(spool)}
@@ -163,6 +163,6 @@ def _write(path: Path, place: Path, readers: list[Reader]) -> Iterator[str]:
             if seen is not None:
                 found[reader.name].append(f"{seen}\n")
     for reader in readers:
-        # Without events too: so the segment is not read again.
+        # The file is written even without events, so that the segment is not read again.
         create_durably(reader.folder / place, compress("".join(found[reader.name]).encode(), "zstd"))
     yield f"{place.name.partition('.')[0]}: " + ", ".join(f"{name} {len(events):,}" for name, events in found.items())

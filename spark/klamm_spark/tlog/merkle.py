@@ -79,7 +79,7 @@ class Tree:
                 proof.append(self._range(low, middle))
                 low = middle
         if low:
-            # Left out if it is the whole old tree: the one who checks has its root already.
+            # Left out if it is the whole old tree, because the verifier already has its root.
             proof.append(self._range(low, high))
         return proof[::-1]
 

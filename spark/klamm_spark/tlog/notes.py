@@ -32,7 +32,7 @@ _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 
 
 def decode_base64(text: str) -> bytes:
-    """Return the bytes of a base64 text that is written as it should be. Raises ValueError."""
+    """Return the bytes of a base64 text. Raises ValueError if it is not in canonical form."""
     try:
         data = base64.b64decode(text, validate=True)
     except binascii.Error as error:
@@ -55,7 +55,7 @@ def parse_number(text: str) -> int:
 
 
 def check_name(name: str) -> str | None:
-    """Return what is wrong with the name of a log or a witness; None if nothing is."""
+    """Return the fault of the name of a log or a witness; None if it has none."""
     return None if _NAME.fullmatch(name) and name.isprintable() else "must be a name without spaces and +"
 
 
@@ -81,14 +81,14 @@ class NoteKey(NamedTuple):
 
     @property
     def hash(self) -> bytes:
-        """The first bytes of its signatures."""
+        """Return the first bytes of its signatures."""
         return hashlib.sha256(self.name.encode() + b"\n" + bytes([self.kind]) + self.public).digest()[:_HASH_BYTES]
 
     def __str__(self) -> str:
         return f"{self.name}+{self.hash.hex()}+{encode_base64(bytes([self.kind]) + self.public)}"
 
     def time_of(self, text: str, signature: bytes) -> int:
-        """Return when a text was cosigned, in seconds since 1970; of a log's signature 0. Raises ValueError."""
+        """Return when a text was cosigned, in seconds since 1970; 0 for a log's signature. Raises ValueError."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -127,7 +127,7 @@ class NoteSigner:
         self.key = NoteKey(name, kind, signer.public_bytes)
 
     def line(self, text: str, time_s: int = 0) -> str:
-        """Return a line with the signature; a witness says the time."""
+        """Return a line with the signature; that of a witness contains the time."""
         signature = b""
         if self.key.kind == WITNESS_KEY:
             text, signature = _cosigned(text, time_s), time_s.to_bytes(_TIME_BYTES, "big")
@@ -145,7 +145,7 @@ class _Line(NamedTuple):
 
 
 def parse_lines(text: str) -> tuple[_Line, ...]:
-    """Return the signatures of their lines. Raises ValueError."""
+    """Return the signatures in these lines. Raises ValueError."""
     lines = []
     for line in text.splitlines(keepends=True):
         name, _, signature = line.removeprefix(_DASH).removesuffix("\n").partition(" ")
@@ -168,7 +168,7 @@ class Checkpoint:
 
     @cached_property
     def text(self) -> str:
-        """Return what is signed."""
+        """Return the text that is signed."""
         return f"{self.origin}\n{self.size}\n{encode_base64(self.root)}\n{self.more}"
 
     def __str__(self) -> str:
@@ -189,12 +189,18 @@ class Checkpoint:
         return Checkpoint(origin, parse_number(size), decode_base64(root), extension, parse_lines(signatures))
 
     def time_of(self, key: NoteKey) -> int | None:
-        """Return what `NoteKey.time_of` does, the newest; None if that key has not signed. Raises ValueError."""
+        """Return the newest time that `NoteKey.time_of` returns for a signature; None if the key has not signed.
+
+        Raises ValueError.
+        """
         times = [key.time_of(self.text, line.signature) for line in self.lines if line[:2] == (key.name, key.hash)]
         return max(times, default=None)
 
     def signed(self, lines: str) -> Checkpoint:
-        """Return it with further signatures, which replace earlier ones of their keys. Raises ValueError."""
+        """Return the checkpoint with further signatures, which replace earlier ones of the same keys.
+
+        Raises ValueError.
+        """
         new = parse_lines(lines)
         keys = {line[:2] for line in new}
         kept = tuple(line for line in self.lines if line[:2] not in keys)

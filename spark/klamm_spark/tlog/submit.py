@@ -19,11 +19,11 @@ _UNPROVEN: Final = 422
 
 
 class UnavailableError(Exception):
-    """The witness has not answered, or not as it should; it is asked again later."""
+    """The witness has not answered, or its answer cannot be used; it is asked again later."""
 
 
 class RefusedError(Exception):
-    """The witness has cosigned what this log does not begin with."""
+    """The witness has cosigned a checkpoint that this log does not extend."""
 
 
 class Answer(NamedTuple):
@@ -43,7 +43,10 @@ def post(
     content_type: str = "application/octet-stream",
     monotonic_s: Callable[[], float] = time.monotonic,
 ) -> Answer:
-    """Post it. The whole answer must come within ten seconds; a redirection is none."""
+    """Post a body to a URL, and return the answer.
+
+    The whole answer must come within ten seconds. A redirection is not followed.
+    """
     import ssl
 
     parts = urlsplit(url)
@@ -68,7 +71,7 @@ def post(
 
 
 def check_witness(text: str) -> str | None:
-    """Return what is wrong with a witness in the settings; None if nothing is."""
+    """Return the fault of a witness in the settings; None if it has none."""
     vkey, _, url = text.partition(" ")
     try:
         is_witness = NoteKey.parse(vkey).kind == WITNESS_KEY
@@ -80,7 +83,7 @@ def check_witness(text: str) -> str | None:
 
 
 def request_of(old: int, proof: list[bytes], checkpoint: Checkpoint) -> bytes:
-    """Return what a witness is sent."""
+    """Return the body of the request to a witness."""
     return "\n".join((f"old {old}", *map(encode_base64, proof), "", str(checkpoint))).encode()
 
 
@@ -95,7 +98,7 @@ class Submitter:
 
     @staticmethod
     def of(text: str) -> Submitter:
-        """Return the witness of a text that `check_witness` takes."""
+        """Return the witness of a text that `check_witness` accepts."""
         vkey, _, url = text.partition(" ")
         return Submitter(NoteKey.parse(vkey), url)
 

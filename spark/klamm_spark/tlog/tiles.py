@@ -29,7 +29,7 @@ _TILES_KEPT: Final = 1024
 
 
 class TileError(ValueError):
-    """A file of the log is not there, or not what its name says."""
+    """A file of the log is missing, or its content does not fit its name."""
 
 
 def tile_name(level: int | str, index: int, width: int) -> str:
@@ -50,7 +50,7 @@ class Tiles:
         self.hashes = lru_cache(_TILES_KEPT)(self._hashes)
 
     def entries(self, first: int = 0) -> Iterator[bytes]:
-        """Yield the entries from one on."""
+        """Yield the entries from number `first` on."""
         for index in range(first // WIDTH, -(-self.size // WIDTH)):
             for at, entry in enumerate(self.bundle(index), index * WIDTH):
                 if at >= first:
@@ -83,7 +83,7 @@ class Tiles:
         return root_of(self.hashes(tile_level, first // WIDTH)[first % WIDTH :][: 1 << above])
 
     def _read(self, level: int | str, index: int, width: int) -> tuple[str, bytes]:
-        """Return a tile, or the full one in its place: a part of it is deleted then."""
+        """Return a tile, or the full tile that has replaced it."""
         for name in dict.fromkeys((tile_name(level, index, width), tile_name(level, index, WIDTH))):
             try:
                 return name, read_file(self._folder / name)
@@ -95,7 +95,10 @@ class Tiles:
 
 
 def append_entries(folder: Path, size: int, entries: Sequence[bytes]) -> int:
-    """Add entries to a log that has `size`; its new size. No checkpoint says so yet. Raises OSError, TileError."""
+    """Add entries to a log that has `size` entries, and return its new size. Raises OSError, TileError.
+
+    The checkpoint does not change yet.
+    """
     old = Tiles(folder, size)
     first = size - size % WIDTH
     bundled = [*(old.bundle(first // WIDTH) if size % WIDTH else ()), *entries]

@@ -28,7 +28,7 @@ class Authority:
     """The certificates of a time-stamping authority: its root, and those between the root and the one that signs."""
 
     def __init__(self, path: Path) -> None:
-        """Raises LakeError."""
+        """Read the certificates. Raises LakeError."""
         try:
             import rfc3161_client
             from cryptography.x509 import load_pem_x509_certificates
@@ -41,7 +41,7 @@ class Authority:
             raise LakeError(f"the certificates {path} of the time stamps cannot be read: {error}") from error
 
     def request(self, data: bytes, send: Callable[[bytes], Answer]) -> bytes:
-        """Return the response for `data`. Raises UnavailableError, also for what this authority has not signed."""
+        """Return the response for `data`. Raises UnavailableError, also if this authority has not signed it."""
         hashed = self._client.HashAlgorithm.SHA256
         request = self._client.TimestampRequestBuilder(data, hashed).build()
         answer = send(request.as_bytes())
@@ -78,7 +78,10 @@ class Stamper:
         self._tried_s = 0.0
 
     def stamp(self, checkpoint: Checkpoint) -> None:
-        """Keep a stamp of it, if one is due. Raises UnavailableError, and OSError if the disk fails."""
+        """Get a stamp of a checkpoint and store it, if one is due.
+
+        Raises UnavailableError, and OSError if the disk fails.
+        """
         path, now_s = self._folder / str(checkpoint.size), self._wall_s()
         is_early = (now_s - self._stamped_s) * 1000 < self._interval_ms or 0 <= now_s - self._tried_s < _WAIT_S
         # A driver that is killed between the two files leaves the first, which a later one replaces.
@@ -101,7 +104,7 @@ class Stamp(NamedTuple):
 
 
 def read_stamps(folder: Path, authority: Authority, breaks: list[str]) -> Iterator[Stamp]:
-    """Yield the stamps in the folder of a log, and name what is none."""
+    """Yield the stamps in the folder of a log. For each file that is no stamp, add a sentence to `breaks`."""
     for path in sorted((folder / STAMPS).glob(f"*{_SUFFIX}")):
         try:
             note = read_file(path.with_suffix(""), SMALL_BYTES)

@@ -80,7 +80,7 @@ def parse_request(body: bytes) -> _Request:
 
 
 class Witness:
-    """The state of a witness. `add_checkpoint` must not run twice at a time."""
+    """The state of a witness. Not thread-safe: only one thread at a time may call `add_checkpoint`."""
 
     def __init__(self, signer: NoteSigner, folder: Path, logs: Sequence[NoteKey], clock_s: Callable[[], float]) -> None:
         """Read the newest checkpoints.
@@ -119,7 +119,7 @@ class Witness:
         return self._folder / hashlib.sha256(origin.encode()).hexdigest()
 
     def add_checkpoint(self, body: bytes) -> Response:
-        """Cosign a checkpoint, or say why not. Raises OSError if it cannot be kept."""
+        """Cosign a checkpoint, or return a refusal. Raises OSError if it cannot be stored."""
         try:
             request = parse_request(body)
         except ValueError as error:

@@ -289,7 +289,7 @@ class LogManager:
     # Periodic work
 
     def flush_due(self, now_ms: int) -> None:
-        """Sync the logs whose settings require a sync by now."""
+        """Sync the logs for which a sync is due by their settings."""
         self._for_each(lambda each: each.flush_due(now_ms))
 
     def delete_old_segments(self, now_ms: int) -> None:

@@ -233,7 +233,7 @@ class PartitionLog(SegmentedLog):
     # Durability
 
     def flush_due(self, now_ms: int) -> None:
-        """Sync the records whose sync the settings require by now: rolled segments, and after `flush.ms` all
+        """Sync the records for which a sync is due by the settings: rolled segments, and after `flush.ms` all
         records.
         """
         end_offset, active, _size_bytes, _stable_offset = self._tail
