@@ -23,7 +23,7 @@ from klamm.server.parts import StartError
 log = logging.getLogger("klamm.server")
 
 PARKED_GRACE_NS: Final = 250_000_000
-"""How long a stop waits for parked requests, e.g. fetches without records."""
+"""The time for which a stop waits for parked requests, e.g. fetches without records."""
 
 
 class ListenerChange(NamedTuple):

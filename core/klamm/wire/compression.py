@@ -46,7 +46,7 @@ class Codec(IntEnum):
 
 
 _NAMES: Final = tuple(codec.name.lower() for codec in Codec)
-"""By id."""
+"""The names of the codecs, by id."""
 
 
 def compress(codec: Codec, data: ReadBuffer, level: int | None = None) -> bytes:

@@ -47,7 +47,7 @@ class Answer(NamedTuple):
 def examine(
     settings: GatewaySettings, listeners: Sequence[ListenerContext], random_bytes: Callable[[int], bytes]
 ) -> Iterator[Finding]:
-    """Yield the findings. All nodes are asked at once, each for at most `socket_connection_setup_timeout_ms`."""
+    """Yield the findings. All nodes are asked concurrently, each for at most `socket_connection_setup_timeout_ms`."""
     try:
         security = load_security(settings, random_bytes)
     except (OSError, ValueError) as error:

@@ -50,7 +50,7 @@ FORGETTABLE: Final = tuple(kind for kind in ACTIONS if kind != AUDIT_GAP)
 """Kinds of events that a lake may forget: an `audit_gap` has no client in it, and says why numbers are missing."""
 
 REQUEST_OUTCOMES: Final = ("ok", "throttled", "denied", "error")
-"""Those that reports count the requests of."""
+"""The outcomes whose requests reports count."""
 
 
 class Field(NamedTuple):

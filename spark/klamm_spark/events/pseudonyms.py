@@ -41,7 +41,7 @@ _FIELDS: Final = {
         rf'\{{"type":"IP","name":{_STRING}',
     ),
 }
-"""Where a line has a name. Each group is one."""
+"""The places of names in a line. Each group is one name."""
 _ENTITY: Final = re.compile(rf'\{{"name":"entity"{_VALUE}')
 _PARTS: Final = {PRINCIPAL: "user", ADDRESS: "ip"}
 """Names of the parts of a quota's entity, `user=alice,client-id=etl`."""

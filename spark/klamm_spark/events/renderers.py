@@ -337,4 +337,4 @@ RENDERERS: Final[dict[str, Callable[[Event], dict[str, Any] | None]]] = {
     "ecs": ecs,
     "splunk": splunk,
 }
-"""By name."""
+"""The renderers, by the name of the format."""

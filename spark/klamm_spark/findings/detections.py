@@ -28,7 +28,7 @@ _DEFAULT_KEY: Final = "principal, address, object"
 DEFAULT_SENTENCE: Final = "{detail}[, {principal}][, {object}][, from {address}][ by listener {listener}]"
 DEFAULT_AROUND_S: Final = 2
 FOLDERS: Final = tuple(Path(__file__).with_name(name) for name in ("detections", "compiled"))
-"""What is written by hand, because Sigma cannot say it; and what Sigma rules were compiled to."""
+"""The detections that are written by hand, because Sigma cannot express them, and those compiled from Sigma rules."""
 
 
 class Finding(NamedTuple):

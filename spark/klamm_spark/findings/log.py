@@ -21,14 +21,14 @@ from klamm_spark.storage.files import SpoolFiles
 STATE_SUFFIX: Final = ".state"
 _LOCK_SUFFIX: Final = ".lock"
 _MAX_KEYS: Final = 100_000
-"""So many keys are remembered; the oldest are forgotten first."""
+"""The number of keys that are remembered; the oldest are forgotten first."""
 
 
 class FindingLog:
-    """Appends findings that are new. One process writes; it holds a lock."""
+    """Appends new findings. Only one process writes; it holds a lock."""
 
     def __init__(self, path: Path, quiet_us: int, files: SpoolFiles | None = None) -> None:
-        """Reads what is there. A finding whose key has had no event for `quiet_us` is a new one.
+        """Read the existing findings. A finding whose key has had no event for `quiet_us` is a new one.
 
         Raises LakeError if another process writes, OSError, ValueError if the state cannot be read.
         """

@@ -29,7 +29,7 @@ class Watch(ABC):
     """Follows events, and records findings that are new: `report` gets each."""
 
     problems: Sequence[str] = ()
-    """What could not be read, in words."""
+    """A sentence for each file that could not be read."""
 
     def __init__(
         self,

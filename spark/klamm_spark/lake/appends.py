@@ -36,8 +36,9 @@ _SEGMENTS: Final = "klamm_audit_segments"
 _SEALS: Final = "klamm_audit_seals"
 _NEWEST: Final = "klamm_audit_newest"
 _KEPT_COMMITS: Final = {"delta.logRetentionDuration": "interval 100 days"}
-"""After Delta's 30, `compact` would take away what a killed driver has appended, if no other starts for so long. With
-more than these, a busy lake would have millions of files to list."""
+"""The time for which commits are kept. After Delta's 30 days, `compact` would delete what a killed driver has appended,
+unless another driver starts meanwhile. With more than 100 days, a busy lake would have millions of files to list.
+"""
 
 
 class Named(NamedTuple):

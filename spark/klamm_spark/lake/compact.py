@@ -21,7 +21,7 @@ from klamm_spark.settings.spark import Pipeline
 _TARGET_BYTES: Final = 100 * 1024**2
 """The size of a file after `compact`; larger files are left as they are."""
 _COMMIT_INTERVAL_S: Final = 1
-"""One commit of all hours could have more bytes than are read."""
+"""The seconds between commits, because one commit of all hours could be larger than readers accept."""
 _MOST_GROUP_ROWS: Final = 16_384
 """An event may name thousands of resources, and readers refuse a group of more than a few GiB."""
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from klamm_spark.lake.layout import Lake
 
 _PLAIN_PATH: Final = re.compile(r"[\w=-][\w=.-]*(/[\w=-][\w=.-]*)*", re.ASCII)
-"""In a commit a path is a URI: of any other text, readers differ about the file that it names."""
+"""Paths for which all readers open the same file. In a commit a path is a URI, and readers decode others differently.
+"""
 
 _ACTIONS_AT_ONCE: Final = 1024
 """Each has a hundred columns, most of them empty."""

@@ -24,7 +24,7 @@ from klamm_spark.spool.signatures import PUBLIC_SUFFIX, PublicKeys, SealSigner
 from klamm_spark.storage.filesystems import AnyPath, create_durably
 
 ALL_LINES: Final = None
-"""In the place of the digests of a segment of which nothing is left."""
+"""Stands for the digests of a segment of which no line is left."""
 _KEYS: Final = f"{NODE_END}forget"
 """The folder of the public keys: no folder of a spool has its name."""
 _COLUMNS: Final = ("segment", "record", "digests")

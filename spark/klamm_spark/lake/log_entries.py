@@ -18,7 +18,7 @@ from klamm_spark.tlog.merkle import MOST_HASHES, ProofError, Tree, leaf_hash, no
 from klamm_spark.tlog.notes import Checkpoint, NoteKey, decode_base64, encode_base64, parse_number
 
 NO_LINES: Final = "-"
-"""In the place of a root: the ledger has no digests of the lines."""
+"""Stands for the root if the ledger has no digests of the lines."""
 _TAG: Final = "klamm-seal/v1"
 _DIGEST_BYTES: Final = 16
 _GROUP: Final = 8

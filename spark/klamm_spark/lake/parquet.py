@@ -27,9 +27,9 @@ _ITEM_BYTES: Final = 512
 """The bytes that an item of a list may have in a line in addition to its texts."""
 _ROWS: Final = 1 << 16
 _WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 8}
-"""What a value takes in memory: of a text its place among the others, and its end once it is unpacked."""
+"""The bytes that a value takes in memory; for a text, its place among the others, and its end once it is unpacked."""
 _LEVEL_BYTES: Final = 4
-"""What its two levels take: they say whether it is null, and where a list begins."""
+"""The bytes of the two levels of a value: they say whether it is null, and where a list begins."""
 
 
 def open_parquet(source: Path | pa.BufferReader) -> pq.ParquetFile:

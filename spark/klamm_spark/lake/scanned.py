@@ -25,7 +25,7 @@ from klamm_spark.spool.written_lines import DIGEST, plain, written_digests
 from klamm_spark.storage.database import connect
 
 CHANGED: Final = "changed"
-"""In the place of the digest of a row whose own columns do not fit together."""
+"""Stands for the digest of a row whose own columns do not fit together."""
 GAP_COLUMNS: Final = (
     *("event_id", "node", "boot", "seq", "kind", "action", "detail"),
     *("gap_boot", "gap_first_seq", "gap_last_seq"),
@@ -33,7 +33,7 @@ GAP_COLUMNS: Final = (
 INTERRUPTED_COLUMNS: Final = ("node", "boot", "seq", "event_id", "api_name", "principal", "client_address", "resources")
 _ROWS_AT_ONCE: Final = 1 << 16
 _MOST_KEPT_BYTES: Final = 1024**3
-"""In memory, of what is known of a file: `ship` writes at most 4 million rows to one."""
+"""The most bytes in memory about one file: `ship` writes at most 4 million rows to one."""
 _ROW_BYTES: Final = 48
 _RUN_BYTES: Final = 192
 _HASHED_BYTES: Final = 1 << 16

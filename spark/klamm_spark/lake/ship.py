@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 EXIT_SET_ASIDE: Final = 1
 _LEAST_PAUSE_S: Final = 0.1
 _MOST_SEGMENTS: Final = 4096
-"""Their seals stand in one commit, of 3 MB then."""
+"""The most segments of a batch. Their seals are in one commit, which then has 3 MB."""
 
 
 def run(

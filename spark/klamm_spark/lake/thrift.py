@@ -43,7 +43,7 @@ class Thrift:
         self._kinds = items or {}
         self.at = 0
         self.structures: list[Structure] = []
-        """Those that were read: each after those that it has."""
+        """The structures that were read, each after those inside it."""
 
     def read(self, place: Fields = ()) -> None:
         """Read a structure, which these fields lead to."""

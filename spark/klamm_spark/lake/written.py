@@ -34,11 +34,12 @@ ENCODINGS: Final = {
     "event_id": "DELTA_BYTE_ARRAY",
 }
 PLAIN: Final = ("local_time_ms", "send_time_ms", "total_time_ms", "total_time_max_ms")
-"""In these columns and in those of `ENCODINGS` nearly every event has another value: a dictionary would only cost time.
-Spark cannot read BYTE_STREAM_SPLIT."""
+"""Columns without a dictionary, which would only cost time: nearly every event has another value, as in the columns of
+`ENCODINGS`. Spark cannot read BYTE_STREAM_SPLIT.
+"""
 _ROWS_AT_ONCE: Final = 100_000
 _BYTES_AT_ONCE: Final = 128 * 1024**2
-"""In memory, and of a group of rows: an event may name any number of resources, and readers have limits."""
+"""The most bytes in memory, and of a group of rows: an event may name many resources, and readers have limits."""
 _MOST_ROWS: Final = 4_000_000
 """The most rows of a file, because `verify` limits the memory for what it knows of one."""
 _MOST_OPEN: Final = 64

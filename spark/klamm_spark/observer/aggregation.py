@@ -37,7 +37,7 @@ _MEASURED_FIRST: Final = 16
 _MEASURED_EVERY: Final = 8
 """A window measures the times of its first `_MEASURED_FIRST` requests, then of each `_MEASURED_EVERY`-th."""
 _KEPT_UP_TO_BYTES: Final = 2048
-"""Larger requests are summarized at once, so that the queue does not hold their frames."""
+"""Larger requests are summarized immediately, so that the queue does not hold their frames."""
 MAX_WINDOWS: Final = 64
 """Windows of one connection. Requests for which there is no window are recorded one by one."""
 _NO_CLIENT_ID_YET: Final = object()

@@ -25,12 +25,12 @@ _READING: Final = re.compile(
     rb'"api_name":"(?:Fetch|ListOffsets|OffsetCommit|OffsetFetch|TxnOffsetCommit|ShareFetch|ShareAcknowledge)"'
 )
 _FETCHING: Final = re.compile(rb'"api_name":"(?:Fetch|ShareFetch|ShareAcknowledge)"')
-"""What needs READ on the topic, and may not name what a session has; DESCRIBE is enough for some of the others."""
+"""Requests that need READ on the topic, and may leave out topics of a session. For some others DESCRIBE is enough."""
 _MAX_READERS: Final = 10_000
 
 
 class AuditTopic:
-    """For the writer's thread."""
+    """Appends audit events to a topic. Only the writer's thread calls it."""
 
     def __init__(self, name: str, append: Append) -> None:
         self._name = name

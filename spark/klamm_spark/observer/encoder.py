@@ -15,13 +15,13 @@ from klamm_spark.events.event import SCHEMA_VERSION
 from klamm_spark.requests.resources import Resource, Summary
 
 MAX_CHARACTERS: Final = 256
-"""So much of a string that a client has chosen stands in an event."""
+"""The most characters of a string chosen by a client that an event contains."""
 MAX_EVENT_BYTES: Final = 64 * 1024
 """The longest line. More resources of a state change, or of a denied request, come in further events."""
 _HASH_CHARACTERS: Final = 32
 _MAX_SENTENCE: Final = 1024
 _MAX_HEAD_BYTES: Final = 2048
-"""What `LineEncoder.line` adds, and the numbers of parts."""
+"""The most bytes that `LineEncoder.line` adds, with the numbers of parts."""
 _MAX_RESOURCE_BYTES: Final = 16 * 1024
 _ERROR_NAMES: Final = {int(code): f',"error_name":"{code.name}"' for code in ErrorCode if code}
 

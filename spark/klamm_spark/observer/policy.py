@@ -14,7 +14,7 @@ EVERYTHING: Final = 2
 _LEVELS: Final = {OFF: NOTHING, METADATA: WITHOUT_RESOURCES, DETAIL: EVERYTHING}
 
 SUMMED_BY_TOPIC: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
-"""Their aggregated events have the bytes of all requests by topic; those of other APIs have the first's resources."""
+"""The aggregated events of these APIs have the bytes of all requests by topic, others the first request's resources."""
 
 
 class Policy:

@@ -91,7 +91,7 @@ class AuditSink:
         """Gives a line pseudonyms, if there are to be any."""
         self.filtered_listeners: set[str] = set()
         self.topics: defaultdict[str, TopicNames] = defaultdict(TopicNames)
-        """By handler set."""
+        """The names of topics, by handler set."""
         self._users = 0
         # Protects the count of users: the first starts the writer, the last stops it.
         self._lock = threading.Lock()

@@ -79,7 +79,7 @@ class AuditStream:
         self.events_dropped = 0
         self.write_errors = 0
         self.topic: AuditTopic | None = None
-        """What gets the lines too, once they are in the spool."""
+        """The topic that gets the lines too, once they are in the spool."""
 
     def open(self, boot_suffix: str, named: Callable[[str], str] | None = None) -> None:
         """Open the spool, and record what an earlier boot has lost; for `named` see `Recorder`.

@@ -15,7 +15,7 @@ from klamm_spark.storage.filesystems import AnyPath
 _SETTLED_NS: Final = 2_000_000_000
 """A folder that has changed within this time may change again without a later time of change."""
 _MOST_SEALS: Final = 1000
-"""If no more segments wait, their seals are read for the number of their events."""
+"""If at most this many segments wait, their seals are read for the number of their events."""
 
 
 class Waiting(NamedTuple):

@@ -17,7 +17,7 @@ MOST_BYTES: Final = 1 << 30
 _KEPT_BYTES: Final = 128 * 1024**2
 """Each thread has that much for the next segment."""
 _FULL: Final = "failed to write whole buffer"
-"""What cramjam says if there is more than the memory takes."""
+"""The error text of cramjam if the data do not fit into the buffer."""
 
 
 def is_compressed(suffix: str) -> bool:

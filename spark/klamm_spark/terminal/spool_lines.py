@@ -69,7 +69,7 @@ class SpoolLines:
         self._newest = newest
         self._finished: dict[str, set[str]] = {}
         self._places: dict[str, dict[str, _Place]] = {}
-        """By node and segment, for segments not yet read to the end."""
+        """The places by node and segment, for segments not yet read to the end."""
         self._on_problem = on_problem
         self.problems: list[str] = []
         """Segments that could not be read, one sentence each."""
