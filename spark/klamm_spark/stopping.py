@@ -1,4 +1,4 @@
-"""The end of commands that go on until a signal."""
+"""The end of commands that run until a signal."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from typing import Final
 from klamm.runtime import received_signals
 
 Stopped = Callable[[float], bool]
-"""Waits so many seconds, or less: returns True if the command is to end."""
+"""Waits for at most that many seconds, and returns True if the command must end."""
 _SIGNALS: Final = ("SIGINT", "SIGTERM")
 
 
 @contextmanager
 def until_a_signal() -> Iterator[Stopped]:
-    """Within it, SIGINT and SIGTERM only end a wait, and every later one. In another thread than the main one none
-    comes."""
+    """Let SIGINT and SIGTERM only end a wait, and every later one, instead of the process.
+
+    Only the main thread gets signals: on any other thread, no wait ends early.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield threading.Event().wait
         return

@@ -37,7 +37,7 @@ def add_command(
     detect = commands.add_parser("detect", parents=places, help="run the detections; print, keep and send what is new")
     detect.add_argument("--since", metavar="WHEN", type=since, help="e.g. 24h, 7d, 2026-01-31; default: everything")
     detect.add_argument(
-        "-f", "--follow", action="store_true", help="go on with new events until interrupted; needs --findings"
+        "-f", "--follow", action="store_true", help="continue with new events until interrupted; needs --findings"
     )
     detect.add_argument(
         "--rules", metavar="DIR", type=Path, help="a folder of Sigma rules and filters that run with klamm's own"
@@ -51,7 +51,7 @@ def add_command(
 
 
 def read_settings(options: argparse.Namespace) -> DetectSettings:
-    """`[audit.detect]` of the file, overridden by arguments. Raises klamm.ConfigError, LakeError."""
+    """Return `[audit.detect]` of the file, overridden by arguments. Raises klamm.ConfigError, LakeError."""
     settings = DetectSettings()
     if options.file is not None:
         settings = load_settings(options.file, ("audit", "detect"), DetectSettings)

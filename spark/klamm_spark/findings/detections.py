@@ -105,7 +105,7 @@ class Rules:
     ignored: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises LakeError if a name is of no detection."""
+        """Check the names. Raises LakeError if a name is not that of a detection."""
         names = [one.name for one in self.detections]
         for name in self.ignored:
             if name not in names:

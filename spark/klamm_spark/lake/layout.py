@@ -36,7 +36,7 @@ MIN_KEEP_HOURS: Final = 168
 
 
 def require_packages() -> None:
-    """Raises LakeError if a package is not installed that a lake needs."""
+    """Raise LakeError if a package that a lake needs is not installed."""
     missing = [name for name in ("pyarrow", "duckdb", "deltalake") if importlib.util.find_spec(name) is None]
     if missing:
         raise LakeError(f"a lake needs {', '.join(missing)}: pip install 'klamm[lake]'")

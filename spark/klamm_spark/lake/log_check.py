@@ -138,7 +138,7 @@ def _entries(tiles: Tiles, breaks: list[str]) -> list[bytes]:
 
 
 def _against_kept(pinned: Sequence[Pinned], current: Checkpoint, size: int, tree: Tree) -> Iterator[str]:
-    """Name the first checkpoint that this log of `size` entries does not go on from, and those of more entries."""
+    """Name the first checkpoint that this log of `size` entries does not extend, and those of more entries."""
     last = 0
     for place, checkpoint in sorted(pinned, key=lambda each: each.checkpoint.size):
         if checkpoint.origin != current.origin:

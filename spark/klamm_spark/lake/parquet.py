@@ -85,8 +85,10 @@ def _least_bytes(column: pq.ColumnSchema, values: int) -> int:
 
 
 def _check_delta(parquet: pq.ParquetFile, path: str, most_bytes: int) -> None:
-    """Raise ValueError for texts that repeat so much of those before them that a batch of them fills the memory. None
-    of them is longer than the column."""
+    """Raise ValueError if texts repeat so much of the texts before them that a batch of them would fill the memory.
+
+    No text is longer than the column.
+    """
     import pyarrow.compute as pc
 
     if "." in path:

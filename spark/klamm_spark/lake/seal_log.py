@@ -1,7 +1,8 @@
 """The log of a lake: `ship` adds the seals that the ledger has, signs a checkpoint and asks witnesses to cosign it.
 
-The log goes on from its own files. A driver may be killed at any point: what no checkpoint says is written again, and
-what the ledger has and the log does not is added by the next one. A checkpoint is on the disk before a witness sees it.
+The log continues from its own files. A driver may be killed at any point: entries that no checkpoint covers are written
+again, and the next driver adds those that the ledger has and the log does not. A checkpoint is written durably before a
+witness sees it.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class TransparencyLog:
         stamper: Stamper | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Raises LakeError if its files are not what its checkpoint says."""
+        """Read the files of the log. Raises LakeError if they differ from its checkpoint."""
         self._folder, self._signer, self._witnesses = folder, signer, witnesses
         self._say, self._anchor, self._stamper, self._monotonic_s = say, anchor, stamper, monotonic_s
         self._again_s: dict[str, float] = {}

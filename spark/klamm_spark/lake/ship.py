@@ -230,5 +230,5 @@ def _innermost(error: BaseException) -> str:
 
 
 def rate(rows: int, duration_ms: int) -> str:
-    """`12,345 events/s`."""
+    """Return a rate, e.g. `12,345 events/s`."""
     return f"{rows * 1000 / max(duration_ms, 1):,.0f} events/s"

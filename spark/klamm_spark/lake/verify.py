@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 EXIT_FOUND: Final = 1
 EXIT_BEHIND: Final = 3
-"""Events are sealed and not shipped; all else is sound. 2 is for errors that the caller can correct."""
+"""Events are sealed and not shipped; there is no other finding. 2 is for errors that the caller can correct."""
 EXIT_UNPINNED: Final = 4
-"""Events are forgotten by records whose keys were not named; all else is sound."""
+"""Events are forgotten by records whose keys were not named; there is no other finding."""
 _HEADLINES: Final = {
     0: "every event that was sealed is in the lake exactly once, as it was written",
     EXIT_FOUND: "the lake is not complete, or not as it was written",

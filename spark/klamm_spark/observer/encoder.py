@@ -39,7 +39,7 @@ def _text(text: str) -> str:
 
 
 def error_fields(code: int) -> str:
-    """`error_code`, and `error_name` unless it is 0."""
+    """Return `error_code`, and `error_name` unless the code is 0."""
     return f',"error_code":{code}{_ERROR_NAMES.get(code, "") if code else ""}'
 
 
@@ -93,7 +93,10 @@ def certificate_fields(details: Mapping[str, str]) -> str:
 
 
 def resource_fields(summary: Summary, size_bytes: int) -> str:
-    """`resources`, if there are any, and `resource_count`, if some were cut: of an event of so many other bytes."""
+    """Return `resources`, if there are any, and `resource_count`, if some were cut.
+
+    The rest of the event has `size_bytes`.
+    """
     if not summary.resources:
         return ""
     listed = next(packed(map(_resource, summary.resources), MAX_EVENT_BYTES - _MAX_HEAD_BYTES - size_bytes))
@@ -102,7 +105,10 @@ def resource_fields(summary: Summary, size_bytes: int) -> str:
 
 
 def split_resources(texts: Iterable[str], size_bytes: int) -> list[str]:
-    """`resources` of as many events as all of them need, each of so many other bytes, with `part` and `parts`."""
+    """Return `resources`, `part` and `parts` of as many events as all resources need.
+
+    The rest of each event has `size_bytes`.
+    """
     parts = list(packed(texts, MAX_EVENT_BYTES - _MAX_HEAD_BYTES - size_bytes))
     if len(parts) < 2:
         return [f',"resources":[{",".join(part)}]' for part in parts] or [""]

@@ -1,4 +1,4 @@
-"""`GroupSync`: one fsync for all threads that wait for it, and only so many in a second."""
+"""`GroupSync`: one fsync for all threads that wait for it, and a limited number in a second."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class GroupSync:
         self._next_ns = 0
 
     def wait(self) -> None:
-        """Raises OSError if the sync has failed."""
+        """Wait for the sync. Raises OSError if it has failed."""
         with self._lock:
             batch, leads = self._joining, self._joining is None
             if batch is None:

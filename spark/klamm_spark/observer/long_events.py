@@ -10,7 +10,7 @@ from typing import Any, Final
 from klamm import RequestEvent
 
 RESOURCES_OF_ONE_EVENT: Final = 64
-"""About so many fit into one event: larger ones take more room in a queue."""
+"""About this many resources fit into one event: larger ones take more room in a queue."""
 _LONG: Final = 500
 _BYTES_OF_ONE: Final = 4096
 

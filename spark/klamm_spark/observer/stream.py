@@ -33,7 +33,7 @@ _RETRY_NS: Final = 1_000_000_000
 _LATEST: Final = 100
 _PIECE_EVENTS: Final = 2000
 _PIECE_BYTES: Final = 1 << 20
-"""Events are written in pieces of about so many: one has to fit below `retention_bytes`."""
+"""Events are written in pieces of about this size, because a piece must be smaller than `retention_bytes`."""
 
 
 class _Lines(NamedTuple):

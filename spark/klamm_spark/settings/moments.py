@@ -10,7 +10,10 @@ _UNITS: Final = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
 def parse_since(text: str, now: datetime) -> datetime:
-    """`90m`, `24h`, `7d`, `2w` before now, or an ISO date or time, UTC unless it says otherwise. Raises ValueError."""
+    """Parse `90m`, `24h`, `7d` or `2w`, which are before now, or an ISO date or time. Raises ValueError.
+
+    A date or time without a zone is in UTC.
+    """
     match = re.fullmatch(r"(\d+)([mhdw])", text)
     if match:
         return now - timedelta(seconds=int(match[1]) * _UNITS[match[2]])

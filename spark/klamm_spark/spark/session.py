@@ -25,7 +25,7 @@ class SparkUnavailableError(Exception):
 
 
 def require_pyspark() -> None:
-    """Raises SparkUnavailableError if PySpark is not installed."""
+    """Raise SparkUnavailableError if PySpark is not installed."""
     if importlib.util.find_spec("pyspark") is None:
         raise SparkUnavailableError(
             "this command needs pyspark: pip install 'klamm[spark]', or ship without Spark: --master none"
@@ -33,7 +33,7 @@ def require_pyspark() -> None:
 
 
 def require_reachable(url: str) -> None:
-    """Raises SparkUnavailableError if nothing listens at a `spark://` URL; other URLs are not checked.
+    """Raise SparkUnavailableError if nothing listens at a `spark://` URL; other URLs are not checked.
 
     Of several masters, `spark://a:7077,b:7077`, one has to answer. Spark itself would try for a minute and then stop
     with a message about something else.

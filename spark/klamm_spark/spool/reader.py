@@ -76,7 +76,7 @@ def read_segment(path: Path) -> bytes:
 
 
 def require_spool(spool: AnyPath) -> None:
-    """Raises LakeError if there is no spool."""
+    """Raise LakeError if there is no spool."""
     if not spool.is_dir():
         raise LakeError(f"{spool} {SPOOL_IS_A_FILE}" if spool.exists() else f"there is no spool at {spool}")
 

@@ -25,7 +25,7 @@ DIGEST: Final = pa.binary(DIGEST_DIGITS // 2)
 _BY_NAME: Final = {field.name: field for field in FIELDS}
 _REQUIRED: Final = tuple(field.name for field in FIELDS if field.required)
 _FEW: Final = 8
-"""Values are few if each stands in so many rows."""
+"""A column has few values if each value is in this many rows on average."""
 _LOOKED_AT: Final = 1024
 """Rows that show whether the values of a column may be few."""
 _LINES_AT_ONCE: Final = 4096

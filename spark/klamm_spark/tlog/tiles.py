@@ -4,7 +4,7 @@
 LOG/
     checkpoint                   the newest one, with its signatures
     tile/0/x001/x234/067         hashes of 256 leaves; /tile/1/… those of 256 full tiles below, and so on
-    tile/0/000.p/12              while it has fewer: so many
+    tile/0/000.p/12              while a tile has fewer hashes, here 12
     tile/entries/000             the entries that are hashed, each after its length in two bytes
 ```
 """
