@@ -1,6 +1,6 @@
 """`klamm audit report`: answers the questions of `klamm_spark.report.queries` from a spool or a lake.
 
-An aggregated event counts as the number of requests that it represents. Everything runs on the caller's thread.
+An aggregated event counts as the number of requests that it represents. The command starts no threads.
 """
 
 from __future__ import annotations
