@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import Generic, TypeVar
 
 _Request = TypeVar("_Request")
@@ -22,7 +22,8 @@ class DecisionSlots(Generic[_Request, _Key]):
         self._taken_of: dict[str, int] = {}
         self._waiting_of: dict[str, int] = {}
         # Has only sources and requests with keys that wait; the first is the next.
-        self._queues: dict[str, dict[_Request, deque[_Key]]] = {}
+        # Not dicts: the first of a dict is found only behind all that was removed before it.
+        self._queues: OrderedDict[str, OrderedDict[_Request, deque[_Key]]] = OrderedDict()
         self.waiting = 0
 
     def take(self, source: str) -> bool:
@@ -42,7 +43,7 @@ class DecisionSlots(Generic[_Request, _Key]):
         """Let a key of a request wait for a slot; return False if there is no place."""
         if self.waiting >= self._places or not _has_room(self._waiting_of, source, self._places):
             return False
-        self._queues.setdefault(source, {}).setdefault(request, deque()).append(key)
+        self._queues.setdefault(source, OrderedDict()).setdefault(request, deque()).append(key)
         self.waiting += 1
         _count(self._waiting_of, source, 1)
         return True
@@ -53,24 +54,26 @@ class DecisionSlots(Generic[_Request, _Key]):
         source = next((one for one in self._queues if self.take(one)), None) if self._taken < self._slots else None
         if source is None:
             return None
-        requests = self._queues.pop(source)
-        request = next(iter(requests))
-        keys = requests.pop(request)
+        requests = self._queues[source]
+        self._queues.move_to_end(source)
+        request, keys = requests.popitem(last=False)
         key = keys.popleft()
         if keys:
             requests[request] = keys
-        if requests:
-            self._queues[source] = requests
+        if not requests:
+            del self._queues[source]
         self.waiting -= 1
         _count(self._waiting_of, source, -1)
         return request, key
 
     def drop(self, source: str, request: _Request) -> int:
         """Let the keys of a request wait no longer; return their number."""
-        requests = self._queues.get(source, {})
+        requests = self._queues.get(source)
+        if requests is None:
+            return 0
         dropped = len(requests.pop(request, ()))
         if not requests:
-            self._queues.pop(source, None)
+            del self._queues[source]
         self.waiting -= dropped
         _count(self._waiting_of, source, -dropped)
         return dropped
@@ -78,7 +81,7 @@ class DecisionSlots(Generic[_Request, _Key]):
     def drop_all(self) -> list[_Request]:
         """Let nothing wait any longer; return the requests that waited."""
         requests = [request for queue in self._queues.values() for request in queue]
-        self._queues, self._waiting_of, self.waiting = {}, {}, 0
+        self._queues, self._waiting_of, self.waiting = OrderedDict(), {}, 0
         return requests
 
 

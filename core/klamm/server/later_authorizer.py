@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from abc import abstractmethod
-from collections.abc import Collection
+from collections import OrderedDict
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeAlias
@@ -19,6 +21,7 @@ from klamm.config.setting import setting
 from klamm.logs.escaping import clipped
 from klamm.logs.rate_limited import RateLimitedLog
 from klamm.metrics.metrics_registry import Counter
+from klamm.runtime.platform.processes import give_way
 from klamm.runtime.workers import Workers
 from klamm.server.decision_slots import DecisionSlots
 from klamm.shared.addresses import source_of
@@ -29,7 +32,10 @@ log = logging.getLogger("klamm.authorizer")
 _NOTHING: frozenset[AclOperation] = frozenset()
 _FAILED_NS = 1_000_000_000
 _MAX_NAME = 1_024
+_AT_ONCE = 100
+"""The maximum of table entries that one hold of the lock goes through, because requests wait for the lock."""
 _FAILURE = "a decision failed, and is a denial unless an earlier one holds: %s"
+_NOT_RELEASED = "a request that has waited for decisions cannot go on: %s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,15 +82,23 @@ class _Known(NamedTuple):
 _Decided: TypeAlias = dict[tuple[ResourceType, str], _Known]
 
 
+class _Prepared(NamedTuple):
+    """The decisions about what a request names. They hold for the request until `end_ns`, or longer."""
+
+    decided: _Decided
+    end_ns: int
+
+
 class _Wait:
     """A request that waits for `left` decisions. The authorizer's lock protects `left`.
 
     `left` starts at 1, so that it cannot reach 0 before `prepare` has asked for all decisions.
     """
 
-    def __init__(self, source: str, decided: _Decided) -> None:
+    def __init__(self, source: str, decided: _Decided, asked_round: int) -> None:
         self.source = source
         self.decided = decided
+        self.asked_round = asked_round
         self.left = 1
         self.is_queued = False
         self.release = Release()
@@ -94,6 +108,10 @@ class _Wait:
         self.decided[key.resource_type, key.resource_name] = known
         self.left -= 1
         return not self.left
+
+
+# The requests that wait for no other decision, the decisions that begin now, and True if more may begin.
+_Done: TypeAlias = tuple[list[_Wait], list[_Key], bool]
 
 
 class LaterAuthorizer(Authorizer):
@@ -129,11 +147,11 @@ class LaterAuthorizer(Authorizer):
         # Protects `__known` when it changes, the other tables, `__is_closed`, and the counts in `_Wait`. Reading a
         # decision needs no lock.
         self.__lock = threading.Lock()
-        self.__known: dict[_Key, _Known] = {}
+        self.__known: OrderedDict[_Key, _Known] = OrderedDict()
         self.__asked: dict[_Key, list[_Wait]] = {}
         self.__slots = DecisionSlots[_Wait, _Key](settings.max_in_flight, settings.max_waiting)
-        # The decisions about what a request names: `forget` and the limit of the cache do not take them from it.
-        self.__decided_for: WeakKeyDictionary[RequestContext, _Decided] = WeakKeyDictionary()
+        # The decisions about what a request names: `forget` and the end or limit of the cache leave them to it.
+        self.__prepared: WeakKeyDictionary[RequestContext, _Prepared] = WeakKeyDictionary()
         self.__schedule = services.scheduler.schedule
         # Counts calls of `forget`: a decision of an earlier round does not count.
         self.__round = 0
@@ -166,7 +184,7 @@ class LaterAuthorizer(Authorizer):
         *,
         log_if_denied: bool = True,
     ) -> bool:
-        """Decide from the cache, or as was decided while the request waited.
+        """Decide as was decided when the request was prepared, or from the cache.
 
         If the decision is missing, deny the operation and start the decision.
         """
@@ -174,8 +192,10 @@ class LaterAuthorizer(Authorizer):
         known, now_ns = self.__known.get(key), self.__clock.monotonic_ns()
         if known is None or now_ns >= known.renew_ns:
             self.__ask(key, None)
-        if known is None:
-            known = self.__decided_for.get(context, {}).get((resource_type, resource_name))
+        prepared = self.__prepared.get(context)
+        kept = None if prepared is None else prepared.decided.get((resource_type, resource_name))
+        if prepared is not None and kept is not None and now_ns < max(prepared.end_ns, kept.until_ns):
+            return operation in kept.allowed
         return known is not None and now_ns < known.until_ns and operation in known.allowed
 
     def authorize_by_resource_type(
@@ -194,23 +214,20 @@ class LaterAuthorizer(Authorizer):
         """Start the decisions that are missing in the cache; return None if none is missing."""
         now_ns = self.__clock.monotonic_ns()
         decided: _Decided = {}
-        missing, renewable = [], []
-        # The request has to wait if one is missing, so decisions that would expire meanwhile are then renewed too.
-        end_ns = now_ns + self.settings.timeout_ms * 1_000_000
+        missing = []
         for resource in resources:
             key = _key(context, *resource)
             known = self.__known.get(key)
             if known is None or now_ns >= known.until_ns:
                 missing.append(key)
-                continue
-            decided[resource] = known
-            if known.allowed and end_ns >= known.until_ns:
-                renewable.append(key)
-        self.__decided_for[context] = decided
+            else:
+                decided[resource] = known
+        # The request may wait for the first half of this time, and then for its handler.
+        self.__prepared[context] = _Prepared(decided, now_ns + 2 * self.settings.timeout_ms * 1_000_000)
         if not missing:
             return None
-        wait = _Wait(source_of(context.client_address.host), decided)
-        for key in (*missing, *renewable):
+        wait = _Wait(source_of(context.client_address.host), decided, self.__round)
+        for key in missing:
             self.__ask(key, wait)
         if wait.is_queued:
             self.__schedule(self.settings.timeout_ms, partial(self.__give_up, wait))
@@ -219,7 +236,10 @@ class LaterAuthorizer(Authorizer):
             return wait.release if wait.left else None
 
     def forget(self) -> None:
-        """Drop all decisions, e.g. because the rules have changed. Those being made are made again. Any thread."""
+        """Drop all decisions, e.g. because the rules have changed. Those being made are made again. Any thread.
+
+        If this is called more often than they take, a request gets one by rules no older than the request, not cached.
+        """
         with self.__lock:
             self.__round += 1
             self.__known.clear()
@@ -231,8 +251,7 @@ class LaterAuthorizer(Authorizer):
         with self.__lock:
             asked, self.__asked, self.__is_closed = self.__asked, {}, True
             waits = [*(wait for waits in asked.values() for wait in waits), *self.__slots.drop_all()]
-        for wait in waits:
-            wait.release.release()
+        self.__release(waits)
         self.__workers.close(0)
 
     def __waiting(self) -> int:
@@ -271,19 +290,34 @@ class LaterAuthorizer(Authorizer):
             dropped = self.__slots.drop(wait.source, wait)
         if dropped:
             self.__results["refused"].add(dropped)
-            wait.release.release()
+            self.__release([wait])
+
+    def __release(self, waits: Iterable[_Wait]) -> None:
+        for wait in waits:
+            try:
+                wait.release.release()
+            except Exception as error:
+                # The others go on.
+                self.__log(_NOT_RELEASED, error)
+
+    def __log(self, message: str, error: BaseException) -> None:
+        """Log an error. Raises no Exception, because slots are given back and requests released afterwards."""
+        with suppress(Exception):
+            name = type(error).__name__
+            self.__failures.log((message, name), logging.WARNING, message, clipped(f"{name}: {_text(error)}"))
 
     def __decide(self, key: _Key) -> None:
-        done = None
-        while done is None:
+        asked_round = self.__round
+        done = self.__settle(key, self.__permitted(key), asked_round, is_last=False)
+        if done is None:
             asked_round = self.__round
-            decided = self.__permitted(key)
-            done = self.__settle(key, decided, asked_round)
-        waits, started = done
-        for wait in waits:
-            wait.release.release()
-        for one in started:
-            self.__submit(one)
+            done = self.__settle(key, self.__permitted(key), asked_round, is_last=True)
+        while done is not None:
+            waits, started, is_more = done
+            for one in started:
+                self.__submit(one)
+            self.__release(waits)
+            done = self.__go_on() if is_more else None
 
     def __permitted(self, key: _Key) -> frozenset[AclOperation] | None:
         """Return the decision; None if it failed."""
@@ -291,39 +325,52 @@ class LaterAuthorizer(Authorizer):
             allowed = frozenset(AclOperation(one) for one in self.permitted(*key))
         except BaseException as error:
             # Also what is no Exception, e.g. a panic of a library in Rust: the thread goes on.
-            what = clipped(f"{type(error).__name__}: {error}")
-            self.__failures.log(type(error).__name__, logging.WARNING, _FAILURE, what)
             self.__results["failed"].add()
+            self.__log(_FAILURE, error)
             return None
         self.__results["decided"].add()
         return allowed
 
     def __settle(
-        self, key: _Key, allowed: frozenset[AclOperation] | None, asked_round: int
-    ) -> tuple[list[_Wait], list[_Key]] | None:
-        """Keep a decision; return the requests that wait for no other, and the decisions that begin now.
+        self, key: _Key, allowed: frozenset[AclOperation] | None, asked_round: int, *, is_last: bool
+    ) -> _Done | None:
+        """Keep a decision and give its slot back; return what follows.
 
-        None if the rules have changed meanwhile.
+        None if the rules have changed meanwhile. If it `is_last`, the decision is then given to the requests that
+        waited when it began, but not cached.
         """
-        now_ns, cache_ns = self.__clock.monotonic_ns(), self.settings.cache_ms * 1_000_000
+        now_ns = self.__clock.monotonic_ns()
         with self.__lock:
-            if asked_round != self.__round and not self.__is_closed:
+            is_old = asked_round != self.__round and not self.__is_closed
+            if is_old and not is_last:
                 return None
-            known = self.__known.get(key)
-            if allowed is not None:
-                known = self.__keep(key, allowed, now_ns, cache_ns)
-            elif known is not None and now_ns < known.until_ns:
-                known = self.__known[key] = known._replace(renew_ns=now_ns + _FAILED_NS)
+            waits, later = self.__asked.pop(key, []), []
+            if is_old:
+                known = _Known(allowed or _NOTHING, now_ns, now_ns)
+                later = [wait for wait in waits if wait.asked_round > asked_round]
+                waits = [wait for wait in waits if wait.asked_round <= asked_round]
             else:
-                known = self.__keep(key, _NOTHING, now_ns, min(cache_ns, _FAILED_NS))
-            done = [wait for wait in self.__asked.pop(key, ()) if wait.take(key, known)]
+                known = self.__cache(key, allowed, now_ns)
+            done = [wait for wait in waits if wait.take(key, known)]
+            if later:
+                self.__asked[key] = later
+                return done, [key], False
             self.__slots.free(source_of(key.host))
-            return done, self.__begin(done, now_ns)
+            return self.__begin(done, now_ns)
 
-    def __begin(self, done: list[_Wait], now_ns: int) -> list[_Key]:
-        """Return the decisions for which there is room now; add the requests that wait for nothing to `done`."""
-        started = []
-        while (found := self.__slots.next()) is not None:
+    def __go_on(self) -> _Done:
+        """Begin further decisions, after threads that wait for the lock."""
+        give_way()
+        with self.__lock:
+            return self.__begin([], self.__clock.monotonic_ns())
+
+    def __begin(self, done: list[_Wait], now_ns: int) -> _Done:
+        """Begin decisions for which there is room now; add the requests that wait for nothing to `done`."""
+        started: list[_Key] = []
+        for _ in range(_AT_ONCE):
+            found = self.__slots.next()
+            if found is None:
+                return done, started, False
             wait, key = found
             waits, known = self.__asked.get(key), self.__known.get(key)
             if waits is None and (known is None or now_ns >= known.until_ns):
@@ -336,12 +383,23 @@ class LaterAuthorizer(Authorizer):
                 waits.append(wait)
             elif known is not None and wait.take(key, known):
                 done.append(wait)
-        return started
+        return done, started, True
+
+    def __cache(self, key: _Key, allowed: frozenset[AclOperation] | None, now_ns: int) -> _Known:
+        """Cache a decision, or that it failed, and return what holds now."""
+        cache_ns = self.settings.cache_ms * 1_000_000
+        if allowed is not None:
+            return self.__keep(key, allowed, now_ns, cache_ns)
+        known = self.__known.get(key)
+        if known is not None and now_ns < known.until_ns:
+            known = self.__known[key] = known._replace(renew_ns=now_ns + _FAILED_NS)
+            return known
+        return self.__keep(key, _NOTHING, now_ns, min(cache_ns, _FAILED_NS))
 
     def __keep(self, key: _Key, allowed: frozenset[AclOperation], now_ns: int, for_ns: int) -> _Known:
-        # Removed first, so that the newest decision is the last in the order of the dict.
+        # Removed first, so that the newest decision is the last.
         self.__known.pop(key, None)
-        while self.__known:
+        for _ in range(min(_AT_ONCE, len(self.__known))):
             oldest = next(iter(self.__known))
             if now_ns < self.__known[oldest].until_ns and len(self.__known) < self.settings.cache_entries:
                 break
@@ -352,3 +410,10 @@ class LaterAuthorizer(Authorizer):
 
 def _key(context: RequestContext, resource_type: ResourceType, resource_name: str) -> _Key:
     return _Key(context.principal, context.client_address.host, resource_type, resource_name)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException:
+        return "(its text cannot be made)"

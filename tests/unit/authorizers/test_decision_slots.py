@@ -1,5 +1,7 @@
 """`DecisionSlots`: sources and their requests take turns, and a source has at most half."""
 
+import time
+
 from klamm.server.decision_slots import DecisionSlots
 
 
@@ -56,3 +58,24 @@ def test_what_is_dropped_makes_room():
     assert slots.wait("a", "a2", 0)
     assert slots.drop_all() == ["a2"]
     assert slots.next() is None
+
+
+def cost(sources, requests):
+    """Return the seconds of processor time to begin the decision of each of these requests."""
+    slots = DecisionSlots(1, 10**9)
+    for source in range(sources):
+        for request in range(requests):
+            slots.wait(str(source), request, ".0")
+    began = time.thread_time()
+    for count in range(sources * requests):
+        slots.next()
+        slots.free(str(count % sources))
+    took_s = time.thread_time() - began
+    assert slots.waiting == 0
+    return took_s
+
+
+def test_each_of_many_that_wait_costs_as_much_as_each_of_few():
+    few = sum(cost(1, 1_000) for _ in range(60))
+    assert min(cost(1, 60_000) for _ in range(2)) < 4 * few
+    assert min(cost(60_000, 1) for _ in range(2)) < 4 * few

@@ -1,6 +1,8 @@
 """`LaterAuthorizer`: what it decides, keeps, renews, denies, and what it lets wait."""
 
 import threading
+import time
+from itertools import islice
 
 import pytest
 
@@ -52,6 +54,10 @@ class Opened:
 
     def may(self, operation, name, context=None):
         return self.policy.authorize(context or self.context, operation, TOPIC, name)
+
+    def cached(self, operation, name):
+        """Decide for a request that was not prepared."""
+        return self.may(operation, name, self.request(ALICE))
 
     def settle(self, *names):
         """Prepare as a request does, and wait for the release."""
@@ -295,12 +301,12 @@ def test_a_decision_ends_and_one_in_use_is_renewed_before(opened):
     it.settle("orders")
     it.policy.readable.clear()
     it.listener.advance_ms(1_000)
-    assert not it.may(READ, "orders")
+    assert not it.cached(READ, "orders")
     it.settle("orders")
     it.policy.readable.add("orders")
     it.listener.advance_ms(500)
     it.policy.go_on.clear()
-    assert not it.may(READ, "orders")
+    assert not it.cached(READ, "orders")
     assert it.metric("InFlight") == {None: 1}
 
 
@@ -309,28 +315,58 @@ def test_a_failed_renewal_leaves_a_decision_that_holds(opened):
     it.settle("orders")
     it.policy.is_down = True
     it.listener.advance_ms(5_000)
-    assert it.may(READ, "orders")
+    assert it.cached(READ, "orders")
     wait_until(lambda: it.metric("InFlight") == {None: 0})
     assert it.metric("AnswersTotal")["failed"] == 1
     it.listener.advance_ms(999)
-    assert it.may(READ, "orders")
+    assert it.cached(READ, "orders")
     assert it.metric("InFlight") == {None: 0}
     it.listener.advance_ms(1)
-    assert it.may(READ, "orders")
+    assert it.cached(READ, "orders")
     wait_until(lambda: it.metric("AnswersTotal")["failed"] == 2)
     it.listener.advance_ms(4_000)
-    assert not it.may(READ, "orders")
+    assert not it.cached(READ, "orders")
 
 
-def test_a_request_that_waits_renews_what_could_end_meanwhile(opened):
+def test_a_request_that_waits_keeps_what_ends_meanwhile(opened):
     it = opened(cache_ms=10_000, timeout_ms=2_000)
     it.settle("orders", "closed")
-    it.listener.advance_ms(8_000)
-    assert it.prepare("orders") is None
-    it.settle("orders", "closed", "other")
-    it.listener.advance_ms(2_000)
+    it.listener.advance_ms(9_995)
+    it.context = it.request(ALICE)
+    it.policy.go_on.clear()
+    done = released(it.prepare("orders", "closed", "other"))
+    it.listener.advance_ms(1_990)
+    it.policy.go_on.set()
+    assert done.wait(PATIENCE_S)
+    # It may also wait for its handler.
+    it.listener.advance_ms(1_990)
     assert it.may(READ, "orders")
-    assert sorted(name for _, name in it.policy.asked[2:4]) == ["orders", "other"]
+    assert not it.may(READ, "closed")
+
+
+@pytest.mark.parametrize("cache_ms", [1, 1_000, 30_000])
+def test_a_request_keeps_a_decision_that_ends_before_its_handler(opened, cache_ms):
+    it = opened(cache_ms=cache_ms)
+    it.settle("orders")
+    it.listener.advance_ms(5)
+    assert it.may(READ, "orders")
+
+
+def test_a_request_keeps_a_decision_that_ends_soon_for_a_limited_time(opened):
+    it = opened(timeout_ms=2_000)
+    it.settle("orders")
+    it.listener.advance_ms(29_900)
+    it.context = it.request(ALICE)
+    assert it.prepare("orders") is None
+    it.policy.is_down = True
+    it.listener.advance_ms(200)
+    assert it.may(READ, "orders")
+    # Also after a decision that failed meanwhile.
+    wait_until(lambda: it.metric("AnswersTotal")["failed"])
+    assert it.may(READ, "orders")
+    assert not it.cached(READ, "orders")
+    it.listener.advance_ms(3_800)
+    assert not it.may(READ, "orders")
 
 
 def test_the_oldest_decision_makes_room(opened):
@@ -379,6 +415,158 @@ def test_a_decision_that_was_being_made_is_made_again(opened):
     go_on.set()
     assert released.wait(PATIENCE_S)
     assert not it.may(READ, "orders")
+
+
+class Unprintable(Exception):
+    """An error without a text."""
+
+    def __str__(self):
+        raise ValueError("no text")
+
+
+def test_an_error_whose_text_cannot_be_made_is_a_failure(opened, caplog):
+    it = opened(max_in_flight=2)
+
+    def permitted(*_):
+        raise Unprintable
+
+    it.policy.permitted = permitted
+    done = released(it.prepare("orders"))
+    wait_until(lambda: it.metric("AnswersTotal")["failed"])
+    wait_until(lambda: it.metric("InFlight") == {None: 0})
+    assert done.wait(PATIENCE_S)
+    assert not it.may(READ, "orders")
+    assert "Unprintable: (its text cannot be made)" in caplog.text
+
+
+def raising():
+    raise RuntimeError("the connection is gone")
+
+
+def test_a_request_that_cannot_go_on_hinders_no_other(opened, caplog):
+    it = opened(max_in_flight=2, threads=1)
+    it.policy.go_on.clear()
+    it.prepare("orders").when_released(raising)
+    others = [released(it.prepare(name)) for name in ("orders", "second", "third")]
+    it.policy.go_on.set()
+    wait_until(lambda: it.metric("AnswersTotal")["decided"] == 3)
+    for one in others:
+        assert one.wait(PATIENCE_S)
+    assert "cannot go on: RuntimeError: the connection is gone" in caplog.text
+
+
+def test_closing_and_time_release_all_even_if_one_cannot_go_on(opened):
+    it = opened(max_in_flight=2, timeout_ms=1_000)
+    it.policy.go_on.clear()
+    it.prepare("orders").when_released(raising)
+    waits = [released(it.prepare("orders"))]
+    it.prepare("second").when_released(raising)
+    waits.append(released(it.prepare("second")))
+    it.listener.advance_ms(1_001)
+    assert waits[1].is_set()
+    it.policy.close()
+    assert waits[0].is_set()
+
+
+class Restless(Policy):
+    """Its rules change while each of the first `changes` decisions is made."""
+
+    changes = 0
+
+    def permitted(self, principal, host, resource_type, resource_name):
+        allowed = super().permitted(principal, host, resource_type, resource_name)
+        if len(self.asked) <= self.changes:
+            self.changed()
+        return allowed
+
+    def changed(self):
+        self.forget()
+
+
+def restless(it, changes):
+    """Let `it` have rules that change often."""
+    it.policy.close()
+    it.policy = Restless(it.policy.settings)
+    it.policy.changes = changes
+    it.policy.open(it.listener.context)
+
+
+def test_rules_that_change_all_the_time_do_not_keep_a_request_waiting(opened):
+    it = opened(max_in_flight=2)
+    restless(it, changes=20)
+    it.settle("orders")
+    assert len(it.policy.asked) == 2
+    assert it.may(READ, "orders")
+    wait_until(lambda: it.metric("InFlight") == {None: 0})
+    # The decision is that request's alone.
+    assert it.metric("CachedDecisions") == {None: 0}
+    it.policy.changes = 0
+    it.settle("second")
+    assert it.metric("CachedDecisions")[None] >= 1
+
+
+def test_a_request_gets_no_decision_of_rules_before_it(opened):
+    it = opened(max_in_flight=2)
+    restless(it, changes=2)
+    late = it.request(ALICE)
+    waits = []
+
+    def changed():
+        it.policy.forget()
+        if len(it.policy.asked) == 2:
+            it.policy.readable.clear()
+            it.policy.forget()
+            waits.append(released(it.policy.prepare(late, [(TOPIC, "orders")])))
+
+    it.policy.changed = changed
+    it.settle("orders")
+    assert waits[0].wait(PATIENCE_S)
+    assert it.may(READ, "orders")
+    assert not it.may(READ, "orders", late)
+    wait_until(lambda: it.metric("InFlight") == {None: 0})
+    assert len(it.policy.asked) == 3
+
+
+def test_decisions_that_many_requests_wait_for_are_given_out_in_parts(opened):
+    it = opened(max_in_flight=2, max_waiting=2_000, threads=1)
+    waiting = []
+
+    def prepare(name):
+        context = it.request(ALICE)
+        release = it.policy.prepare(context, [(TOPIC, name)])
+        release.when_released(lambda: waiting.append(it.metric("WaitingDecisions")[None]))
+        return context
+
+    it.policy.go_on.clear()
+    contexts = [prepare("first"), *(prepare("orders") for _ in range(450))]
+    it.policy.go_on.set()
+    wait_until(lambda: len(waiting) == len(contexts))
+    # The lock is free in between.
+    assert sorted(set(waiting)) == [0, 49, 149, 249, 349, 449]
+    assert [context for context in contexts[1:] if not it.may(READ, "orders", context)] == []
+
+
+def cost_of_a_full_cache(entries):
+    """Return the seconds of processor time for a decision that makes another leave."""
+    it = Opened(cache_entries=entries)
+    keep = it.policy._LaterAuthorizer__keep
+    numbers = iter(range(10**9))
+
+    def add(count):
+        for number in islice(numbers, count):
+            keep((ALICE, "192.0.2.7", TOPIC, number), frozenset(), 0, 1_000_000_000)
+
+    add(entries)
+    began = time.thread_time()
+    add(60_000)
+    took_s = time.thread_time() - began
+    it.policy.close()
+    return took_s
+
+
+@pytest.mark.interpreted
+def test_a_large_cache_that_is_full_costs_as_much_as_a_small_one():
+    assert min(cost_of_a_full_cache(100_000) for _ in range(2)) < 4 * cost_of_a_full_cache(100)
 
 
 def test_closing_releases_what_waits(opened):
