@@ -71,6 +71,11 @@ class ApiTimes:
         self.total.add((end_ns - received_ns) // 1000, weight)
         self.request_bytes.add(request_bytes, weight)
 
+    def merge(self, other: ApiTimes) -> None:
+        """Add the times and sizes of others."""
+        for name in self.__slots__:
+            getattr(self, name).merge(getattr(other, name))
+
 
 _STAGES: Final = {
     "RequestQueueTimeMs": (
@@ -106,6 +111,10 @@ class RequestCount:
     def count(self) -> int:
         """Return the number of counted requests."""
         return self._next_sample - self.until_sample
+
+    def add(self, requests: int) -> None:
+        """Count requests that are not sampled here."""
+        self.until_sample -= requests
 
     def sample(self, now_ns: int) -> int:
         """Return the weight of the request that was counted last, which becomes a sample.
@@ -156,6 +165,14 @@ class ApiCounts:
         self.by_version = [RequestCount(always=always) for _ in range(versions.stop)]
         self.unknown = RequestCount(always=always)
 
+    def merge(self, other: ApiCounts) -> None:
+        """Add the counts and times of another processor, which may serve more versions."""
+        self.times.merge(other.times)
+        self.unknown.add(other.unknown.count)
+        self.by_version += [RequestCount(always=False) for _ in other.by_version[len(self.by_version) :]]
+        for own, count in zip(self.by_version, other.by_version, strict=False):
+            own.add(count.count)
+
 
 class _CountsByApi(dict[int, ApiCounts]):
     """The counts of each API, made at its first request: clients use few APIs, and a start is a tenth faster."""
@@ -188,14 +205,30 @@ class RequestRecorder:
             key = (api_key, code)
             self.errors[key] = self.errors.get(key, 0) + count
 
+    def merge(self, other: RequestRecorder) -> None:
+        """Add the counts of another processor."""
+        for key, count in other.errors.items():
+            self.errors[key] = self.errors.get(key, 0) + count
+        for api_key, count in other.failed.items():
+            self.failed[api_key] = self.failed.get(api_key, 0) + count
+        for api_key, counts in other.apis.items():
+            if api_key not in self.apis:
+                self.apis[api_key] = ApiCounts(range(0))
+            self.apis[api_key].merge(counts)
+
+
+def _empty_recorder() -> RequestRecorder:
+    return RequestRecorder((), lambda _api_key: False)
+
 
 class RequestMetrics:
-    """All recorders of a server, even those of stopped processors, because a counter must never fall."""
+    """All recorders of a server. The counts of processors that have ended stay, because a counter must never fall."""
 
     def __init__(self, registry: MetricsRegistry, name_of: Callable[[int], str]) -> None:
         # Protects the list of recorders. Each recorder belongs to one thread.
         self._lock = threading.Lock()
         self._recorders: list[RequestRecorder] = []
+        self._ended = _empty_recorder()
         self._name_of = name_of
         self._clean: dict[int, int] = {}
         registry.register(_GROUP + "RequestsPerSec", "counter", "Requests, by API and version.", self._requests)
@@ -220,9 +253,19 @@ class RequestMetrics:
             self._recorders.append(recorder)
         return recorder
 
+    def end(self, recorder: RequestRecorder) -> None:
+        """Replace the recorder of a processor that has ended; its counts stay."""
+        with self._lock:
+            self._recorders.remove(recorder)
+            # A new object, because another thread may be reading the one before together with `recorder`.
+            ended = _empty_recorder()
+            ended.merge(self._ended)
+            ended.merge(recorder)
+            self._ended = ended
+
     def _all(self) -> list[RequestRecorder]:
         with self._lock:
-            return list(self._recorders)
+            return [self._ended, *self._recorders]
 
     def _counts(self) -> Iterable[tuple[int, int, int]]:
         for recorder in self._all():

@@ -48,8 +48,9 @@ class Reactor:
         self.inbox = Inbox(self._waker, runtime.limits.max_incoming)
         self.selector = Selector(poller, self._waker, runtime, runtime.threads.shuffle, self.inbox.awake)
         self.expiry = ChannelExpiry(runtime.limits, self.selector.channels, self.selector.setup.setting_up)
+        self._recorder = runtime.new_recorder()
         ledger = RequestLedger(
-            runtime.clock, runtime.context, runtime.new_recorder(), runtime.requests.slow_log, runtime.observers
+            runtime.clock, runtime.context, self._recorder, runtime.requests.slow_log, runtime.observers
         )
         self.pipeline = RequestPipeline(runtime.requests, ledger, self._enqueue, self._deliver)
         self.waiting = WaitingRequests(runtime.request_channel, self.inbox.wakeup, self.pipeline.give_up)
@@ -111,6 +112,8 @@ class Reactor:
         self.inbox.end()
         self._close_connections(_SERVER_STOPS)
         self.pipeline.close()
+        if self._recorder is not None and self._runtime.end_recorder is not None:
+            self._runtime.end_recorder(self._recorder)
         self.selector.close_all()
         self._waker.close()
 

@@ -55,6 +55,7 @@ class ListenerRuntime:
 
     Each object says which threads may call it.
     `new_recorder` makes the object in which a processor counts its requests, or returns None if they are not counted.
+    `end_recorder` gets it back when the processor has ended.
     """
 
     context: ListenerContext
@@ -75,6 +76,7 @@ class ListenerRuntime:
     counts: ConnectionCounts
     api_set: ApiSet
     new_recorder: Callable[[], RequestRecorder | None]
+    end_recorder: Callable[[RequestRecorder], None] | None = None
     turns: AcceptTurns | None = None
     threads: Threads = SYSTEM_THREADS
 

@@ -181,3 +181,18 @@ def test_versions_that_are_not_served_share_one_label(registry, recorder):
 def test_apis_that_are_always_timed_are_so_from_the_first_request():
     recorder = new_recorder(lambda api_key: api_key == METADATA)
     assert {inline(recorder.apis[METADATA].by_version[12]) for _ in range(500)} == {1}
+
+
+def test_the_counts_of_processors_that_have_ended_stay(registry, metrics, recorder):
+    short = metrics.add(RequestRecorder([(METADATA, range(0, 2))], lambda api_key: False))
+    answered(short, version=1, errors={3: 1})
+    answered(short, version=-1)
+    answered(recorder)
+    for one in (recorder, short):
+        one.apis[METADATA].times.record((0, MS, 2 * MS, 3 * MS, 4 * MS, 5 * MS), 0, 100, 1)
+    names = ("RequestsPerSec", "ErrorsPerSec", "RequestBytes", "TotalTimeMs")
+    before = [samples_of(registry, name) for name in names]
+    assert before[0] == {("Metadata", "12"): 1, ("Metadata", "1"): 1, ("Metadata", "unknown"): 1}
+    for one in (short, recorder):
+        metrics.end(one)
+        assert [samples_of(registry, name) for name in names] == before
