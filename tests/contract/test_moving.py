@@ -1,5 +1,6 @@
 """Connections that move between processors, processors that come and go, connections that grow old."""
 
+import gc
 import random
 import struct
 import threading
@@ -9,6 +10,7 @@ import pytest
 
 from bench.frames import record_batch
 from klamm import Interest, Provider, Transport, TransportLayer, hookimpl
+from klamm.metrics.requests import RequestRecorder
 from klamm.network.channel import ChannelState
 from klamm.testing import EmbeddedServer, MovingClock, RawClient
 from klamm.wire.messages.api_versions import ApiVersionsRequest
@@ -478,3 +480,50 @@ def test_a_broker_loses_nothing_while_connections_move(tls_files, seed):
         wait_until(lambda: server.server.pool.used_bytes == 0)
         assert listener.counts.created.value == listener.counts.closed.value == TALKERS * CONNECTIONS_EACH
         assert sum(processor.connection_count for processor in listener.all_processors) == 0
+
+
+def recorders():
+    gc.collect()
+    return sum(isinstance(one, RequestRecorder) for one in gc.get_objects())
+
+
+def test_the_counts_of_processors_that_come_and_go_take_no_memory(serve, client_options):
+    server = serve("listeners.default.processors=1", "server.metrics=true")
+    listener = listener_of(server)
+    counts = []
+    with RawClient(server.address(), **client_options) as client:
+        for _ in range(4):
+            listener.resize(3)
+            client.call(MetadataRequest(topics=None), 12)
+            listener.resize(1)
+            wait_until(lambda: len(listener.all_processors) == 1)
+            for processor in listener.retired:
+                processor.join()
+            counts.append(recorders())
+    # The listener knows the processors that have just ended until the next change.
+    assert counts[-1] <= counts[0]
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("counts", [(1, 3), (3, 1)])
+def test_a_listener_that_goes_offline_while_its_processors_change_goes_online_again(serve, client_options, counts):
+    before, after = counts
+    server = serve(f"listeners.default.processors={before}")
+    listener = listener_of(server)
+    begin, other = listener._accepting.begin, threading.Thread(target=listener.go_offline)
+
+    def interrupted(processors):
+        if len(processors) == after and not other.ident:
+            held = listener._port_lock.locked()
+            other.start()
+            if not held:
+                other.join()
+        begin(processors)
+
+    listener._accepting.begin = interrupted
+    listener.resize(after)
+    other.join()
+    assert not listener.is_online
+    listener.go_online()
+    with RawClient(server.address(), **client_options) as client:
+        assert client.call(MetadataRequest(topics=None), 12).brokers

@@ -193,6 +193,7 @@ class Listener:
             counts=self.counts,
             api_set=api_set,
             new_recorder=new_recorder,
+            end_recorder=request_metrics.end if request_metrics is not None else None,
             turns=turns,
             threads=self.context.services.threads,
         )
@@ -358,7 +359,8 @@ class Listener:
         kept += started
         if (count == 1) != (len(self.processors) == 1):
             try:
-                self._accept_for(kept)
+                with self._port_lock:
+                    self._accept_for(kept)
             except BaseException:
                 _end(started)
                 raise
