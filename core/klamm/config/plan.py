@@ -56,7 +56,7 @@ class PartPlan:
             return new
         kept = [spec.attribute for spec in specs_of(type(self.settings)).values() if spec.name not in keys]
         settings = replace(new.settings, **{attribute: getattr(self.settings, attribute) for attribute in kept})
-        return self if settings == self.settings else replace(new, settings=settings)
+        return replace(new, settings=settings)
 
     def describe(self) -> str:
         """Return kind, name and origin, for log lines and admin events."""

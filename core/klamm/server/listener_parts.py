@@ -158,14 +158,13 @@ class ListenerParts:
         taken, problems = [], []
         for index, (old, part) in enumerate(zip(self._plans, self.all, strict=True)):
             new = plan.counterpart(old)
-            if new is not None:
-                new = old.with_live(new, part.live_keys)
-            if new is None or new == old:
-                continue
-            parts = old.settings_of_parts(new)
-            if parts is None:
+            if new is None:
                 continue
             try:
+                new = old.with_live(new, part.live_keys)
+                parts = old.settings_of_parts(new)
+                if new == old or parts is None:
+                    continue
                 if new.parts != old.parts:
                     applied = part.reconfigure_parts(new.settings, parts)
                 else:

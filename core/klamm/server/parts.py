@@ -81,11 +81,12 @@ class ServerParts:
         changed, taken, problems = [], [], []
         for one in self._open:
             new = new_plan(one.plan)
-            if new is not None:
-                new = one.plan.with_live(new, one.part.live_keys)
-            if new is None or new == one.plan or new.parts != one.plan.parts:
+            if new is None:
                 continue
             try:
+                new = one.plan.with_live(new, one.part.live_keys)
+                if new == one.plan or new.parts != one.plan.parts:
+                    continue
                 if not one.part.reconfigure(new.settings):
                     continue
             except Exception as error:

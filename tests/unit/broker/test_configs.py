@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import threading
 from pathlib import Path
@@ -551,3 +552,19 @@ def test_changes_at_once_lose_nothing(harness: BrokerHarness, monkeypatch: pytes
         thread.join()
     assert one(harness, TOPIC, "t", "retention.ms")[0] == "5"
     assert one(harness, TOPIC, "t", "segment.ms")[0] == "6"
+
+
+def test_settings_of_the_file_that_a_part_does_not_take_change_nothing(harness: BrokerHarness) -> None:
+    harness.create_topic("t")
+    broker, before = harness.broker, harness.broker.live.current
+
+    def refuse(settings: BrokerSettings) -> None:
+        if settings != before:
+            raise RuntimeError("out of order")
+
+    broker.live.subscribe(refuse)
+    with pytest.raises(RuntimeError, match="out of order"):
+        broker.configs.follow(dataclasses.replace(before, message_max_bytes=7, offset_metadata_max_bytes=7))
+    assert (broker.live.current, broker.live.static) == (before, before)
+    assert one(harness, BROKER, "1", "message.max.bytes")[0] == str(before.message_max_bytes)
+    assert one(harness, TOPIC, "t", "max.message.bytes")[0] == str(before.message_max_bytes)

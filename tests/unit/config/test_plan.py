@@ -1,6 +1,6 @@
 """What a right configuration becomes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -378,3 +378,9 @@ def test_a_settings_class_with_dotted_keys_has_kafkas_names():
         ("as_it_is", "as_it_is"),
     ]
     assert [(spec.name, spec.kafka) for spec in specs_of(Base).values()] == [("num_partitions", None)]
+
+
+def test_new_parts_stay_if_the_settings_of_their_part_are_equal(load):
+    plan = load(TWO_DOORS).api_sets["topics"]
+    other = replace(plan, parts={"inner": (plan,)})
+    assert plan.with_live(other, {"num.partitions"}) == other

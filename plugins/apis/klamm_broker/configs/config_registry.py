@@ -421,16 +421,19 @@ class ConfigRegistry:
     def follow(self, settings: BrokerSettings) -> None:
         """Use other settings of the file, which differ in keys that dynamic configs can override.
 
-        Raises KafkaError(INVALID_CONFIG) like `check_dynamic`, and then nothing has changed.
+        Raises KafkaError(INVALID_CONFIG) like `check_dynamic`. If it raises, nothing has changed.
         """
         with self.changing:
-            before, static = self._keys, self._live.static
+            before = self._keys, self._default_log_config, self._inherited, self._dynamic
+            static, current = self._live.static, self._live.current
             self._keys, self._live.static = _keys_of(settings), settings
             try:
                 self._check_topics(self._inherited_with(self._dynamic))
                 self._apply(self._dynamic)
-            except KafkaError:
-                self._keys, self._live.static = before, static
+            except BaseException:
+                self._keys, self._default_log_config, self._inherited, self._dynamic = before
+                self._live.static = static
+                self._live.take(current)
                 raise
         self._on_change()
 
