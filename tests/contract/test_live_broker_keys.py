@@ -11,6 +11,14 @@ from klamm.config.plugin_registry import PluginRegistry
 from klamm.server.serving import reload
 from klamm.testing import EmbeddedServer
 from klamm.testing.embedded import TEST_DEFAULTS
+from klamm.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+LOGGER = "klamm.authorizer"
+SET, DELETE = 0, 1
 
 LISTENER = '[listeners.default]\nbind = "127.0.0.1:0"\n'
 
@@ -133,3 +141,50 @@ def test_levels_of_single_loggers_come_and_go(live):
     assert levels == [logging.NOTSET, logging.INFO]
     one.change("")
     assert logging.getLogger("klamm.tests.b").level == logging.NOTSET
+
+
+@pytest.mark.parametrize("name", ["root", ""])
+def test_the_root_logger_has_one_key(tmp_path, name, capsys):
+    file = tmp_path / "klamm.toml"
+    file.write_text(f'[server]\nlog_levels = {{ "{name}" = "INFO" }}\n{LISTENER}')
+    assert main(["check", str(file)]) == 2
+    assert (
+        f'klamm.toml:2:1  server.log_levels: "{name}" is the root logger, whose level is log_level'
+        in capsys.readouterr().err
+    )
+
+
+def log_levels(**levels):
+    return "[server.log_levels]\n" + "".join(f'"klamm.{name}" = "{level}"\n' for name, level in levels.items())
+
+
+@pytest.fixture
+def level():
+    """Returns the level of a logger that the configuration and clients set."""
+    logger = logging.getLogger(LOGGER)
+    before = logger.level
+    yield lambda: logging.getLevelName(logger.level)
+    logger.setLevel(before)
+
+
+def alter(one, operation, value=None):
+    with one.embedded._connect() as client:
+        resource = AlterConfigsResource(8, "1", [AlterableConfig(LOGGER, operation, value)])
+        (result,) = client.call(IncrementalAlterConfigsRequest([resource]), 1).responses
+        assert result.error_code == 0, result.error_message
+
+
+def test_what_a_client_has_set_stays_until_the_file_has_another_level(live, level):
+    one = live("")
+    one.change(log_levels(authorizer="DEBUG"))
+    alter(one, SET, "ERROR")
+    one.change(log_levels(authorizer="DEBUG", other="INFO"))
+    assert level() == "ERROR"
+    alter(one, DELETE)
+    assert level() == "DEBUG"
+    alter(one, SET, "ERROR")
+    one.change(log_levels(authorizer="INFO"))
+    assert level() == "INFO"
+    one.change("")
+    alter(one, DELETE)
+    assert level() == "NOTSET"

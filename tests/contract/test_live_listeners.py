@@ -12,7 +12,7 @@ from collections import Counter
 
 import pytest
 
-from klamm import ConnectionGate, Provider, hookimpl
+from klamm import ConnectionGate, Provider, hookimpl, setting
 from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.dispatch import ProcessorAssigner
@@ -57,6 +57,23 @@ class OpenGate(ConnectionGate):
         pass
 
 
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    low: int = setting(1, doc="At least.")
+    high: int = setting(1, doc="At most.")
+
+    def __post_init__(self):
+        if self.low > self.high:
+            raise ValueError("low is above high")
+
+
+class BoundedGate(OpenGate):
+    live_keys = ("low",)
+
+    def __init__(self, settings):
+        pass
+
+
 class FailingAssigner(ProcessorAssigner):
     @property
     def rebalance_interval_ms(self):
@@ -71,6 +88,7 @@ class Plugin:
     def klamm_connection_gates(self):
         yield Provider("failing", "tests.contract.test_live_listeners:FailingGate")
         yield Provider("open", "tests.contract.test_live_listeners:OpenGate")
+        yield Provider("bounded", "tests.contract.test_live_listeners:BoundedGate", Bounds)
 
     @hookimpl
     def klamm_processor_assigners(self):
@@ -745,3 +763,26 @@ credential_stores = ["broker"]
     # Timers that are cancelled leave when they are due.
     one.clock.advance_ms(120_000)
     wait_until(lambda: not left())
+
+
+def test_live_keys_that_do_not_fit_the_other_keys_in_use_are_reported(live):
+    one = live(FIRST + 'gates = ["connection_quota", "bounded"]\n')
+    one.file.write_text(one.file.read_text() + "[listeners.first.bounded]\nlow = 3\nhigh = 5\n")
+    plan = EmbeddedServer(file=one.file, plugins=[Plugin()]).plan
+    lines = reload(one.server, lambda: plan)
+    assert "reload: [listeners.first.bounded] stays as it was: low is above high" in lines
+    assert ports(one.connect())
+
+
+@pytest.mark.interpreted
+def test_listeners_stay_if_a_thread_that_goes_does_not_end(live, free_port):
+    one = live(FIRST + "processors = 3\n")
+    listener = one.listener("first")
+
+    def refuse(count):
+        raise RuntimeError("out of order")
+
+    listener.resize = refuse
+    one.change(FIRST + "processors = 2\n" + second(free_port))
+    del listener.resize
+    assert ports(one.connect("second")) == {free_port}

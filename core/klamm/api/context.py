@@ -75,7 +75,7 @@ class ServerServices:
     extensions on. `workers` calls functions in the workers, for extensions that run once, in their parent; it is None
     elsewhere. `worker` identifies this process if `[server] workers` starts several; a part that enforces a limit then
     enforces its share of the limit. `batch_limits` are the limits of one produced batch, taken from the broker if the
-    server has one.
+    server has one. `log_levels()` returns the levels of single loggers in the configuration.
     """
 
     def __init__(
@@ -98,6 +98,7 @@ class ServerServices:
         self.served_until_ns: Callable[[], int] = self.clock.monotonic_ns
         self.worker = WorkerShare()
         self.batch_limits = DEFAULT_LIMITS
+        self.log_levels: Callable[[], Mapping[str, str]] = dict
 
     def emit_admin_event(self, action: str, detail: str = "", *, listener: str = "", failed: bool = False) -> None:
         """Emit an administrative event, e.g. `certificate_swapped`; it must contain no secrets.

@@ -85,7 +85,7 @@ def _serve(options: argparse.Namespace, plugins: PluginRegistry, secured: Sequen
     os.umask(0o077)
     settings = plan.server
     try:
-        start_logging(settings.log_level, settings.log_format, settings.log_file, settings.log_levels)
+        start_logging(settings.log_format, settings.log_file, settings.levels_of_loggers)
     except OSError as error:
         raise ConfigError([Problem("", "server.log_file", f"{settings.log_file}: {error.strerror}")]) from error
     for warning in plan.warnings:

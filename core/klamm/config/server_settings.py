@@ -18,6 +18,7 @@ AS_VERSIONS: Final = ("2.8", "3.9", "4.0", "4.3", "4.4")
 """The releases of Apache Kafka whose API versions a server can be restricted to, from `klamm.wire.releases`."""
 _MAX_PORT: Final = 65535
 ALL_CORES: Final = "cores"
+ROOT_LOGGER: Final = "root"
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
@@ -31,6 +32,8 @@ def check_slow_log(thresholds: Mapping[str, int]) -> str | None:
 
 def _check_log_levels(levels: Mapping[str, str]) -> str | None:
     for logger, level in levels.items():
+        if logger in ("", ROOT_LOGGER):
+            return f'"{logger}" is the root logger, whose level is log_level'
         if level not in LOG_LEVELS:
             return f'the level of "{logger}" must be one of {", ".join(LOG_LEVELS)}, not "{level}"'
     return None
@@ -147,6 +150,11 @@ class ServerSettings:
         doc="File of log lines, which may be moved away while the server runs, as logrotate does; unset is standard "
         "error.",
     )
+
+    @property
+    def levels_of_loggers(self) -> dict[str, str]:
+        """Return the levels of all loggers that have one, last that of the root logger."""
+        return {**self.log_levels, ROOT_LOGGER: self.log_level}
 
     @property
     def worker_count(self) -> int:

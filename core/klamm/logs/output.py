@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -24,8 +24,8 @@ def log_formatter(log_format: str, worker: int | None = None) -> logging.Formatt
     return EscapingFormatter(FORMAT if worker is None else f"{FORMAT} worker={worker}")
 
 
-def start_logging(level: str, log_format: str, file: Path | None, levels: Mapping[str, str]) -> None:
-    """Write log records of this level and above from now on; `levels` has levels of single loggers.
+def start_logging(log_format: str, file: Path | None, levels: Mapping[str, str]) -> None:
+    """Write log records from now on; `levels` are those of loggers, with that of the root logger.
 
     Raises OSError if the file cannot be opened.
     """
@@ -38,17 +38,21 @@ def start_logging(level: str, log_format: str, file: Path | None, levels: Mappin
         make_folder(file.parent)
         handler = LogFile(file)
     handler.setFormatter(log_formatter(log_format))
-    logging.basicConfig(level=level, handlers=[handler])
-    set_log_levels(level, levels)
+    logging.basicConfig(handlers=[handler])
+    set_log_levels(levels)
 
 
-def set_log_levels(level: str, levels: Mapping[str, str], before: Iterable[str] = ()) -> None:
-    """Set the level of the log and those of single loggers; loggers that are only in `before` have none any longer."""
-    logging.getLogger().setLevel(level)
-    for name in before:
+def set_log_levels(levels: Mapping[str, str], before: Mapping[str, str] | None = None) -> None:
+    """Set the levels that differ from those before; loggers that are only in `before` have no own level any longer.
+
+    The other loggers keep the levels that clients may have given them.
+    """
+    before = before or {}
+    for name in before.keys() - levels.keys():
         logging.getLogger(name).setLevel(logging.NOTSET)
-    for name, own in levels.items():
-        logging.getLogger(name).setLevel(own)
+    for name, level in levels.items():
+        if level != before.get(name):
+            logging.getLogger(name).setLevel(level)
 
 
 def log_file_descriptors() -> list[int]:

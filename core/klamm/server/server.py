@@ -87,6 +87,7 @@ class SocketServer:
         self.scheduler = Scheduler(self.clock, threads)
         self.services = ServerServices(self.clock, self.scheduler, random_bytes, threads)
         self._tune_interpreter = tune_interpreter
+        self.services.log_levels = lambda: self.plan.server.log_levels
         self._sockets = sockets or {}
         self._turns: AcceptTurns | None = None
         if inherited is not None:

@@ -154,7 +154,7 @@ def apply_log_levels(server: SocketServer, plan: ServerPlan) -> list[str]:
     if before.log_levels != now.log_levels:
         lines.append("[server] log_levels has changed and is applied")
     if lines:
-        set_log_levels(now.log_level, now.log_levels, before.log_levels)
+        set_log_levels(now.levels_of_loggers, before.levels_of_loggers)
         server.plan = replace(server.plan, server=replace(before, log_level=now.log_level, log_levels=now.log_levels))
     return lines
 
@@ -226,7 +226,8 @@ def _change(server: SocketServer, of_file: ServerPlan) -> tuple[ServerPlan, list
         undo.callback(apply_log_levels, server, before)
         with server.resizing(plan) as resized:
             lines = [*apply_log_levels(server, plan), *resized, *server.change_listeners(change)]
-        undo.pop_all()
+            # Before the end of the block, which ends threads: nothing can be undone any more.
+            undo.pop_all()
     return plan, lines
 
 

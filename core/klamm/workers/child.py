@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from klamm.config.plan import ServerPlan
-from klamm.logs.output import log_as_worker
+from klamm.logs.output import log_as_worker, set_log_levels
 from klamm.server.listening import ListeningSocket
 from klamm.server.server import Inherited, SocketServer, StartError
 from klamm.server.serving import no_collections, nothing_changed, reload_parts, start_details
@@ -36,7 +36,7 @@ class Child:
     """The arguments with which a worker is started, and its main function.
 
     `connections` is shared memory with a place for each worker (`AcceptTurns`). `temporary` is the parent's temporary
-    data directory, if it has one.
+    data directory, if it has one. `levels` are those that loggers have in the parent, and so at the start.
     """
 
     plan: ServerPlan
@@ -45,12 +45,14 @@ class Child:
     connections: memoryview
     temporary: Path | None
     reload_plan: Callable[[], ServerPlan] | None
+    levels: Mapping[str, str]
 
     def run(self, channel: socket.socket) -> int:
         """Serve until the parent requests the end, or until the parent has ended; return the exit code."""
         wanted: queue.SimpleQueue[str] = queue.SimpleQueue()
         signal.signal(signal.SIGTERM, lambda _number, _frame: wanted.put(_STOP))
         log_as_worker(self.plan.server.log_format, self.share.number)
+        set_log_levels(self.plan.server.levels_of_loggers, self.levels)
         server = SocketServer(
             _of_worker(self.plan),
             temporary=self.temporary,
@@ -126,10 +128,11 @@ class ParentLink:
             message = self._asked.get()
             try:
                 answer = self._done(message["action"], message["arguments"])
+                encoded = encode("connections", ask=message["ask"], answer=answer)
             except Exception:
                 log.exception("the action %s failed", message["action"])
-                answer = None
-            self.send(encode("connections", ask=message["ask"], answer=answer))
+                encoded = encode("connections", ask=message["ask"], answer=None)
+            self.send(encoded)
 
     def _done(self, action: str, arguments: Sequence[Any]) -> Any:
         if ":" in action:

@@ -112,6 +112,8 @@ class Parent:
         self._earlier_plan: ServerPlan | None = None
         self._plan_is_older = False
         self._reload_again = False
+        # The levels of loggers that this process has, and those that it forks.
+        self._levels = plan.server.levels_of_loggers
 
     def open(self, opened: contextlib.ExitStack) -> None:
         """Bind every listener, and open the extensions that run once. Raises BindError, StartError."""
@@ -211,7 +213,7 @@ class Parent:
         share = WorkerShare(number, self._count, SharedCounts(self._counts.cast("I"), number, self._key))
         self._plans[number] = self.plan
         sockets = self._sockets.of(self.plan)
-        child = Child(self.plan, share, sockets, self._connections, self._temporary, self._reload_plan)
+        child = Child(self.plan, share, sockets, self._connections, self._temporary, self._reload_plan, self._levels)
         keep = [one.socket.fileno() for listening in sockets.values() for one in listening]
         return self._processes.fork(number, child.run, [*keep, *log_file_descriptors()])
 
@@ -261,6 +263,7 @@ class Parent:
             self.say(f"reload: worker {number} does not start with the new configuration; all return to the old one")
             self.plan, self._earlier_plan = self._earlier_plan, None
             self._plan_is_older = True
+            self._set_log_levels(self.plan)
         self._replace_outdated()
 
     def _replace_outdated(self) -> None:
@@ -283,13 +286,17 @@ class Parent:
                 self._manager.ready(_SERVING)
                 return
             # For this process, and for workers that it starts.
-            set_log_levels(plan.server.log_level, plan.server.log_levels, self.plan.server.log_levels)
+            self._set_log_levels(plan)
             for line in self._once.reconfigure(plan):
                 self.say(line)
             self._plan_is_older = needs_parent(self.plan, plan)
             if not self._plan_is_older:
                 self._earlier_plan, self.plan = self.plan, plan
         self._reloading.start()
+
+    def _set_log_levels(self, plan: ServerPlan) -> None:
+        levels, self._levels = self._levels, plan.server.levels_of_loggers
+        set_log_levels(self._levels, levels)
 
     def ready_numbers(self) -> Sequence[int]:
         """Return the numbers of the workers that serve clients."""

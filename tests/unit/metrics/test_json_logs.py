@@ -89,7 +89,7 @@ def logging_to(path, log_format):
     before, level = logger.handlers[:], logger.level
     logger.handlers[:] = []
     try:
-        start_logging("INFO", log_format, path, {})
+        start_logging(log_format, path, {"root": "INFO"})
         yield logger
     finally:
         for handler in logger.handlers:

@@ -1,11 +1,18 @@
 """What extensions in the parent know about the workers' listeners, and functions that they call in the workers."""
 
 import json
+import queue
+import socket
+from types import SimpleNamespace
+
+import pytest
 
 from klamm import Address, ListenerContext, ServerServices
 from klamm.acl import AclOperation, ResourceType
 from klamm.workers.calls import WorkerCalls
+from klamm.workers.child import ParentLink
 from klamm.workers.listener_facts import facts_of, listener_of
+from klamm.workers.messages import MessageReader, encode
 
 
 class Workers:
@@ -57,3 +64,27 @@ def test_a_listener_of_the_workers_allows_nothing_in_the_parent():
     authorizer = listener_of(facts | {"is_authorized": True}, ServerServices()).authorizer
     assert not authorizer.decide(None, AclOperation.READ, ResourceType.TOPIC, "t").granted
     assert not authorizer.authorize_by_resource_type(None, AclOperation.READ, ResourceType.TOPIC)
+
+
+def unfit(services):
+    """An answer that is not JSON."""
+    return {1, 2}
+
+
+def fit(services):
+    return 1
+
+
+@pytest.mark.interpreted
+def test_an_answer_that_is_not_json_is_none_and_later_calls_are_answered(caplog):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.settimeout(120)
+        ParentLink(theirs, SimpleNamespace(services=ServerServices()), queue.SimpleQueue()).start()
+        reader, answers = MessageReader(), []
+        for number, name in enumerate(("unfit", "fit")):
+            ours.sendall(encode("connections", ask=number, action=f"{__name__}:{name}", arguments=[]))
+        while len(answers) < 2:
+            answers += [(message["ask"], message["answer"]) for message in reader.feed(ours.recv(65_536))]
+    assert answers == [(0, None), (1, 1)]
+    assert f"the action {__name__}:unfit failed" in caplog.text

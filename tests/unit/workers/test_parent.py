@@ -2,12 +2,14 @@
 
 import contextlib
 import itertools
+import logging
 import socket
 
 import pytest
 
 from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
+from klamm.workers import child
 from klamm.workers.parent import Parent
 
 pytestmark = pytest.mark.interpreted
@@ -25,10 +27,12 @@ class Processes:
 
     def __init__(self):
         self.plans = {}
+        self.workers = {}
         self.sent = []
         self._pids = itertools.count(100)
 
     def fork(self, number, run, keep):
+        self.workers[number] = run.__self__
         self.plans[number] = run.__self__.plan
         return next(self._pids)
 
@@ -185,3 +189,59 @@ def test_a_return_to_the_earlier_configuration_goes_on_if_a_worker_fails(reloade
     reloaded.ready(2)
     assert list(reloaded.parent.addresses) == ["front"]
     assert capsys.readouterr().out.count("does not start") == 1
+
+
+def with_level(level, more=""):
+    return TEXT.replace("workers", f'log_levels = {{ "klamm.tests.c" = "{level}" }}\nworkers') + more
+
+
+@pytest.fixture
+def logger():
+    """A logger that the configuration names, and later does not."""
+    one = logging.getLogger("klamm.tests.c")
+    yield one
+    one.setLevel(logging.NOTSET)
+
+
+def test_a_level_of_a_reload_that_waits_for_the_next_start_can_go(reloaded, logger):
+    reloaded.reload(with_level("DEBUG", "backlog = 7\n"), ["[listeners.front] backlog"])
+    assert logger.level == logging.DEBUG
+    reloaded.reload(TEXT + "backlog = 7\n", ["[listeners.front] backlog"])
+    assert logger.level == logging.NOTSET
+
+
+def test_levels_return_with_the_earlier_configuration(reloaded, more, logger):
+    reloaded.reload(with_level("DEBUG", more), ["[listeners.more]"])
+    reloaded.replaced(1)
+    reloaded.parent.exited(2, 0)
+    reloaded.parent.exited(2, KILLED)
+    assert logger.level == logging.NOTSET
+
+
+class Started(Exception):
+    """Ends the start of a worker."""
+
+
+@pytest.fixture
+def start(monkeypatch):
+    """Starts a worker as far as its server."""
+
+    class Server:
+        def __init__(self, *arguments, **options):
+            raise Started
+
+    def start_one(worker):
+        with pytest.raises(Started):
+            worker.run(None)
+
+    monkeypatch.setattr(child, "SocketServer", Server)
+    monkeypatch.setattr(child, "log_as_worker", lambda log_format, number: None)
+    monkeypatch.setattr(child.signal, "signal", lambda number, handler: None)
+    return start_one
+
+
+def test_a_worker_has_the_levels_of_its_own_configuration(reloaded, logger, start):
+    reloaded.reload(with_level("DEBUG", "backlog = 7\n"), ["[listeners.front] backlog"])
+    reloaded.parent.exited(2, KILLED)
+    start(reloaded.processes.workers[2])
+    assert logger.level == logging.NOTSET

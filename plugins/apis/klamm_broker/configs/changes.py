@@ -162,7 +162,7 @@ def _alter_loggers(
     check_levels(levels)
     if not validate_only:
         before = {name: own_level(name) for name, _ in levels}
-        set_levels(levels)
+        set_levels(levels, context.listener.services.log_levels())
         for name, level in levels:
             context.note_change(ResourceType.BROKER_LOGGER.name, resource.name, name, before[name], level)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from klamm import ErrorCode, KafkaError
@@ -41,7 +41,7 @@ def _word(level: int) -> str:
 
 
 def check_levels(changes: Sequence[tuple[str, str | None]]) -> None:
-    """Check new levels by logger. None removes a logger's own level: the logger then inherits the level of its parent.
+    """Check new levels by logger. None removes the level that a client has set.
 
     Raises KafkaError: INVALID_CONFIG for an unknown logger or level, INVALID_REQUEST for the root logger without a
     level.
@@ -63,7 +63,7 @@ def own_level(name: str) -> str | None:
     return None if level == logging.NOTSET else _word(level)
 
 
-def set_levels(changes: Sequence[tuple[str, str | None]]) -> None:
-    """Set levels that `check_levels` accepts."""
+def set_levels(changes: Sequence[tuple[str, str | None]], configured: Mapping[str, str]) -> None:
+    """Set levels that `check_levels` accepts. A logger without a level has that of the configuration, or inherits."""
     for name, level in changes:
-        logging.getLogger(name).setLevel(logging.NOTSET if level is None else _LEVEL_OF[level])
+        logging.getLogger(name).setLevel(configured.get(name, logging.NOTSET) if level is None else _LEVEL_OF[level])
