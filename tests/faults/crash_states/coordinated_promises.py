@@ -127,7 +127,7 @@ class CoordinatedPromises:
 
     def _offset(self) -> int:
         """Return the committed offset of the transactional group, or -1."""
-        for group in self._harness.broker.groups._registry.all():
+        for group in self._harness.broker.groups.registry.all():
             if group.group_id == TRANSACTIONAL_GROUP:
                 found = group.offsets.get("ledger", {}).get(0)
                 return -1 if found is None else int(found.offset)
@@ -195,7 +195,7 @@ class CoordinatedPromises:
     # The rest
 
     def _check_members(self) -> None:
-        groups = {each.group_id: each for each in self._harness.broker.groups._registry.all()}
+        groups = {each.group_id: each for each in self._harness.broker.groups.registry.all()}
         members = getattr(groups.get(CONSUMER_GROUP), "members", {})
         for member_id in {event.key for event in self._view.events if event.kind == "member"}:
             possible = self._view.possible("member", member_id)

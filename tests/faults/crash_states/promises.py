@@ -214,7 +214,7 @@ class Promises:
         return max(flushed, default=0)
 
     def _check_offsets(self, harness: QuietHarness) -> None:
-        groups = {group.group_id: group for group in harness.broker.groups._registry.all()}
+        groups = {group.group_id: group for group in harness.broker.groups.registry.all()}
         committed = groups[GROUP].offsets if GROUP in groups else {}
         for key in {event.key for event in self._view.events if event.kind == "offset"}:
             found = committed.get(key[1], {}).get(key[2])
