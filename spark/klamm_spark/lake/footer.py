@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from klamm_spark.lake.thrift import LONG, NUMBER, STRUCTURE, TEXT, UNREADABLE, Fields, Thrift
+from klamm_spark.lake.thrift import LIST, LONG, NUMBER, SHORT, STRUCTURE, TEXT, TRUE, UNREADABLE, Fields, Thrift
 
 _MOST_BYTES: Final = 16 * 1024**2
 """The most bytes of a footer. The largest that `compact` makes have a sixth of it."""
@@ -17,7 +18,22 @@ _ELEMENT: Final = (2,)
 _GROUP: Final = (4,)
 _CHUNK: Final = (4, 1)
 _COLUMN: Final = (4, 1, 3)
+_STATISTICS: Final = (4, 1, 3, 12)
 _LEVELS: Final = (4, 1, 3, 16)
+STATISTICS: Final = (TEXT, TEXT, LONG, LONG, TEXT, TEXT, TRUE, TRUE)
+_FIELDS: Final[dict[Fields, tuple[int, ...]]] = {
+    (): (NUMBER, LIST, LONG, LIST, LIST, TEXT, LIST, STRUCTURE, TEXT),
+    _ELEMENT: (NUMBER, NUMBER, NUMBER, TEXT, *(NUMBER,) * 5, STRUCTURE),
+    _GROUP: (LIST, LONG, LONG, LIST, LONG, LONG, SHORT),
+    _CHUNK: (TEXT, LONG, STRUCTURE, LONG, NUMBER, LONG, NUMBER, STRUCTURE, TEXT),
+    _COLUMN: (
+        *(NUMBER, LIST, LIST, NUMBER, LONG, LONG, LONG, LIST),
+        *(LONG, LONG, LONG, STRUCTURE, LIST, LONG, NUMBER, STRUCTURE, STRUCTURE),
+    ),
+    _STATISTICS: STATISTICS,
+    _LEVELS: (LONG, LIST, LIST),
+}
+"""The kinds of its fields, from the first on."""
 _ITEMS: Final[dict[Fields, int]] = {
     **dict.fromkeys((_ELEMENT, _GROUP, _CHUNK, (5,), (7,), (4, 4), (*_COLUMN, 8), (*_COLUMN, 13)), STRUCTURE),
     **dict.fromkeys(((*_COLUMN, 2), (*_COLUMN, 17, 2)), NUMBER),
@@ -25,14 +41,31 @@ _ITEMS: Final[dict[Fields, int]] = {
     **dict.fromkeys(((*_LEVELS, 2), (*_LEVELS, 3)), LONG),
 }
 """The kinds of its lists' items."""
-_TYPE, _REPETITION, _CHILDREN = 1, 3, 5
+_TYPE, _LENGTH, _REPETITION, _CHILDREN = 1, 2, 3, 5
+_BOUNDS: Final = (1, 2, 5, 6)
+_COUNTS: Final = {(): (3,), _ELEMENT: (2, 5), _GROUP: (2, 3), _COLUMN: (5, 6, 7, 9, 11)}
+"""Numbers of rows and values, sizes and places, of which none is negative."""
+_WIDTHS: Final = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
+"""The bytes of a value by its type: those of texts differ, and some say it themselves."""
+_FIXED: Final = 7
 
 
 class _Leaf(NamedTuple):
-    """A column: its type, and the highest of its levels by their fields in `_LEVELS`."""
+    """A column: its type, the bytes of a value if all have as many, and the highest of its levels by their fields in
+    `_LEVELS`."""
 
-    type: int | None
+    type: int
+    width: int | None
     levels: dict[int, int]
+
+    def fits(self, place: Fields, numbers: Mapping[int, int]) -> bool:
+        """Return whether what stands at a place in a group of rows is of this column."""
+        if place == _COLUMN:
+            return numbers.get(_TYPE) == self.type
+        if place == _STATISTICS:
+            # PyArrow ends the process if a bound is shorter than a value.
+            return self.width is None or all(numbers.get(field, self.width) == self.width for field in _BOUNDS)
+        return all(numbers.get(field, 0) in (0, most + 1) for field, most in self.levels.items())
 
 
 def footer_bytes(end: bytes) -> int:
@@ -46,7 +79,7 @@ def footer_bytes(end: bytes) -> int:
 def check_footer(data: bytes) -> None:
     """Raise ValueError for a footer that PyArrow cannot read as an error: its columns are not those of its schema, or
     are more than any file of klamm has."""
-    footer = Thrift(data, _ITEMS)
+    footer = Thrift(data, _FIELDS, _ITEMS)
     try:
         footer.read()
     except IndexError:
@@ -54,22 +87,18 @@ def check_footer(data: bytes) -> None:
     leaves = _leaves([each.numbers for each in footer.structures if each.place == _ELEMENT])
     column = 0
     for place, numbers in footer.structures:
+        if any(numbers.get(field, 0) < 0 for field in _COUNTS.get(place, ())):
+            raise ValueError("it has a negative number of rows or values, or a negative size or place")
         if place == _GROUP:
             if column != len(leaves):
                 raise ValueError("a group of its rows has other columns than its schema")
             column = 0
         elif place == _CHUNK:
             column += 1
-        elif place in (_COLUMN, _LEVELS):
+        elif place in (_COLUMN, _STATISTICS, _LEVELS):
             if column >= len(leaves):
                 raise ValueError("a group of its rows has other columns than its schema")
-            leaf = leaves[column]
-            fits = (
-                numbers.get(_TYPE) == leaf.type
-                if place == _COLUMN
-                else all(numbers.get(field, 0) in (0, most + 1) for field, most in leaf.levels.items())
-            )
-            if not fits:
+            if not leaves[column].fits(place, numbers):
                 raise ValueError(f"column {column} of a group of its rows is another one than in its schema")
 
 
@@ -91,5 +120,7 @@ def _leaves(elements: list[dict[int, int]]) -> list[_Leaf]:
         if children := element.get(_CHILDREN, 0):
             around.append((children, repetition, definition))
         else:
-            leaves.append(_Leaf(element.get(_TYPE), {2: repetition, 3: definition}))
+            kind = element.get(_TYPE, -1)
+            width = element.get(_LENGTH, 0) if kind == _FIXED else _WIDTHS.get(kind)
+            leaves.append(_Leaf(kind, width, {2: repetition, 3: definition}))
     return leaves

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,12 +26,26 @@ _BATCH_BYTES: Final = 128 * 1024**2
 _ITEM_BYTES: Final = 512
 """The bytes that an item of a list may have in a line in addition to its texts."""
 _ROWS: Final = 1 << 16
+_MOST_BATCHES: Final = 1 << 20
+"""Of a column whose texts are looked at a few at a time."""
 _WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 8}
 """The bytes that a value takes in memory; for a text, its place among the others, and its end once it is unpacked."""
 _LEVEL_BYTES: Final = 4
 """The bytes of the two levels of a value: they say whether it is null, and where a list begins."""
 
 
+@contextmanager
+def _named() -> Iterator[None]:
+    """Raise ValueError for what PyArrow raises for a file that it cannot read, beside OSError."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (ArithmeticError, LookupError, RecursionError, TypeError, pa.ArrowException) as error:
+        raise ValueError(f"it cannot be read: {' '.join(str(error).split())}") from error
+
+
+@_named()
 def open_parquet(source: Path | pa.BufferReader) -> pq.ParquetFile:
     """Open Parquet for `batches_of` or `whole_batches_of`. Raises OSError, and ValueError if its rows are too many
     bytes, or not what its footer says."""
@@ -41,10 +55,8 @@ def open_parquet(source: Path | pa.BufferReader) -> pq.ParquetFile:
     with pa.OSFile(str(source)) if isinstance(source, Path) else nullcontext(source) as file:
         check_footer(_footer(file))
         metadata = pq.read_metadata(source)
-        for group in map(metadata.row_group, range(metadata.num_row_groups)):
-            for number in range(group.num_columns):
-                check_pages(file, group.column(number))
-    texts, delta_bytes, values = set[str](), dict[str, int](), Counter[str]()
+        check_pages(file, metadata)
+    texts, deltas, values = set[str](), dict[str, int](), Counter[str]()
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         group_bytes = 0
         for number in range(group.num_columns):
@@ -57,17 +69,47 @@ def open_parquet(source: Path | pa.BufferReader) -> pq.ParquetFile:
             if size_bytes > _MOST_BYTES or group_bytes > _MOST_GROUP_BYTES:
                 raise ValueError(f"{group.num_rows:,} of its rows unpack to {group_bytes:,} bytes: {path}")
             if is_delta and column.physical_type == "BYTE_ARRAY":
-                delta_bytes[path] = max(column.total_uncompressed_size, delta_bytes.get(path, 0))
+                deltas[path] = number
             elif column.physical_type == "BYTE_ARRAY":
                 texts.add(path)
     # What has its own encoding, has no dictionary.
-    try:
-        parquet = pq.ParquetFile(source, read_dictionary=texts - delta_bytes.keys())
-    except LookupError as error:
-        raise ValueError(f"its schema and its groups of rows do not have the same columns: {error}") from error
-    for path, most_bytes in delta_bytes.items():
-        _check_delta(parquet, path, most_bytes)
+    parquet = pq.ParquetFile(source, read_dictionary=texts - deltas.keys())
+    for field in parquet.schema_arrow:
+        _check_type(field)
+    for path, number in deltas.items():
+        _check_delta(parquet, path, number)
     return parquet
+
+
+def _check_type(field: pa.Field) -> None:
+    """Raise ValueError for a type whose texts and items are not counted here: a schema may ask for any."""
+    import pyarrow as pa
+
+    kind, types = field.type, pa.types
+    if types.is_struct(kind):
+        inner = list(kind)
+    elif types.is_map(kind):
+        inner = [kind.key_field, kind.item_field]
+    elif types.is_list(kind):
+        inner = [kind.value_field]
+    else:
+        value = kind.value_type if types.is_dictionary(kind) else kind
+        is_text = types.is_string(value) or types.is_binary(value)
+        if not is_text and (value is not kind or not _is_plain(kind)):
+            raise ValueError(f"{field.name} has a type that is not read: {kind}")
+        return
+    for one in inner:
+        _check_type(one)
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Return whether values of a type take a fixed number of bytes."""
+    import pyarrow as pa
+
+    types = pa.types
+    return any(
+        is_kind(kind) for is_kind in (types.is_primitive, types.is_decimal, types.is_fixed_size_binary, types.is_null)
+    )
 
 
 def _footer(file: pa.NativeFile) -> bytes:
@@ -84,46 +126,57 @@ def _least_bytes(column: pq.ColumnSchema, values: int) -> int:
     return int(at_once * (value_bytes + _LEVEL_BYTES * (column.max_definition_level + column.max_repetition_level > 0)))
 
 
-def _check_delta(parquet: pq.ParquetFile, path: str, most_bytes: int) -> None:
-    """Raise ValueError if texts repeat so much of the texts before them that a batch of them would fill the memory.
-
-    No text is longer than the column.
-    """
+def _check_delta(parquet: pq.ParquetFile, path: str, number: int) -> None:
+    """Raise ValueError for texts that repeat so much of those before them that a batch of them fills the memory. None
+    of them is longer than the column."""
     import pyarrow.compute as pc
 
     if "." in path:
         # In a list, a row may have any number of them.
         raise ValueError(f"{path} has an encoding that texts in lists are not read in")
-    rows = max(1, min(_ROWS, _MOST_BYTES // 4 // max(1, most_bytes)))
-    found: deque[int] = deque(maxlen=max(1, _ROWS // rows))
-    for batch in parquet.iter_batches(batch_size=rows, columns=[path]):
-        found.append(pc.sum(pc.binary_length(batch.column(0)).cast("int64")).as_py() or 0)
-        if sum(found) > _MOST_BYTES:
-            raise ValueError(f"{_ROWS:,} values of {path} unpack to {sum(found):,} bytes")
+    if parquet.schema_arrow.names.count(path) > 1:
+        raise ValueError(f"it has the column {path} twice")
+    columns = [parquet.metadata.row_group(at).column(number) for at in range(parquet.num_row_groups)]
+    rows = [max(1, min(_ROWS, _MOST_BYTES // 4 // max(1, each.total_uncompressed_size))) for each in columns]
+    if sum(column.num_values // few for column, few in zip(columns, rows, strict=True)) > _MOST_BATCHES:
+        raise ValueError(f"the values of {path} are too many to be read a few at a time")
+    for at, few in enumerate(rows):
+        found, size_bytes = deque[int](), 0
+        for batch in parquet.iter_batches(batch_size=few, row_groups=[at], columns=[path]):
+            found.append(pc.sum(pc.binary_length(batch.column(0)).cast("int64")).as_py() or 0)
+            size_bytes += found[-1]
+            if len(found) * few > _ROWS:
+                size_bytes -= found.popleft()
+            if size_bytes > _MOST_BYTES:
+                raise ValueError(f"{_ROWS:,} values of {path} unpack to {size_bytes:,} bytes")
 
 
 def batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch]:
     """Read rows as `packed_batches_of` does, with their texts as plain ones."""
-    return map(_unpacked, packed_batches_of(parquet, **which))
+    with _named():
+        yield from map(_unpacked, packed_batches_of(parquet, **which))
 
 
 def packed_batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch]:
     """Read rows, as `iter_batches` does, and fewer at a time if their texts are long. Texts may be in dictionaries.
 
     Raises ValueError before the texts of one row fill the memory."""
-    for batch in _packed_batches(parquet, **which):
-        # No file of klamm has more; to read it in parts would take for ever.
-        _check_size(batch, _packed_bytes(batch))
-        yield from _parts(batch)
+    with _named():
+        for batch in _packed_batches(parquet, **which):
+            # No file of klamm has more; to read it in parts would take for ever.
+            _check_size(batch, _packed_bytes(batch))
+            yield from _parts(batch)
 
 
 def whole_batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch]:
     """Read rows that the caller keeps in memory. Raises ValueError before a text that many rows have fills it."""
-    for batch in _packed_batches(parquet, **which):
-        _check_size(batch, _packed_bytes(batch))
-        yield _unpacked(batch)
+    with _named():
+        for batch in _packed_batches(parquet, **which):
+            _check_size(batch, _packed_bytes(batch))
+            yield _unpacked(batch)
 
 
+@_named()
 def check_rows(parquet: pq.ParquetFile, *, are_kept: bool) -> None:
     """Raise ValueError if rows would fill the memory of a reader without limits: those of a batch, or, if they
     `are_kept`, all."""

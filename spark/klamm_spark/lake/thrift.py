@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 UNREADABLE: Final = "it has a header or a footer that cannot be read"
@@ -11,14 +11,18 @@ _MOST_DEPTH: Final = 8
 _MOST_STRUCTURES: Final = 1 << 20
 """PyArrow takes up to a kilobyte for one, which has a byte in a file. The largest files of `compact` have an eighth."""
 _MOST_FIELD: Final = 32
-_BOOLEANS: Final = (1, 2)
+_MOST_FIELD_ID: Final = (1 << 15) - 1
+_MOST_SIZE: Final = (1 << 31) - 1
+TRUE, FALSE = 1, 2
+_BOOLEANS: Final = (TRUE, FALSE)
 _BYTE: Final = 3
+SHORT: Final = 4
 NUMBER: Final = 5
 LONG: Final = 6
-_NUMBERS: Final = (4, NUMBER, LONG)
+_BITS: Final = {SHORT: 16, NUMBER: 32, LONG: 64}
 _DOUBLE: Final = 7
 TEXT: Final = 8
-_LISTS: Final = (9, 10)
+LIST: Final = 9
 STRUCTURE: Final = 12
 _MORE: Final = 15
 
@@ -26,21 +30,22 @@ Fields = tuple[int, ...]
 
 
 class Structure(NamedTuple):
-    """A structure: the fields that lead to it, and its numbers of 32 bits by their fields; that of a list is its size.
-    Readers leave out what has another type than they know."""
+    """A structure: the fields that lead to it, and its numbers by their fields: of a list or a text its size."""
 
     place: Fields
     numbers: dict[int, int]
 
 
 class Thrift:
-    """Data in the compact protocol. Methods continue to read at `at`. They raise IndexError at the end of the data, and
-    ValueError for what cannot be read."""
+    """Data in the compact protocol. Methods read on from `at`. They raise IndexError at the end of the data, and
+    ValueError for what cannot be read, or what readers differ about."""
 
-    def __init__(self, data: bytes, items: Mapping[Fields, int] | None = None) -> None:
-        """`items` are the kinds that lists must have: readers take them for those that they know."""
+    def __init__(self, data: bytes, fields: Mapping[Fields, Sequence[int]], items: Mapping[Fields, int]) -> None:
+        """`fields` are the kinds that the fields of a structure must have, from the first on, and `items` those of
+        lists: readers take them for those that they know, and leave out others."""
         self._data = data
-        self._kinds = items or {}
+        self._fields = fields
+        self._kinds = items
         self.at = 0
         self.structures: list[Structure] = []
         """The structures that were read, each after those inside it."""
@@ -49,28 +54,33 @@ class Thrift:
         """Read a structure, which these fields lead to."""
         if len(place) > _MOST_DEPTH or len(self.structures) >= _MOST_STRUCTURES:
             raise ValueError(UNREADABLE)
-        numbers = dict[int, int]()
+        numbers, known = dict[int, int](), self._fields.get(place, ())
         field = 0
         while byte := self._byte():
             step, kind = byte >> 4, byte & 15
-            field = field + step if step else self._signed()
+            before, field = field, field + step if step else self._signed(SHORT)
+            # Of fields out of order, readers take some for others; of two, some take the first, others the last.
+            if not before < field <= _MOST_FIELD_ID:
+                raise ValueError(UNREADABLE)
+            if field <= len(known) and known[field - 1] != (TRUE if kind == FALSE else kind):
+                raise ValueError(UNREADABLE)
             value = self._value(kind, (*place, field))
-            if value is not None and 0 <= field < _MOST_FIELD:
+            if value is not None and field < _MOST_FIELD:
                 numbers[field] = value
         self.structures.append(Structure(place, numbers))
 
     def _value(self, kind: int, place: Fields) -> int | None:
-        """Read a value, and return it if it is a number, or of a list the size."""
-        if kind in _NUMBERS:
-            value = self._signed()
-            return value if kind == NUMBER else None
-        if kind in _LISTS:
+        """Read a value, and return it if it is a number, or of a list or a text the size."""
+        if kind in _BITS:
+            return self._signed(kind)
+        if kind == LIST:
             return self._items(place)
+        if kind == TEXT:
+            size_bytes = self._size()
+            self.at += size_bytes
+            return size_bytes
         if kind == STRUCTURE:
             self.read(place)
-        elif kind == TEXT:
-            size_bytes = self._number()
-            self.at += size_bytes
         elif kind in (_BYTE, _DOUBLE):
             self.at += 1 if kind == _BYTE else 8
         elif kind not in _BOOLEANS:
@@ -81,8 +91,9 @@ class Thrift:
         byte = self._byte()
         size, kind = byte >> 4, byte & 15
         if size == _MORE:
-            size = self._number()
-        if kind != self._kinds.get(place, kind):
+            size = self._size()
+        # Parquet has no lists of lists, and each could have another.
+        if kind == LIST or kind != self._kinds.get(place, kind):
             raise ValueError(UNREADABLE)
         if size > len(self._data) - self.at:
             # Each takes a byte at least.
@@ -102,9 +113,20 @@ class Thrift:
             value |= (byte & 0x7F) << bits
             bits += 7
             if byte < 0x80:
-                return value
-        raise ValueError(UNREADABLE)
+                break
+        if byte >= 0x80 or value >> _MOST_BITS:
+            raise ValueError(UNREADABLE)
+        return value
 
-    def _signed(self) -> int:
+    def _size(self) -> int:
         value = self._number()
+        if value > _MOST_SIZE:
+            raise ValueError(UNREADABLE)
+        return value
+
+    def _signed(self, kind: int) -> int:
+        value = self._number()
+        # Readers leave out the bits above.
+        if value >> _BITS[kind]:
+            raise ValueError(UNREADABLE)
         return value >> 1 ^ -(value & 1)
