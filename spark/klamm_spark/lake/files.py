@@ -112,8 +112,6 @@ def hidden_by(lake: Lake) -> Iterator[str]:
 
 def read_columns(files: Sequence[TableFile], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Read columns of all rows of files; of those of an earlier klamm what they have. Raises LakeError."""
-    import pyarrow as pa
-
     for file in files:
         try:
             with open_file(file) as parquet:
@@ -121,7 +119,7 @@ def read_columns(files: Sequence[TableFile], columns: Sequence[str]) -> Iterator
                 if len(names) > len(set(names)):
                     raise ValueError("it has a column twice")
                 yield from batches_of(parquet, columns=[name for name in columns if name in names])
-        except (OSError, ValueError, pa.ArrowException) as error:
+        except (OSError, ValueError) as error:
             raise LakeError(f"{file.path} cannot be read: {' '.join(str(error).split())}") from error
 
 

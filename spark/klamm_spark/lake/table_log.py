@@ -69,5 +69,5 @@ def _check_checkpoint(path: AnyPath, size_bytes: int, changed_ns: int) -> None:
     try:
         with open_parquet(pa.BufferReader(read_file(path))) as parquet:
             check_rows(parquet, are_kept=True)
-    except (ValueError, LookupError, pa.ArrowException) as error:
+    except ValueError as error:
         raise UnfitFileError(f"{path}: {error}") from error

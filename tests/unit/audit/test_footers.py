@@ -234,8 +234,6 @@ TYPES = {
     "a view of a list": lambda texts: pa.ListViewArray.from_arrays(
         pa.array([0], pa.int32()), pa.array([COUNT], pa.int32()), texts
     ),
-    "views of texts": lambda texts: texts.cast(pa.string_view()),
-    "an extension": lambda texts: pa.ExtensionArray.from_storage(pa.opaque(pa.string(), "a", "b"), texts),
 }
 
 

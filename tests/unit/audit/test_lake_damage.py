@@ -230,7 +230,7 @@ for at in range(end - int.from_bytes(whole[end : end + 4], "little"), end):
         try:
             with open_parquet(pa.BufferReader(data)) as parquet:
                 list(batches_of(parquet))
-        except (OSError, ValueError, pa.ArrowException):
+        except (OSError, ValueError):
             named += 1
 print(named)
 """
