@@ -13,7 +13,9 @@ pa = pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
 
 ROOT = Path(__file__).parents[3]
+PEAK_BYTES = 100 << 20
 INT64, TEXT, FIXED = 2, 6, 7
+ZSTD = 6
 PLAIN, RLE, DELTA_BYTE_ARRAY = 0, 3, 7
 READ = """
 import json, sys
@@ -30,7 +32,7 @@ try:
 except (OSError, ValueError) as error:
     said.append(f"{error}")
 said.append(scan(TableFile(sys.argv[1], None)).problems)
-print(json.dumps(said))
+print(json.dumps([*said, pa.default_memory_pool().max_memory()]))
 """
 
 
@@ -70,16 +72,16 @@ def structure(*fields):
     return b"".join(bytes([kind]) + signed(field) + value for field, kind, value in fields) + b"\0"
 
 
-def column(*more, kind=INT64, encodings=(PLAIN,), values=0, unpacked=0, packed=0, at=4):
+def column(*more, kind=INT64, encodings=(PLAIN,), values=0, unpacked=0, packed=0, at=4, codec=0):
     """A column in a group of rows; `more` are fields after the others."""
     name = items(3, 8, text(0, b"event_id")[2])
-    said = (number(1, kind), items(2, 5, *map(signed, encodings)), name, number(4, 0), long(5, values))
+    said = (number(1, kind), items(2, 5, *map(signed, encodings)), name, number(4, codec), long(5, values))
     said += (long(6, unpacked), long(7, packed), long(9, at), *more)
     return structure(long(2, at), inner(3, *said))
 
 
-def group(*columns, rows=0):
-    return structure(items(1, 12, *columns), long(2, 0), long(3, rows))
+def group(*columns, rows=0, size=0):
+    return structure(items(1, 12, *columns), long(2, size), long(3, rows))
 
 
 def schema(*more, kind=INT64, optional=0, columns=1):
@@ -114,15 +116,20 @@ def short_bounds(*fields, more=()):
 
 
 def second_schema():
-    whole = schema(columns=2)
-    fields = number(1, 2), schema(), whole, long(3, 0), items(4, 12, group(column(), column()))
-    return parquet(structure(*fields))
+    """Together they have two columns, of which some readers take the last one."""
+    both = items(2, 12, structure(text(4, b"schema"), number(5, 2)), LEAF), schema()
+    return parquet(structure(number(1, 2), *both, long(3, 0), items(4, 12, group(column(), column()))))
+
+
+def with_more(*fields, before=()):
+    """An empty file whose footer has more fields."""
+    return parquet(structure(*before, number(1, 2), schema(), long(3, 0), items(4, 12), *fields))
 
 
 def wide_field():
     """A page that has ten bytes, and then a billion for those that take the last 16 bits of a field's number."""
     pages = page(3, bytes(10), (65_538, 5, signed(1_500_000_000)))
-    said = footer(group(column(values=3, unpacked=100, packed=len(pages)), rows=3), rows=3)
+    said = footer(group(column(values=3, unpacked=100, packed=len(pages), codec=ZSTD), rows=3), rows=3)
     return parquet(said, pages)
 
 
@@ -134,7 +141,7 @@ def page_of(*fields):
 
 def large_size():
     """A page of so many bytes that no file has a place after it."""
-    size = (1 << 63) - 100
+    size = (1 << 63) - 28
     pages = structure(number(1, 0), number(2, 0), (3, 5, unsigned(size << 1)), inner(5, number(1, 0)))
     return parquet(footer(group(column(packed=(1 << 63) - 1))), pages)
 
@@ -168,6 +175,7 @@ def negative_count():
     return parquet(footer(group(column(**fixed, values=-1 << 40)), group(whole, rows=65_536), of=of), pages)
 
 
+LEAF = structure(number(1, INT64), number(3, 0), text(4, b"event_id"))
 ORDERS = (items(7, 12, structure((1, 12, b"\0"))),)
 MADE = {
     "bounds of other orders": lambda: short_bounds(5, 6, more=ORDERS),
@@ -176,14 +184,14 @@ MADE = {
     "one bound": lambda: short_bounds(5, more=ORDERS),
     "fields that wrap": lambda: parquet(footer(group(column((65_548, 12, structure(text(5, b"a"), text(6, b"a"))))))),
     "a field twice": second_schema,
-    "fields that fall": lambda: parquet(structure(number(2, 2), number(1, 1), schema())),
-    "field 0": lambda: parquet(structure((0, 5, signed(1)), schema(), long(3, 0), items(4, 12))),
+    "fields that fall": lambda: with_more(long(3, 0)),
+    "field 0": lambda: with_more(before=[number(0, 1)]),
     "a number of 33 bits": lambda: parquet(structure((1, 5, unsigned(1 << 33)), schema(), long(3, 0), items(4, 12))),
     "a number of 70 bits": lambda: parquet(
         structure(number(1, 2), schema(), (3, 6, b"\xff" * 9 + b"\x7e"), items(4, 12))
     ),
-    "a set": lambda: parquet(structure(number(1, 2), schema(), long(3, 0), (4, 10, items(4, 12)[2]))),
-    "another kind": lambda: parquet(structure(number(1, 2), schema(), number(3, 0), items(4, 12))),
+    "a set": lambda: with_more((99, 10, items(0, 5, signed(1))[2])),
+    "another kind": lambda: with_more(number(6, 1)),
     "lists in lists": lambda: parquet(b"\xf9" + b"\x19" * 5_000),
     "a page's field that wraps": wide_field,
     "a page's field twice": lambda: page_of(number(1, 0), number(2, 0), number(2, 9), number(3, 0)),
@@ -193,14 +201,15 @@ MADE = {
     "small pages": small_pages,
     "a few at a time": few_at_a_time,
     "a negative count": negative_count,
-    "a negative size": lambda: parquet(footer(group(column(packed=-1)))),
-    "a negative place": lambda: parquet(footer(group(column(at=-9)))),
-    "negative rows": lambda: parquet(footer(group(column(), rows=-1))),
+    "a negative size": lambda: parquet(footer(group(column(), size=-1))),
+    "a negative place": lambda: parquet(footer(group(column(long(10, 0), long(11, -9))))),
+    "negative rows": lambda: parquet(footer(rows=-1)),
 }
 
 
 def read(path):
-    """What `open_parquet` says of a file, or its rows, and what `scan` does, in a process of their own."""
+    """What `open_parquet` says of a file, or its rows, what `scan` says, and the peak of memory, in a process of their
+    own."""
     done = subprocess.run(
         [sys.executable, "-c", READ, path], capture_output=True, text=True, check=False, cwd=ROOT, env=os.environ
     )
@@ -212,9 +221,10 @@ def read(path):
 def test_a_file_that_misleads_its_readers_is_named(tmp_path, made):
     path = tmp_path / "file.parquet"
     path.write_bytes(MADE[made]())
-    said, problems = read(path)
+    said, problems, peak_bytes = read(path)
     assert isinstance(said, str), made
     assert str(path) in problems[0]
+    assert peak_bytes < PEAK_BYTES
 
 
 def test_what_is_made_by_hand_is_read(tmp_path):
@@ -243,6 +253,6 @@ def test_a_type_whose_bytes_are_not_counted_is_named(tmp_path, kind):
 
     path = tmp_path / "file.parquet"
     pq.write_table(pa.table({"event_id": TYPES[kind](pa.array([LONG_TEXT] * COUNT))}), path, compression="zstd")
-    said, problems = read(path)
+    said, problems, _ = read(path)
     assert "event_id has a type that is not read" in said
     assert str(path) in problems[0]
