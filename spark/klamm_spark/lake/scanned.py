@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from binascii import hexlify
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,11 +38,15 @@ _MOST_KEPT_BYTES: Final = 1024**3
 _ROW_BYTES: Final = 48
 _RUN_BYTES: Final = 192
 _HASHED_BYTES: Final = 1 << 16
-_SEGMENT_BYTES: Final = 512
+_SEGMENT_BYTES: Final = 2048
 _EVENT_BYTES: Final = 1024
 _UNREADABLE: Final = (OSError, ValueError, TypeError, LookupError, ArithmeticError, pa.ArrowException, duckdb.Error)
-"""A program that can write to a lake can put anything into a file, so reading one may raise any of these."""
-_SEGMENT: Final = re.compile(r"([^/]+?)\.jsonl(\.\w+)?$")
+"""Who can write to a lake can put anything into a file."""
+_SEGMENT: Final = re.compile(r"(.+?)\.jsonl(\.\w+)?")
+_MOST_NAME_CHARS: Final = 255
+"""Of a file's name: no file system has longer ones."""
+_MOST_BYTES: Final = {"source_file": 4096, "node": 1024, "boot": 1024}
+"""Of a text of these columns, which cost nothing in a file if they repeat."""
 _HEX: Final = f"coalesce(lower(hex(digest)), '{CHANGED}') AS digest"
 _KEPT: Final = ("event_id", "node", "boot", "seq", "time_us", "kind")
 
@@ -103,6 +108,8 @@ def _scanned(file: TableFile) -> Scanned:
         _add_digests(segments, _segments(batch), _digests(batch, file.hour_us))
         runs = list(_numbers(batch))
         for node, boot, first, last in runs:
+            if (node, boot) not in pairs:
+                kept_bytes += sys.getsizeof(node) + sys.getsizeof(boot)
             pairs[node, boot].append((first, last))
         kind = plain(batch.column("kind"))
         ended = pc.and_(pc.equal(kind, REQUEST), pc.equal(plain(batch.column("action")), "interrupted"))
@@ -129,6 +136,15 @@ def _check_kept(size_bytes: int) -> None:
     """Raise ValueError before what is known of the rows of a file fills the memory: rows may cost nothing in it."""
     if size_bytes > _MOST_KEPT_BYTES:
         raise ValueError(f"its rows, numbers and reports would take more than {_MOST_KEPT_BYTES:,} bytes")
+
+
+def _check_texts(batch: pa.RecordBatch) -> None:
+    """Raise ValueError for a text that is longer than any that a server writes: each row would repeat it."""
+    for name, most in _MOST_BYTES.items():
+        column = batch.column(name)
+        values = column.dictionary if pa.types.is_dictionary(column.type) else column
+        if (pc.max(pc.binary_length(values)).as_py() or 0) > most:
+            raise ValueError(f"its column {name} has a text of more than {most:,} bytes")
 
 
 def answer(query: Query) -> list[tuple[Any, ...]]:
@@ -186,7 +202,9 @@ def _batches(file: TableFile, problems: list[str]) -> Iterator[pa.RecordBatch]:
         checked = Checked(parquet)
         for batch in checked.batches(_ROWS_AT_ONCE):
             batch.validate(full=True)
-            yield from with_columns(pa.Table.from_batches([batch]), FILE).to_batches()
+            for each in with_columns(pa.Table.from_batches([batch]), FILE).to_batches():
+                _check_texts(each)
+                yield each
     for committed in file.committed:
         checked.check_commit(committed)
     problems += (f"{file.path}: {line}" for line in (*alike, *checked.problems))
@@ -283,8 +301,14 @@ def _segments(batch: pa.RecordBatch) -> pa.DictionaryArray:
     """Return the segments of rows, by their files; there are few."""
     column = batch.column("source_file")
     sources = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-    names = [found[1] if (found := _SEGMENT.search(each)) else "" for each in sources.dictionary.to_pylist()]
+    names = [_segment_of(each.rpartition("/")[2]) for each in sources.dictionary.to_pylist()]
     return pa.DictionaryArray.from_arrays(sources.indices.fill_null(len(names)), pa.array([*names, ""], pa.string()))
+
+
+def _segment_of(name: str) -> str:
+    """Return the segment of a file's name; empty if it is that of none."""
+    found = _SEGMENT.fullmatch(name) if len(name) <= _MOST_NAME_CHARS else None
+    return found[1] if found else ""
 
 
 def _digest_apart(row: Mapping[str, Any]) -> bytes | None:
