@@ -23,7 +23,7 @@ from klamm_spark.spool.layout import Seal
 from klamm_spark.storage.filesystems import MOST_COMMIT_BYTES, read_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from deltalake import DeltaTable
 
@@ -39,6 +39,10 @@ _KEPT_COMMITS: Final = {"delta.logRetentionDuration": "interval 100 days"}
 """The time for which commits are kept. After Delta's 30 days, `compact` would delete what a killed driver has appended,
 unless another driver starts meanwhile. With more than 100 days, a busy lake would have millions of files to list.
 """
+
+
+_ADD_BYTES: Final = 512
+"""Of a file in a commit, besides its path and its statistics."""
 
 
 class Named(NamedTuple):
@@ -75,11 +79,13 @@ def _are_texts(values: object) -> TypeGuard[list[str]]:
 
 
 def append(lake: Lake, files: Iterable[DataFile], named: Named) -> None:
-    """Commit files to the table. Raises LakeError."""
+    """Commit files to the table. Raises LakeError, before anything is committed if the commit could not be read."""
     from deltalake import CommitProperties
     from deltalake.exceptions import DeltaError
     from deltalake.transaction import AddAction
 
+    files, text = list(files), named.to_json()
+    _check_size(lake, files, text)
     now_ms = time.time_ns() // 1_000_000
     actions: list[Any] = [
         AddAction(
@@ -92,12 +98,23 @@ def append(lake: Lake, files: Iterable[DataFile], named: Named) -> None:
         )
         for file in files
     ]
-    said = CommitProperties({"userMetadata": named.to_json()})
+    said = CommitProperties({"userMetadata": text})
     try:
         table = _with_all_columns(lake.table()) if lake.has_events() else _create(lake)
         table.create_write_transaction(actions, "append", table.schema(), list(PARTITIONS), commit_properties=said)
     except (DeltaError, OSError, ValueError) as error:
         raise LakeError(f"{lake.events} takes no files: {error}") from error
+
+
+def _check_size(lake: Lake, files: Sequence[DataFile], text: str) -> None:
+    """Raise LakeError if the commit would have more bytes than are read: no command could open the table then."""
+    named_bytes = len(json.dumps(text))
+    files_bytes = sum(_ADD_BYTES + len(file.path) + len(json.dumps(file.stats)) for file in files)
+    if named_bytes + files_bytes > MOST_COMMIT_BYTES:
+        raise LakeError(
+            f"{lake.events} takes no files: its commit would have {named_bytes:,} bytes of seals and {files_bytes:,} "
+            f"of {len(files):,} files, and at most {MOST_COMMIT_BYTES:,} are read: set max_files_per_trigger lower"
+        )
 
 
 def _create(lake: Lake) -> DeltaTable:

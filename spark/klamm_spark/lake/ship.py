@@ -44,7 +44,10 @@ if TYPE_CHECKING:
 EXIT_SET_ASIDE: Final = 1
 _LEAST_PAUSE_S: Final = 0.1
 _MOST_SEGMENTS: Final = 4096
-"""The most segments of a batch. Their seals are in one commit, which then has 3 MB."""
+"""Their seals stand in one commit, of 3 MB then."""
+_MOST_SEAL_BYTES: Final = 8 * 1024**2
+"""Of the seals of a batch, as JSON: the commit has it as a text in a text, where a character may take four times as
+much."""
 
 
 def run(
@@ -127,13 +130,15 @@ class Shipper:
         """Return the next segments that `look` has found, up to a batch and at least one; none at the end."""
         found: list[Segment] = []
         left_bytes, left = self._settings.max_bytes_per_trigger, self._settings.max_files_per_trigger
-        while self._queue:
+        most, seal_bytes = min(left or _MOST_SEGMENTS, _MOST_SEGMENTS), 0
+        while self._queue and len(found) < most and seal_bytes < _MOST_SEAL_BYTES:
             left_bytes -= self._queue[0].size_bytes
-            if found and (len(found) >= left if left else left_bytes < 0 or len(found) >= _MOST_SEGMENTS):
+            if found and not left and left_bytes < 0:
                 break
             segment = self.ledger.admit(self._queue.popleft().path)
             if segment is not None:
                 found.append(segment)
+                seal_bytes += len(segment.seal.to_json())
         return found
 
     def ship(self, segments: Sequence[Segment]) -> None:

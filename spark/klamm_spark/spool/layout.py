@@ -60,6 +60,8 @@ _SEQ_DIGITS: Final = 20
 _TYPES: Final[dict[str, Any]] = {"str": str, "int": int, "bool": bool}
 _MOST: Final = 1 << 63
 _OPTIONAL: Final = ("sisters", "key_id", "signature")
+_MOST_CHARS: Final = 4096
+"""Of each text of a seal: a commit of the lake has the seals of thousands of segments."""
 DIGEST_DIGITS: Final = 32
 """The hex digits that are kept of the SHA-256 of a line."""
 REQUESTS: Final = "requests"
@@ -175,6 +177,8 @@ class Seal:
         seal = parse_object(Seal, data)
         if not 0 <= seal.first_seq <= seal.last_seq:
             raise ValueError(f"no segment has the numbers {seal.first_seq} to {seal.last_seq}")
+        if long := [field.name for field in fields(seal) if len(str(getattr(seal, field.name))) > _MOST_CHARS]:
+            raise ValueError(f"{', '.join(long)} of a seal has at most {_MOST_CHARS:,} characters")
         Sister.all_in(seal)
         return seal
 

@@ -1,4 +1,6 @@
-"""Texts of the lake that repeat in all rows of a file, or in all seals of a commit, are as short as servers write them."""
+"""Texts of the lake that all rows of a file or all seals of a commit may repeat are as short as servers write them."""
+
+from dataclasses import replace
 
 import pytest
 
@@ -7,9 +9,17 @@ pytest.importorskip("deltalake")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from klamm_spark.lake import scanned
+from klamm_spark.errors import LakeError
+from klamm_spark.lake import appends, scanned, ship
+from klamm_spark.lake.appends import Named, append
 from klamm_spark.lake.files import TableFile
-from klamm_spark.lake.written import FILE
+from klamm_spark.lake.layout import Lake
+from klamm_spark.lake.seals import Ledger
+from klamm_spark.lake.tasks import Tasks
+from klamm_spark.lake.written import FILE, DataFile
+from klamm_spark.settings.spark import SparkSettings
+from klamm_spark.spool.layout import Seal
+from tests.audit_samples import sample_events, write_sample_spool
 
 
 def file_of(folder, rows, **values):
@@ -52,3 +62,54 @@ def test_the_names_of_many_nodes_count_as_what_is_kept(tmp_path, monkeypatch):
     file = file_of(tmp_path, 100, node=nodes, boot=["b"] * 100, seq=list(range(100)))
     scanned.scan(file)
     assert max(counted) > 100_000
+
+
+@pytest.fixture
+def lake(tmp_path):
+    return Lake(tmp_path / "lake")
+
+
+@pytest.mark.parametrize(("length", "is_aside"), [(4096, False), (4097, True)])
+@pytest.mark.parametrize("name", ["sisters", "key_id", "signature"])
+def test_a_segment_whose_seal_has_a_long_text_is_set_aside(tmp_path, lake, name, length, is_aside):
+    (path,) = write_sample_spool(tmp_path / "spool", sample_events(10))
+    seal = Seal.read(path.with_suffix(".seal"))
+    text = "m:0:c".ljust(length, ",") if name == "sisters" else "x" * length
+    path.with_suffix(".seal").write_bytes(replace(seal, **{name: text}).to_json())
+    ledger = Ledger(tmp_path / "spool", lake, lambda line: None)
+    assert (ledger.admit(path) is None) == is_aside
+    assert [f"{name} of a seal has at most 4,096" in reason for reason in ledger.aside.values()] == [True] * is_aside
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "files", "sizes"),
+    [
+        ("_MOST_SEGMENTS", 2, 100, [2, 2, 1]),
+        ("_MOST_SEGMENTS", 2, 0, [2, 2, 1]),
+        ("_MOST_SEAL_BYTES", 1, 100, [1, 1, 1, 1, 1]),
+        ("_MOST_SEAL_BYTES", 1, 0, [1, 1, 1, 1, 1]),
+        ("_MOST_SEAL_BYTES", 1 << 20, 3, [3, 2]),
+    ],
+)
+def test_a_batch_has_no_more_seals_than_a_commit_may_have(tmp_path, lake, monkeypatch, limit, value, files, sizes):
+    write_sample_spool(tmp_path / "spool", sample_events(50), events_per_segment=10)
+    monkeypatch.setattr(ship, limit, value)
+    settings = SparkSettings(lake=lake.root, max_files_per_trigger=files)
+    shipper = ship.Shipper(Tasks(), tmp_path / "spool", lake, settings, lambda line: None)
+    shipper.look()
+    found = list(iter(shipper.next_batch, []))
+    assert [len(each) for each in found] == sizes
+
+
+def test_a_commit_that_could_not_be_read_is_refused(lake, monkeypatch):
+    file = DataFile("date=2026-01-01/hour=0/part-0.parquet", "2026-01-01", "0", 1, '{"numRecords":1}')
+    named = Named({"a": '"' * 1000}, {})
+    append(lake, [file], named)
+    (commit, *_) = sorted((lake.events / "_delta_log").glob("*.json"), reverse=True)
+    for most in (commit.stat().st_size - 800, 1000):
+        monkeypatch.setattr(appends, "MOST_COMMIT_BYTES", most)
+        with pytest.raises(LakeError, match=r"would have [\d,]+ bytes of seals and [\d,]+ of 1 files"):
+            append(lake, [file], named)
+    monkeypatch.setattr(appends, "MOST_COMMIT_BYTES", commit.stat().st_size + 1000)
+    append(lake, [file], named)
+    assert len(list((lake.events / "_delta_log").glob("*.json"))) == 3
