@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from klamm_spark.errors import LakeError
 from klamm_spark.events.event import FORGETTABLE
-from klamm_spark.lake.files import files_of
+from klamm_spark.lake.files import TableFile, files_of
 from klamm_spark.lake.forgotten import (
     Forgotten,
     Record,
@@ -56,11 +56,9 @@ def run(
     names = ", ".join(f"'{kind}'" for kind in kinds or FORGETTABLE)
     old = f"(time_us < {before_us} AND kind IN ({names}))"
     files = [file for file in files_of(lake, table=table) if file.hour_us is None or file.hour_us < before_us]
-    queries = [
-        Query(file, _OLD_ROWS.format(old if kinds else f"{old} OR (is_bad AND shipped_us < {before_us})"))
-        for file in files
-    ]
-    count = _record(lake, queries, signer, rule)
+    old_rows = old if kinds else f"{old} OR (is_bad AND shipped_us < {before_us})"
+    _check_count(lake, files, old_rows)
+    count = _record(lake, [Query(file, _OLD_ROWS.format(old_rows)) for file in files], signer, rule)
     if count:
         # Delta then reads the files of these days alone.
         old = f"(date <= '{day_of(before_us)}' AND {old})"
@@ -78,6 +76,23 @@ _OLD_ROWS: Final = f"""
 SELECT segment, count(*), count(*) FILTER (digest = '{CHANGED}'), list(DISTINCT digest), list(DISTINCT seq)
 FROM rows WHERE {{}} GROUP BY segment"""
 """For each segment: the number of its old rows, how many of these were changed, and their digests and numbers."""
+
+
+_MOST_FILES: Final = 16_384
+"""Of a deletion: its commit has 2 to 4 KB of each."""
+
+
+def _check_count(lake: Lake, files: Sequence[TableFile], old: str) -> None:
+    """Raise LakeError if so many files have old rows that the commit could not be read."""
+    if len(files) <= _MOST_FILES:
+        return
+    found = Tasks().run(answer, [Query(file, f"SELECT 1 FROM rows WHERE {old} LIMIT 1") for file in files])
+    count = sum(map(bool, found))
+    if count > _MOST_FILES:
+        raise LakeError(
+            f"{lake.events}: {count:,} files have old events, and a commit may be of {_MOST_FILES:,} at most: run "
+            "klamm audit compact first, or forget in steps: the oldest events first"
+        )
 
 
 class _Old(NamedTuple):

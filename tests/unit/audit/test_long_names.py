@@ -10,16 +10,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from klamm_spark.errors import LakeError
-from klamm_spark.lake import appends, scanned, ship
+from klamm_spark.lake import appends, forget, scanned, ship
 from klamm_spark.lake.appends import Named, append
 from klamm_spark.lake.files import TableFile
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.seals import Ledger
 from klamm_spark.lake.tasks import Tasks
 from klamm_spark.lake.written import FILE, DataFile
-from klamm_spark.settings.spark import SparkSettings
+from klamm_spark.settings.spark import Pipeline, SparkSettings
 from klamm_spark.spool.layout import Seal
 from tests.audit_samples import sample_events, write_sample_spool
+
+HOUR_US = 3_600_000_000
 
 
 def file_of(folder, rows, **values):
@@ -113,3 +115,21 @@ def test_a_commit_that_could_not_be_read_is_refused(lake, monkeypatch):
     monkeypatch.setattr(appends, "MOST_COMMIT_BYTES", commit.stat().st_size + 1000)
     append(lake, [file], named)
     assert len(list((lake.events / "_delta_log").glob("*.json"))) == 3
+
+
+@pytest.mark.parametrize(("until", "is_refused"), [(0, False), (2, False), (3, True)])
+def test_a_deletion_from_more_files_than_a_commit_may_have_is_refused_before_a_record(
+    tmp_path, lake, monkeypatch, until, is_refused
+):
+    monkeypatch.setattr(forget, "_MOST_FILES", 2)
+    events = list(sample_events(8, step_us=HOUR_US // 2))
+    pipeline = Pipeline(tmp_path / "spool", SparkSettings(lake=lake.root))
+    write_sample_spool(tmp_path / "spool", events)
+    ship.run(None, pipeline, once=True, say=lambda line: None)
+    refused = False
+    try:
+        forget.run(pipeline, before_us=events[0]["time_us"] + until * HOUR_US, say=lambda line: None)
+    except LakeError as error:
+        refused = "3 files have old events" in str(error)
+    assert (refused, lake.table().version()) == (is_refused, 1 if is_refused or not until else 2)
+    assert lake.forgotten.exists() == (bool(until) and not is_refused)
