@@ -142,7 +142,10 @@ class CallsWorkers(Protocol):
         """Call a function in all workers; return their answers by number."""
 
     def call_one(self, function: str, arguments: Sequence[Any], timeout_s: float) -> Any:
-        """Call a function in one worker; return its answer."""
+        """Call a function in one worker, or in the next one if it does not answer; return the answer.
+
+        A slow worker may still do what the next one then does, too.
+        """
 
 
 class AuthorizesRequests(Protocol):

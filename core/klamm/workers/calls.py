@@ -19,5 +19,6 @@ class WorkerCalls:
         return self._ask(function, arguments, timeout_s)
 
     def call_one(self, function: str, arguments: Sequence[Any], timeout_s: float) -> Any:
-        """Call a function in one worker; return its answer."""
-        return next(iter(self._ask(function, arguments, timeout_s, one=True).values()), None)
+        """Call a function in one worker, or in the next one if it does not answer; return the answer."""
+        answers = self._ask(function, arguments, timeout_s, one=True).values()
+        return next((answer for answer in answers if answer is not None), None)

@@ -201,9 +201,10 @@ class Processes:
             self._receiver.exited(number, os.waitstatus_to_exitcode(status))
 
     def ask(self, action: str, arguments: Sequence[Any], timeout_s: float, *, one: bool = False) -> dict[int, Any]:
-        """Ask the workers (or one of them) about their connections or to call a function; return the answers by number.
+        """Ask the workers about their connections or to call a function; return the answers by number.
 
-        The answer of a worker that has not answered in time is None. Any thread but the loop's may call this.
+        The answer of a worker that has not answered in time is None. With `one`, a worker is asked only if those before
+        it do not answer, each for its share of the time. Any thread but the loop's may call this.
         """
         with self._changed:
             self._asked += 1
@@ -211,12 +212,19 @@ class Processes:
             message = encode("connections", ask=ask, action=action, arguments=arguments)
             answers = self._answers[ask] = {}
             asked: set[int] = set()
-            for number in sorted(self._serving):
-                if self._open[number].process.send(message):
-                    asked.add(number)
-                if one and asked:
-                    break
-            self._changed.wait_for(lambda: not (asked & self._serving) - answers.keys(), timeout_s)
+            serving = sorted(self._serving)
+            for number in serving:
+                # It may have ended while another was asked.
+                if number not in self._serving or not self._open[number].process.send(message):
+                    continue
+                asked.add(number)
+                if one:
+                    share_s = timeout_s / len(serving)
+                    self._changed.wait_for(lambda: bool(answers) or not asked & self._serving, share_s)
+                    if answers:
+                        break
+            if not one:
+                self._changed.wait_for(lambda: not (asked & self._serving) - answers.keys(), timeout_s)
             del self._answers[ask]
             return {number: answers.get(number) for number in sorted(asked)}
 
