@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import io
 import json
+import socket
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm_console import avro
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 HEAD_BYTES: Final = 5
 """A zero and the schema's id, before each value that a serializer of a Schema Registry writes."""
 _WITHIN_S: Final = 2.0
+"""For a connection, and for the whole of an answer."""
 _MAX_SCHEMA_BYTES: Final = 128 << 10
 _MAX_DECODED_BYTES: Final = 1 << 20
 """Decoding takes several times the memory of a value, because it decodes the whole."""
@@ -31,7 +35,56 @@ _STEPS: Final = 100_000
 @functools.cache
 def _opener() -> urllib.request.OpenerDirector:
     """Return an opener of URLs that uses no proxy. Creating it loads the system's certificates."""
-    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}), _Http, _Https)
+
+
+class _InTime(io.RawIOBase):
+    """The bytes of an answer until its time is over, which a socket's own timeout would give to each of its parts."""
+
+    def __init__(self, sock: socket.socket, content: Any) -> None:
+        self._sock = sock
+        self._content = content
+        self._end_s = monotonic() + _WITHIN_S
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left_s = self._end_s - monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the answer takes too long")
+        self._sock.settimeout(left_s)
+        read: int | None = self._content.readinto(buffer)
+        return read
+
+    def close(self) -> None:
+        self._content.close()
+        super().close()
+
+
+class _Answer(HTTPResponse):
+    def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
+        super().__init__(sock, *arguments, **options)
+        whole: Any = self.fp
+        self.fp = io.BufferedReader(_InTime(sock, whole.detach()))
+
+
+class _Timed(urllib.request.AbstractHTTPHandler):
+    def do_open(self, http_class: Any, req: urllib.request.Request, **options: Any) -> HTTPResponse:
+        def connection(host: str, **given: Any) -> Any:
+            made = http_class(host, **given)
+            made.response_class = _Answer
+            return made
+
+        return super().do_open(connection, req, **options)
+
+
+class _Http(_Timed, urllib.request.HTTPHandler):
+    pass
+
+
+class _Https(_Timed, urllib.request.HTTPSHandler):
+    pass
 
 
 class Schema:
@@ -155,7 +208,7 @@ class Page:
                 for each in content.get("references") or ()
             ]
             return str(content["schema"]), references
-        except (AttributeError, KeyError, TypeError) as error:
+        except (AttributeError, KeyError, TypeError, OverflowError) as error:
             raise ValueError("the registry's answer for a schema is invalid") from error
 
 
