@@ -88,14 +88,14 @@ def _check(_principal: str, host: str, resource_type: str, _name: str, operation
 def rights_anywhere(services: ServerServices, listener: ListenerContext, *asked: str) -> dict[str, Any]:
     """Return the result of `rights`; in the parent of workers, ask a worker, which has the authorizers.
 
-    Raises OSError if no worker answers.
+    Raises OSError if no worker has an answer.
     """
     if services.workers is None:
         return rights(listener, *asked)
     _check(*asked)
     found = services.workers.call_one("klamm_console.access:rights_in_worker", (listener.name, *asked), _WITHIN_S)
     if found is None:
-        raise TimeoutError("no worker answers")
+        raise TimeoutError("no worker has an answer; if one has failed, its log has the reason")
     answer: dict[str, Any] = found
     return answer
 

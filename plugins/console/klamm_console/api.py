@@ -292,7 +292,8 @@ class Api:
         """
         try:
             return cluster.about(probe)
-        except (OSError, EOFError) as error:
+        except (TimeoutError, ConnectionError, EOFError) as error:
+            # Errors of TLS are none of these: they have a reason that the user must see.
             if not self._entry.needs_token:
                 raise
             rights = access.rights_on_cluster(self._services, self._entry.listener, "ANONYMOUS", self._entry.host)
@@ -384,7 +385,12 @@ class Api:
         problem = "this server does not show its connections" if known is None else call(known)
         if problem:
             raise ConsoleError(409, problem)
-        emit(self._services, action, detail)
+        self._record(action, detail)
+
+    def _record(self, action: str, detail: str) -> None:
+        """Emit the event of what was done. Raises ConsoleError if the audit does not have it."""
+        if not emit(self._services, action, detail):
+            raise ConsoleError(503, "it is done, but no worker has recorded it in the audit; the log has the event")
 
     # ---- the test kit
 
@@ -406,7 +412,7 @@ class Api:
         except ConsoleError:
             emit(self._services, name, detail, failed=True)
             raise
-        emit(self._services, name, detail)
+        self._record(name, detail)
 
     # ---- topics
 

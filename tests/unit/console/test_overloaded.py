@@ -1,10 +1,15 @@
 """The console of a server whose listener does not answer: a user with the token sees what needs no answer."""
 
+import ssl
+
 import pytest
 
+from klamm import Address, ListenerContext, ServerServices
 from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.heartbeat import HeartbeatRequest
-from klamm_console import entry
+from klamm.wire.messages.metadata import MetadataRequest
+from klamm.workers.calls import WorkerCalls
+from klamm_console import access, api, cluster, entry
 from tests.contract.api_sets import Plugin
 from tests.unit.console.conftest import CONSOLE, Browser
 
@@ -58,3 +63,55 @@ def test_without_the_right_the_stages_are_not_shown():
         page = Browser(server)
         assert page.log_in()[0] == 200
         assert page("server")[0] == 403
+
+
+def wrong_certificate():
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.reason = "CERTIFICATE_VERIFY_FAILED"
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (wrong_certificate(), 502),
+        (FileNotFoundError("ca.pem"), 502),
+        (ConnectionResetError("reset"), 200),
+        (ConnectionRefusedError("refused"), 200),
+        (TimeoutError("timed out"), 200),
+        (EOFError("closed"), 200),
+    ],
+    ids=str,
+)
+def test_only_a_listener_that_does_not_answer_is_passed_over(monkeypatch, error, status):
+    def about(_probe):
+        raise error
+
+    with EmbeddedServer(CONSOLE) as server:
+        page = Browser(server)
+        monkeypatch.setattr(cluster, "about", about)
+        found = page.log_in()
+    assert found[0] == status
+    assert ("ca_file" in str(found[1])) == isinstance(error, ssl.SSLError)
+
+
+def test_an_act_that_the_audit_does_not_have_is_named(monkeypatch):
+    with EmbeddedServer(CONSOLE) as server, RawClient(server.address()) as client:
+        client.call(MetadataRequest(None), 8)
+        page = Browser(server)
+        page.log_in()
+        own = f":{client.socket.getsockname()[1]}"
+        rows = page("connections")[1]["connections"]
+        (there,) = [each["id"] for each in rows if each["client_address"].endswith(own)]
+        monkeypatch.setattr(api, "emit", lambda *_arguments, **_options: False)
+        status, found = page("close_connection", {"id": there})
+        assert client.at_end()
+    assert (status, "it is done" in found["error"]) == (503, True)
+
+
+def test_a_worker_that_has_no_answer_may_have_failed():
+    listener = ListenerContext("default", Address("127.0.0.1", 1), Address("127.0.0.1", 1))
+    services = ServerServices()
+    services.workers = WorkerCalls(lambda *_arguments, **_options: {1: None})
+    with pytest.raises(TimeoutError, match="its log has the reason"):
+        access.rights_on_cluster(services, listener, "ANONYMOUS", "127.0.0.1")
