@@ -73,7 +73,10 @@ def open_parquet(source: Path | pa.BufferReader) -> pq.ParquetFile:
             elif column.physical_type == "BYTE_ARRAY":
                 texts.add(path)
     # What has its own encoding, has no dictionary.
-    parquet = pq.ParquetFile(source, read_dictionary=texts - deltas.keys())
+    try:
+        parquet = pq.ParquetFile(source, read_dictionary=texts - deltas.keys())
+    except LookupError as error:
+        raise ValueError(f"its schema and its groups of rows do not have the same columns: {error}") from error
     for field in parquet.schema_arrow:
         _check_type(field)
     for path, number in deltas.items():
