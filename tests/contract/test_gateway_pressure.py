@@ -143,10 +143,13 @@ def test_a_client_that_has_gone_within_an_answer_keeps_no_connection():
 
 def test_a_client_that_resets_its_connection_keeps_none_until_the_node_answers():
     """All its requests reach the node, also one that waited for room among those without an answer."""
+    frame = encode_request_header(heartbeat.API_KEY, 4, 1, "c") + HeartbeatRequest("g").encode(4)
+    burst = (len(frame).to_bytes(4, "big") + frame) * (MAX_PENDING + 1)
     with FakeNode() as node, gateway(node.bootstrap) as front:
         with RawClient(front.address()) as client:
-            for _ in range(MAX_PENDING + 1):
-                client.send(HeartbeatRequest("g"), 4)
+            client.send_bytes(burst)
+            # What has not been read when the connection is reset is lost.
+            wait_until(lambda: sum(one.connection.received_bytes for one in clients(front)) == len(burst))
             wait_until(lambda: len(node.frames) == MAX_PENDING)
             client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         wait_until(lambda: not clients(front))
