@@ -67,7 +67,7 @@ class DecisionSlots(Generic[_Request, _Key]):
         return request, key
 
     def drop(self, source: str, request: _Request) -> int:
-        """Let the keys of a request wait no longer; return their number."""
+        """Remove the waiting keys of a request; return their number."""
         requests = self._queues.get(source)
         if requests is None:
             return 0

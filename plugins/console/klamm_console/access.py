@@ -101,7 +101,7 @@ def rights_anywhere(services: ServerServices, listener: ListenerContext, *asked:
 
 
 def rights_on_cluster(services: ServerServices, listener: ListenerContext, user: str, host: str) -> dict[str, bool]:
-    """Return whether a user may describe and alter the cluster, without a request to the listener.
+    """Return the rights of a user to describe and to alter the cluster, without a request to the listener.
 
     Raises OSError if no worker answers.
     """

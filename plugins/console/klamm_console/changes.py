@@ -19,6 +19,7 @@ from klamm.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from klamm_console.cluster import check
 from klamm_console.routes import Argument
 
 _TOPIC_RESOURCE: Final = 2
@@ -45,18 +46,13 @@ def _word(body: Mapping[str, Any], name: str, words: type[Word]) -> Word:
     return found
 
 
-def _check(error_code: int, message: str | None) -> None:
-    if error_code:
-        raise KafkaError(ErrorCode(error_code), message or "")
-
-
 def alter_config(admin: Admin, body: Mapping[str, Any]) -> None:
     """Set a topic's config, or return it to its default if there is no value."""
     value = None if body.get("value") is None else _text(body, "value")
     change = AlterableConfig(_text(body, "config"), _DELETE if value is None else _SET, value)
     resource = AlterConfigsResource(_TOPIC_RESOURCE, _text(body, "name"), [change])
     (answer,) = admin.call(IncrementalAlterConfigsRequest([resource]), 1).responses
-    _check(answer.error_code, answer.error_message)
+    check(answer.error_code, answer.error_message)
 
 
 def _rule(body: Mapping[str, Any]) -> tuple[ResourceType, str, PatternType, str, str, AclOperation, AclPermission]:
@@ -74,17 +70,17 @@ def _rule(body: Mapping[str, Any]) -> tuple[ResourceType, str, PatternType, str,
 def create_acl(admin: Admin, body: Mapping[str, Any]) -> None:
     """Create an ACL."""
     (answer,) = admin.call(CreateAclsRequest([AclCreation(*_rule(body))]), 3).results
-    _check(answer.error_code, answer.error_message)
+    check(answer.error_code, answer.error_message)
 
 
 def delete_acl(admin: Admin, body: Mapping[str, Any]) -> None:
     """Delete an ACL. Raises KafkaError if there is none."""
     (answer,) = admin.call(DeleteAclsRequest([DeleteAclsFilter(*_rule(body))]), 3).filter_results
-    _check(answer.error_code, answer.error_message)
+    check(answer.error_code, answer.error_message)
     if not answer.matching_acls:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "there is no such ACL")
     for each in answer.matching_acls:
-        _check(each.error_code, each.error_message)
+        check(each.error_code, each.error_message)
 
 
 _RULE: Final = (

@@ -46,7 +46,8 @@ _SOURCES: Final = {
 }
 
 
-def _check(error_code: int, message: str | None) -> None:
+def check(error_code: int, message: str | None) -> None:
+    """Raise KafkaError for an error code."""
     if error_code:
         raise KafkaError(ErrorCode(error_code), message or "")
 
@@ -54,7 +55,7 @@ def _check(error_code: int, message: str | None) -> None:
 def about(admin: Admin) -> dict[str, Any]:
     """Return the cluster's id and nodes, and the rights of the user on the cluster: `may_describe`, `may_alter`."""
     answer = admin.call(DescribeClusterRequest(include_cluster_authorized_operations=True), _CLUSTER_VERSION)
-    _check(answer.error_code, answer.error_message)
+    check(answer.error_code, answer.error_message)
     operations = answer.cluster_authorized_operations
     return {
         "cluster_id": answer.cluster_id,
@@ -79,7 +80,7 @@ def topic(admin: Admin, name: str) -> dict[str, Any]:
     asked = [MetadataRequestTopic(name=name)]
     metadata = admin.call(MetadataRequest(asked, allow_auto_topic_creation=False), _METADATA_VERSION)
     (found,) = metadata.topics
-    _check(found.error_code, name)
+    check(found.error_code, name)
     listed = sorted(found.partitions, key=lambda each: int(each.partition_index))
     shown = [(name, each.partition_index) for each in listed[:SHOWN_PARTITIONS]]
     starts, ends = (_offsets(admin, metadata, shown, timestamp) for timestamp in (_EARLIEST, _LATEST))
@@ -98,7 +99,7 @@ def _configs(admin: Admin, name: str) -> list[dict[str, Any]] | None:
     (result,) = admin.call(request, _CONFIGS_VERSION).results
     if result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return None
-    _check(result.error_code, result.error_message)
+    check(result.error_code, result.error_message)
     return [
         {
             "name": each.name,
@@ -115,7 +116,7 @@ def groups(admin: Admin) -> list[dict[str, Any]]:
     for node in about(admin)["nodes"]:
         # Each coordinator lists only its own groups.
         answer = admin.call_node((node["host"], node["port"]), ListGroupsRequest(), _GROUPS_VERSION)
-        _check(answer.error_code, None)
+        check(answer.error_code, None)
         for each in answer.groups:
             found[each.group_id] = {
                 "name": each.group_id,
@@ -193,7 +194,7 @@ def transactions(admin: Admin) -> list[dict[str, Any]]:
     rows = []
     for node in about(admin)["nodes"]:
         answer = admin.call_node((node["host"], node["port"]), ListTransactionsRequest(), _TRANSACTIONS_VERSION)
-        _check(answer.error_code, None)
+        check(answer.error_code, None)
         rows += [
             {
                 "transactional_id": each.transactional_id,
@@ -208,7 +209,7 @@ def transactions(admin: Admin) -> list[dict[str, Any]]:
 def quotas(admin: Admin) -> list[dict[str, Any]]:
     """Return the quotas of users, clients and addresses."""
     answer = admin.call(DescribeClientQuotasRequest([]), _QUOTAS_VERSION)
-    _check(answer.error_code, answer.error_message)
+    check(answer.error_code, answer.error_message)
     return [
         {
             "entity": ", ".join(

@@ -33,11 +33,16 @@ def seconds(milliseconds: float) -> str:
     return f"{milliseconds / 1000:,.1f} s"
 
 
+def _in_handlers(rows: Iterable[Row]) -> list[Row]:
+    """Return the connections whose requests are in handlers, the oldest request first."""
+    return sorted((row for row in rows if row["waits_for"] == "handler"), key=lambda row: -row["in_flight_ms"])
+
+
 def running(rows: Iterable[Row]) -> list[str]:
     """Return texts that name the oldest requests in handlers, at most one for each client and API."""
-    in_handlers = [row for row in rows if row["waits_for"] == "handler"]
+    in_handlers = _in_handlers(rows)
     oldest: dict[tuple[str, str], Row] = {}
-    for row in sorted(in_handlers, key=lambda row: -row["in_flight_ms"]):
+    for row in in_handlers:
         oldest.setdefault((row["api"], client_of(row)), row)
     counts = Counter((row["api"], client_of(row)) for row in in_handlers)
     return [
@@ -48,9 +53,8 @@ def running(rows: Iterable[Row]) -> list[str]:
 
 def behind(rows: Iterable[Row]) -> str:
     """Return a text that names the request that keeps a handler; empty if none does so for a second."""
-    in_handlers = [row for row in rows if row["waits_for"] == "handler" and row["in_flight_ms"] >= _OLD_MS]
-    oldest = max(in_handlers, key=lambda row: row["in_flight_ms"], default=None)
-    if oldest is None:
+    oldest = next(iter(_in_handlers(rows)), None)
+    if oldest is None or oldest["in_flight_ms"] < _OLD_MS:
         return ""
     return f"behind handlers: {oldest['api']} of {client_of(oldest)} is there for {seconds(oldest['in_flight_ms'])}"
 
@@ -63,11 +67,10 @@ def holders(rows: Sequence[Row]) -> list[str]:
         if size < _MANY * total:
             continue
         text = f"{client} holds {short_bytes(size)}"
-        own = [row for row in rows if client_of(row) == client and row["waits_for"] == "handler"]
-        oldest = max(own, key=lambda row: row["in_flight_ms"], default=None)
-        if oldest is not None:
+        own = _in_handlers(row for row in rows if client_of(row) == client)
+        if own:
             inside = short_bytes(sum(row["held_bytes"] for row in own))
-            text += f", {inside} of it in requests in handlers: {oldest['api']} for {seconds(oldest['in_flight_ms'])}"
+            text += f", {inside} of it in requests in handlers: {own[0]['api']} for {seconds(own[0]['in_flight_ms'])}"
         texts.append(text)
     return texts
 
