@@ -269,7 +269,7 @@ def test_values_that_cost_nothing_in_a_file_do_not_fill_the_memory(places, tmp_p
 
 @pytest.mark.timeout(1000)
 def test_a_commit_that_costs_many_times_its_size_is_named(places, tmp_path):
-    """Of objects, the shortest take the most."""
+    """Use the shortest objects, which take the most memory for their size."""
     log = places["checkpoint"].parent
     commit = log / f"{max(int(path.stem) for path in log.glob('*.json')) + 1:020}.json"
     commit.write_text('{"txn":{}}\n' * (12 << 20))

@@ -208,8 +208,7 @@ MADE = {
 
 
 def read(path):
-    """What `open_parquet` says of a file, or its rows, what `scan` says, and the peak of memory, in a process of their
-    own."""
+    """Return the answers of `open_parquet` and `scan` for a file, and the peak of memory, from a process of its own."""
     done = subprocess.run(
         [sys.executable, "-c", READ, path], capture_output=True, text=True, check=False, cwd=ROOT, env=os.environ
     )

@@ -237,7 +237,7 @@ print(named)
 
 
 def test_no_changed_footer_ends_the_process(tmp_path):
-    """Of some, PyArrow raises nothing that Python could catch."""
+    """Take footers for some of which PyArrow ends the process instead of raising an error."""
     import pyarrow.parquet as pq
 
     path = tmp_path / "file.parquet"

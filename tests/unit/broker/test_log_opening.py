@@ -57,7 +57,7 @@ def test_a_crash_leaves_small_logs_to_their_first_use_and_large_ones_to_the_star
 
 
 def crash(harness: BrokerHarness) -> None:
-    """As `reopen`, but without the marker of a clean stop, and the checkpoints that go with it."""
+    """Reopen the broker without the marker of a clean stop and the checkpoints that belong to it."""
     before = {path.name: path.read_bytes() for path in harness.data_dir.iterdir() if path.is_file()}
     harness.broker.close()
     for path in harness.data_dir.iterdir():

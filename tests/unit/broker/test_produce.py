@@ -189,7 +189,7 @@ def test_records_that_are_not_exactly_one_batch_are_refused(harness: BrokerHarne
 
 @pytest.mark.parametrize("low_byte", [0, 4, 0x10])
 def test_old_message_format_is_refused(harness: BrokerHarness, low_byte: int) -> None:
-    """Where batches have their attributes, older messages have any byte."""
+    """Refuse older messages: they have any byte in the place of a batch's attributes."""
     harness.create_topic("t")
     batch = bytearray(records(b"x"))
     batch[16], batch[22] = 1, low_byte
@@ -355,7 +355,7 @@ def test_record_validation_can_be_left_to_producers(tmp_path: Path) -> None:
 
 
 def on_processor(harness: BrokerHarness, message: produce.ProduceRequest, version: int = 9) -> Any:
-    """What the handler returns on a processor's thread."""
+    """Return the answer of the handler on a processor's thread."""
     handler = harness._handlers[message.API_KEY]
     decoded = produce.ProduceRequest.decode(version, bytearray(message.encode(version)))
     reply = Reply(produce, decoded, version)

@@ -86,7 +86,7 @@ def attacked(tmp_path: Path) -> Iterator[Callable[[int], BrokerHarness]]:
 
 
 def work_of_another(harness: BrokerHarness, number: int) -> None:
-    """What alice has goes on, and she gets new ones."""
+    """Go on with the objects that alice has, and give her new ones."""
     before, harness.principal = harness.principal, ALICE
     try:
         for group, partition in (("honest", 0), ("honest", number % 10), (f"honest-{number}", 0)):

@@ -42,7 +42,7 @@ class Consumer:
         return result
 
     def count(self) -> int:
-        """How many partitions it holds."""
+        """Return the number of partitions that it holds."""
         return sum(map(len, self.owned.values()))
 
 

@@ -30,7 +30,7 @@ DAY_MS = 86_400_000
 
 
 def members_bytes(group: Group) -> Counter[str]:
-    """What the members of a group have, member by member, by who has joined with them."""
+    """Return the bytes of a group's members, by the principal that has joined with them."""
     assert isinstance(group, ClassicGroup | ConsumerGroup | ShareGroup)
     counted: Counter[str] = Counter()
     for member in group.members.values():
@@ -45,7 +45,7 @@ def members_bytes(group: Group) -> Counter[str]:
 
 
 def offsets_bytes(group: Group) -> Counter[str]:
-    """What the offsets of a group have, by who has committed them."""
+    """Return the bytes of a group's offsets, by the principal that has committed them."""
     book = group.book
     counted: Counter[str] = Counter()
     for topic, by_partition in book.offsets.items():

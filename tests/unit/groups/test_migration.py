@@ -329,7 +329,7 @@ def test_a_classic_member_takes_no_more_bytes_than_a_consumer_group_may_have(
 def test_an_earlier_generation_of_a_classic_member_commits_what_it_has_kept(
     play: Playbook, knows_member_epochs: bool
 ) -> None:
-    """As in Kafka 4.4, tried beside it."""
+    """Commit as in Kafka 4.4, tried beside it."""
     modern, classic, *later = Consumer(play, "m"), Classic(play), Consumer(play, "n"), Consumer(play, "o")
     modern.beat()
     classic.join()

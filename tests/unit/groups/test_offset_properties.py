@@ -165,7 +165,7 @@ class Offsets(RuleBasedStateMachine):
             assert self.fetched(stable=stable) == self.model.fetched(stable=stable)
 
     def teardown(self) -> None:
-        """What the disk has is the same, before and after the transactions have committed."""
+        """Compare the disk with the model, before and after the transactions have committed."""
         self.play.crash()
         self.the_offsets_are_the_models()
         for producer_id in (4000, 4001):
