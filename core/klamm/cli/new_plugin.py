@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from klamm.cli.templates import KINDS
-from klamm.cli.templates.package import HOOK, INIT, PROJECT, README, WORKFLOW
+from klamm.cli.templates import KINDS, PACKAGE
 from klamm.shared.version import PLUGIN_API, __version__
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
@@ -79,11 +78,11 @@ def package(name: str, kinds: Sequence[str]) -> dict[str, str]:
     }
     parts = [(kind, _words_of(kind, short, len(kinds) > 1)) for kind in kinds]
     files = {
-        "pyproject.toml": _filled(PROJECT, words),
-        ".github/workflows/tests.yml": WORKFLOW,
-        "README.md": _filled(README, words)
+        "pyproject.toml": _filled(PACKAGE["pyproject.toml"], words),
+        ".github/workflows/tests.yml": PACKAGE["tests.yml"],
+        "README.md": _filled(PACKAGE["README.md"], words)
         + "\n".join(_filled(KINDS[kind].toml, {**words, **own}) for kind, own in parts if KINDS[kind].toml),
-        f"{module}/__init__.py": _filled(INIT, words)
+        f"{module}/__init__.py": _filled(PACKAGE["__init__.py"], words)
         + "".join(_filled(_hook(kind), {**words, **own}) for kind, own in parts),
     }
     for kind, own in parts:
@@ -108,7 +107,7 @@ def _words_of(kind: str, short: str, is_one_of_several: bool) -> dict[str, str]:
 
 def _hook(kind: str) -> str:
     settings = '\n        settings="MODULE.FILE:CLASSSettings",' if "CLASSSettings" in KINDS[kind].part else ""
-    return HOOK.replace("SETTINGS", settings)
+    return PACKAGE["hook"].replace("SETTINGS", settings)
 
 
 def _filled(text: str, words: Mapping[str, str]) -> str:

@@ -1,24 +1,44 @@
-"""The templates of `klamm plugins new`. Words in capitals, e.g. NAME, MODULE and CLASS, are replaced."""
+"""The templates of `klamm plugins new`, which it and the generator of the pages read.
 
-from typing import Final
+`package.txt` has the files of every package. Each other text is named by its kind of part: its first two lines are the
+kind's hook and a line about the part. A line `==== NAME` begins each piece. Words in capitals are replaced, e.g. NAME,
+MODULE and CLASS.
+"""
 
-from klamm.cli.templates import clients, connections, requests, servers
-from klamm.cli.templates.package import Template
+from __future__ import annotations
 
-KINDS: Final[dict[str, Template]] = {
-    "filter": requests.FILTER,
-    "api_set": requests.API_SET,
-    "observer": requests.OBSERVER,
-    "gate": connections.GATE,
-    "throttle": servers.THROTTLE,
-    "authorizer": connections.AUTHORIZER,
-    "transport": clients.TRANSPORT,
-    "authenticator": clients.AUTHENTICATOR,
-    "sasl_mechanism": clients.SASL_MECHANISM,
-    "credential_store": clients.CREDENTIAL_STORE,
-    "assigner": servers.ASSIGNER,
-    "scheduler": servers.SCHEDULER,
-    "extension": connections.EXTENSION,
-    "command": servers.COMMAND,
-}
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+_FOLDER: Final = Path(__file__).parent
+_PACKAGE: Final = "package"
+_PIECE: Final = re.compile(r"^==== (.+)\n", re.MULTILINE)
+
+
+class Template(NamedTuple):
+    """One kind of part: its hook, a line about it, its module, its tests, and the TOML that uses it."""
+
+    hook: str
+    summary: str
+    part: str
+    tests: str
+    toml: str
+
+
+def _pieces(name: str) -> tuple[str, dict[str, str]]:
+    head, *pieces = _PIECE.split((_FOLDER / f"{name}.txt").read_text(encoding="utf-8"))
+    return head, dict(zip(pieces[::2], pieces[1::2], strict=True))
+
+
+def _template(kind: str) -> Template:
+    head, pieces = _pieces(kind)
+    hook, summary = head.splitlines()
+    return Template(hook, summary, pieces["part"], pieces["tests"], pieces.get("toml", ""))
+
+
+PACKAGE: Final = _pieces(_PACKAGE)[1]
+"""The files of every package. `README.md` and `__init__.py` are the beginnings of these files, `hook` is one hook."""
+
+KINDS: Final = {path.stem: _template(path.stem) for path in sorted(_FOLDER.glob("*.txt")) if path.stem != _PACKAGE}
 """The templates by the values of `--kind`."""
