@@ -65,17 +65,21 @@ class Address(tuple[str, int]):
 class ServerServices:
     """Services that the server offers to every part: one instance per server.
 
-    `clock` is the only source of time, `random_bytes(count)` that of random bytes. `listeners` maps the names of the
-    listeners to their contexts; a reload may add and remove some. `shared` has the tables of users, ACLs and quotas
-    that admin APIs write, and objects that parts share. Parts register metrics in `metrics`. `scheduler` runs timers on
-    its own thread. Observers subscribe to administrative events in `admin_events`. `threads` starts the threads of
-    parts. `served_until_ns()` returns a monotonic time in nanoseconds: all requests that had arrived by then have been
-    read and handed to their handlers. A timer that removes a silent client compares its deadline with this time, not
-    with the clock. `connections` lists, closes and moves the open connections; it can be used from the start of the
-    extensions on. `workers` calls functions in the workers, for extensions that run once, in their parent; it is None
-    elsewhere. `worker` identifies this process if `[server] workers` starts several; a part that enforces a limit then
-    enforces its share of the limit. `batch_limits` are the limits of one produced batch, taken from the broker if the
-    server has one. `log_levels()` returns the levels of single loggers in the configuration.
+    - `clock` is the only source of time, `random_bytes(count)` the only source of random bytes.
+    - `listeners` maps the names of the listeners to their contexts. A reload may add and remove listeners.
+    - `shared` has the tables of users, ACLs and quotas that admin APIs write, and objects that parts share.
+    - `metrics` is the registry of the metrics of parts. `admin_events` passes administrative events to observers.
+    - `scheduler` runs timers on its own thread. `threads` starts the threads of parts.
+    - `served_until_ns()` returns a monotonic time in nanoseconds: all requests that had arrived by then have been read
+      and handed to their handlers. A timer that removes a silent client compares its deadline with this time, not with
+      the clock.
+    - `connections` lists, closes and moves the open connections; it can be used from the start of the extensions on.
+    - `workers` calls functions in the worker processes. It is None except for extensions that run once, in their
+      parent.
+    - `worker` identifies this process if `[server] workers` starts several. A part that enforces a limit then enforces
+      its share of the limit.
+    - `batch_limits` are the limits of one produced batch, taken from the broker if the server has one.
+    - `log_levels()` returns the levels of single loggers in the configuration.
     """
 
     def __init__(
@@ -119,9 +123,10 @@ class ServerServices:
 class LooksAtConnections(Protocol):
     """The open connections of a server, for extensions. Any thread but a processor's may call the methods.
 
-    `look` returns a JSON object with `connections`; with `unanswered`: the processors that did not describe their
-    connections in time; and with `listeners`: who waits to be accepted, and the parts that see each API. `close` and
-    `move` return a problem, or an empty text; they take effect soon after the call.
+    `look` returns a JSON object. `connections` are the open connections. `unanswered` are the processors that did not
+    describe their connections in time. `listeners` are the listeners, with their waiting connections, running gates and
+    the filters of each API. `close` and `move` return a problem, or an empty text; they take effect soon after the
+    call.
     """
 
     def look(self, timeout_s: float) -> dict[str, Any]: ...
@@ -132,7 +137,7 @@ class LooksAtConnections(Protocol):
 
 
 class CallsWorkers(Protocol):
-    """The workers of a server, for extensions in their parent. Any thread but the parent's own may call the methods.
+    """The workers of a server, for extensions in their parent. Any thread but the parent's loop may call the methods.
 
     `function` is a dotted name, `package.module:function`. A worker calls it with its `ServerServices` and the
     arguments. Arguments and answer are JSON values. The answer of a worker that does not answer in time is None.
@@ -144,7 +149,7 @@ class CallsWorkers(Protocol):
     def call_one(self, function: str, arguments: Sequence[Any], timeout_s: float) -> Any:
         """Call a function in one worker, or in the next one if it does not answer; return the answer.
 
-        A slow worker may still do what the next one then does, too.
+        If the first worker is only slow, both workers may execute the call.
         """
 
 
@@ -200,29 +205,31 @@ _INLINE_MAX_ANSWER_ELEMENTS: Final = 250
 
 @dataclass(slots=True)
 class ListenerContext:
-    """One listener as its plugins see it.
+    """One listener as its plugins see it. The listener makes it; a part gets it in `open`.
 
-    `transport` is the name of its transport.
-    `bound` is the address that the listener listens on, with the port resolved if it was 0; `advertised` is the address
-    that Metadata gives to clients.
-    `security_protocol` is Kafka's word for its transport and authenticator: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.
-    `authorizer` is None if everything is allowed; `throttles` are the active throttles, to which requests are charged.
-    `reads_requests` is True if a filter, an observer or an authorizer of the listener sees requests as messages.
-    `renames_topics` is True if a filter changes names or ids of topics: clients then see only some of the topics.
-    `throttles_changed()` makes klamm check again which throttles are active. Any thread may call it.
-    `max_answer_bytes` maps API keys to the limits of their answers; empty means no limit. `answer_api_versions(frame,
-    connection)` returns the frame that answers an ApiVersions request, for authenticators, which get the request before
-    the handler set does; it raises ValueError for a frame that cannot be parsed. `close_least_recently_used()` closes
-    the least recently used connection of this listener, and returns False if there is none; any thread may call it.
-    `resume_accepting()` ends the pause of an acceptor that a gate has delayed, so that it calls the gate again now.
-    `failures` logs exceptions of parts, once a minute for each method. `api_set` is the name of its handler set.
-    `node` is the position of the listener's node, 0 unless the handler set has several nodes in one process.
-    `configured_as` is the name in the configuration, which the listeners of all nodes share. `go_offline()` closes the
-    port and all connections of the listener. `go_online()` opens the port again, and raises OSError if it is taken. Any
-    thread but a processor's may call the two.
-    `parts` describes its parts, e.g. `transport ssl of klamm 1.0`.
-    `topic_names(filter)` returns a function that maps topic ids to the names that this filter sees, or None if the
-    handler set knows no names. A filter may call it in `open` or later.
+    - `bound` is the address that the listener listens on, with the port resolved if it was 0. `advertised` is the
+      address that Metadata gives to clients.
+    - `transport` is the name of its transport. `security_protocol` is Kafka's word for its transport and authenticator:
+      PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.
+    - `authorizer` is None if everything is allowed. `throttles` are the active throttles, to which requests are
+      charged. Any thread may call `throttles_changed()`, which makes klamm check again which throttles are active.
+    - `reads_requests` is True if a filter, an observer or an authorizer of the listener sees requests as messages.
+    - `renames_topics` is True if a filter changes names or ids of topics: clients then see only some of the topics.
+    - `max_answer_bytes` maps API keys to the limits of their answers; empty means no limit.
+    - `answer_api_versions(frame, connection)` returns the frame that answers an ApiVersions request. It is for
+      authenticators, which get the request before the handler set does. It raises ValueError for a frame that cannot be
+      parsed.
+    - `close_least_recently_used()` closes the least recently used connection of this listener, and returns False if
+      there is none. Any thread may call it.
+    - `resume_accepting()` ends the pause of an acceptor that a gate has delayed, so that it calls the gate again now.
+    - `failures` logs exceptions of parts, once a minute for each method.
+    - `api_set` is the name of its handler set. `parts` describes its parts, e.g. `transport ssl of klamm 1.0`.
+    - `node` is the position of the listener's node, 0 unless the handler set has several nodes in one process.
+      `configured_as` is the name in the configuration, which the listeners of all nodes share.
+    - `go_offline()` closes the port and all connections of the listener. `go_online()` opens the port again, and raises
+      OSError if it is taken. Any thread but a processor's may call the two.
+    - `topic_names(filter)` returns a function that maps topic ids to the names that this filter sees, or None if the
+      handler set knows no names. A filter may call it in `open` or later.
     """
 
     name: str
@@ -311,17 +318,19 @@ class ServerContext:
 class ConnectionContext:
     """One connection. It is made once, and all requests of the connection share it.
 
-    `connection_id` is Kafka's `localHost:localPort-remoteHost:remotePort-processor-index`. `client_address` is the
-    peer, or behind a trusted proxy the real client; `proxy_address` is then the proxy. `principal` is ANONYMOUS until
-    authentication has finished. `client_software_name` and `client_software_version` come from ApiVersions v3
-    (KIP-511), else they are "unknown". `transport_details` are the facts that the transport reports after its
-    handshake, e.g. `tls_version`, and `tls_server_name`, the host that the client named (SNI). After a failed handshake
-    they are the facts known by then, e.g. `tls_client_subject`, `tls_client_issuer` and `tls_client_serial_number` of a
-    refused certificate. `sasl_mechanism` is empty if the client did not use SASL. `received_bytes` and `sent_bytes`
-    count the transport's bytes; `client_id` is that of the first request. `attempted_principal` is the name that the
-    client claimed in its latest failed login, e.g. `User:alice`; empty if it claimed none.
-    `state` belongs to the handler set, e.g. for data of the connection. `link` is the connection's loop: a `pipelined`
-    handler set sends and receives with it, from the first request on.
+    - `connection_id` is Kafka's `localHost:localPort-remoteHost:remotePort-processor-index`.
+    - `client_address` is the peer, or behind a trusted proxy the real client; `proxy_address` is then the proxy.
+    - `principal` is ANONYMOUS until authentication has finished. `sasl_mechanism` is empty if the client did not use
+      SASL. `attempted_principal` is the name that the client claimed in its latest failed login, e.g. `User:alice`;
+      empty if it claimed none.
+    - `client_software_name` and `client_software_version` come from ApiVersions v3 (KIP-511), else they are "unknown".
+      `client_id` is the client id of the first request.
+    - `transport_details` are the facts that the transport reports after its handshake, e.g. `tls_version`, and
+      `tls_server_name`, the host that the client named (SNI). After a failed handshake they are the facts known by
+      then, e.g. `tls_client_subject`, `tls_client_issuer` and `tls_client_serial_number` of a refused certificate.
+    - `received_bytes` and `sent_bytes` count the transport's bytes.
+    - `state` belongs to the handler set, e.g. for data of the connection.
+    - `link` is the connection's loop: a `pipelined` handler set sends and receives with it, from the first request on.
     """
 
     connection_id: str
@@ -361,16 +370,19 @@ ChangedValue: TypeAlias = tuple[str, str, str, str | None, str | None]
 class RequestContext:
     """One request, as plugins see it: its header, its connection, and the way to answer it.
 
-    `connection` is the `ConnectionContext` that all requests of the connection share. `api_key`, `api_version`,
-    `correlation_id` and `client_id` come from the header; `size_bytes` is the size of the frame without its length
-    field. `denied` is True after the first denied operation. `responder` takes the answer of `respond`.
-    `throttle_time_ms` is the longest delay that quotas have set so far (KIP-219). `decisions` lists the authorizer's
-    decisions about this request: operation, type and name of the resource, whether it was granted, and the
-    `klamm.acl.Verdict`, which is None e.g. if the authorizer raised. `decisions` is None if there were none.
-    `changed_values` lists the changes noted with `note_change`; None if there are none. A handler returns the response.
-    Or it returns `context.later()`, and any thread calls `respond` once. A filter that keeps data from a request to its
-    response uses a `weakref.WeakKeyDictionary` with the context as key: the data is freed with the request, however the
-    request ends.
+    A handler returns the response. Or it returns `context.later()`, and any thread calls `respond` once. A filter that
+    keeps data from a request to its response uses a `weakref.WeakKeyDictionary` with the context as key: the data is
+    freed with the request, however the request ends.
+
+    - `connection` is the `ConnectionContext` that all requests of the connection share.
+    - `api_key`, `api_version`, `correlation_id` and `client_id` come from the header. `size_bytes` is the size of the
+      frame without its length field.
+    - `responder` takes the answer of `respond`.
+    - `throttle_time_ms` is the longest delay that quotas have set so far (KIP-219).
+    - `decisions` lists the authorizer's decisions about this request: operation, type and name of the resource, whether
+      it was granted, and the `klamm.acl.Verdict`, which is None e.g. if the authorizer raised. `decisions` is None if
+      there were none. `denied` is True after the first denied operation.
+    - `changed_values` lists the changes noted with `note_change`; None if there are none.
     """
 
     __slots__ = (

@@ -12,7 +12,7 @@ from klamm.api.provider import ProviderKind
 HANDLES: Final = "__klamm_handles__"
 """The attribute that `klamm.handles` sets on a function."""
 
-# Each is imported when a part of its kind is loaded: a server without SASL does not import the contracts of SASL.
+# klamm imports a contract when it loads a part of that kind: a server without SASL imports no contract of SASL.
 _CONTRACTS: Final = {
     ProviderKind.TRANSPORT: "klamm.api.transport:Transport",
     ProviderKind.AUTHENTICATOR: "klamm.api.authentication:AuthenticatorFactory",

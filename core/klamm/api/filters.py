@@ -78,11 +78,11 @@ class EncodedResponse:
         self.body = body
 
     def encode(self, version: int) -> bytes:
-        """The body."""
+        """Return the body."""
         return self.body
 
     def encode_chunks(self, version: int) -> list[bytes]:
-        """The body."""
+        """Return the body."""
         return [self.body]
 
 
@@ -125,8 +125,9 @@ class RequestFilter(ListenerPart):
     def topic_name(self, topic_id: bytes, context: RequestContext, behind: TopicNames) -> str | None:
         """Return the name of a topic id; None if the id is not known.
 
-        Id and name are those that the filters before this one see. `behind` does the same for the filters after this
-        one. A filter that changes names or ids of topics overrides this method.
+        `topic_id` and the result are the id and the name that the filters before this one see. `behind(topic_id,
+        context)` returns the name of an id as the filters after this one see both. A filter that changes names or ids
+        of topics overrides this method.
         """
         return behind(topic_id, context)
 

@@ -85,17 +85,18 @@ class StageTimes(NamedTuple):
 class RequestEvent(NamedTuple):
     """A request that has ended.
 
-    `request` is the decoded message after all filters, None if the body was not read. `response` is the answer, None if
-    there is none. If a filter changes names (`RequestFilter.topic_name`), both have the handler set's names,
-    not the client's. Both may hold views of large frames: an observer that keeps events must soon set both to None
-    (`event._replace(request=None, response=None)`). Records sent from a file, or streamed from another server, have
-    only `size_bytes`.
-    `error_code` is the first error in the answer sent to the client, 0 for none. `response_bytes` is the size of the
-    response's body. Sizes, throttle time and authorization decisions are in `context`.
-    `upstream_node_id` is the node of the other cluster that got the request, if the handler set forwards requests
-    (`klamm.forwarding.note_upstream_node`). `times.remote_ns` is then the time that the network and that node took, and
-    `times.local_ns` the time that the handler set took. If such a request is FAILED or LOST_DURING, it is unknown
-    whether the node executed it.
+    - `request` is the decoded message after all filters, None if the body was not read. `response` is the answer, None
+      if there is none. Records sent from a file, or streamed from another server, have only `size_bytes`.
+    - If a filter changes names (`RequestFilter.topic_name`), request and response have the handler set's names, not the
+      client's.
+    - Request and response may hold views of large frames. An observer that keeps events must soon set both to None
+      (`event._replace(request=None, response=None)`).
+    - `error_code` is the first error in the answer sent to the client, 0 for none. `response_bytes` is the size of the
+      response's body. Sizes, throttle time and authorization decisions are in `context`.
+    - `upstream_node_id` is the node of the other cluster that got the request, if the handler set forwards requests
+      (`klamm.forwarding.note_upstream_node`). `times.remote_ns` is then the time that the network and that node took,
+      and `times.local_ns` the time that the handler set took. If such a request is FAILED or LOST_DURING, it is unknown
+      whether the node executed it.
     """
 
     context: RequestContext

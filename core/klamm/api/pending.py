@@ -26,7 +26,7 @@ NO_RESPONSE: Final[Pending] = Pending("NO_RESPONSE")
 
 
 class NotInlineError(Exception):
-    """Raised by a request that is too much work for its processor's thread, before it has changed anything.
+    """Raised if a request is too much work for its processor's thread, before the request has changed anything.
 
     The request then moves to the handler threads. If `large` is True, it would delay other requests even there, so it
     waits for the turn of large requests.

@@ -123,7 +123,7 @@ class CredentialStore(ListenerPart, ABC):
         """Return the SCRAM credential of a user for that mechanism; None if the store has none."""
 
     def verify_password(self, user: str, password: str) -> bool | None:
-        """Return whether this is the user's password; None if the SCRAM credentials must be checked instead.
+        """Decide if this is the user's password; return None if the SCRAM credentials must be checked instead.
 
         Called on a worker thread of the authenticator, so it may block.
         """
@@ -150,8 +150,8 @@ class CredentialStore(ListenerPart, ABC):
     def watch(self, changed: Callable[[Iterable[str] | None], object]) -> None:
         """Register `changed`, which the store calls with the users whose credentials have changed; None means any user.
 
-        Called once, after `open`. The store may call `changed` on any thread; it does not block. If a store never calls
-        it, users keep their sessions until they authenticate again.
+        Called once, after `open`. The store may call `changed` on any thread; `changed` does not block. If a store
+        never calls it, users keep their sessions until they authenticate again.
         """
 
 

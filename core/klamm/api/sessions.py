@@ -43,7 +43,7 @@ C = TypeVar("C", bound=Authenticated)
 
 @dataclass(slots=True, eq=False)
 class _Session:
-    """The reason for which a connection may end, and its timers."""
+    """A session: the key by which it is found, the check of its credential, and the timer of its expiry."""
 
     key: Hashable
     revoked_because: RevocationCheck

@@ -1,4 +1,4 @@
-"""Throttles, which charge requests to quotas."""
+"""Throttles, which charge requests to quotas. A request's context and the pipeline call them."""
 
 from __future__ import annotations
 
