@@ -92,7 +92,7 @@ def _add_doctor(commands: Any, *parents: argparse.ArgumentParser) -> None:
 
 def _add_diff(commands: Any, common: argparse.ArgumentParser, _settings: argparse.ArgumentParser) -> None:
     diff = commands.add_parser(
-        "diff", parents=[common], help="what of a changed file a reload applies, and what the next start"
+        "diff", parents=[common], help="show the changes that a reload applies, and those that need a new start"
     )
     diff.add_argument("old", metavar="OLD", help="the file of the running server, before the change")
     diff.add_argument("new", metavar="NEW", help="the changed file")
@@ -118,7 +118,9 @@ def _add_plugins(commands: Any, *parents: argparse.ArgumentParser) -> None:
 
 def _add_verify_history(commands: Any, common: argparse.ArgumentParser, _settings: argparse.ArgumentParser) -> None:
     verify = commands.add_parser(
-        "verify-history", parents=[common], help="what a recorded history of clients shows that a broker must not do"
+        "verify-history",
+        parents=[common],
+        help="list violations of a broker's guarantees in a recorded history of clients",
     )
     verify.add_argument(
         "history", metavar="FILE", help="JSON lines, as klamm.testing.histories writes them; - for stdin"
@@ -128,7 +130,9 @@ def _add_verify_history(commands: Any, common: argparse.ArgumentParser, _setting
         "--at-least-once", action="store_true", help="producers are not idempotent: a value may be there twice"
     )
     verify.add_argument(
-        "--write-cycles", action="store_true", help="also transactions that write before each other; Kafka allows them"
+        "--write-cycles",
+        action="store_true",
+        help="also report cycles of transactions by their writes, which Kafka allows",
     )
 
 

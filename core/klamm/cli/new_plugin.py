@@ -60,7 +60,7 @@ def run(arguments: Sequence[str]) -> int:
 def package(name: str, kinds: Sequence[str]) -> dict[str, str]:
     """Return the texts of the files of a package, by their paths in the package.
 
-    The only part has the package's name, one of several its kind behind it.
+    A part has the package's name. If there are several parts, each name ends with its kind.
     """
     short = name.removeprefix("klamm-")
     module = "klamm_" + short.replace("-", "_")
