@@ -1,4 +1,4 @@
-"""The reading of a TOML file: checked settings, the plan of the server, and each problem with file, line and key.
+"""Reads a TOML file into checked settings and the plan of a server, and reports problems with file, line and key.
 
 The names listed here are public: a plugin uses them to describe, check and read its settings.
 """

@@ -107,7 +107,7 @@ class ConfigTables:
         return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
     def inherit(self, path: tuple[str, ...], common: tuple[str, ...]) -> None:
-        """Copy to the table at `path` the keys of the table at `common` that it does not have."""
+        """Copy the keys of the table at `common` that the table at `path` lacks into the table at `path`."""
         shared = self.table(common)
         if not shared:
             return

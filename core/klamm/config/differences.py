@@ -24,10 +24,10 @@ _OF_PART: Final = "this part reads it once"
 
 
 class Difference(NamedTuple):
-    """A table that differs, and the keys whose values differ; without keys the table itself was added or removed.
+    """A table that differs, and the keys whose values differ. Without keys, the table as a whole differs.
 
-    `part` is the part that the table belongs to; None for a table of klamm itself. `known_when` is what `when` returns,
-    unless it is empty.
+    `part` is the part that the table belongs to; None for a table of klamm itself. If `known_when` is not empty, `when`
+    returns it.
     """
 
     table: str
@@ -77,7 +77,7 @@ def why_not_live(old: ServerPlan, new: ServerPlan, listener: ListenerPlan) -> st
     A handler set without listeners stays open until the server stops.
     """
     if old.server.worker_count > 1:
-        # Unless the workers stay, they are replaced by others, which open all they need.
+        # If no new parent is needed, new workers replace the present ones, and open the listeners of the new plan.
         return _OF_PARENT if needs_parent(old, new) else ""
     name = listener.api_set
     nodes, wanted = ({one.node for one in plan.listeners if one.api_set == name} for plan in (old, new))
@@ -127,7 +127,7 @@ def _of_settings(table: str, old: Any, new: Any, part: PartPlan | None = None) -
 
 
 def _live_keys(part: PartPlan, keys: Collection[str]) -> Collection[str]:
-    """Return the keys that a part can apply; all of these if it decides about them together."""
+    """Return the keys that a part can apply; all of `keys` if the part decides about them together."""
     live_keys: Collection[str] | None = getattr(load_factory(part.found), "live_keys", None)
     return keys if live_keys is None else live_keys
 

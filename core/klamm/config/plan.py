@@ -114,8 +114,9 @@ class PartPlan:
 
 
 def _same_parts(some: Mapping[str, tuple[PartPlan, ...]], others: Mapping[str, tuple[PartPlan, ...]]) -> bool:
-    """Return True if both have the same providers under the same names, and the plans of their own parts are equal,
-    settings included.
+    """Return True if both have the same providers under the same names, apart from settings.
+
+    The parts of these parts must have equal settings too.
     """
 
     def kept(parts: Mapping[str, tuple[PartPlan, ...]]) -> dict[str, list[tuple[Any, ...]]]:
