@@ -1,1 +1,1 @@
-"""Code for log lines: escaping, formats, files and rate limits."""
+"""The server's log: escaping, formats, files and rate limits of its lines."""

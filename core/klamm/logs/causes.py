@@ -1,4 +1,4 @@
-"""Functions that return the cause of an exception in one line, with its place in a plugin."""
+"""Functions that describe an exception in one line, with the place in a plugin where it was raised."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def failure(error: BaseException) -> str:
 def cause(error: Exception) -> str:
     """Return the cause for a log line about a part that cannot open.
 
-    For an OSError it is the file and the system's message. For Python's other built-in exceptions, whose messages are
-    not written for users, it has the class and the line too. For any other exception it is only the message.
+    For an OSError, the text is the file and the system's message. For another built-in exception, the text also names
+    the class and the line, because Python's messages are not written for users. For any other exception, it is the
+    message.
     """
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror

@@ -25,7 +25,7 @@ _AUDIT_NAMES: Final = {
     "send_ms": "send_time_ms",
     "throttle_ms": "throttle_time_ms",
 }
-"""The names in the audit of fields that have shorter names in the text format."""
+"""Maps short names of the text format to the names that the audit gives to the same fields."""
 
 
 class JsonFormatter(logging.Formatter):

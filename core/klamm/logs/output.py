@@ -25,7 +25,7 @@ def log_formatter(log_format: str, worker: int | None = None) -> logging.Formatt
 
 
 def start_logging(log_format: str, file: Path | None, levels: Mapping[str, str]) -> None:
-    """Write log records from now on; `levels` are those of loggers, with that of the root logger.
+    """Start the log of this process. `levels` maps names of loggers to levels, including the root logger's.
 
     Raises OSError if the file cannot be opened.
     """
@@ -43,9 +43,9 @@ def start_logging(log_format: str, file: Path | None, levels: Mapping[str, str])
 
 
 def set_log_levels(levels: Mapping[str, str], before: Mapping[str, str] | None = None) -> None:
-    """Set the levels that differ from those before; loggers that are only in `before` have no own level any longer.
+    """Set the levels that differ from `before`. A logger that is only in `before` loses its own level.
 
-    The other loggers keep the levels that clients may have given them.
+    Other loggers stay as they are, because a client may have set their levels (IncrementalAlterConfigs).
     """
     before = before or {}
     for name in before.keys() - levels.keys():

@@ -1,4 +1,4 @@
-"""`RateLimitedLog`, for log lines that clients can cause in any number. After the first, only a number is logged."""
+"""`RateLimitedLog`, for log lines that clients can cause in any number."""
 
 from __future__ import annotations
 
