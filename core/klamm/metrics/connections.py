@@ -17,7 +17,7 @@ _MOST_REASONS: Final = 50
 class ConnectionCounts:
     """The counts of one listener, to which all of its processors add. Metrics read them, on any thread.
 
-    The events are rare compared to requests.
+    The events are rare compared to requests, so the locks of these counters cost little.
     """
 
     def __init__(self) -> None:

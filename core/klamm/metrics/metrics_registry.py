@@ -113,7 +113,7 @@ class MetricsRegistry:
     """All metrics of one server. Any thread may register, remove and collect metrics."""
 
     def __init__(self) -> None:
-        # Protects the families, their readers, and what removes those of a listener.
+        # Protects `_families` and `_removals`.
         self._lock = threading.Lock()
         self._families: dict[str, tuple[Kind, str, list[Read]]] = {}
         self._removals: dict[str, list[Callable[[], None]]] = {}

@@ -72,7 +72,7 @@ class ApiTimes:
         self.request_bytes.add(request_bytes, weight)
 
     def merge(self, other: ApiTimes) -> None:
-        """Add the times and sizes of others."""
+        """Add the times and sizes of another object."""
         for name in self.__slots__:
             getattr(self, name).merge(getattr(other, name))
 
@@ -120,8 +120,8 @@ class RequestCount:
         """Return the weight of the request that was counted last, which becomes a sample.
 
         The weight is the number of requests that this sample represents. If samples follow each other too quickly, they
-        become rarer, otherwise more frequent again. Every 3rd, 7th, 15th … request is sampled. The number is never
-        even, so that batches of a round size are not always sampled at the same position.
+        become rarer, otherwise more frequent again. The step from one sample to the next is always odd (3, 7, 15, …),
+        so that batches of a round size are not always sampled at the same position.
         """
         ordinal = self.count
         weight = ordinal - self._stood_for
@@ -156,7 +156,7 @@ class RequestCount:
 
 
 class ApiCounts:
-    """The counts of one API in `by_version`, from version 0 on, and its times."""
+    """The counts of one API, and its times. `by_version` begins with version 0; `unknown` is for unserved versions."""
 
     __slots__ = ("by_version", "times", "unknown")
 

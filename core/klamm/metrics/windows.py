@@ -39,7 +39,7 @@ class RecentGrowth:
 
 
 class WindowedShare:
-    """The share of time that a total of nanoseconds has grown by, over the last half to one minute.
+    """The share of a thread's time by which a total of nanoseconds has grown, over the last half to one minute.
 
     Kafka's percentages use such windows too.
     """
