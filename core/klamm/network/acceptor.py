@@ -34,7 +34,7 @@ _MAX_DELAYED: Final = 1000
 
 
 class _Held:
-    """A connection without a processor, the gates that have admitted it, and the reasons for which it has waited."""
+    """An accepted connection without a processor, the gates that have admitted it, and the reasons for its waiting."""
 
     __slots__ = ("admitted", "peer", "socket", "waited_for")
 
@@ -46,10 +46,10 @@ class _Held:
 
 
 class Acceptor:
-    """The counterpart of Kafka's class of that name. It has no thread: a loop calls `accept_some`, which never waits.
+    """Accepts the connections of one listener, like Kafka's `Acceptor`. A loop calls `accept_some`, which never waits.
 
-    The loop is that of the processor if there is only one, because a switch between threads costs more than accepting.
-    With several processors, an `AcceptorThread` is the loop. Where Kafka's acceptor waits, this one pauses: for a
+    If the listener has one processor, the processor's loop calls it, because a switch between threads costs more than
+    accepting. If there are several, an `AcceptorThread` calls it. Where Kafka's acceptor waits, this one pauses: for a
     gate's Delay, a lack of descriptors, or full queues of new connections at the processors (KIP-402). Until
     `paused_until_ns` it accepts no connection, and peers wait in the system's backlog. `blocked_ns_until` returns the
     time of the pauses, `busy_ns` is the time spent on accepting.
@@ -77,7 +77,7 @@ class Acceptor:
         self._held: _Held | None = None
         # The connection whose gates are called now, and since when.
         self._calling: tuple[_Held, int] | None = None
-        # When the number of processors changes, another loop may take over.
+        # Held by the loop that accepts. When the number of processors changes, another loop takes over.
         self._accepting = threading.Lock()
         self._place: Callable[[NewConnection], bool] = self._place_by_balancer
         self.wake: Callable[[], None] = _no_loop
@@ -108,7 +108,7 @@ class Acceptor:
         return self._balancer.processors
 
     def running_gate(self, now_ns: int) -> tuple[int, int]:
-        """Return the position of the gate that runs now, and since how many nanoseconds the gates run.
+        """Return the position of the gate that runs now, and for how many nanoseconds gates have run.
 
         The position is -1 if none runs. Any thread may call this.
         """
@@ -120,7 +120,7 @@ class Acceptor:
 
     def blocked_ns_until(self, now_ns: int) -> int:
         """Return the nanoseconds of all pauses, including a current one."""
-        # The order of the two reads: a pause that ends between them is missed once, and not counted twice.
+        # This is an estimate: a pause that ends between the two reads counts twice, in this result alone.
         since_ns = self._paused_since_ns
         return self._blocked_ns + (max(0, now_ns - since_ns) if since_ns else 0)
 
@@ -183,13 +183,13 @@ class Acceptor:
         self.paused_until_ns = self._paused_since_ns + delay_ms * 1_000_000
 
     def _gives_way(self, turns: AcceptTurns) -> bool:
-        """Pause once, so that a worker with fewer connections can accept; return True for such a pause.
+        """Return True if this worker pauses now, so that a worker with fewer connections can accept.
 
-        If no worker has accepted the connection by then, this one does.
+        If no worker has accepted the connection at the end of the pause, this worker does.
         """
         self._gave_way = not self._gave_way and turns.is_over()
         if self._gave_way:
-            # Not counted as blocked time, because no limit makes a client wait.
+            # The pause does not count as blocked time, because no limit has caused it.
             self.paused_until_ns = self._clock.monotonic_ns() + _GIVE_WAY_NS
         return self._gave_way
 

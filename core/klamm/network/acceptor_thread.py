@@ -1,4 +1,4 @@
-"""The loop of an acceptor: a thread of its own if the listener has several processors, else the processor's loop."""
+"""`AcceptorLoop`, which lets a processor or an `AcceptorThread` call an acceptor."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AcceptorThread:
         self._ending = False
         self._watching = True
         self._pause = threading.Event()
-        # None if it works in steps.
+        # None in a simulation, which calls `_step` instead.
         self._thread: Joinable | None = None
 
     def start(self) -> None:
@@ -63,7 +63,7 @@ class AcceptorThread:
                 self._pause.wait(_FAILURE_PAUSE_S)
 
     def _step(self) -> bool:
-        # What the poller finds is what there was to do.
+        # Never True: a simulation learns from the poller whether there was work.
         if not self._ending:
             self._turn()
         return False
@@ -90,7 +90,7 @@ class AcceptorThread:
 
 
 class AcceptorLoop:
-    """The loop of an acceptor: a single processor's, or with several processors that of an acceptor thread."""
+    """The loop that calls an acceptor: a listener's only processor, or an `AcceptorThread` if there are several."""
 
     def __init__(self, acceptor: Acceptor, runtime: ListenerRuntime) -> None:
         self._acceptor = acceptor

@@ -26,7 +26,7 @@ class GateOutcomes:
     """
 
     def __init__(self) -> None:
-        # Protects the counts of refusals and failures.
+        # Protects the three counts.
         self._lock = threading.Lock()
         self.refused: Counter[str] = Counter()
         self.delayed: Counter[str] = Counter()

@@ -11,7 +11,7 @@ from klamm.wire.chunks import Chunk, total_bytes
 
 MAX_PENDING: Final = 100
 MAX_PENDING_BYTES: Final = 8 * 1024 * 1024
-"""The maximum number of unanswered requests of one connection. By default, clients send up to 5 before an answer."""
+"""The most unanswered requests of one connection, and their most bytes. By default clients send up to 5 requests."""
 
 
 class ReadyAnswer(NamedTuple):
@@ -62,7 +62,7 @@ class AnswerQueue:
     def holds_back(self) -> bool:
         """Return True if no further answer may be read, because a streamed answer or many bytes wait to be sent.
 
-        Small answers do not prevent it, because the earlier answer that they wait for may not have arrived yet.
+        Small answers that wait do not count, because the earlier answer for which they wait may not have arrived yet.
         """
         size_bytes = 0
         for request in self.delivered:

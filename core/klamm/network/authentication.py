@@ -121,7 +121,7 @@ class ChannelAuthentication:
         return self._selector.now_ns > expires_ns
 
     def end_expired(self, channel: KafkaChannel) -> None:
-        """Close a READY channel whose session has expired."""
+        """Count and report that the session of a channel has expired. Called when the channel closes."""
         channel.session_expires_ns = None
         self._counts.expired.add()
         if self._observers is not None:
@@ -231,9 +231,10 @@ class ChannelAuthentication:
         self._owner.close(channel, _NOT_READY_IN_TIME)
 
     def end_abandoned(self, channel: KafkaChannel) -> bool:
-        """Record a failed login whose exchange had not ended when the channel closes; return True for such a login.
+        """If a login has failed in an exchange that has not ended, record the failure and return True.
 
-        E.g. the login was refused, and the client closed the connection instead of answering.
+        Called when the channel closes. E.g. the login was refused, and the client has closed the connection instead of
+        sending its last message.
         """
         assert channel.authenticator is not None
         try:

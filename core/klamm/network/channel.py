@@ -115,7 +115,7 @@ class KafkaChannel:
 
     - `receive` holds incoming bytes, `send` the outgoing answer (one at a time).
     - `in_flight` is the request that is executed on another thread, or waits. `answering` is True if `send` ends with
-      its answer. `sending` are the requests whose answers `send` holds.
+      the answer to a request that was in flight. `sending` are the requests whose answers `send` holds.
     - `accepted_from` is the peer that the gates have decided about. Until `admitted`, only a proxy's header is read.
     - Requests are taken from `receive.frames` only while `can_process` is True, so that answers keep their order.
     - `migrating` is True if the channel will move to another processor when no request or response is in flight.

@@ -1,4 +1,4 @@
-"""`ChannelLink`: the loop of a connection, for handler sets that forward requests."""
+"""`ChannelLink`, through which a handler set that forwards requests uses a client's connection and its processor."""
 
 from __future__ import annotations
 

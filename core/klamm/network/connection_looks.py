@@ -1,4 +1,4 @@
-"""`ConnectionLook`: a description of a processor's connections, made on the processor's own thread."""
+"""`ConnectionLook`: one description of all connections of a processor, made on the processor's own thread."""
 
 from __future__ import annotations
 

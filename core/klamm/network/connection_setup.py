@@ -1,4 +1,4 @@
-"""`ConnectionSetup`: new connections of a processor, accepted by itself or by an acceptor thread, until registered."""
+"""`ConnectionSetup`, which accepts and registers a processor's new connections, and takes their first steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ACCEPTS_A_TURN: Final = 4
 class ConnectionSetup:
     """The set-up of connections on their processor's thread; other threads call only `listen` and `stop_listening`.
 
-    A processor accepts connections itself only if its listener has no other one. `wake` wakes the thread,
+    A processor accepts connections itself only if its listener has no other processor. `wake` wakes the thread,
     `process_completed` serves channels that have become ready. `setup_ns` is the time that the thread has spent on
     set-up.
     """
@@ -85,7 +85,7 @@ class ConnectionSetup:
     def step(self) -> None:
         """Accept a few connections, and take one step for one connection that is being set up."""
         inbox, selector = self._inbox, self._selector
-        # No accepting before `close_connections` is carried out, which would close the new connections too.
+        # Accept none until `close_connections` has been carried out, because it would close the new connections too.
         acceptor = None if inbox.is_closing_connections else self._acceptor
         if acceptor is not None:
             if selector.has_connections or acceptor.paused_until_ns or selector.listening < 0:

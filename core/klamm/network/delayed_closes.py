@@ -38,7 +38,7 @@ class DelayedCloses:
     def add_after_reply(self, now_ns: int, channel: KafkaChannel) -> None:
         """Schedule a close shortly after the last answer was sent.
 
-        The delay is for clients that notice the end of a connection before they read the data before it.
+        The delay helps clients that would notice the end of the connection before they have read the answer.
         """
         self.add(now_ns + _AFTER_LAST_ANSWER_NS, channel, [])
 

@@ -24,7 +24,10 @@ class NewConnection(NamedTuple):
 
 
 class Inbox:
-    """The inbox of one processor. Any thread may call the methods down to `wakeup`, only the processor's the others."""
+    """The inbox of one processor.
+
+    Any thread may call the methods up to `wakeup`, only the processor's thread the others.
+    """
 
     def __init__(self, waker: Waker, max_incoming: int) -> None:
         self._waker = waker

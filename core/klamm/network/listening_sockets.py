@@ -24,8 +24,8 @@ _TCP_INFO: Final = getattr(socket, "TCP_INFO", None)
 class ListeningSockets:
     """Several sockets that an acceptor uses like one, on its thread. The first has the listener's own address.
 
-    `fileno` is the descriptor of a poller that watches the sockets, because epoll and kqueue can watch each other. On
-    systems with neither, a thread watches the sockets.
+    `fileno` is the descriptor of a poller that watches the sockets; the acceptor's own poller can watch it (epoll,
+    kqueue). On systems with neither, a thread watches the sockets.
     """
 
     def __init__(self, sockets: Sequence[socket.socket]) -> None:
@@ -71,7 +71,7 @@ class ListeningSockets:
         raise BlockingIOError
 
     def close(self) -> None:
-        """Close all."""
+        """Close all sockets."""
         if self._watch is not None:
             self._watch.close()
         self._selector.close()
@@ -124,7 +124,7 @@ class _Watch:
 
 
 class AcceptTurns:
-    """The turns of worker processes: a worker with more connections than another waits a millisecond for the other.
+    """The turns of worker processes. A worker with more connections than another waits a millisecond for the other.
 
     A new connection wakes all workers. Without turns the first one to run would accept it, and one worker would get
     most of the clients of an idle server. `table` is memory that all workers share. Each worker writes its number of
@@ -169,8 +169,8 @@ def accept_queue(sock: socket.socket) -> AcceptQueue | None:
 class ListenOverflows:
     """The number of connections that have found a full queue since the creation of this object.
 
-    The system counts them for all sockets of the host or container. The number does not include the system's count at
-    the creation, because with `[server] workers` the numbers of all processes, even ended ones, are added up.
+    The system counts them for all sockets of the host or container. The number starts at 0 for each object, because
+    with `[server] workers` klamm adds up the numbers of all processes, even of ended ones.
     """
 
     def __init__(self, netstat: Path = _NETSTAT) -> None:

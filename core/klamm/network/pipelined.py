@@ -175,7 +175,7 @@ class PipelinedLifecycle(ChannelLifecycle):
             request, answers.streamed = answers.streamed, None
             self._send(channel, [data], [request])
             channel.in_flight = answers.oldest
-            # Not within this call, because its answers may lead back here.
+            # The next turn flushes, because a flush within this call may call this method again.
             self._call_soon(channel, self._flush_soon, channel)
         except Exception as error:
             self.fail(channel, error)
@@ -215,7 +215,8 @@ class PipelinedLifecycle(ChannelLifecycle):
         answers.pending.clear()
 
     def _maybe_finish(self, channel: KafkaChannel) -> None:
-        # Forwarded requests are executed even without this connection, and no client can receive the answers.
+        # The other server executes forwarded requests even after this connection has closed, and no client is left to
+        # receive the answers.
         answers = channel.answers
         if channel.state is ChannelState.CLOSING and answers is not None and answers.waits_for_room:
             self._unmute(channel, answers)

@@ -1,4 +1,4 @@
-"""Pollers, which report the readiness of sockets: epoll if the system has it, else those of Python's `selectors`."""
+"""Pollers, which report the readiness of sockets: epoll, or a selector of Python if the system lacks epoll."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOOK_EVERY_S: Final = 0.1
 class Poller(Protocol):
     """A level-triggered poller of file descriptors; `select.epoll` has this interface.
 
-    Masks consist of READ and WRITE; those that `poll` returns also of ERROR and HANG_UP.
+    A mask combines READ and WRITE. A mask that `poll` returns may also have ERROR and HANG_UP.
     """
 
     def register(self, descriptor: int, mask: int, /) -> None: ...

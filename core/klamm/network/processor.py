@@ -87,8 +87,7 @@ class Processor:
         return 0 if self._reactor.poll_start_ns else max(0, now_ns - self._reactor.selector.now_ns)
 
     def served_until_ns(self) -> int:
-        """Return a time, in monotonic nanoseconds: requests that had arrived by then have run or are in the request
-        queue.
+        """Return a monotonic time. Requests that had arrived by then have run or are in the request queue.
 
         Wakes an idle processor, so that the next call returns a later time.
         """

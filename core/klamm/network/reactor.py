@@ -171,7 +171,7 @@ class Reactor:
         paused_until_ns = self.setup.paused_until_ns
         if paused_until_ns:
             timeout_s = min(timeout_s, max(0.0, (paused_until_ns - self._clock.monotonic_ns()) / 1e9))
-        # From now on a new item wakes this thread. Earlier items are seen below.
+        # From now on a new item wakes this thread. `has_work` sees the earlier items.
         self.inbox.going_to_sleep()
         selector = self.selector
         if self.has_work:

@@ -2,8 +2,8 @@
 
 All channels of a processor share one buffer. One read may fill it with several frames; only an incomplete frame gets
 its own buffer. A declared size costs no memory: large buffers are anonymous maps, whose pages the system allocates as
-bytes arrive. This takes twice as long as memory that the process already has. So a connection that has sent a complete
-large frame gets such memory for its next frames, unless a `MemoryPool` counts the bytes.
+bytes arrive. Filling a map takes twice as long as filling memory that the process already has. So a connection that has
+sent a complete large frame gets a `bytearray` for its next frames, unless a `MemoryPool` counts the bytes.
 """
 
 from __future__ import annotations

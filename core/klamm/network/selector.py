@@ -1,7 +1,7 @@
 """`Selector`, which reads from and writes to the channels of one processor, and finds disconnected channels.
 
 Only the processor's thread uses it. The results of one `poll` are in `completed_receives`, `completed_sends` and
-`disconnected`, as in Kafka's class of that name. The failure of a channel never raises an exception here.
+`disconnected`, as in Kafka's class of that name. If a channel raises an exception, only that channel is closed.
 """
 
 from __future__ import annotations
@@ -311,7 +311,7 @@ class Selector(RefusedChannels):
             self.forget(channel)
             self.closing.add(channel)
             if channel.send is not None:
-                # `channel.send` stays: its answers are then reported as lost, and code that waits for its end goes on.
+                # `channel.send` stays, so that `ChannelLifecycle.sent` reports its answers as lost.
                 channel.send.close()
                 self.completed_sends.append(channel)
             else:

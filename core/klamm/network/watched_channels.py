@@ -21,8 +21,8 @@ class WatchedChannels:
 
     `channels` maps descriptors to channels. `buffered` has the channels whose transports hold bytes that were read but
     not decoded yet. Events are collected in `completed_receives`, `completed_sends` and `disconnected`, as in Kafka's
-    class `Selector`. A muted channel keeps its mask until its next event, because it is mostly unmuted before. `awake`
-    is called when the thread is awake: it will then read its inbox before it waits again.
+    class `Selector`. A muted channel keeps its mask until its next event, because it is usually unmuted before that
+    event. `awake` is called when the thread is awake: it will then read its inbox before it waits again.
     """
 
     def __init__(self, poller: Poller, waker: Waker, awake: Callable[[], None]) -> None:
