@@ -1,4 +1,7 @@
-"""ApiVersions, made from the APIs and the features of a handler set (KIP-35, KIP-511, KIP-584, KIP-1242)."""
+"""The handler of ApiVersions (KIP-35, KIP-511, KIP-584, KIP-1242).
+
+A listener adds it to a handler set that has none of its own. It reports the APIs and the features of that set.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,7 @@ def unsupported_version_response(min_version: int, max_version: int) -> ApiVersi
 
 
 def error_of_request(request: ApiVersionsRequest, context: RequestContext, is_meant: IsMeant) -> ErrorCode:
-    """Return the error of an ApiVersions request, or store the name and version of the client's software, return NONE.
+    """Return the error of an ApiVersions request. If its software is valid, store the software's name and version.
 
     INVALID_REQUEST: the software has no valid name, or the request names only one of cluster and node.
     REBOOTSTRAP_REQUIRED: the client wanted to reach another node, or another cluster (KIP-1242).
@@ -119,7 +122,7 @@ def _always(cluster_id: str, node_id: int, connection: ConnectionContext) -> boo
 def api_versions_handler(
     answer: ApiVersionsResponse, features: Features, report: _Report = _everything, is_meant: IsMeant = _always
 ) -> Callable[[ApiVersionsRequest, RequestContext], ApiVersionsResponse]:
-    """Return a handler that answers with these APIs and the current features, which `report` filters.
+    """Return a handler that adds the current features, filtered by `report`, to this answer.
 
     The handler answers the errors of `error_of_request`.
     """
@@ -146,7 +149,10 @@ def api_versions_handler(
 
 
 class ApiVersionsAnswerer:
-    """Answers ApiVersions requests of clients that are not authenticated yet. It gets and returns frames."""
+    """Answers ApiVersions requests of clients that are not authenticated yet.
+
+    A listener has one; its processors call it.
+    """
 
     def __init__(self, handlers: Iterable[ApiHandler]) -> None:
         handler = next(one for one in handlers if one.api_key == api_versions.API_KEY)
@@ -167,7 +173,7 @@ class ApiVersionsAnswerer:
             else:
                 request = ApiVersionsRequest.decode(version, frame, offset)
                 if request.cluster_id is not None and request.node_id != _NO_NODE:
-                    # As in Kafka, only authenticated clients get the error that they have reached another node.
+                    # As in Kafka, only authenticated clients get REBOOTSTRAP_REQUIRED.
                     request.cluster_id, request.node_id = None, _NO_NODE
                 answer = self._handle(request, context)
         except WireError as error:
@@ -197,7 +203,7 @@ def with_api_versions(
 ) -> list[ApiHandler]:
     """Return the handlers of a set, and a handler of ApiVersions if the set has none.
 
-    `limits` are the oldest and the latest version by API key: APIs and versions beyond them are not served.
+    `limits` maps API keys to the oldest and the latest version to serve. An API that is not in `limits` is not served.
     `report(levels)` returns the features that ApiVersions reports. `is_meant` is `ApiSet.is_meant`.
     """
     complete: list[ApiHandler] = list(handlers if limits is None else _within(limits, handlers))
@@ -220,7 +226,7 @@ def _within(limits: Mapping[int, tuple[int, int]], handlers: Iterable[ApiHandler
 def _default_api_versions(
     handlers: Sequence[ApiHandler], features: Features, latest: int, report: _Report, is_meant: IsMeant
 ) -> ApiHandler:
-    """Return the handler of ApiVersions for these handlers; `latest` is its own latest version."""
+    """Return a handler of ApiVersions for these handlers, which itself serves versions up to `latest`."""
     module: Any = api_versions
     oldest = api_versions.VERSIONS.start
     answer = api_versions_response(handlers, range(oldest, latest + 1))

@@ -136,7 +136,7 @@ def _carries_error(route: Route, version: int, answer: Any) -> bool:
 
 
 def _filter_request(request: PendingRequest, route: Route, message: Any) -> tuple[Any, Answer | None, int]:
-    """Return the message for the handler, a filter's own answer or None, and the number of filters for the response."""
+    """Return the message for the handler, a filter's answer or None, and the number of filters for the response."""
     for number, on_request in enumerate(route.on_request):
         if number < request.next_filter:
             continue
@@ -173,10 +173,11 @@ def _check_filtered(route: Route, message: Any) -> None:
 def finish(
     request: PendingRequest, parts: RequestParts, response: Any, passed: int | None = None
 ) -> list[Chunk] | Pending:
-    """Turn the answer of a handler or a filter into a frame, NO_RESPONSE or LATER, after `passed` filters have seen it.
+    """Turn the answer of a handler or a filter into a frame, NO_RESPONSE or LATER.
 
-    The result is LATER if a filter holds the response. An exception becomes an error response of the request's API and
-    version. Raises InvalidRequestError if there is no such response.
+    The response passes the first `passed` filters in reverse order, or all filters if `passed` is None. The result is
+    LATER if a filter holds the response. An exception becomes an error response of the request's API and version.
+    Raises InvalidRequestError if there is no such response.
     """
     route, context = request.route, request.context
     if request.received_ns:
@@ -210,7 +211,7 @@ def finish(
 
 
 def _explained(route: Route, response: Any, error: Exception) -> Exception:
-    """Return the error for a response that cannot be encoded; WrongTypeError if it is not a response of the API."""
+    """Return `error`, raised for this response, or a WrongTypeError if the response is not one of the API."""
     if isinstance(response, route.response_class) or isinstance(error, (WrongTypeError, AnswerTooLargeError)):
         return error
     return unfit(response, f"a {route.name}Response")
@@ -218,16 +219,16 @@ def _explained(route: Route, response: Any, error: Exception) -> Exception:
 
 def _filter_response(request: PendingRequest, parts: RequestParts, response: Any, passed: int | None) -> Any:
     on_response = request.route.on_response
-    # `on_request` has the calls of filters, and after them those of observers, which do not see responses.
+    # `passed` may exceed the number of filters, because `on_request` ends with calls for the authorizer and observers.
     count = len(on_response)
-    # A handler may return the same object for several requests. So it is copied before the first filter that may change
-    # it.
+    # A handler may return the same object for several requests. So the response is copied before the first filter that
+    # may change it.
     own = None
     for number in reversed(range(count if passed is None else min(passed, count))):
         if response is NO_RESPONSE or isinstance(response, EncodedResponse):
             return response
         if number == request.route.renamed_by and parts.observers is not None:
-            # It has the names of the request that the handler got.
+            # Observers get the response as it is now, with the names that the handler knows.
             request.named, own = response, None
         step = on_response[number]
         if step is None:
@@ -255,7 +256,7 @@ def _filter_response(request: PendingRequest, parts: RequestParts, response: Any
 
 
 def _renamed(request: PendingRequest, response: Any) -> Any:
-    """Return an error response that was made from the handler's request, with the names that the client knows.
+    """Return an error response with the names that the client knows. It was made from the request that the handler got.
 
     Raises InvalidRequestError if the names cannot be rewritten, so that the client never sees other names.
     """

@@ -1,4 +1,4 @@
-"""`KafkaRequestHandlerPool`: the threads that run the handlers that may block."""
+"""`KafkaRequestHandlerPool`: the threads that run requests from the queue, whose handlers may block."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _BusyMeter:
         self.since_ns = 0
 
     def busy_ns_until(self, now_ns: int) -> int:
-        # The order of the two reads: a request that ends between them is missed once, and not counted twice.
+        # This is an estimate: a request that ends between the two reads counts twice, in this result alone.
         since_ns = self.since_ns
         return self.busy_ns + (max(0, now_ns - since_ns) if since_ns else 0)
 
@@ -44,7 +44,7 @@ class KafkaRequestHandlerPool:
         # Protects the threads and their target count.
         self._lock = threading.Lock()
         self._pause = threading.Event()
-        # The value is None for a handler that runs in steps of a simulation.
+        # The value is None for a handler without a thread, whose steps a simulation calls.
         self._threads: dict[_BusyMeter, Joinable | None] = {}
         self._target = 0
         self._next_id = 0
@@ -110,7 +110,7 @@ class KafkaRequestHandlerPool:
         request = self._channel.receive_request()
         if request is not None:
             self._handle(request, meter)
-        # What woke a handler up is done with, too, and a request may be behind it.
+        # True even if it was only a wake-up, because a request may be behind the wake-up in the queue.
         return True
 
     def _handle(self, request: RequestContext, meter: _BusyMeter) -> None:
@@ -147,7 +147,7 @@ class KafkaRequestHandlerPool:
     def _should_stop(self, meter: _BusyMeter) -> bool:
         with self._lock:
             if meter not in self._threads:
-                # A simulation still asks for its steps.
+                # The handler has stopped, but a simulation calls its step once more.
                 return True
             if len(self._threads) <= self._target:
                 return False

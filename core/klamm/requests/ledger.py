@@ -1,7 +1,7 @@
 """`RequestLedger`, which records the beginning and the end of each request.
 
-Each processor has one, and uses it only on its thread. The ledger decides at the beginning of a request whether the
-request is timed. It passes the same stage times to the metrics, the slow-request log and the observers.
+Each processor has one, and only the processor's thread uses it. The ledger decides at the beginning of a request
+whether the request is timed. It passes the same stage times to the metrics, the slow-request log and the observers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ LOST: Final = _Lost()
 
 
 class RequestLedger:
-    """The ledger of one processor. Without observers, throttles and metrics it reads no clock."""
+    """A processor's ledger. Without observers, throttles and metrics it times only queued requests."""
 
     def __init__(
         self,
@@ -113,9 +113,9 @@ class RequestLedger:
                 request.weight = count.one()
 
     def park(self, request: PendingRequest) -> None:
-        """Note that a request that ran on this thread waits, and time all requests of its API from now on.
+        """Note that a request that ran on this thread waits. From now on all requests of its API are timed.
 
-        This does not apply to opaque requests, because all of them wait.
+        Opaque requests do not start this timing, because all of them wait.
         """
         request.parked = True
         if request.route.opaque:
@@ -172,7 +172,7 @@ class RequestLedger:
                 self._free_later(request.take_messages())
 
     def _free_later(self, messages: list[Any]) -> None:
-        # Freed on another thread, because other clients would wait meanwhile.
+        # The scheduler's thread frees them, because other clients would wait if this thread did.
         self._listener.services.scheduler.schedule(_FREED_AFTER_MS, lambda: free_in_pieces(messages))
 
     def refuse_unserved(self, context: RequestContext, error_code: int, now_ns: int) -> None:
@@ -199,7 +199,7 @@ def note_streamed(request: PendingRequest) -> None:
 
 
 def _stage_times(request: PendingRequest, end_ns: int) -> StageTimes:
-    """Return stage times without gaps: a skipped stage begins and ends at the end of the stage before it."""
+    """Return stage times without gaps. A skipped stage gets a duration of zero."""
     received_ns = request.received_ns
     start_ns = max(request.handler_start_ns, received_ns) if request.handler_start_ns else end_ns
     local_end_ns = max(request.local_end_ns, start_ns) if request.local_end_ns else end_ns

@@ -1,4 +1,4 @@
-"""`RequestLimits`: the limits of requests of a listener, by API: bytes, elements, and bytes of the answer."""
+"""`RequestLimits`: a listener's limits by API: bytes and elements of a request, and bytes of its answer."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _FILTERS: Final = frozenset(
         ApiKey.UPDATE_FEATURES,
     }
 )
-"""APIs whose requests list a few states, kinds, features, or owners or renewers of tokens."""
+"""APIs whose requests list a few states, kinds, features, owners of tokens or renewers of tokens."""
 
 _MAX_ELEMENTS: Final = {
     **dict.fromkeys(_FILTERS, 1_000),
@@ -110,7 +110,7 @@ class LimitCounts:
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """The limits of requests. Each tuple has `MAX_KEYS` limits by API key. A key without an API has the default."""
+    """The limits of requests. Each tuple has `MAX_KEYS` limits, and an API's key is the index of its limit."""
 
     max_bytes: tuple[int, ...]
     max_elements: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""`RequestObservers`, which notifies the observers of one listener."""
+"""`RequestObservers`, which notifies the observers of one listener. The acceptor and the processors call it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`PendingRequest`: a request with the server's own data about it. Plugins see only its `RequestContext`."""
+"""`PendingRequest`: a request with the server's own data about it. The pipeline creates it; plugins see its context."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class InvalidRequestError(Exception):
 
 
 class RequestOwner(Protocol):
-    """The pipeline that a request passes."""
+    """The pipeline that has created a request."""
 
     def run_queued(self, request: PendingRequest) -> int: ...
 
@@ -100,8 +100,8 @@ class PendingRequest:
     requests that its times represent in the metrics. `network_ns` is the time spent on reading the request, if
     throttles charge for it.
 
-    `streamed` is the message of a response that is sent while it arrives; the message is complete at the end. `named`
-    is the response with the handler's names, if a filter changes names.
+    `streamed` is the message of a response that is sent while it arrives; the message is complete when the response is.
+    `named` is the response with the names that the handler knows, if a filter changes names.
 
     `failed_step` is the method of a filter that has raised. A held message continues with the filter at `next_filter`.
     `outcome` is set if the outcome is known before the answer is sent. `upstream_node_id` is the node of another
@@ -224,8 +224,8 @@ def note_upstream_node(context: RequestContext, node_id: int | None) -> None:
 
 
 def large_response(context: RequestContext) -> AbstractContextManager[None]:
-    """Run the block, which decodes a large response, as a large request: wait for the turn, and keep it until the end.
+    """Wait for the turn of large requests, and keep the turn while the block decodes a large response.
 
-    Call this on a thread of the handler set. The turns let network threads use the interpreter in between.
+    Call this on a thread of the handler set. See `SharedInterpreter.turn`.
     """
     return SHARED_INTERPRETER.turn(context.listener.services.scheduler.schedule, may_wait=False)

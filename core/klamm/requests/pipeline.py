@@ -44,11 +44,11 @@ _OUTCOME_IF_LOST: Final = {
 
 
 class RequestPipeline:
-    """The pipeline of one processor, whose `Reactor` makes it. `ChannelLifecycle` submits requests on that thread.
+    """The pipeline of one processor. `ChannelLifecycle` submits requests on the processor's thread.
 
-    `enqueue(request)` puts a request into the queue of the handlers, or keeps it until there is room. It is called on
-    the processor's thread. `deliver(request)` returns an answered request to the processor's thread. Any thread may
-    call it. Neither blocks.
+    The processor's thread calls `enqueue(request)`, which puts a request into the queue of the handlers, or keeps it
+    until the queue has room. Any thread calls `deliver(request)`, which passes an answered request to the processor's
+    thread. Neither function blocks.
     """
 
     def __init__(
@@ -238,8 +238,10 @@ class RequestPipeline:
         self._hold(held, lambda: self._deliver(request))
 
     def hold_response(self, request: PendingRequest, held: Hold) -> None:
-        """Keep a response that a filter holds. When the hold ends, it goes on to the filters before that one: responses
-        pass the filters in reverse order.
+        """Keep a response that a filter holds until the hold ends.
+
+        Then the response passes the other filters. Responses pass filters in reverse order, so these are the filters
+        that the listener names before this one.
         """
         self._claim(request)
         self._hold(held, lambda: self._finish(request, request.response, request.next_filter))

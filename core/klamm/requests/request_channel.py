@@ -62,8 +62,9 @@ class RequestChannel:
 class WaitingRequests:
     """The requests of one processor for which the queue had no room.
 
-    They are kept by lane, so that no request waits for a request of another lane. The processor's thread calls all
-    methods except `room_made`, which handlers call. `give_up` ends a request for which the scheduler has raised.
+    They are kept by lane (`RequestScheduler.lane`), so that no request waits for a request of another lane. The
+    processor's thread calls all methods except `room_made`, which handlers call. `give_up` ends a request for which the
+    scheduler has raised.
     """
 
     def __init__(

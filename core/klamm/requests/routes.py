@@ -69,7 +69,10 @@ class StartCalls(NamedTuple):
 
 
 class Readers(NamedTuple):
-    """The parts other than filters that read all requests of a listener; `prepare` is the function of `preparing`."""
+    """The parts other than filters that read all requests of a listener.
+
+    `authorizer` and `observers` are True if the listener has them. `prepare` is the function of `preparing`.
+    """
 
     authorizer: bool = False
     observers: bool = False
@@ -87,7 +90,8 @@ class Route:
     - `on_request` and `on_response` are the methods of the filters that see this API, in the order of their calls. At
       its end, `on_request` also has the functions that prepare the authorizer and notify observers.
     - `renamed_by` is the position of the last filter that changes names, -1 if there is none.
-    - `opaque` is True if requests are not decoded, `keeps_frame` if the handler may forward the frame of a decoded one.
+    - `opaque` is True if requests are not decoded. `keeps_frame` is True if a request keeps its frame after it was
+      decoded, because the handler may forward the frame.
     - `response_wanted` is True if a filter or an observer needs the response as a message, `response_filtered` if a
       filter does.
     """
