@@ -10,9 +10,10 @@ from klamm.runtime.threads import SYSTEM_THREADS, SystemThreads
 
 
 class Chance:
-    """The random numbers of one server: `random_bytes` makes ids, salts and keys; `threads.shuffle` shuffles.
+    """The random numbers of one server:
 
-    The program that makes a server makes one. With a seed, all these numbers can be guessed: for tests only.
+    `random_bytes` makes ids, salts and keys; `threads.shuffle` orders items at random. The program that starts a server
+    creates it. A seed is for tests only, because it makes all these numbers guessable.
     """
 
     def __init__(self, seed: int | None = None) -> None:

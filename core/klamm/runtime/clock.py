@@ -23,7 +23,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The clock of the operating system; `monotonic_ns` is that of `time`."""
+    """The clock of the operating system. Its `monotonic_ns` is `time.monotonic_ns`."""
 
     __slots__ = ()
 
@@ -39,7 +39,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock for tests: it moves only when `advance_ms` is called. Both readings advance together."""
+    """A clock for tests, which moves only when `advance_ms` is called. Monotonic and wall time advance together."""
 
     __slots__ = ("_monotonic_ns", "_wall_offset_ns")
 
@@ -48,7 +48,7 @@ class ManualClock:
         self._wall_offset_ns = wall_ms * 1_000_000 - self._monotonic_ns
 
     def monotonic_ns(self) -> int:
-        """Return the nanoseconds since one second before the clock was made."""
+        """Return the monotonic time, which starts at one second."""
         return self._monotonic_ns
 
     def wall_ms(self) -> int:

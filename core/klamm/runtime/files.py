@@ -59,7 +59,7 @@ def make_folder(path: Path) -> None:
 
 def _new_file(path: Path) -> tuple[int, Path]:
     """Create a file beside `path` to which only its user has access; return descriptor and path. Raises OSError."""
-    # As `tempfile` does, whose import would take a hundredth of the server's start.
+    # `tempfile` does the same, but its import would take a hundredth of the server's start.
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
     while True:
         name = path.with_name(f".{path.name}-{os.urandom(8).hex()}")

@@ -1,7 +1,7 @@
-"""Delayed operations: responses that wait for data, group members or time.
+"""`DelayedOperation` and `Purgatory`, for responses that wait for data, group members or time.
 
-They follow Kafka's `DelayedOperation` and `DelayedOperationPurgatory`. With them a handler never blocks: it creates a
-delayed operation and returns `context.later()`.
+They follow Kafka's `DelayedOperation` and `DelayedOperationPurgatory`. A handler that would have to wait adds a delayed
+operation to a purgatory and returns `context.later()`, so it blocks no thread.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = logging.getLogger("klamm.handlers")
 
 
 class Answerable(Protocol):
-    """The object that an operation responds to: a `RequestContext`."""
+    """A request that an operation answers: a `RequestContext`."""
 
     def respond(self, response: Any) -> None: ...
 
@@ -30,9 +30,9 @@ class DelayedOperation:
     to complete an operation at once; only one of them runs `on_complete`. At expiry, the scheduler's thread runs
     `on_expiration` and then `on_complete`.
 
-    It expires after `delay_ms`. `request` is the request that waits. If a method raises, the operation ends and the
-    request is answered with the exception; other operations are not affected. Without a request the exception is
-    logged.
+    The operation expires after `delay_ms`. `request` is the request that waits. If a method raises, the operation ends,
+    and the exception becomes the answer to the request. Without a request the exception is logged. Other operations are
+    not affected.
     """
 
     __slots__ = ("_completed", "_keys", "_lock", "_purgatory", "_timer", "_trying", "delay_ms", "request")
@@ -73,7 +73,7 @@ class DelayedOperation:
         raise NotImplementedError
 
     def on_expiration(self) -> None:
-        """Called when the delay is over and the condition has not held, before `on_complete`."""
+        """Called before `on_complete` if the delay is over and the condition has not held."""
 
     def force_complete(self) -> bool:
         """Complete the operation now, even if the condition does not hold. Return False if it was complete already."""
@@ -149,9 +149,10 @@ class DelayedOperation:
 
 
 class Purgatory:
-    """The delayed operations, by the keys whose changes may complete them. Any thread may call it.
+    """Delayed operations that wait, under the keys whose changes may complete them. Any thread may call the methods.
 
-    A handler set makes one: its handlers add operations, and the code that changes a key calls `check_and_complete`.
+    A handler set creates it. Handlers add operations. Code that changes what a key names, e.g. a partition, calls
+    `check_and_complete` with the key.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:

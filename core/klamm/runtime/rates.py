@@ -60,10 +60,11 @@ class Rate:
         return self._measure(now_ms)[0]
 
     def throttle_time_ms(self, bound: float, now_ms: int) -> int:
-        """Return after how many milliseconds without a record the rate is down to the bound; 0 if it is not above it.
+        """Return the milliseconds until the rate falls to the bound; 0 if it is not above.
 
-        This is Kafka's `QuotaUtils.throttleTime`: with the rate O over W milliseconds and the bound T, the result X
-        solves O·W / (W + X) = T. The result is at most MAX_THROTTLE_TIME_MS; in Kafka the number wraps around.
+        No value may be recorded meanwhile. This is Kafka's `QuotaUtils.throttleTime`: with the rate O over W
+        milliseconds and the bound T, the result X solves O·W / (W + X) = T. The result is at most MAX_THROTTLE_TIME_MS;
+        in Kafka the number wraps around.
         """
         rate, elapsed_ms = self._measure(now_ms)
         if rate <= bound:
@@ -96,7 +97,7 @@ class Rate:
 
 
 class TokenBucket:
-    """Tokens that are refilled at `rate` per second, up to the number of `burst_s` seconds (KIP-599).
+    """Tokens that are refilled at `rate` per second, up to `rate` * `burst_s` of them (KIP-599).
 
     A new bucket is full. One `take` may bring the number of tokens below zero; the bucket is exhausted while it is
     below zero. Each call gets the rate, because the rate may change.
@@ -130,5 +131,5 @@ class TokenBucket:
 
 
 def _whole_ms(milliseconds: float) -> int:
-    # Compared before it is rounded, because the time is infinite for a tiny quota.
+    # The comparison comes before the rounding, because the time is infinite for a tiny quota.
     return math.floor(milliseconds + 0.5) if milliseconds < MAX_THROTTLE_TIME_MS else MAX_THROTTLE_TIME_MS

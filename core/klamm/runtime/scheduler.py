@@ -23,7 +23,8 @@ log = logging.getLogger("klamm.scheduler")
 class Timer:
     """One call of `callback` in the future. Any thread may cancel it at any time, even after the call.
 
-    `deadline_ns` is its time on the monotonic clock. It comes again every `period_ns` nanoseconds, unless that is 0.
+    `deadline_ns` is the time of the call on the monotonic clock. If `period_ns` is not 0, the call is repeated, each
+    time that many nanoseconds after the end of the last one.
     """
 
     __slots__ = ("_scheduler", "callback", "deadline_ns", "period_ns")

@@ -19,8 +19,9 @@ from klamm.wire.struct_base import WireStruct
 Schedule: TypeAlias = Callable[[float, Callable[[], None]], object]
 SWITCH_INTERVAL_S: Final = 0.0001
 AT_ONCE: Final = {False: 1, True: 2}
-"""The most large requests that may run at the same time: of APIs that never wait, and of APIs that may wait for a
-disk. More requests would not be faster, because they share the interpreter.
+"""The most large requests that run at the same time. The key is `may_wait`: the API may wait for a disk.
+
+More requests would not be faster, because they share the interpreter.
 """
 _CALM_AFTER_MS: Final = 1000.0
 _COLLECTS_AFTER_S: Final = 10
@@ -31,14 +32,18 @@ _LIST_FIELDS: Final[dict[type[WireStruct], tuple[str, ...]]] = {}
 
 
 class SharedInterpreter:
-    """The turns of large requests, and the settings of the interpreter. A process has one. Any thread may call it.
+    """The turns of large requests, and two settings of the interpreter. A process has one. Any thread may call it.
 
-    The large requests of all servers in the process take turns. The interpreter's settings are changed only for servers
-    passed to `tune_for`: `klamm serve` owns its process, but an `EmbeddedServer` runs in the process of a program.
-    While large requests of such a server run, and for a second afterwards, threads switch more often, and no full
-    garbage collection starts by itself. After ten busy seconds without a collection, the next large request starts one,
-    if possible while no other large request runs, because there are then fewer objects to examine. A collection stops
-    all threads, for 30 ms if clients have 1,000 fetch sessions. It frees little, because requests have no cycles.
+    A large request has more elements than a network thread decodes (`requests/limits.py`). The large requests of all
+    servers in the process take turns.
+
+    The two settings are the switch interval and the threshold of full garbage collections. They change only for servers
+    passed to `tune_for`: `klamm serve` owns its process, but an `EmbeddedServer` runs in the process of another
+    program. While large requests of such a server run, and for a second afterwards, threads switch more often, and no
+    full collection starts by itself. A collection stops all threads, for 30 ms if clients have 1,000 fetch sessions,
+    and frees little, because requests have no cycles. After ten busy seconds, a large request that starts while no
+    other runs collects first, because there are then fewer objects to examine. After twenty, the next large request
+    does so in any case.
     """
 
     def __init__(self) -> None:
@@ -67,8 +72,8 @@ class SharedInterpreter:
     def turn(self, schedule: Schedule, *, may_wait: bool) -> Iterator[None]:
         """Wait for the turn, and run the block as a large request. `may_wait` is True if its API may wait for a disk.
 
-        `schedule(delay_ms, call)` runs a one-second timer, which restores the settings once a whole second had no large
-        request. A thread that has a turn already does not wait.
+        `schedule` is the method of the server's `Scheduler`. It runs a timer that restores the settings after a second
+        without a large request. A thread that has a turn already does not wait.
         """
         if getattr(self._of_this_thread, "has_turn", False):
             yield

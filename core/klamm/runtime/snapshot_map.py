@@ -10,13 +10,13 @@ V = TypeVar("V")
 
 
 class SnapshotMap(MutableMapping[K, V]):
-    """Each change replaces the whole content in one assignment: a reader that iterates sees that of one moment."""
+    """A mapping whose changes replace the whole content. A reader that iterates sees the content of one moment."""
 
     def __init__(self) -> None:
         self._now: Mapping[K, V] = {}
 
     def change(self, put: Mapping[K, V], remove: Mapping[K, V]) -> None:
-        """Put items, and remove those that are still the same, in one step."""
+        """Put and remove items in one step. A key in `remove` stays if its value has changed."""
         kept = {key: value for key, value in self._now.items() if remove.get(key) is not value}
         self._now = {**kept, **put}
 

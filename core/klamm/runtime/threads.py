@@ -31,14 +31,15 @@ class Threads(Protocol):
         name: str,
         due_ns: Callable[[], int | None] | None = None,
     ) -> Joinable | None:
-        """Start a thread for `run`, a loop that runs until it is stopped; or call `step` again and again, return None.
+        """Start a thread that calls `run`, a loop that ends when its owner stops it. Return the thread.
 
-        A step never waits, and returns True if it had work. `due_ns` returns the time of the next work.
+        A simulation calls `step` again and again instead, and returns None. A step never waits, and returns True if it
+        had work. `due_ns` returns the time of the next work.
         """
         ...
 
     def watch(self, poller: _Poller) -> _Poller:
-        """Return the poller that a loop uses instead of this one; a simulation has its own."""
+        """Return the poller that a loop must use: this one, or the one of a simulation."""
         ...
 
     def shuffle(self, items: list[Any], /) -> None:

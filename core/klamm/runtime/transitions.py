@@ -1,4 +1,4 @@
-"""`Transitions`: a table of states that raises for what it does not have."""
+"""`Transitions`: a table of states and events, which raises for a pair that it lacks."""
 
 from __future__ import annotations
 

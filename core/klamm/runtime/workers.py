@@ -18,9 +18,10 @@ Work = Callable[[], object]
 class Workers:
     """A few threads that do the work of each source in order, and take turns between sources.
 
-    So a client waits for at most one piece of work of each other source, even if a source has submitted many. The queue
-    has at most one piece of work for each connection, because a connection waits for its work. The threads start when
-    there is work, have a lower priority than the process's other threads, and are daemons.
+    A source is e.g. the address of a client. So a client waits for at most one piece of work of each other source, even
+    if a source has submitted many. The queue has at most one piece of work for each connection, because a connection
+    waits for its work. The threads start when there is work, have a lower priority than the process's other threads,
+    and are daemons.
     """
 
     def __init__(self, name: str, count: int, threads: Threads = SYSTEM_THREADS) -> None:
@@ -29,7 +30,7 @@ class Workers:
         self._count = count
         # Protects the queues, the counts of work and threads, and `_stopping`.
         self._changed = threading.Condition()
-        # Has only sources with work; the first is the next.
+        # The sources that have work, and their work. The first source is the next to be served.
         self._queues: dict[str, deque[Work]] = {}
         self._waiting = 0
         self._idle = 0

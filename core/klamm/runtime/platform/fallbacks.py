@@ -1,4 +1,4 @@
-"""The fallbacks of `Platform`: reads and writes after a seek, a replacement of `sendmsg`, and locks of other kinds."""
+"""The fallbacks of `Platform`: reads and writes after a seek, a replacement of `sendmsg`, and locks of files."""
 
 from __future__ import annotations
 
@@ -76,10 +76,11 @@ def sender_in_turns(sock: socket.socket) -> SendParts:
 
 
 def locks(*, is_generic: bool) -> tuple[Lock, Lock]:
-    """Return two functions: one takes the lock of a file, the other waits for it. Their kind depends on the system.
+    """Return two functions that lock an open file.
 
-    On Linux it is the lock of an open file, which Kafka's brokers respect; on BSD and macOS `flock`; on Windows that of
-    the system. The generic platform uses `flock`, because without a lock two brokers could write to one directory.
+    If it is locked, the first raises BlockingIOError and the second waits. On Linux they take the lock of an open file,
+    which Kafka's brokers respect; on BSD and macOS `flock`; on Windows the lock of the C library. The generic platform
+    uses `flock`, because without a lock two brokers could write to one directory.
     """
     try:
         import fcntl
@@ -115,7 +116,7 @@ def _of_windows(msvcrt: Any) -> tuple[Lock, Lock]:
 
 
 def _raising_blocked(lock: Callable[[int], object]) -> Lock:
-    """Return `lock` with the exception BlockingIOError for a file that another process has locked."""
+    """Return a function that calls `lock`, and raises BlockingIOError if another process has locked the file."""
 
     def take(descriptor: int) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The functions with which each system opens and renames files, and waits for the disk."""
+"""Functions that open, rename and sync files. `find_platform` chooses those that the system needs."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _NORMAL: Final = 0x80
 
 
 def open_alone(path: str | Path, flags: int, mode: int) -> int:
-    """Return a descriptor, as `os.open` does."""
+    """Open a file and return its descriptor, as `os.open` does."""
     return os.open(path, flags | _FLAGS, mode)
 
 
 def open_shared(path: str | Path, flags: int, mode: int) -> int:
-    """Return a descriptor, on Windows. There an open file can be renamed and deleted only if it was opened this way."""
+    """Open a file on Windows so that it can be renamed and deleted while it is open. Return its descriptor."""
     import _winapi
     import msvcrt
 
@@ -76,7 +76,7 @@ def replace_patiently(source: str | Path, target: str | Path) -> None:
 def find_sync() -> Callable[[int], None]:
     """Return the function that waits until the disk has a file.
 
-    On macOS that is not `fsync`, which waits only for the disk's own cache.
+    On macOS `fsync` is not enough, because it waits only until the disk's own cache has the file.
     """
     try:
         import fcntl

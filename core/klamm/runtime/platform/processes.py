@@ -1,4 +1,4 @@
-"""Functions for threads, signals and limits of a process, which work on systems that lack some of them."""
+"""Functions for the priority of threads, for signals and for the limit of open files. A system may lack any of them."""
 
 from __future__ import annotations
 

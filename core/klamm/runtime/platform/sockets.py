@@ -1,4 +1,4 @@
-"""Functions for sockets that replace calls which some systems lack."""
+"""Functions for sockets, with a fallback for each call that some systems lack."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 
 
 def ended_connections() -> Callable[[Collection[int]], list[int]]:
-    """Return a function that finds, among descriptors, the connections that their peers have reset or closed."""
+    """Return a function that takes descriptors of connections, and returns those of the connections that have ended."""
     poll = getattr(select, "poll", None)
     if poll is None:
         return lambda descriptors: [descriptor for descriptor in descriptors if _is_reset(descriptor)]

@@ -22,16 +22,17 @@ _SELECT_AT_MOST: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """The calls of an operating system. A value of None or False means that the system does not have the call.
+    """The calls of an operating system. A call that is None, or whose flag is False, is missing in the system.
 
-    - `epoll()` makes a poller. Without it, `selector()` makes one that watches at most `max_watched` sockets.
+    - `epoll()` makes a poller. Without it, `selector()` makes one. A `max_watched` that is not None limits the number
+      of its sockets.
     - `has_eventfd`, `has_sendfile`, `has_splice` and `has_memory_files` are True if `os` has these calls.
     - `sender_of_parts(socket)` returns the socket's `sendmsg`, or a function that sends one buffer after the other.
     - `accepted_inherit` is True if an accepted socket inherits the options of the listening socket.
     - `pread`, `preadv` and `pwrite` are the functions of `os`, or fallbacks in which one thread at a time seeks.
     - `open(path, flags, mode)` is like `os.open`, but child processes do not inherit the file, and line ends are not
       translated. An open file can be deleted, and renamed with `replace`. If `keeps_open_files` is True, directories
-      with open files can be too.
+      that contain open files can be deleted and renamed too.
     - `sync(descriptor)` waits until the disk has a file, `sync_file_system(descriptor)` until it has all files.
     - `directory_flags` are the flags that open a directory, e.g. to sync it; 0 if directories cannot be opened.
     - `has_modes` is True if the modes of files control the access to them.
