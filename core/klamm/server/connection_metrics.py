@@ -58,7 +58,7 @@ class ConnectionMetrics:
                 self._counts("created"),
             ),
             SOCKET_SERVER + "connection-close-total": (
-                "Connections that are closed again.",
+                "Connections that have closed.",
                 self._counts("closed"),
             ),
             SOCKET_SERVER + "incoming-byte-total": (

@@ -1,4 +1,4 @@
-"""`DecisionSlots`, which bounds what a `LaterAuthorizer` decides at the same time, and lets the rest wait in turn."""
+"""`DecisionSlots`, which limits the decisions that a `LaterAuthorizer` makes at the same time. Others wait in turn."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _Key = TypeVar("_Key")
 class DecisionSlots(Generic[_Request, _Key]):
     """Slots for decisions that are being made, and the decisions that wait for a slot.
 
-    A source has at most half of the slots and half of the places to wait. Sources take turns, and so do the requests of
-    one source. The owner's lock protects all methods.
+    A source is the address of a client. It has at most half of the slots and half of the places to wait. Sources take
+    turns, and so do the requests of one source. The owner's lock protects all methods.
     """
 
     def __init__(self, slots: int, places: int) -> None:
@@ -21,8 +21,8 @@ class DecisionSlots(Generic[_Request, _Key]):
         self._taken = 0
         self._taken_of: dict[str, int] = {}
         self._waiting_of: dict[str, int] = {}
-        # Has only sources and requests with keys that wait; the first is the next.
-        # Not dicts: the first of a dict is found only behind all that was removed before it.
+        # The keys that wait, by source and request. The first source is the next. Ordered dicts, because a plain dict
+        # looks for its first item behind all items that were removed.
         self._queues: OrderedDict[str, OrderedDict[_Request, deque[_Key]]] = OrderedDict()
         self.waiting = 0
 
@@ -79,7 +79,7 @@ class DecisionSlots(Generic[_Request, _Key]):
         return dropped
 
     def drop_all(self) -> list[_Request]:
-        """Let nothing wait any longer; return the requests that waited."""
+        """Remove all keys that wait; return their requests."""
         requests = [request for queue in self._queues.values() for request in queue]
         self._queues, self._waiting_of, self.waiting = OrderedDict(), {}, 0
         return requests

@@ -47,11 +47,11 @@ class DynamicConfigs:
         # Protects the static plan and the values, so that a change is checked and stored in one step.
         self._lock = threading.Lock()
         self._started = False
-        # False until the values are in use: the same values are then applied again.
+        # False while the values are not in use. A change to the same values then applies them again.
         self._is_applied = True
 
     def started(self) -> None:
-        """Apply further changes to the listeners, which exist from now on."""
+        """Note that the listeners exist. Further changes are applied to them."""
         self._started = True
 
     def configs(self) -> list[DescribedConfig]:
@@ -88,7 +88,7 @@ class DynamicConfigs:
             return self._over(plan)
 
     def follow(self, plan: ServerPlan) -> ServerPlan:
-        """Use a plan that was made again from the file, without the dynamic values, from now on; return the earlier.
+        """Replace the plan without dynamic values by a new one from the file; return the old one.
 
         Raises ValueError if it does not fit the dynamic values, which a client may have changed since `over`.
         """

@@ -33,7 +33,7 @@ _NOTHING: frozenset[AclOperation] = frozenset()
 _FAILED_NS = 1_000_000_000
 _MAX_NAME = 1_024
 _AT_ONCE = 100
-"""The maximum of table entries that one hold of the lock goes through, because requests wait for the lock."""
+"""The most table entries that a thread handles before it releases the lock, because requests wait for the lock."""
 _FAILURE = "a decision failed, and is a denial unless an earlier one holds: %s"
 _NOT_RELEASED = "a request that has waited for decisions cannot go on: %s"
 
@@ -43,22 +43,22 @@ class LaterSettings:
     """The settings of a `LaterAuthorizer`; a class of settings may derive from it."""
 
     timeout_ms: int = setting(
-        2_000, doc="Time that a request waits for decisions. Then what is undecided is denied.", minimum=1
+        2_000, doc="Time that a request waits for decisions. Undecided operations are then denied.", minimum=1
     )
     cache_ms: int = setting(
-        30_000, doc="Time that a decision holds. One in use is renewed after half of it.", minimum=1
+        30_000, doc="Time that a decision holds. A decision in use is renewed after half of it.", minimum=1
     )
     cache_entries: int = setting(
         100_000, doc="Maximum of cached decisions. Beyond it the oldest is dropped.", minimum=1
     )
     max_in_flight: int = setting(
         10_000,
-        doc="Maximum of decisions being made, half of it for the clients of one address. Further ones wait in turn.",
+        doc="Maximum of decisions being made, half of it for the clients of one address. Others wait in turn.",
         minimum=1,
     )
     max_waiting: int = setting(
         200_000,
-        doc="Maximum of decisions that wait in turn, half of it for the clients of one address. More are denied.",
+        doc="Maximum of decisions that wait in turn, half of it for the clients of one address. Others are denied.",
         minimum=1,
     )
     threads: int = setting(8, doc="Threads that make decisions.", minimum=1)
@@ -83,7 +83,7 @@ _Decided: TypeAlias = dict[tuple[ResourceType, str], _Known]
 
 
 class _Prepared(NamedTuple):
-    """The decisions about what a request names. They hold for the request until `end_ns`, or longer."""
+    """The decisions about the resources that a request names. They hold for the request at least until `end_ns`."""
 
     decided: _Decided
     end_ns: int
@@ -115,7 +115,7 @@ _Done: TypeAlias = tuple[list[_Wait], list[_Key], bool]
 
 
 class LaterAuthorizer(Authorizer):
-    """An authorizer that decides with `permitted`, which may wait for a peer, on threads of its own.
+    """An authorizer whose `permitted` decides on the authorizer's own threads, and may wait for another server.
 
     `settings` are `LaterSettings`, or those of a class that derives from it.
 
@@ -150,10 +150,10 @@ class LaterAuthorizer(Authorizer):
         self.__known: OrderedDict[_Key, _Known] = OrderedDict()
         self.__asked: dict[_Key, list[_Wait]] = {}
         self.__slots = DecisionSlots[_Wait, _Key](settings.max_in_flight, settings.max_waiting)
-        # The decisions about what a request names: `forget` and the end or limit of the cache leave them to it.
+        # A request keeps these decisions even if `forget` is called, or if the cache drops them.
         self.__prepared: WeakKeyDictionary[RequestContext, _Prepared] = WeakKeyDictionary()
         self.__schedule = services.scheduler.schedule
-        # Counts calls of `forget`: a decision of an earlier round does not count.
+        # The number of calls of `forget`. A decision that began in an earlier round is not cached.
         self.__round = 0
         self.__is_closed = False
         name = "klamm:type=LaterAuthorizer,name="
@@ -184,7 +184,7 @@ class LaterAuthorizer(Authorizer):
         *,
         log_if_denied: bool = True,
     ) -> bool:
-        """Decide as was decided when the request was prepared, or from the cache.
+        """Return the decision that the request got when it was prepared, or else the one in the cache.
 
         If the decision is missing, deny the operation and start the decision.
         """
@@ -236,9 +236,10 @@ class LaterAuthorizer(Authorizer):
             return wait.release if wait.left else None
 
     def forget(self) -> None:
-        """Drop all decisions, e.g. because the rules have changed. Those being made are made again. Any thread.
+        """Drop all decisions, e.g. because the rules have changed. Any thread may call this.
 
-        If this is called more often than they take, a request gets one by rules no older than the request, not cached.
+        Decisions that are being made are made again. If this is called during the second try too, the requests that
+        waited when it began get its result, which is not cached. Later requests wait for a further try.
         """
         with self.__lock:
             self.__round += 1
@@ -297,7 +298,7 @@ class LaterAuthorizer(Authorizer):
             try:
                 wait.release.release()
             except Exception as error:
-                # The others go on.
+                # The other requests go on.
                 self.__log(_NOT_RELEASED, error)
 
     def __log(self, message: str, error: BaseException) -> None:
@@ -324,7 +325,7 @@ class LaterAuthorizer(Authorizer):
         try:
             allowed = frozenset(AclOperation(one) for one in self.permitted(*key))
         except BaseException as error:
-            # Also what is no Exception, e.g. a panic of a library in Rust: the thread goes on.
+            # A BaseException too, e.g. a panic of a library in Rust, must not end the thread.
             self.__results["failed"].add()
             self.__log(_FAILURE, error)
             return None
@@ -334,10 +335,10 @@ class LaterAuthorizer(Authorizer):
     def __settle(
         self, key: _Key, allowed: frozenset[AclOperation] | None, asked_round: int, *, is_last: bool
     ) -> _Done | None:
-        """Keep a decision and give its slot back; return what follows.
+        """Keep a decision and give its slot back; return the next steps.
 
-        None if the rules have changed meanwhile. If it `is_last`, the decision is then given to the requests that
-        waited when it began, but not cached.
+        If the rules have changed meanwhile, return None, or with `is_last` give the decision to the requests that
+        waited when it began. It is then not cached.
         """
         now_ns = self.__clock.monotonic_ns()
         with self.__lock:
@@ -359,13 +360,13 @@ class LaterAuthorizer(Authorizer):
             return self.__begin(done, now_ns)
 
     def __go_on(self) -> _Done:
-        """Begin further decisions, after threads that wait for the lock."""
+        """Begin further decisions. Threads that wait for the lock run first."""
         give_way()
         with self.__lock:
             return self.__begin([], self.__clock.monotonic_ns())
 
     def __begin(self, done: list[_Wait], now_ns: int) -> _Done:
-        """Begin decisions for which there is room now; add the requests that wait for nothing to `done`."""
+        """Begin decisions for which there is room now; add the requests that need no further decision to `done`."""
         started: list[_Key] = []
         for _ in range(_AT_ONCE):
             found = self.__slots.next()
@@ -386,7 +387,7 @@ class LaterAuthorizer(Authorizer):
         return done, started, True
 
     def __cache(self, key: _Key, allowed: frozenset[AclOperation] | None, now_ns: int) -> _Known:
-        """Cache a decision, or that it failed, and return what holds now."""
+        """Cache a decision or its failure, and return the decision that holds now."""
         cache_ns = self.settings.cache_ms * 1_000_000
         if allowed is not None:
             return self.__keep(key, allowed, now_ns, cache_ns)

@@ -113,7 +113,7 @@ class Listener:
         return None if self._parts is None else self._parts.find(name)
 
     def filter_names(self, ids: Container[int]) -> list[str]:
-        """Return the names of the filters that have these ids as objects, in the order of their calls."""
+        """Return the names of the filters whose objects have one of these `id`s, in the order of their calls."""
         filters = () if self._parts is None else self._parts.filters
         return [plan.name for plan, one in zip(self.plan.filters, filters, strict=True) if id(one) in ids]
 
@@ -143,7 +143,7 @@ class Listener:
         self._state = TRANSITIONS[self._state, event]
 
     def duplicate_sockets(self) -> tuple[ListeningSocket, ...]:
-        """Return duplicates of its TCP sockets, for a listener that takes its place; none while it is offline."""
+        """Return duplicates of this listener's TCP sockets, for its successor; none while the listener is offline."""
         return duplicates(self._listening) if self._online and self._listening is not None else ()
 
     def open_parts(
@@ -392,7 +392,7 @@ class Listener:
         try:
             self._accepting.begin(processors)
         except BaseException:
-            # The loop before was that of a single processor, which needs no thread.
+            # A single processor accepted before. It does so without a thread, so it can start again.
             self._accepting.begin(self.processors)
             raise
 

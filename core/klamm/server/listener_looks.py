@@ -1,4 +1,4 @@
-"""Descriptions of listeners for `OpenConnections.look`: who waits to be accepted, and the parts that see each API."""
+"""Descriptions of listeners for `OpenConnections.look`: waiting connections, running gates, the filters of each API."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from klamm.server.listener import Listener
 def described_listener(listener: Listener, now_ns: int) -> dict[str, Any] | None:
     """Return the description of a listener, as a JSON object; None if it is not open. Any thread may call this.
 
-    `waiting` is the number of connections that wait to be accepted. `gate` is the gate that has not returned yet, for
-    `gate_ms`; it is empty if none runs.
+    `waiting` is the number of connections that wait to be accepted. `gate` is the name of the gate that runs now, empty
+    if none runs. `gate_ms` is the time for which gates have run.
     """
     acceptor = listener.acceptor
     if acceptor is None:

@@ -32,7 +32,7 @@ class PartError(Exception):
 
 
 class ListenerParts:
-    """The parts of one listener, which calls it on the thread that starts, reloads or stops the server.
+    """The parts of one listener. The thread that starts, reloads or stops the server calls it through the listener.
 
     `plan` is the current plan. A part that cannot open stops the start (PartError).
     """
@@ -97,7 +97,7 @@ class ListenerParts:
         self._context.topic_names = lambda part: by_filter.get(id(part))
 
     def filter_calls(self) -> list[FilterCalls]:
-        """The APIs and methods of the filters, in the order of the plan. Raises PartError."""
+        """Return the APIs and methods of the filters, in the order of the plan. Raises PartError."""
         calls = []
         for one in self.filters:
             with self.needed(one):

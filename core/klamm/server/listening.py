@@ -87,7 +87,7 @@ def as_one(listening: Sequence[ListeningSocket]) -> ListeningSocket:
 
 
 def duplicates(one: ListeningSocket) -> tuple[ListeningSocket, ...]:
-    """Return duplicates of the sockets of a TCP address: both listen until one is closed."""
+    """Return duplicates of the sockets of a TCP address. The address listens until the last duplicate is closed."""
     if one.file is not None:
         return ()
     sockets = one.socket.sockets if isinstance(one.socket, ListeningSockets) else (one.socket,)

@@ -1,4 +1,4 @@
-"""`LiveListeners`: adds listeners to a running server and removes others, as a reload of the file asks for it."""
+"""`LiveListeners`, which adds listeners to a running server and removes others when a reload asks for it."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class LiveListeners:
     """The listeners of one server, in the order of its plan, and the removed ones whose connections still end.
 
     Only `SocketServer` calls it, on the thread that reloads or stops the server. The caller holds the server's lock of
-    changes, unless a method says otherwise. Others read `all`, one list for as long as the server lives; a change
-    replaces its content in one step.
+    changes, unless a method says otherwise. Other threads read `all`, which is the same list for the life of the
+    server. A change replaces its content in one step.
     """
 
     def __init__(self, services: ServerServices, changing: threading.Lock, is_inherited: bool) -> None:
@@ -86,7 +86,7 @@ class LiveListeners:
     def undo(self, change: ListenerChange) -> None:
         """End the listeners that a change has added, because it is not applied or `apply` has raised an exception."""
         added = {one.name: one.context for one in change.added}
-        # An earlier listener of the same name, whose connections still end, may have been replaced.
+        # An earlier listener of the same name, whose connections still end, gets its name back.
         earlier = {one.name: one.context for gone in self._draining for one in gone if one.name in added}
         self._services.listeners.change(earlier, added)
         for listener in change.added:
@@ -143,7 +143,8 @@ class LiveListeners:
         return lines
 
     def _start(self, change: ListenerChange) -> None:
-        # Clients of listeners that come together find one another's addresses from the first request on.
+        # All added listeners are known before the first one serves, because a client may ask it for the addresses of
+        # all.
         self._services.listeners.change({one.name: one.context for one in change.added}, {})
         for listener in change.added:
             listener.start()

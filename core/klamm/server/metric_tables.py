@@ -46,7 +46,7 @@ def processors_of(listeners: Sequence[Listener]) -> Iterator[tuple[Labels, Proce
 
 
 class TimeShares:
-    """Shares of time that keys spend, over a window. Metrics read them, on any thread."""
+    """The shares of time that e.g. processors have spent, over a window. Metrics read them, on any thread."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -54,7 +54,10 @@ class TimeShares:
         self._shares: WeakKeyDictionary[object, WindowedShare] = WeakKeyDictionary()
 
     def read(self, key: object, total_ns: int, capacity: int = 1) -> float:
-        """Return the share, 0 to 1, of the time of `capacity` threads that `key` has spent. `total_ns` is its total."""
+        """Return the share, 0 to 1, that `key` has spent of the time of `capacity` threads.
+
+        `total_ns` is the key's total.
+        """
         now_ns = self.clock.monotonic_ns()
         share = self._shares.get(key)
         if share is None:

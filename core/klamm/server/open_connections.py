@@ -28,8 +28,10 @@ class OpenConnections:
         self._looks = OneAtATime()
 
     def look(self, timeout_s: float) -> dict[str, Any]:
-        """Return `connections`, which the processors have described, and `unanswered`, the processors that have not
-        described theirs in time, each with the duration of its current turn. `listeners` describes the listeners.
+        """Return a description of all open connections and listeners.
+
+        `connections` has the descriptions that the processors have made. `unanswered` has the processors that made none
+        in time, each with the duration of its current turn. `listeners` describes the listeners.
 
         Raises TimeoutError if another caller's look does not end in time.
         """

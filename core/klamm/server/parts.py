@@ -32,7 +32,7 @@ class _OpenPart:
 class ServerParts:
     """Opens, reloads, reconfigures and closes parts, on the thread that starts, reloads or stops the server.
 
-    Exceptions are logged and do not affect the other parts.
+    `open` raises the exceptions of a part. The other methods log them and go on with the other parts.
     """
 
     def __init__(self, services: ServerServices) -> None:

@@ -20,8 +20,8 @@ class Resize(NamedTuple):
 def resizing(resizes: Sequence[Resize]) -> Iterator[list[str]]:
     """Make the changes, for a block that gets their descriptions and may fail.
 
-    Threads that come start before the block. If one cannot start, or if the block fails, those that have started end.
-    Threads that go end after the block, because that cannot fail. Raises RuntimeError with the key.
+    New threads start before the block. If a thread cannot start, or if the block fails, the started threads end.
+    Surplus threads end after the block, because ending them cannot fail. Raises RuntimeError with the key.
     """
     with contextlib.ExitStack() as undo:
         for one in resizes:

@@ -60,14 +60,14 @@ class Inherited:
 
 
 class SocketServer:
-    """A server. `start` returns when every listener answers, `stop` when everything is closed.
+    """A server of one process. `klamm serve`, a worker process and `EmbeddedServer` make it.
 
-    The start has Kafka's two phases: bind every listener and open the handler sets; then start the processors and
-    accept. `temporary` is an existing data directory for a plan that names none; `stop` deletes it. `inherited` is set
-    in a worker process, which binds nothing. `tune_interpreter` lets large requests change the interpreter's switch
-    interval and the thresholds of the garbage collector while they run; set it only if the process belongs to the
-    server. `sockets` are the sockets that a service manager has bound, by listener. A simulation passes its own
-    `threads` and `random_bytes`.
+    `start` returns when every listener answers, `stop` when everything is closed. The start has Kafka's two phases:
+    bind every listener and open the handler sets; then start the processors and accept. `temporary` is an existing data
+    directory for a plan that names none; `stop` deletes it. `inherited` is set in a worker process, which binds
+    nothing. `tune_interpreter` lets large requests change the interpreter's switch interval and the thresholds of the
+    garbage collector while they run; set it only if the process belongs to the server. `sockets` are the sockets that a
+    service manager has bound, by listener. A simulation passes its own `threads` and `random_bytes`.
     """
 
     def __init__(
@@ -334,7 +334,7 @@ class SocketServer:
         return self._live.prepare(self.plan, plan, self._open_listener)
 
     def undo_listeners(self, change: ListenerChange) -> None:
-        """End what `prepare_listeners` has opened, because the change is not made."""
+        """Close the listeners that `prepare_listeners` has opened, because the change is not made."""
         self._live.undo(change)
 
     def change_listeners(self, change: ListenerChange) -> list[str]:
@@ -380,7 +380,7 @@ class SocketServer:
 
     @contextlib.contextmanager
     def resizing(self, plan: ServerPlan) -> Iterator[list[str]]:
-        """Do what `resize` does, for a block that gets the lines. If the block fails, nothing has changed."""
+        """Resize like `resize`, around a block that gets the lines. If the block fails, nothing has changed."""
         with resizing(self._resizes(plan)) as changes:
             yield changes
         self.plan = replace(

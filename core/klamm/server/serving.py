@@ -213,7 +213,7 @@ def reload_parts(server: SocketServer, reload_plan: Callable[[], ServerPlan] | N
 
 
 def _change(server: SocketServer, of_file: ServerPlan) -> tuple[ServerPlan, list[str]]:
-    """Make the changes of a reload that may fail; return the plan with the dynamic values, and one line for each.
+    """Make the changes of a reload that may fail; return the plan with dynamic values, and one line for each change.
 
     If it raises, nothing has changed.
     """
@@ -226,7 +226,7 @@ def _change(server: SocketServer, of_file: ServerPlan) -> tuple[ServerPlan, list
         undo.callback(apply_log_levels, server, before)
         with server.resizing(plan) as resized:
             lines = [*apply_log_levels(server, plan), *resized, *server.change_listeners(change)]
-            # Before the end of the block, which ends threads: nothing can be undone any more.
+            # From here on nothing is undone, because the end of the block ends threads.
             undo.pop_all()
     return plan, lines
 
