@@ -57,7 +57,8 @@ class DelegationTokenCache:
     def watch(self, watcher: Callable[[Sequence[str]], object]) -> Callable[[], None]:
         """Call `watcher(token_ids)` after tokens have changed or ended, on the thread of the change.
 
-        `watcher` must not block or raise. Return a function that ends this, on the same thread.
+        `watcher` must not block or raise. Return a function that removes the watcher. Only one thread at a time may
+        call `watch` and that function.
         """
         self._watchers = (*self._watchers, watcher)
 

@@ -59,7 +59,7 @@ class Features:
 
 
 def limited(levels: FeatureLevels, release: str) -> FeatureLevels:
-    """Return the features that a broker of this release reports, from these; all features for an unknown release."""
+    """Return these features as a broker of this release would report them; unchanged for an unknown release."""
     ranges = RELEASE_FEATURES.get(release)
     if ranges is None:
         return levels

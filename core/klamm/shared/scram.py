@@ -1,7 +1,7 @@
 """SCRAM credentials (RFC 5802, RFC 7677), which a server stores instead of passwords, and their computation.
 
-They are used not only by the mechanism: admin APIs write credentials, delegation tokens are credentials, and PLAIN
-passwords are checked against them.
+The SCRAM mechanism checks clients against them, and PLAIN checks passwords against them. Admin APIs write them. A
+delegation token has a credential too.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class ScramMechanism(enum.Enum):
         return PBKDF2HMAC(algorithm, algorithm.digest_size, salt, iterations).derive(password)
 
     def hmac(self, key: bytes, message: bytes) -> bytes:
-        """`HMAC(key, message)`."""
+        """Return `HMAC(key, message)`."""
         import hmac
 
         return hmac.digest(key, message, self.hash_name)
 
     def hash(self, data: bytes) -> bytes:
-        """`H(data)`."""
+        """Return `H(data)`, the hash."""
         import hashlib
 
         return hashlib.new(self.hash_name, data).digest()

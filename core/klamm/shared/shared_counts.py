@@ -19,7 +19,7 @@ class SharedCounts:
 
     There is no lock, which a killed worker would leave behind. The part of a worker that has ended is cleared. `key` is
     secret, so that no client can choose names that collide. A count may miss an addition that another worker makes at
-    the same moment; otherwise it is never too low. A count is too high if other names share all four positions with its
+    the same moment; otherwise it is never too low. A count is too high if other names share all four positions of its
     name: with 10,000 names, that happens to one name in 2,500.
     """
 

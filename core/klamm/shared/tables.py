@@ -81,7 +81,7 @@ class Table:
     def watch(self, watcher: Callable[[Mapping[str, Row | None]], object]) -> Callable[[], None]:
         """Call `watcher(changes)` after each change, on the thread of the change; it must not block.
 
-        Return a function that ends this: a part of a listener calls it in `close`.
+        Return a function that removes the watcher. A part of a listener calls it in `close`.
         """
         with self._lock:
             self._watchers.append(watcher)
