@@ -72,10 +72,9 @@ class Admin:
     """
 
     def __init__(self, connect: Callable[[], RawClient], clock: Clock = _SYSTEM_CLOCK) -> None:
-        """`connect` opens a connection to the server, e.g. `functools.partial(RawClient, address)`."""
         """Make an `Admin` that connects with `connect`, and takes the timestamps of records from `clock`.
 
-        Pass the server's clock if a test moves it.
+        `connect` is e.g. `functools.partial(RawClient, address)`. Pass the server's clock if a test moves it.
         """
         self._connect = connect
         self._clock = clock

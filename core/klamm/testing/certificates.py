@@ -13,7 +13,7 @@ from klamm.config.plugin_registry import PluginRegistry, load_factory
 
 
 class CertificateFiles:
-    """The files of `klamm certs` in a `directory`, in PEM. `client(name)` makes one for `User:CN=NAME`."""
+    """The files of `klamm certs` in a `directory`, in PEM. `client(name)` makes the file of `User:CN=NAME`."""
 
     def __init__(self, directory: Path | str) -> None:
         self.directory = Path(directory)

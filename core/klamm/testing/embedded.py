@@ -107,8 +107,8 @@ class EmbeddedServer(_StartedInBlock):
     - `tune_interpreter` lets klamm change the switch interval and the garbage collector of this process while large
       requests run, as in `klamm serve`; `stop` restores them. By default it does not change them, because the process
       does not belong to the server.
-    - `seed` makes ids, salts and other random numbers the same for the same requests, one after the other; a `data_dir`
-      needs another seed at each start.
+    - With a `seed`, the same requests in the same order get the same ids, salts and other random numbers. A server with
+      a `data_dir` needs another seed at each start.
 
     An instance starts only once; `restart` stops the server and starts it again.
 
@@ -158,7 +158,7 @@ class EmbeddedServer(_StartedInBlock):
         )
         self.clock = clock
         self._tune_interpreter = tune_interpreter
-        # A restart goes on with it: the same ids must not come again.
+        # A restart continues with these random numbers, because ids must not repeat.
         self._chance = Chance(seed)
         self.server = self._made(None)
         time_of = self.server.clock

@@ -58,7 +58,7 @@ class RawClient:
     closes the connection, and TimeoutError after `timeout_s`. With an `ssl_context`, the client uses TLS and checks
     that the certificate is valid for `server_hostname`, by default the host. `source_host` is the address from which
     the client connects. `address` is host and port, `("unix:/PATH", 0)` for a Unix domain socket, or a connected
-    socket, which the client then owns. `socket` is that of the connection.
+    socket, which the client then owns. `socket` is the connection's socket.
     """
 
     def __init__(

@@ -13,8 +13,8 @@ from klamm.testing.raw_client import RawClient
 def admin_of(services: ServerServices) -> Admin:
     """Return an `Admin` for an extension's own server, over a listener that is open to every client.
 
-    The `Admin` connects at its first call, which raises LookupError if there is no such listener. Make this call when
-    the server is ready.
+    The `Admin` connects at its first call, which raises LookupError if there is no such listener. Make that call after
+    the server has become ready.
     """
 
     def connect() -> RawClient:

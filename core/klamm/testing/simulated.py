@@ -124,7 +124,7 @@ class _Poller:
             self._poller.unregister(descriptor)
 
     def poll(self, _timeout_s: float, /) -> list[tuple[int, int]]:
-        # Not the system's order and numbers, because they depend on other work of the process.
+        # In the order of registration, because the system's order and numbers depend on other work of the process.
         found = sorted(self._poller.poll(0), key=lambda event: self._numbers[event[0]])
         if self._listens and self._steps.network.has_connections:
             found.append((_LISTENING, READ))

@@ -52,7 +52,7 @@ class Region:
         return self._file.closed
 
     def fileno(self) -> int:
-        """The descriptor."""
+        """Return the descriptor."""
         return self._file.fileno()
 
     def read(self, position: int, size_bytes: int) -> bytes:
@@ -82,7 +82,7 @@ def _marker(base_offset: int) -> bytes:
 
 
 def bomb() -> bytes:
-    """Return a batch of a few KB that decompresses to twice as many records as a batch may have."""
+    """Return a batch of a few KB that decompresses to one record more than a batch may have."""
     count = DEFAULT_LIMITS.max_records + 1
     body = compress(Codec.ZSTD, _EMPTY_RECORD * count)
     header = read_header(_batch(Codec.NONE))

@@ -177,7 +177,7 @@ def _logging_nothing(name: str) -> Iterator[None]:
 
 
 def rules_of(case: type[PartCase]) -> tuple[Callable[[Any], None], ...]:
-    """Return the rules of a suite: those of this module, and the public functions of the case's module that take it."""
+    """Return the rules of a suite: the rules of this module, and the public functions that take this class of case."""
     own = (
         each
         for name, each in vars(sys.modules[case.__module__]).items()

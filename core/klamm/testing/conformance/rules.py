@@ -15,7 +15,7 @@ from klamm.wire.api_keys import ApiKey
 T = TypeVar("T")
 
 PATIENCE_S: float = 5.0
-"""The longest time that a call which must not block may take. A suite waits as long for another thread or its peer."""
+"""The longest time that a call which must not block may take. A suite waits equally long for threads and peers."""
 
 _THREADS: Final = 4
 _CALLS: Final = 25

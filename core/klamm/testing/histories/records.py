@@ -1,4 +1,4 @@
-"""Checks of what clients sent and polled, after the published description of Jepsen's Kafka workload.
+"""Checks of the records that clients sent and polled, after the published description of Jepsen's Kafka workload.
 
 Each value is sent once, so a value identifies its write. The order of a partition follows from the offsets in
 acknowledgements and polls. The checks use no other data of the server.
@@ -193,7 +193,7 @@ def torn_transactions(logs: Logs) -> Iterator[Anomaly]:
 
 
 def _would_be_seen(logs: Logs, write: Write) -> bool:
-    """Return True if a reader did not find the value although it began after another saw the transaction committed."""
+    """Return True if a reader has not found the value, although it must have found it."""
     hidden = logs.is_hidden(write)
     if hidden is not None:
         return hidden

@@ -13,7 +13,7 @@ from klamm.wire.named_entities import entities_of
 
 
 class Mark(StrEnum):
-    """The reason why a moment is notable, if it is."""
+    """The kind of a moment. The kinds in `QUIET` are not notable."""
 
     FAILURE = "failure"
     FAULT = "fault"
@@ -27,7 +27,10 @@ class Mark(StrEnum):
 
 
 QUIET: Final = (Mark.REQUEST, Mark.POLLING)
-"""APIs of polls: their requests are combined in one line until the next notable moment of their client."""
+"""The kinds of moments that are not notable.
+
+Polls are combined in one line until the next notable moment of their client.
+"""
 
 _POLLS: Final = frozenset(
     {
