@@ -174,7 +174,8 @@ def validate_produced(records: ReadBuffer, max_message_bytes: int) -> RecordBatc
 
     Raises NotOneBatchError if there is not exactly one batch. Raises KafkaError: INVALID_RECORD for a base offset other
     than 0, a number of records that does not fit the offsets, control batches and missing sequence numbers;
-    MESSAGE_TOO_LARGE; UNSUPPORTED_COMPRESSION_TYPE; CORRUPT_MESSAGE for all other faults.
+    INVALID_TIMESTAMP for the type LogAppendTime; MESSAGE_TOO_LARGE; UNSUPPORTED_COMPRESSION_TYPE; CORRUPT_MESSAGE for
+    all other faults.
     """
     size_bytes = len(records)
     if size_bytes < HEADER_BYTES:

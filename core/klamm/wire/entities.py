@@ -23,7 +23,11 @@ _LATEST: Final = 3
 
 
 class _Plan(NamedTuple):
-    """The fields of a struct that name entities: its own, those that depend on a code, those of nested structs."""
+    """The fields of a struct that name entities.
+
+    `fields` always name entities. `by_code` do so only if another field has a code. `below` are the fields of nested
+    structs.
+    """
 
     fields: tuple[str, ...]
     by_code: tuple[tuple[str, str, int | None], ...]

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 ZERO_UUID: Final = bytes(16)
 EMPTY: Final[Any] = object()
-"""The default of parameters of messages that means a new empty list."""
+"""The default of list parameters of messages. It stands for a new empty list."""
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
@@ -88,7 +88,7 @@ def decode_limited(
 class ChunkBuffer(bytearray):
     """An output buffer that keeps file regions and buffers of more than `COPY_UP_TO_BYTES` without copying them.
 
-    They are in `chunks`, with what was written before them.
+    `chunks` has them, and the bytes that were written before them.
     """
 
     __slots__ = ("chunks",)

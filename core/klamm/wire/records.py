@@ -121,7 +121,8 @@ def decode_records(batch: ReadBuffer) -> Iterator[Record]:
     """Return the decompressed records of one batch.
 
     In a batch of LogAppendTime all records have the batch's largest timestamp. Raises KafkaError: CORRUPT_MESSAGE if
-    the bytes do not match the header, INVALID_RECORD if a record's size is wrong.
+    the header or the compressed bytes cannot be read, INVALID_RECORD if a record is malformed or bytes follow the last
+    one.
     """
     header = read_header(batch)
     yield from iterate_records(header, decompress(header.codec, memoryview(batch)[HEADER_BYTES : header.size_bytes]))
@@ -250,9 +251,9 @@ def encode_batch_like(
     delete_horizon_ms: int | None,
     last_offset: int | None,
 ) -> bytearray:
-    """Return a batch that replaces the one with this header: it has other records.
+    """Return a batch of these records that replaces the batch with this header.
 
-    Offsets, codec, producer and kind are the same.
+    Base offset, codec, producer and kind stay the same.
     """
     return encode_batch(
         records,

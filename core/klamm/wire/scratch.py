@@ -1,7 +1,7 @@
 """`Scratch`: memory in which a thread decompresses small batches, with faster libraries if they are installed.
 
 The extra `fast` installs `isal` for gzip and `zstandard` for zstd. Each is imported at the first batch with its codec.
-Producers mostly send snappy and lz4 as a frame of one block, which is decompressed without the work for general frames.
+Producers mostly send snappy and lz4 as a frame of one block. Such a frame needs less work than a general one.
 """
 
 from __future__ import annotations
