@@ -9,7 +9,7 @@ from klamm.workers.connections import Ask
 
 
 class WorkerCalls:
-    """The object in `ServerServices.workers` of the parent."""
+    """The object in `ServerServices.workers` of the parent. Any thread but the parent's loop may call it."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask

@@ -36,7 +36,7 @@ class Child:
     """The arguments with which a worker is started, and its main function.
 
     `connections` is shared memory with a place for each worker (`AcceptTurns`). `temporary` is the parent's temporary
-    data directory, if it has one. `levels` are those that loggers have in the parent, and so at the start.
+    data directory, if it has one. `levels` are the levels of loggers in the parent, which the worker inherits.
     """
 
     plan: ServerPlan
@@ -96,7 +96,7 @@ def _of_worker(plan: ServerPlan) -> ServerPlan:
 
 
 class ParentLink:
-    """The channel to the parent. A separate thread reads and answers messages, even during a reload or a stop."""
+    """The channel to the parent. Two threads read and answer messages, even during a reload or a stop."""
 
     def __init__(self, channel: socket.socket, server: SocketServer, wanted: queue.SimpleQueue[str]) -> None:
         self._channel = channel

@@ -103,7 +103,7 @@ class JoinedRegistry(MetricsRegistry):
 
 
 def _once(families: Iterable[Family]) -> Iterable[Family]:
-    """Return the families, joined so that each name occurs once; the parent's come first."""
+    """Return the first family of each name. The parent's own families come first."""
     found: dict[str, Family] = {}
     for family in families:
         found.setdefault(family.name, family)

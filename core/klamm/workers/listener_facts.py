@@ -1,4 +1,7 @@
-"""`facts_of` and `listener_of`: what extensions in the parent know about the listeners of the workers."""
+"""`facts_of` and `listener_of`, with which extensions in the parent see the listeners of the workers.
+
+A worker sends the facts when it is ready. The parent makes contexts of listeners from them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _FACTS: Final = (
 
 
 def facts_of(listener: ListenerContext) -> dict[str, Any]:
-    """Return the facts of a listener as JSON."""
+    """Return the facts of a listener as a JSON object. A worker calls this."""
     return {name: getattr(listener, name) for name in _FACTS} | {
         "bound": listener.bound,
         "advertised": listener.advertised,

@@ -1,9 +1,10 @@
 """Messages between the parent and its workers: lines with one JSON object each, over a socket pair.
 
-The parent sends `stop`, `reload`, `metrics`, and `connections` with an action on connections or the dotted name of a
-function, and the arguments. A worker sends `ready`
-with the content of the start message, `failed` with the reason why it cannot start, `reloaded` with lines for the
-terminal, `metrics` with all families, and `connections` with the answer.
+The parent sends `stop`, `reload`, `metrics`, and `connections` with the arguments and an action on connections or the
+dotted name of a function.
+
+A worker sends `ready` with the content of the start message, `failed` with the reason why it cannot start, `reloaded`
+with lines for the terminal, `metrics` with all families, and `connections` with the answer.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ log = logging.getLogger("klamm.workers")
 
 
 class OnceParts:
-    """The extensions of the parent, which calls this on its loop.
+    """The extensions that run in the parent. The parent's loop calls the methods.
 
-    They are opened before the first worker starts, and closed when all have ended.
+    They are opened before the first worker starts, and closed when all workers have ended.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class OnceParts:
         return [*applied, *(f"reload: {problem}" for problem in problems)]
 
     def close(self) -> None:
-        """Close all."""
+        """Close all extensions."""
         self._parts.close(lambda part: True)
         if self._plans:
             self._services.scheduler.stop()

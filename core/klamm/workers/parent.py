@@ -272,7 +272,7 @@ class Parent:
     # ---- actions of a reload
 
     def reload(self) -> None:
-        """Reload the configuration in all workers, at SIGHUP; after the start or the reload that is under way."""
+        """Reload the configuration in all workers, at SIGHUP. If a start or a reload is under way, this follows it."""
         if self._reloading.under_way or not self._supervisor.served or self._supervisor.stopping:
             self._reload_again = True
             return
@@ -285,7 +285,7 @@ class Parent:
                 self.say(nothing_changed(error))
                 self._manager.ready(_SERVING)
                 return
-            # For this process, and for workers that it starts.
+            # These are the levels of this process, and of the workers that it starts.
             self._set_log_levels(plan)
             for line in self._once.reconfigure(plan):
                 self.say(line)

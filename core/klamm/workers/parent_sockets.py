@@ -63,11 +63,11 @@ class ParentSockets:
 
     @property
     def addresses(self) -> dict[str, str]:
-        """The address of each listener."""
+        """Return the address of each listener."""
         return {name: str(listening[0].bound) for name, listening in self._by_listener.items()}
 
     def close(self) -> None:
-        """Close all; may be called twice."""
+        """Close all sockets; may be called twice."""
         for listening in self._by_listener.values():
             for one in listening:
                 one.close()

@@ -214,7 +214,7 @@ class Processes:
             asked: set[int] = set()
             serving = sorted(self._serving)
             for number in serving:
-                # It may have ended while another was asked.
+                # The worker may have ended while another one was asked.
                 if number not in self._serving or not self._open[number].process.send(message):
                     continue
                 asked.add(number)
