@@ -25,7 +25,7 @@ _NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
 class UnclearBodyError(ValueError):
-    """The end of a request's body is not clear. `status` is HTTP's: 411 without a usable length, 400 with several."""
+    """Raised if a body's length is unclear. `status` is the answer's: 411 without a usable length, 400 with several."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
