@@ -60,9 +60,9 @@ class Authorizer(ListenerPart, ABC):
     def prepare(self, context: RequestContext, resources: Collection[tuple[ResourceType, str]]) -> Release | None:
         """Start to decide about the resources that a request names, before its handler runs; must not block.
 
-        Return None if `authorize` can decide at once. Otherwise return a `Release`: the request waits for it, without a
-        thread, for at most `prepare_max_ms`, and its handler then runs in any case. Called only if the class overrides
-        it; not for ApiVersions and SASL requests.
+        Return None if `authorize` can decide at once. Otherwise return a `Release`. The request waits for the release,
+        without a thread, for at most `prepare_max_ms`. Then its handler runs, released or not. Called only if the class
+        overrides it; not for ApiVersions and SASL requests.
         """
         return None
 

@@ -221,7 +221,8 @@ class ListenerContext:
       parsed.
     - `close_least_recently_used()` closes the least recently used connection of this listener, and returns False if
       there is none. Any thread may call it.
-    - `resume_accepting()` ends the pause of an acceptor that a gate has delayed, so that it calls the gate again now.
+    - `resume_accepting()` ends the pause of an acceptor that a gate has delayed, so that the acceptor calls the gate
+      again now.
     - `failures` logs exceptions of parts, once a minute for each method.
     - `api_set` is the name of its handler set. `parts` describes its parts, e.g. `transport ssl of klamm 1.0`.
     - `node` is the position of the listener's node, 0 unless the handler set has several nodes in one process.

@@ -41,7 +41,8 @@ class ResponseStream:
     An `OpaqueResponse` carries the stream to the client. Call all methods on the thread of the connection's loop. Call
     `put` with the bytes in order; `remaining` is the number of bytes that are still to come. `abort` closes the
     client's connection, because a response cannot end early. Before the response is sent, `arrived` has the bytes that
-    came. While it is sent, klamm counts in `position`. `read`, `fileno` and `read_into` raise TypeError.
+    came. While the response is sent, klamm counts the sent bytes in `position`. `read`, `fileno` and `read_into` raise
+    TypeError.
     """
 
     __slots__ = ("_abort", "_fill", "_send", "arrived", "position", "remaining", "size_bytes")

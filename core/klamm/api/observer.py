@@ -112,8 +112,8 @@ class RequestEvent(NamedTuple):
 class RequestObserver(ListenerPart):
     """A part that is notified of connections, authentications and requests.
 
-    Methods are called on processor threads, with two exceptions: `starting` on a handler thread, and
-    `connection_refused` also on the acceptor's. Only `starting` may block.
+    Methods are called on processor threads, with two exceptions: `starting` is called on a handler thread, and
+    `connection_refused` also on the acceptor's thread. Only `starting` may block.
 
     An observer does not change requests. It refuses a request only if it must record the request and cannot; see
     `starting`. For any other purpose use a `RequestFilter`.

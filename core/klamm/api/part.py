@@ -13,10 +13,10 @@ Host = TypeVar("Host")
 class Part(Generic[Host]):
     """The object that a plugin's factory makes: `__init__(settings)` → `open` → use, `reload`, `reconfigure` → `close`.
 
-    The server calls these methods one at a time, on the thread that starts, reloads or stops the server. A part that
-    has parts of its own (e.g. the mechanisms of `sasl`) calls them in the same way. If a reload removes a listener, its
-    parts are closed on a thread that waits for the end of its connections. Other threads may use the part meanwhile, so
-    `reload` and `reconfigure` replace shared state in one assignment. `Host` is the argument of `open`:
+    The server calls these methods one at a time, on the thread that starts, reloads or stops the server. A part with
+    parts of its own (e.g. `sasl` with its mechanisms) calls their methods in the same way. If a reload removes a
+    listener, its parts are closed on a thread that waits for the end of its connections. Other threads may use the part
+    meanwhile, so `reload` and `reconfigure` replace shared state in one assignment. `Host` is the argument of `open`:
 
     | part | host | opened |
     | --- | --- | --- |
@@ -26,7 +26,7 @@ class Part(Generic[Host]):
     | `SaslMechanism` | `SaslContext` | with the authenticator, after its credential stores |
     | `ServerExtension` | `ServerServices` | last, before the first request |
 
-    `settings` are those that the factory got. `origin` names the part in messages: its kind, name, distribution and
+    `settings` are the argument of the factory. `origin` names the part in messages: its kind, name, distribution and
     version. The server sets it after the factory has returned. `live_keys` are the keys that `reconfigure` can apply:
     other keys wait for the next start. None means that `reconfigure` decides about all keys together.
     """
@@ -56,8 +56,8 @@ class Part(Generic[Host]):
     def reconfigure_parts(self, settings: Any, parts: Mapping[str, tuple[Any, ...]]) -> bool:
         """Apply changed settings of this part's own parts, and return as `reconfigure` does.
 
-        `parts` has the settings of all of these parts, grouped by the setting that names the parts, in the order of
-        that setting. The parts are the same as before.
+        `parts` maps each setting that names parts to the settings of the named parts, in the same order. The parts are
+        the same as before.
         """
         return False
 

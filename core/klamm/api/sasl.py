@@ -60,7 +60,8 @@ class SaslSuccess:
     """The outcome of an exchange that has succeeded.
 
     `token` goes to the client and may be empty. `expires_ms` is the time when the credential expires, in milliseconds
-    since the epoch; it limits the session (KIP-368). A session without a `proof` cannot be revoked earlier.
+    since the epoch; the session ends then at the latest (KIP-368). A session without a `proof` cannot be revoked
+    earlier.
     """
 
     principal: KafkaPrincipal
@@ -74,8 +75,8 @@ class SaslTask:
     """A task that computes an outcome, for outcomes that take more than a millisecond.
 
     The authenticator calls `run` on one of its worker threads. `run` returns the outcome or raises as
-    `SaslServer.evaluate` does. Only this channel waits for it. If the channel closes first, `run` is not called.
-    With `submit`, the authenticator calls `submit(run)` instead, which must call `run` once, on any thread.
+    `SaslServer.evaluate` does. Only the client of this exchange waits. If its channel closes first, `run` is not
+    called. With `submit`, the authenticator calls `submit(run)` instead, which must call `run` once, on any thread.
     `password_of` is the user whose password `run` checks, if the check is pure computation: the authenticator may then
     delay the check for an address with many failed logins.
     """
