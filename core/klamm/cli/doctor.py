@@ -110,7 +110,7 @@ def _context_of(listener: ListenerPlan) -> ListenerContext:
 
 
 def _address_of(context: ListenerContext, *, is_chosen: bool) -> Finding:
-    """Return a finding about the address that clients of a listener get: whether its name resolves on this machine."""
+    """Return a finding about the address that clients of a listener get. Its name must resolve on this machine."""
     subject, address = f"listener {context.name}", context.advertised
     text = f"binds {context.bound}, clients are sent to {address} and use {context.security_protocol}"
     if address.host.startswith(UNIX_PREFIX):
