@@ -1,4 +1,4 @@
-"""The parser of a command's arguments, which suggests the probably meant argument for an unknown one."""
+"""The parser of a command's arguments. For an unknown argument it suggests a similar one."""
 
 from __future__ import annotations
 

@@ -28,9 +28,10 @@ class Put(NamedTuple):
 class ConfigTables:
     """The tables of a file, with the changes of the command line. `load_plan` makes it for one call.
 
-    `problems` and `warnings` collect the findings. `overridden` maps the dotted path of a key to the command-line
-    argument that set it. `origins` maps the path of a key to the path in a shared table from which it was copied.
-    `place_of(key, value)` returns the place where an unknown key belongs.
+    - `problems` and `warnings` collect the findings.
+    - `overridden` maps the dotted path of a key to the command-line argument that set it.
+    - `origins` maps the path of a key to the path in a shared table from which the key was copied.
+    - `place_of(key, value)` returns the place where an unknown key belongs.
     """
 
     def __init__(self, file: Path | None, tables: dict[str, Any], text: str) -> None:

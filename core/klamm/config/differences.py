@@ -135,7 +135,10 @@ def _live_keys(part: PartPlan, keys: Collection[str]) -> Collection[str]:
 def _of_parts(
     prefix: str, old: Iterable[PartPlan], new: Iterable[PartPlan], names: Iterable[str] = ()
 ) -> Iterator[Difference]:
-    """Compare the parts of the same provider. For a new or removed part, the key that names it differs."""
+    """Compare the parts of the same provider.
+
+    New and removed parts are left out, because the key that names them differs.
+    """
     others = {(part.found, part.name): part for part in new}
     tables = list(names)
     for number, part in enumerate(old):

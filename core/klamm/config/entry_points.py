@@ -62,7 +62,10 @@ class InstalledEntryPoint(NamedTuple):
 
 
 def installed_entry_points(group: str) -> list[EntryPoint]:
-    """Return the entry points of a group in the order of `sys.path`; of equal distributions, the first counts."""
+    """Return the entry points of a group in the order of `sys.path`.
+
+    If a distribution is there twice, the first counts.
+    """
     if not _is_plain(sys.path, sys.meta_path):
         # Not imported at the top of the module, because the import is slow.
         import importlib.metadata

@@ -62,8 +62,8 @@ class PartResolver:
     """Finds the providers that a configuration names, makes their settings, and reports problems to `config`.
 
     `common_tables` are the top-level tables whose settings apply to all parts of the same name. With `files`, it also
-    calls the method `problems` of settings, which checks files. If `files` is a collection of listener names, only for
-    the parts of those listeners.
+    calls the method `problems` of settings, which checks files. If `files` is a collection of listener names, this
+    applies only to the parts of those listeners.
     """
 
     def __init__(self, config: ConfigTables, plugins: PluginRegistry, files: bool | Collection[str]) -> None:

@@ -45,12 +45,13 @@ def load_plan(
 ) -> ServerPlan:
     """Return the plan, after all checks that need no bound port. Raises ConfigError with all problems found.
 
-    With `files`, this also calls the method `problems` of the parts' settings (see `setting`), which checks that files
-    can be used. A start and `klamm check` do that; a reload does not, because parts keep what they have read.
-    `overrides` are `--set` arguments, `KEY=VALUE`; `bind` moves the first listener; `data_dir` is relative to the
-    current directory, unlike paths in the file. `defaults` are values for settings of handler sets for which neither
-    the file nor the command line gives a value. `more_parts` are parts, grouped by key, e.g. `filters`, which every
-    listener, or the server, has before those that it names.
+    - `overrides` are `--set` arguments, `KEY=VALUE`. `bind` moves the first listener. `data_dir` is relative to the
+      current directory, unlike paths in the file.
+    - With `files`, this also calls the method `problems` of the parts' settings (see `setting`), which checks that
+      files can be used. A start and `klamm check` do that. A reload does not, because parts keep what they have read.
+    - `defaults` are values for settings of handler sets for which neither the file nor the command line gives a value.
+    - `more_parts` maps keys, e.g. `filters`, to names of parts. Every listener, or the server, gets these parts before
+      the parts that it names.
     """
     tables, text = read_tables(file)
 
@@ -115,7 +116,7 @@ class _Planner:
                     table[key] = [*(name for name in names if name not in own), *own]
 
     def plan(self) -> ServerPlan:
-        # A table below [server] holds the settings of the scheduler that it names.
+        # The settings of the request scheduler are in the table below [server] that has the scheduler's name.
         scheduler_table = self.config.table(("server",)).get("request_scheduler") or ""
         server = self.config.settings(ServerSettings, "server", leave_out=(scheduler_table,))
         self.config.settings(PluginsSettings, "plugins")

@@ -55,11 +55,11 @@ class _PluginManager(pluggy.PluginManager):
 class PluginRegistry:
     """All providers of all installed plugins. A command or an `EmbeddedServer` makes one, on its own thread.
 
-    `block` names entry points that are not loaded, or providers that are left out, as `KIND:NAME` or
-    `KIND:NAME@DISTRIBUTION`. E.g. `sasl_mechanism:PLAIN@klamm` lets another distribution's provider replace klamm's.
-    The environment can restrict the plugins further: `KLAMM_LOAD_PLUGINS` lists the only third-party plugins to load
-    (empty: only klamm's own). `KLAMM_TRACE_PLUGINS=1` prints each loaded plugin. `entry_points` are by default the
-    installed ones of the group `klamm`.
+    - `block` names entry points that are not loaded, or providers that are left out, as `KIND:NAME` or
+      `KIND:NAME@DISTRIBUTION`. E.g. `sasl_mechanism:PLAIN@klamm` lets another distribution's provider replace klamm's.
+    - `environment` can restrict the plugins further. `KLAMM_LOAD_PLUGINS` lists the only third-party plugins to load;
+      if it is empty, only klamm's own are loaded. `KLAMM_TRACE_PLUGINS=1` prints each loaded plugin.
+    - `entry_points` are by default the installed entry points of the group `klamm`.
     """
 
     def __init__(

@@ -153,7 +153,7 @@ class ServerSettings:
 
     @property
     def levels_of_loggers(self) -> dict[str, str]:
-        """Return the levels of all loggers that have one, last that of the root logger."""
+        """Return the levels of all loggers that have one. The root logger comes last."""
         return {**self.log_levels, ROOT_LOGGER: self.log_level}
 
     @property

@@ -68,7 +68,7 @@ def _without_long_strings(text: str) -> str:
 def position_of(text: str, path: Sequence[str]) -> tuple[int, int] | None:
     """Return line and column, from 1, of the key at `path`.
 
-    If the file does not have the key, return those of the first key below it, or of the nearest table above it.
+    If the file does not have the key, return the position of the first key below it, or of the nearest table above it.
     """
     wanted = ".".join(path).split(".")
     table: list[str] = []
