@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 from typing import Final
 
-# Frames of the core, and frames that import a module, are not the place of an error in a plugin.
+# Frames in these files are skipped: the core, and Python's import of modules. The error is not in them.
 _OTHERS: Final = ("<frozen", f"{Path(__file__).parents[1]}/", f"{Path(traceback.__file__).parent}/importlib/")
 
 
@@ -22,7 +22,7 @@ def raised_at(error: BaseException) -> str:
 
 def failure(error: BaseException) -> str:
     """Return the repr of an exception, and the place where it was raised."""
-    # Not the repr of a syntax error, because it has the place already.
+    # The repr of a syntax error has the place already.
     text = f"SyntaxError({error.msg!r})" if isinstance(error, SyntaxError) else repr(error)
     place = raised_at(error)
     return f"{text} at {place}" if place else text

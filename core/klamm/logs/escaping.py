@@ -12,7 +12,7 @@ LOGGED_CHARACTERS: Final = 256
 
 
 def clipped(text: str, characters: int = LOGGED_CHARACTERS) -> str:
-    """Return the text, or if it is too long its first characters and its length. Used for clients' strings in logs."""
+    """Return the text. If it is too long, return its first characters and its length. For clients' strings in logs."""
     if len(text) <= characters:
         return text
     return f"{text[:characters]}… ({len(text)} characters)"

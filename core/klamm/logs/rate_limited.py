@@ -14,9 +14,10 @@ _KEYS: Final = 1000
 
 
 class RateLimitedLog:
-    """A log that writes `burst` lines for each key per interval, and at its end the number of further lines.
+    """A log that writes at most `burst` lines for each key in an interval.
 
-    `later(delay_ms, callback)` calls a function later, e.g. `Scheduler.schedule`. Any thread may use the log.
+    At the end of the interval it writes the number of the other lines. `later(delay_ms, callback)` calls a function
+    later, e.g. `Scheduler.schedule`. Any thread may use the log.
     """
 
     def __init__(self, logger: logging.Logger, later: Later, *, burst: int = 1, interval_ms: int = INTERVAL_MS) -> None:
