@@ -44,8 +44,9 @@ class ClosedConnectionUsage:
     """The time that clients of one listener have used on closed connections, in `clients` counters.
 
     The algorithm is Space-Saving (Metwally and others, 2005). Each client that has used more than the `clients`-th part
-    of the total time has a counter. A count is too large by at most that part, and never too small: a client without a
-    counter takes over the smallest counter with its count. The time of open connections is counted elsewhere, exactly.
+    of the total time has a counter. A client without a counter takes over the smallest counter with its count. So a
+    count may be too large, by at most that part, and is never too small. The time of open connections is counted
+    elsewhere, exactly.
     """
 
     def __init__(self, clients: int = CLIENTS) -> None:

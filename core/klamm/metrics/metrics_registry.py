@@ -1,10 +1,13 @@
 """`MetricsRegistry`: the metrics of the server and its plugins, by Kafka's names. They are collected only on demand.
 
-A counter is a plain attribute to which its owner adds; a histogram is a list of counters; a gauge is a function that is
-called at each collection. A name is that of Kafka's MBean without labels, e.g.
-`kafka.network:type=RequestChannel,name=RequestQueueSize`. If the number is an attribute of an MBean without `name`, the
-attribute stands for the name, e.g. `kafka.server:type=socket-server-metrics,name=connection-count`. The names of
-klamm's own metrics begin with `klamm:type=…`.
+- A counter is a plain attribute to which its owner adds.
+- A histogram is a list of counters.
+- A gauge is a function that is called at each collection.
+
+A metric has the name of Kafka's MBean without labels, e.g. `kafka.network:type=RequestChannel,name=RequestQueueSize`.
+Some numbers of Kafka are attributes of an MBean without `name`. Here the attribute stands in the place of the name,
+e.g. `kafka.server:type=socket-server-metrics,name=connection-count`. The names of klamm's own metrics begin with
+`klamm:type=…`.
 """
 
 from __future__ import annotations
@@ -137,9 +140,9 @@ class MetricsRegistry:
     def register(self, name: str, kind: Kind, doc: str, read: Read, listener: str = "") -> Callable[[], None]:
         """Register samples whose labels are known only when `read` is called; return a function that removes them.
 
-        Samples that all belong to one `listener` are removed with it, like those that have its name as a fixed label.
-        Raises ValueError for a name that does not have the form `DOMAIN:type=TYPE,name=NAME`, or that is registered
-        with another kind.
+        If all samples belong to one `listener`, they are removed with the listener. `counter` and `gauge` take this
+        name from the label `listener`. Raises ValueError for a name that does not have the form
+        `DOMAIN:type=TYPE,name=NAME`, or that is registered with another kind.
         """
         if not _NAME.fullmatch(name):
             raise ValueError(f'the metric name "{name}" is not of the form DOMAIN:type=TYPE,name=NAME')

@@ -1,8 +1,8 @@
-"""Measurements of requests: Kafka's `RequestMetrics`. Each processor has its own, to which only its thread adds.
+"""Measurements of requests: Kafka's `RequestMetrics`.
 
-Every request is counted. But timing a request takes half a dozen reads of the clock. So all requests are timed only for
-APIs whose requests wait for data or other clients. For all other APIs a sample is timed, weighted by the number of
-requests that it represents.
+Each processor has a `RequestRecorder`, to which only the processor's thread adds. Every request is counted. But timing
+a request takes half a dozen reads of the clock. So all requests are timed only for APIs whose requests wait for data or
+other clients. For all other APIs a sample is timed, weighted by the number of requests that it represents.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class ApiCounts:
 
 
 class _CountsByApi(dict[int, ApiCounts]):
-    """The counts of each API, made at its first request: clients use few APIs, and a start is a tenth faster."""
+    """The counts of each API, made at the API's first request. This makes a start a tenth faster."""
 
     def __init__(self, served: Iterable[tuple[int, range]], always_timed: Callable[[int], bool]) -> None:
         super().__init__()
