@@ -48,11 +48,13 @@ class _Held:
 class Acceptor:
     """Accepts the connections of one listener, like Kafka's `Acceptor`. A loop calls `accept_some`, which never waits.
 
-    If the listener has one processor, the processor's loop calls it, because a switch between threads costs more than
-    accepting. If there are several, an `AcceptorThread` calls it. Where Kafka's acceptor waits, this one pauses: for a
-    gate's Delay, a lack of descriptors, or full queues of new connections at the processors (KIP-402). Until
-    `paused_until_ns` it accepts no connection, and peers wait in the system's backlog. `blocked_ns_until` returns the
-    time of the pauses, `busy_ns` is the time spent on accepting.
+    If the listener has one processor, the processor's loop calls `accept_some`, because a switch between threads costs
+    more than accepting. If there are several, an `AcceptorThread` calls it.
+
+    Kafka's acceptor waits for a gate's Delay, for a free descriptor, and for room in the processors' queues of new
+    connections (KIP-402). This acceptor pauses instead: until `paused_until_ns` it accepts no connection, and peers
+    wait in the system's backlog. `blocked_ns_until` returns the time of the pauses, `busy_ns` is the time spent on
+    accepting.
     """
 
     def __init__(
@@ -275,8 +277,8 @@ class Acceptor:
             held.socket.close()
 
     def _close_later(self, sock: socket.socket, delay_ms: int) -> None:
-        # The connection stays open and unserved for the delay, so that the peer cannot retry at once (KIP-612). Their
-        # number is limited, because thousands of them would use up all descriptors.
+        # The connection stays open and unserved for the delay, so that the peer cannot retry at once (KIP-612). The
+        # number of such connections is limited, because thousands would use up all descriptors.
         with self._delayed_lock:
             if len(self._delayed_sockets) < _MAX_DELAYED:
                 self._delayed_sockets.add(sock)

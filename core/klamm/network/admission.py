@@ -1,7 +1,7 @@
 """Calls to the gates of a listener, by the acceptor or a processor.
 
-If a gate raises in `admit`, the connection is refused. If it raises in a notification, the exception is logged, and the
-other gates are notified all the same.
+If a gate raises in `admit`, the connection is refused. If a gate raises in a notification, the exception is logged, and
+the other gates are still notified.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def call_gates(
 ) -> Refuse | Delay | None:
     """Call the gates that are not in `admitted` yet, in order, and add each that admits the connection.
 
-    Return None if all admit it, else the refusal.
+    Return None if all gates admit the connection, else the refusal.
     """
     for gate in gates[len(admitted) :]:
         try:

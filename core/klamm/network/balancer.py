@@ -119,8 +119,8 @@ class LoadBalancer:
 def spread(sources: Sequence[BalancedProcessor], targets: Sequence[BalancedProcessor]) -> None:
     """Move connections from `sources` to `targets`, so that all processors get about the same number.
 
-    Each moves when it has no request or response in flight. Channels with an `AnswerQueue` stay, because they are bound
-    to their processor.
+    A connection moves when it has no request or response in flight. Channels with an `AnswerQueue` stay, because they
+    are bound to their processor.
     """
     if not sources or not targets:
         return

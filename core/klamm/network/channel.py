@@ -114,15 +114,15 @@ class KafkaChannel:
     """One connection, owned by one processor thread.
 
     - `receive` holds incoming bytes, `send` the outgoing answer (one at a time).
-    - `in_flight` is the request that is executed on another thread, or waits. `answering` is True if `send` ends with
-      the answer to a request that was in flight. `sending` are the requests whose answers `send` holds.
-    - `accepted_from` is the peer that the gates have decided about. Until `admitted`, only a proxy's header is read.
     - Requests are taken from `receive.frames` only while `can_process` is True, so that answers keep their order.
+    - `in_flight` is the request that is executed on another thread, or waits. `sending` are the requests whose answers
+      `send` holds. `answering` is True if `send` ends with the answer to a request that was in flight.
+    - `accepted_from` is the peer that the gates have decided about. Until `admitted`, only a proxy's header is read.
     - `migrating` is True if the channel will move to another processor when no request or response is in flight.
     - `last_bytes` are sent at the end of FINISHING.
-    - `requests` counts started requests.
+    - `requests` is the number of requests that have started.
     - `busy_ns` is the time of the processor's thread that the channel has used. `network_ns` is the part for reading
-      and writing since the last request, and is counted only for throttles. `handler_ns` is the time of handler threads
+      and writing since the last request; it is counted only for throttles. `handler_ns` is the time of handler threads
       that answered requests have used.
     """
 

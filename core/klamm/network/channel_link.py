@@ -49,7 +49,7 @@ class ChannelLink(ConnectionLink):
         return threading.get_ident() == self._thread
 
     def notify_drained(self) -> None:
-        """Call `on_drained` if `can_send` was read as False before."""
+        """Call `on_drained` if `can_send` was read as False before, and is True now."""
         if self._blocked and self.can_send:
             self._blocked = False
             if self.on_drained is not None:

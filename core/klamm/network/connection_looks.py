@@ -155,7 +155,7 @@ def _in_flight(channel: KafkaChannel, now_ns: int) -> dict[str, Any]:
     count = len(channel.answers.pending) if channel.answers is not None else int(request is not None)
     if request is None:
         return {"in_flight": count, "api": "", "in_flight_ms": 0}
-    # If requests are not timed, the arrival of the last bytes stands for that of the request.
+    # If requests are not timed, the arrival of the last bytes counts as the arrival of the request.
     since_ns = request.received_ns or channel.last_active_ns
     return {"in_flight": count, "api": request.context.api_name, "in_flight_ms": _ms(now_ns - since_ns)}
 

@@ -124,7 +124,8 @@ class ConnectionSetup:
         return True
 
     def _set_up_one(self) -> None:
-        # One in each turn: a step takes as long as many requests, and connected clients must not wait for new clients.
+        # Only one step in each turn, because a step takes as long as many requests, and connected clients must not
+        # wait.
         selector, setup = self._selector, self._selector.setup
         selector.charge_none()
         start_ns = selector.charged_until_ns

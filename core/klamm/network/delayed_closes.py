@@ -24,7 +24,7 @@ class DelayedClose(NamedTuple):
 class DelayedCloses:
     """The delayed closes of one processor, used on its thread.
 
-    `heap` is ordered by the times at which they are due, in monotonic nanoseconds.
+    `heap` is ordered by the times of the closes, in monotonic nanoseconds.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class DelayedCloses:
         self._order = itertools.count()
 
     def add(self, due_ns: int, channel: KafkaChannel, reply: list[Chunk]) -> None:
-        """Schedule a close at `due_ns`, before which `reply` is sent to the peer, if it is not empty."""
+        """Schedule a close at `due_ns`. A `reply` that is not empty is sent to the peer first."""
         heapq.heappush(self.heap, DelayedClose(due_ns, next(self._order), channel, reply))
 
     def add_after_reply(self, now_ns: int, channel: KafkaChannel) -> None:

@@ -15,9 +15,9 @@ _LOOK_EVERY_NS: Final = 1_000_000_000
 class ChannelExpiry:
     """Finds the channels of one processor that are to be closed. `Reactor` calls it on the processor's thread.
 
-    It examines all channels once a second, or four times in the shortest limit. So a request only has to store its time
-    in its channel. `channels` are all channels of the processor, `setting_up` are those that are not READY yet. Times
-    are monotonic nanoseconds.
+    It examines all channels once a second; for a limit below four seconds, four times within the limit. So a request
+    only has to store its time in its channel. `channels` are all channels of the processor, `setting_up` are those that
+    are not READY yet. Times are monotonic nanoseconds.
     """
 
     def __init__(self, limits: Limits, channels: Mapping[int, KafkaChannel], setting_up: set[KafkaChannel]) -> None:
@@ -60,7 +60,7 @@ class ChannelExpiry:
     def aged(self, now_ns: int) -> list[KafkaChannel]:
         """Return channels older than `max_connection_age_ms` that have no request or response in flight.
 
-        Older channels that have one are checked again at each call.
+        Older channels that still have one are checked again at each call.
         """
         if self._age_ns <= 0:
             return []

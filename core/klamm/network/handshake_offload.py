@@ -37,7 +37,7 @@ class HandshakeOffload:
         self._workers.submit(partial(self._step, channel), source_of(channel.connection.client_address.host))
 
     def take_back(self) -> list[KafkaChannel]:
-        """Return the channels whose step is over, in the order of their ends.
+        """Return the channels whose steps have ended, in the order in which the steps ended.
 
         Channels that were closed meanwhile are left out, and their transports are closed.
         """

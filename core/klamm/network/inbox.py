@@ -47,7 +47,7 @@ class Inbox:
     def accept(self, connection: NewConnection) -> bool:
         """Take over a connection and return True, if the queue of new connections has room.
 
-        Return False also while `close_connections` has not been carried out, so that it does not close this connection.
+        Return False also until `close_connections` has been carried out, because it would close this connection too.
         """
         with self._lock:
             if not self._accepting or self.is_closing_connections or len(self.connections) >= self._max_incoming:
@@ -66,7 +66,7 @@ class Inbox:
         return True
 
     def evict_one(self, connections: int) -> bool:
-        """Close one of `connections` channels in the next turn; return False if all are to be closed already."""
+        """Close one channel in the next turn; return False if all `connections` channels are to be closed already."""
         with self._lock:
             if connections <= self.evictions:
                 return False
@@ -135,7 +135,7 @@ class Inbox:
             return taken
 
     def take_evictions(self) -> int:
-        """Return the number of channels to close to make room, and set it to 0."""
+        """Return the number of channels that are to be closed to make room, and set the number to 0."""
         with self._lock:
             count, self.evictions = self.evictions, 0
             return count

@@ -97,7 +97,7 @@ class ChannelLifecycle:
             self.close(channel, f"channel failed: {error!r}")
 
     def _refuse(self, channel: KafkaChannel, error: InvalidRequestError) -> None:
-        """Stop serving a channel that has sent an invalid frame; it closes after the answers to earlier requests."""
+        """Stop serving a channel that has sent an invalid frame. It is closed after the answers to earlier requests."""
         channel.receive.discard()
         if channel.state is _FINISHING:
             self._maybe_finish(channel)
@@ -236,7 +236,7 @@ class ChannelLifecycle:
         return result  # type: ignore[return-value]
 
     def _park(self, channel: KafkaChannel, request: PendingRequest) -> None:
-        """Let the channel wait for a request that runs on another thread or waits; the next one starts afterwards."""
+        """Let the channel wait for a request that is answered later. The channel's next request starts afterwards."""
         channel.request_received(request)
 
     def _send(self, channel: KafkaChannel, chunks: list[Chunk], answers_of: list[PendingRequest]) -> bool:

@@ -55,7 +55,7 @@ class ListeningSockets:
         return self.sockets[0].getsockname()
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Return a connection that waits at one of the sockets, which are tried in turn.
+        """Try the sockets in turn, and return a connection that waits at one of them.
 
         Raises BlockingIOError if no connection waits.
         """
@@ -126,11 +126,13 @@ class _Watch:
 class AcceptTurns:
     """The turns of worker processes. A worker with more connections than another waits a millisecond for the other.
 
-    A new connection wakes all workers. Without turns the first one to run would accept it, and one worker would get
-    most of the clients of an idle server. `table` is memory that all workers share. Each worker writes its number of
-    connections plus 1 at its position, and reads the numbers of the others; 0 means a worker without a process. A
-    number may be one connection late, so this balances the workers but does not limit them. `connections` returns the
-    number of connections of this worker, for all listeners.
+    The kernel wakes all workers for a new connection. Without turns, the first worker to run would accept the
+    connection, and one worker would get most clients of an idle server.
+
+    `table` is memory that all workers share. Each worker writes its number of connections plus 1 at its `position`, and
+    reads the numbers of the others. 0 means a worker without a process. A number may lag by one connection, so turns
+    balance the workers, but are no exact limit. `connections` returns the number of connections of this worker, for all
+    listeners.
     """
 
     def __init__(self, table: memoryview, position: int, connections: Callable[[], int]) -> None:

@@ -50,9 +50,9 @@ class MemoryPool:
        claim needs memory.
 
     Hence no request waits for ever: the first claim is completed, or loses its turn to a claim that will be completed,
-    and each completed request frees memory. The limit is exceeded by less than one request at any time. It is not
-    exceeded at all if no request is larger than half of the pool and no first claim slows down. A strict pool refuses
-    larger requests, unlike Kafka's broker.
+    and each completed request frees memory. The limit is exceeded by less than one request at any time. The limit is
+    not exceeded at all if no request is larger than half of the pool and no first claim slows down. A strict pool
+    refuses larger requests, unlike Kafka's broker.
     """
 
     def __init__(self, size_bytes: int, *, strict: bool = False, clock: Clock | None = None) -> None:
@@ -109,7 +109,7 @@ class MemoryPool:
 
     @property
     def is_low(self) -> bool:
-        """Return True if less than a tenth of the pool is free, or if partial requests use all that they may.
+        """Return True if less than a tenth of the pool is free, or if partial requests have grown to their limit.
 
         Channels are then read in random order, and few bytes are read before the size of a request is known.
         """
@@ -124,7 +124,10 @@ class MemoryPool:
         return False
 
     def allocate_whole(self, claim: Claim, size_bytes: int) -> bool:
-        """Do the same as `try_allocate` for a claim, which joins the waiting claims if there is too little memory."""
+        """Take memory like `try_allocate`, for a claim.
+
+        If there is too little memory, the claim joins the waiting claims.
+        """
         with self._lock:
             now_ns = self._clock.monotonic_ns()
             fits = size_bytes <= self._available and not self._first_lacks

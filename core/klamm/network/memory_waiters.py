@@ -51,7 +51,7 @@ class MemoryWaiters:
         self._waiting.discard(channel)
 
     def before_poll(self, timeout_s: float) -> float:
-        """Let channels continue that get memory now, and close those whose memory the pool has taken.
+        """Let channels continue that get memory now, and close the channels whose memory the pool needs.
 
         Return the time in seconds for which the next poll may wait.
         """

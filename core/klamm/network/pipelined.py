@@ -44,7 +44,7 @@ class PipelinedLifecycle(ChannelLifecycle):
                 channel, answers, self._selector, self._call_soon, self._abort, self._authentication
             )
         elif answers.pending and channel.authenticator is not None and _api_key(frame) in _SASL:
-            # A re-authentication is answered here, after the requests before it.
+            # This server answers a re-authentication itself, after the answers to all earlier requests.
             channel.receive.frames.appendleft(frame)  # type: ignore[arg-type]
             self._mute_for(channel, answers, answers.pending[-1])
             return None

@@ -108,7 +108,7 @@ class SelectorsPoller:
 
 
 def make_poller(kind: str = "auto") -> Poller:
-    """Return a poller. `auto` uses epoll if the system has it; `epoll` and `selectors` force one."""
+    """Return a poller. `auto` uses epoll if the system has it; `epoll` and `selectors` choose one of the two."""
     if PLATFORM.epoll is not None and kind != "selectors":
         made: Poller = PLATFORM.epoll()
         return made
@@ -154,7 +154,7 @@ class Waker:
 
     def drain(self) -> None:
         """Consume all pending wake-ups. Called by the loop that sleeps, which has ended before `close`."""
-        # Without the lock, which the thread whose `wake` has just ended the sleep may still hold.
+        # No lock is taken, because the thread whose `wake` has just ended the sleep may still hold it.
         if self._closed:
             return
         with contextlib.suppress(BlockingIOError):

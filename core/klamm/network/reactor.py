@@ -42,7 +42,8 @@ class Reactor:
     def __init__(self, index: int, runtime: ListenerRuntime) -> None:
         self._runtime = runtime
         self._clock = runtime.clock
-        # The poller first, because it closes itself if the system has no descriptor left for the waker.
+        # The poller comes before the waker. If no descriptor is left for the waker, the poller is dropped, which closes
+        # it.
         poller = runtime.threads.watch(make_poller(runtime.limits.poller))
         self._waker = Waker(runtime.limits.poller)
         self.inbox = Inbox(self._waker, runtime.limits.max_incoming)

@@ -54,7 +54,7 @@ class ListenerRuntime:
     """The objects that all processors of one listener share. `Listener.open_parts` makes it, before there are threads.
 
     The class of each object says which threads may call it. `new_recorder` makes the object in which a processor counts
-    its requests, or returns None if they are not counted. `end_recorder` gets it back when the processor has ended.
+    its requests, or returns None if they are not counted. `end_recorder` gets this object when the processor has ended.
     """
 
     context: ListenerContext

@@ -41,9 +41,11 @@ _NOT_MUTED: Final = MuteState.NOT_MUTED
 class Selector(RefusedChannels):
     """The selector of one processor.
 
-    `channels` maps descriptors to channels. Channels in `closing` are disconnected and still have requests (Kafka's
-    `closingChannels`). Channels in `setup` are not READY yet. The thread's time is charged to the channel that uses it;
-    `charged_until_ns` is the end of the last charge, so that each charge reads the clock only once.
+    - `channels` maps descriptors to channels.
+    - `closing` are channels that are disconnected and still have requests (Kafka's `closingChannels`).
+    - `setup` has the channels that are not READY yet.
+    - `charged_until_ns` is the end of the last charge. The time of the processor's thread is charged to the channel
+      that has used it. Each charge reads the clock only once, because it starts at the end of the last one.
     """
 
     def __init__(

@@ -144,7 +144,10 @@ class SetupQueue:
         self.setting_up.discard(channel)
 
     def forget(self, channel: KafkaChannel) -> bool:
-        """Remove a closed channel. Return False if a handshake thread uses its transport, and will close it."""
+        """Remove a closed channel.
+
+        Return False if a handshake thread still uses its transport, which is then closed later.
+        """
         self._ready.pop(channel, None)
         self.setting_up.discard(channel)
         return self._handshakes is None or not self._handshakes.forget(channel)

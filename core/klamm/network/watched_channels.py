@@ -17,12 +17,14 @@ def nothing() -> None:
 
 
 class WatchedChannels:
-    """The channels of a processor, for its thread alone. The lowest base class of `Selector`.
+    """The channels of a processor. Only the processor's thread uses it. It is the lowest base class of `Selector`.
 
-    `channels` maps descriptors to channels. `buffered` has the channels whose transports hold bytes that were read but
-    not decoded yet. Events are collected in `completed_receives`, `completed_sends` and `disconnected`, as in Kafka's
-    class `Selector`. A muted channel keeps its mask until its next event, because it is usually unmuted before that
-    event. `awake` is called when the thread is awake: it will then read its inbox before it waits again.
+    - `channels` maps descriptors to channels.
+    - `buffered` has the channels whose transports hold bytes that were read but not decoded yet.
+    - `completed_receives`, `completed_sends` and `disconnected` collect the events, as in Kafka's class `Selector`.
+    - `awake` is called while the thread is awake. The thread will read its inbox before it waits again.
+
+    A muted channel keeps its mask until its next event, because it is usually unmuted before that event.
     """
 
     def __init__(self, poller: Poller, waker: Waker, awake: Callable[[], None]) -> None:

@@ -37,7 +37,7 @@ class InvalidProxyHeaderError(Exception):
 class ProxyHeader:
     """A header. `source` is the address of the client.
 
-    It is None if the proxy itself is the client (LOCAL), or does not know the address (UNKNOWN, UNSPEC).
+    `source` is None if the proxy itself is the client (LOCAL), or does not know the address (UNKNOWN, UNSPEC).
     """
 
     version: int
@@ -154,7 +154,7 @@ def _parse_v2(command: int, family: int, header: bytes) -> ProxyHeader:
 
 
 def _check_tlvs(header: bytes, position: int) -> None:
-    """Raise InvalidProxyHeaderError if a TLV is cut off, or if one is a wrong checksum."""
+    """Raise InvalidProxyHeaderError if a TLV is cut off, or if it is a checksum that is wrong."""
     while position < len(header):
         if len(header) - position < _TLV.size:
             raise InvalidProxyHeaderError("a TLV is cut off")
