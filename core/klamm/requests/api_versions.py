@@ -69,7 +69,7 @@ def unsupported_version_response(min_version: int, max_version: int) -> ApiVersi
 
 
 def error_of_request(request: ApiVersionsRequest, context: RequestContext, is_meant: IsMeant) -> ErrorCode:
-    """Return the error of an ApiVersions request. If its software is valid, store the software's name and version.
+    """Return the error of an ApiVersions request. If the client's software is valid, store its name and version.
 
     INVALID_REQUEST: the software has no valid name, or the request names only one of cluster and node.
     REBOOTSTRAP_REQUIRED: the client wanted to reach another node, or another cluster (KIP-1242).
@@ -128,8 +128,8 @@ def api_versions_handler(
     """
 
     def prepare(levels: FeatureLevels) -> tuple[FeatureLevels, _PreparedResponse, _PreparedResponse]:
-        # Old clients refuse a feature whose lowest level is 0 (KAFKA-17492). A separate answer without such features is
-        # made here, because filters copy the answer.
+        # Old clients refuse a feature whose lowest level is 0 (KAFKA-17492). So they get a second answer, without such
+        # features.
         old, new = (_PreparedResponse(_with_features(answer, report(levels), least)) for least in (1, 0))
         return levels, old, new
 

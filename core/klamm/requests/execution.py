@@ -98,7 +98,10 @@ def _decode_large(request: PendingRequest, route: Route) -> Any:
 
 
 def _refuse(request: PendingRequest, parts: RequestParts, error: WireError) -> list[Chunk] | Pending:
-    """Return the answer to a body that cannot be read, or that has too many elements. Raises InvalidRequestError."""
+    """Return the answer to a request with too many elements.
+
+    Raises InvalidRequestError for any other invalid body, and if the API's answer cannot carry the error.
+    """
     route, context = request.route, request.context
     request.outcome = RequestOutcome.FAILED
     request.error_code = int(ErrorCode.INVALID_REQUEST)

@@ -20,7 +20,10 @@ _PAUSE_S: Final = 0.1
 
 
 class _BusyMeter:
-    """The busy time of one handler thread, which alone writes it. `since_ns` is the start of its current request."""
+    """The busy time of one handler thread, which only that thread writes.
+
+    `since_ns` is the start of the thread's current request.
+    """
 
     __slots__ = ("busy_ns", "since_ns")
 

@@ -1,4 +1,8 @@
-"""`RequestLimits`: a listener's limits by API: bytes and elements of a request, and bytes of its answer."""
+"""`RequestLimits`: a listener's limits by API: bytes and elements of a request, and bytes of its answer.
+
+Elements are array elements and tagged fields. `NetworkReceive` checks the bytes of a request, and
+`requests/execution.py` checks the others.
+"""
 
 from __future__ import annotations
 

@@ -92,24 +92,24 @@ class RequestOwner(Protocol):
 class PendingRequest:
     """One request on its way through the pipeline.
 
-    `frame` and `body_offset` locate the undecoded body. The handler gets `message` and returns `response`. `result` is
-    the result of a request that is answered later: the whole frame in chunks, NO_RESPONSE or CloseConnection. `channel`
-    is the request's connection; only the network layer uses it.
-
-    Times are monotonic nanoseconds; `received_ns` is 0 for a request that is not timed. `weight` is the number of
-    requests that its times represent in the metrics. `network_ns` is the time spent on reading the request, if
-    throttles charge for it.
-
-    `streamed` is the message of a response that is sent while it arrives; the message is complete when the response is.
-    `named` is the response with the names that the handler knows, if a filter changes names.
-
-    `failed_step` is the method of a filter that has raised. A held message continues with the filter at `next_filter`.
-    `outcome` is set if the outcome is known before the answer is sent. `upstream_node_id` is the node of another
-    cluster that got the request.
-
-    Flags: `failed` if the answer is an error, `parked` if the handler answers later, `inline` if the request runs on
-    its processor's thread, `lost` if the connection is closed, `ended` if the ledger has recorded the end, `large` if
-    the request has more elements than a processor's thread decodes.
+    - `frame` and `body_offset` locate the undecoded body. The handler gets `message` and returns `response`.
+    - `result` is the result of a request that is answered later: the whole frame in chunks, NO_RESPONSE or
+      CloseConnection.
+    - `channel` is the request's connection. Only the network layer uses it.
+    - Times are monotonic nanoseconds. `received_ns` is 0 for a request that is not timed. `weight` is the number of
+      requests that its times represent in the metrics. `network_ns` is the time spent on reading the request, if
+      throttles charge for it.
+    - `streamed` is the message of a response that is sent while it arrives. It is complete when the response is
+      complete.
+    - `named` is the response with the names that the handler knows, if a filter changes names.
+    - `failed_step` is the method of a filter that has raised. A held message continues with the filter at
+      `next_filter`.
+    - `outcome` is set if the outcome is known before the answer is sent.
+    - `upstream_node_id` is the node of another cluster that got the request.
+    - `failed` is True if the answer is an error, `parked` if the handler answers later, `inline` if the request runs on
+      its processor's thread.
+    - `lost` is True if the connection is closed, `ended` if the ledger has recorded the end, `large` if the request has
+      more elements than a processor's thread decodes.
     """
 
     # Class attributes, because most requests change only few of these values.

@@ -1,4 +1,4 @@
-"""`preparing`, which lets an authorizer decide about the resources that a request names before its handler runs."""
+"""`preparing`, which lets an authorizer start its decisions before the handler of a request runs."""
 
 from __future__ import annotations
 
