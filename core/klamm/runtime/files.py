@@ -14,7 +14,8 @@ def replace_file(path: Path, content: bytes, mode: int = 0o600, *, sync: bool = 
 
     So a reader sees either the complete new file or the old one. Another user who may write to the folder cannot
     redirect the write, because the temporary name is random and must not exist, not even as a link. The file gets its
-    `mode` before it gets the name `path`. With `sync` it survives a power cut. Raises OSError; the old file then stays.
+    `mode` before it gets the name `path`. With `sync`, the new file survives a power cut. Raises OSError; the old file
+    then stays.
     """
     descriptor, name = _new_file(path)
     try:

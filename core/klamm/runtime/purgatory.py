@@ -55,7 +55,7 @@ class DelayedOperation:
         return self._completed
 
     def try_complete(self) -> bool:
-        """Call `force_complete` if the condition holds, and return its result, else False.
+        """If the condition holds, call `force_complete` and return its result; else return False.
 
         Never called by two threads concurrently.
         """

@@ -1,4 +1,4 @@
-"""`SnapshotMap`: a mapping that one thread changes while others read it, without a lock."""
+"""`SnapshotMap`, which one thread changes while others read it without a lock. `ServerServices.listeners` is one."""
 
 from __future__ import annotations
 

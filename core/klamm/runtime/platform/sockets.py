@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 
 
 def ended_connections() -> Callable[[Collection[int]], list[int]]:
-    """Return a function that takes descriptors of connections, and returns those of the connections that have ended."""
+    """Return a function that takes descriptors of connections, and returns those whose connections have ended."""
     poll = getattr(select, "poll", None)
     if poll is None:
         return lambda descriptors: [descriptor for descriptor in descriptors if _is_reset(descriptor)]
@@ -43,7 +43,7 @@ def _is_reset(descriptor: int) -> bool:
 def unread_bytes(descriptor: int) -> int:
     """Return the number of bytes that a socket has received and that are not read yet.
 
-    With TLS this is more than the number of decrypted bytes.
+    With TLS, these are encrypted bytes.
     """
     try:
         import fcntl
