@@ -16,10 +16,10 @@ from klamm.runtime.scheduler import Scheduler
 class DynamicConfigs:
     """The dynamic values of one server, and the plan without them.
 
-    A change is checked as a whole: the plan is made again from the file, the command line and the change. Differences
-    are applied as at SIGHUP. This happens on the scheduler's thread, because the caller may be a handler on a thread
-    that the change has to wait for. A handler set may pass its stored values while it opens; the listeners are then
-    made with these values.
+    A change is checked as a whole: the plan is made again from the file, the command line and the change. The
+    scheduler's thread applies the differences, as at SIGHUP. The caller's thread cannot, because it may be a handler
+    thread that the change has to wait for. A handler set may pass its stored values while it opens; the listeners are
+    then made with these values.
     """
 
     def __init__(
@@ -34,7 +34,8 @@ class DynamicConfigs:
         """Set the functions: `current` returns the plan in use, `adopt` and `apply` put another plan into use.
 
         `adopt` is called before the listeners are made, `apply` afterwards. `apply` gets a function that returns the
-        plan, which it calls once no other change is being made; it returns False if the change was not made as a whole.
+        plan, and calls this function when no other change is being made. `apply` returns False if the change was not
+        made as a whole.
         """
         self._scheduler = scheduler
         self._current = current
@@ -90,7 +91,7 @@ class DynamicConfigs:
     def follow(self, plan: ServerPlan) -> ServerPlan:
         """Replace the plan without dynamic values by a new one from the file; return the old one.
 
-        Raises ValueError if it does not fit the dynamic values, which a client may have changed since `over`.
+        Raises ValueError if the new plan does not fit the dynamic values, which a client may have changed since `over`.
         """
         with self._lock:
             self._over(plan)

@@ -117,12 +117,14 @@ _Done: TypeAlias = tuple[list[_Wait], list[_Key], bool]
 class LaterAuthorizer(Authorizer):
     """An authorizer whose `permitted` decides on the authorizer's own threads, and may wait for another server.
 
-    `settings` are `LaterSettings`, or those of a class that derives from it.
+    `settings` are `LaterSettings`, or the settings of a class that derives from it.
 
-    A request waits, without a thread, for the decisions about the resources that it names. Later requests of its
-    connection wait too. Decisions are cached, and a request keeps those about the resources that it names. An operation
-    is denied if its decision fails, comes too late or exceeds a limit. A resource that the request does not name, e.g.
-    an element of a list, is denied until a decision about it is in the cache; `authorize` starts that decision.
+    - A request waits, without a thread, for the decisions about the resources that it names. Later requests of its
+      connection wait too.
+    - Decisions are cached. A request keeps the decisions about the resources that it names.
+    - An operation is denied if its decision fails, comes too late or exceeds a limit.
+    - Some resources are not named by the request, e.g. the elements of a list. Such a resource is denied until the
+      cache has a decision about it. `authorize` starts that decision.
     """
 
     settings: LaterSettings

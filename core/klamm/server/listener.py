@@ -61,8 +61,8 @@ class Listener:
     """A listener with its socket, parts and threads.
 
     The server makes it, and starts it in phases: `bind`, `open_parts`, `start`; and stops it with `stop_accepting`,
-    `drain`, `join`, `close`. `ListenerState` has the order. One thread at a time calls these. Any thread may read the
-    properties, and call `go_offline` and `go_online`.
+    `drain`, `join`, `close`. `ListenerState` has the order. One thread at a time calls these methods. Any thread may
+    read the properties, and call `go_offline` and `go_online`.
     """
 
     def __init__(self, plan: ListenerPlan, as_version: str | None = None) -> None:
@@ -84,7 +84,7 @@ class Listener:
         self._listening: ListeningSocket | None = None
         self._online = True
         self._state = ListenerState.NEW
-        # Protects the port: a test may take it offline, or open it again, while a reload removes the listener.
+        # Protects the port, because a test may close or open it while a reload removes the listener.
         self._port_lock = threading.Lock()
         self._handshakers: Workers | None = None
         self.context: ListenerContext
@@ -431,7 +431,7 @@ class Listener:
 
     def close(self) -> None:
         """Close the parts and the socket; may follow any phase but `start`."""
-        # Processors that have not started have no thread: what they hold is released here.
+        # If a processor has not started, `join` ends it on this thread.
         self.drain(0, 0)
         self.join()
         self._take(ListenerEvent.CLOSE)
@@ -446,7 +446,7 @@ class Listener:
 
 
 def _end(processors: Iterable[Processor]) -> None:
-    """End processors without connections. Those that have not started have no thread: what they hold is released."""
+    """End processors without connections. If a processor has not started, `join` ends it on this thread."""
     for processor in processors:
         processor.drain(0, 0)
         processor.join()
@@ -455,7 +455,7 @@ def _end(processors: Iterable[Processor]) -> None:
 def _complete(
     handlers: Iterable[ApiHandler], features: Features, api_set: ApiSet, release: str | None
 ) -> list[ApiHandler]:
-    """Return the handlers and that of ApiVersions, restricted to the APIs and versions of a release of Kafka."""
+    """Return the handlers, with one of ApiVersions, restricted to the APIs and versions of a release of Kafka."""
     if release is None:
         return with_api_versions(handlers, features, is_meant=api_set.is_meant)
     # Imported here, because few servers need it: the setting is for tests.

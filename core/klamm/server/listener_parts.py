@@ -44,7 +44,7 @@ class ListenerParts:
         self.all: list[ListenerPart] = []
         self._plans: list[PartPlan] = []
         self._opened: list[ListenerPart] = []
-        # Held while all throttles are checked: meanwhile another thread may report that one has become active.
+        # Held while all throttles are checked, because another thread may report a change at the same time.
         self._throttles_lock = threading.Lock()
         context.authorizer = self._make(plan.authorizer) if plan.authorizer else None
         self.transport: Transport = self._make(plan.transport)
@@ -82,9 +82,10 @@ class ListenerParts:
         self.refresh_throttles()
 
     def _name_topics(self, names: Callable[[bytes], str | None] | None) -> None:
-        """Set the function that names topics for each filter: the handler set's names, changed by the filters after it.
+        """Set the function that returns the names of topics for each filter.
 
-        The authorizer comes after all filters.
+        The names are the handler set's, changed by the filters after that filter. The authorizer gets the handler set's
+        names.
         """
         if names is None:
             return

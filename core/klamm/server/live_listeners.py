@@ -84,7 +84,7 @@ class LiveListeners:
             self._services.metrics.remove_listener(listener.name)
 
     def undo(self, change: ListenerChange) -> None:
-        """End the listeners that a change has added, because it is not applied or `apply` has raised an exception."""
+        """End the listeners that a change has added, because the change is not applied, or `apply` has raised."""
         added = {one.name: one.context for one in change.added}
         # An earlier listener of the same name, whose connections still end, gets its name back.
         earlier = {one.name: one.context for gone in self._draining for one in gone if one.name in added}
@@ -181,7 +181,8 @@ class LiveListeners:
             listener.join()
         with self._changing:
             del self._draining[removed]
-            # Until now their connections could ask for the addresses of nodes; a successor of the same name stays.
+            # Not earlier, because their connections could ask for the addresses of nodes. The context of a successor
+            # stays.
             self._services.listeners.change({}, {one.name: one.context for one in removed})
             for listener in removed:
                 listener.close()

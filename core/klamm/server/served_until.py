@@ -13,9 +13,9 @@ from klamm.server.metric_tables import processors_of
 class ServedUntil:
     """The function `ServerServices.served_until_ns`. Any thread may call it; it adds no work to requests.
 
-    It returns a time of the monotonic clock, in nanoseconds: the earliest of the times up to which each processor has
-    read, and of the arrival of the oldest request in the request queue. It ignores requests that wait for the answer to
-    an earlier request of their connection.
+    It returns a time of the monotonic clock, in nanoseconds. Each processor has started or queued all requests that had
+    arrived by then, and no request in the request queue has arrived earlier. Requests that wait for the answer to an
+    earlier request of their connection do not count.
     """
 
     def __init__(self, clock: Clock, listeners: Sequence[Listener], request_channel: RequestChannel) -> None:

@@ -63,11 +63,14 @@ class SocketServer:
     """A server of one process. `klamm serve`, a worker process and `EmbeddedServer` make it.
 
     `start` returns when every listener answers, `stop` when everything is closed. The start has Kafka's two phases:
-    bind every listener and open the handler sets; then start the processors and accept. `temporary` is an existing data
-    directory for a plan that names none; `stop` deletes it. `inherited` is set in a worker process, which binds
-    nothing. `tune_interpreter` lets large requests change the interpreter's switch interval and the thresholds of the
-    garbage collector while they run; set it only if the process belongs to the server. `sockets` are the sockets that a
-    service manager has bound, by listener. A simulation passes its own `threads` and `random_bytes`.
+    bind every listener and open the handler sets; then start the processors and accept.
+
+    - `temporary` is an existing data directory, for a plan that names none. `stop` deletes it.
+    - `inherited` is set in a worker process, which binds nothing.
+    - `tune_interpreter` lets large requests change the interpreter's switch interval and the thresholds of the garbage
+      collector while they run. Set it only if the process belongs to the server.
+    - `sockets` are the sockets that a service manager has bound, by listener.
+    - `threads` and `random_bytes` are replaced in a simulation.
     """
 
     def __init__(

@@ -314,7 +314,7 @@ def write_ready_file(path: Path, addresses: Mapping[str, str], entries: Mapping[
 
 
 def ready_file_problem(error: OSError) -> str:
-    """Return the report of a reload that cannot write the ready file; the next one tries again."""
+    """Return the report of a reload that cannot write the ready file; the next reload tries again."""
     return f"reload: the ready file cannot be written: {error.strerror or error}"
 
 
