@@ -79,7 +79,7 @@ class Table:
             self.update(change(self.rows))
 
     def watch(self, watcher: Callable[[Mapping[str, Row | None]], object]) -> Callable[[], None]:
-        """Call `watcher(changes)` after each change, on the thread of the change; it must not block.
+        """Call `watcher(changes)` after each change, on the thread of the change; `watcher` must not block.
 
         Return a function that removes the watcher. A part of a listener calls it in `close`.
         """
@@ -93,7 +93,7 @@ class Table:
         return unwatch
 
     def attach(self, store: TableStore) -> None:
-        """Load the rows of a store, and write to it the rows that only this table has, and all later changes."""
+        """Load the rows of a store. Write to the store the rows that only this table has, and all later changes."""
         with self._lock:
             loaded = dict(store.load(self.name))
             missing = {key: row for key, row in self.rows.items() if key not in loaded}
