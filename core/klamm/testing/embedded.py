@@ -39,7 +39,10 @@ def _connect_to(address: tuple[str, int]) -> RawClient:
 
 
 def _registry(block: Sequence[str], plugins: Sequence[object]) -> PluginRegistry:
-    """Return the installed plugins except blocked ones, and these. Servers without both share one registry."""
+    """Return a registry of the installed plugins, without the blocked ones, and of `plugins`.
+
+    All servers that pass neither argument share one registry.
+    """
     if not block and not plugins:
         return _installed(tuple(sys.path), os.environ.get("KLAMM_LOAD_PLUGINS"))
     registry = PluginRegistry(block)
@@ -299,7 +302,7 @@ class EmbeddedServer(_StartedInBlock):
 
     @property
     def faults(self) -> Any:
-        """Return the rules of the filter `faults`, which all listeners share. Raises LookupError if none has it."""
+        """Return the rules of the filter `faults`, which all listeners share. Raises LookupError without it."""
         return self._shared("faults", _MISSING.format("faults", "filters"))
 
     def requests(self, api: str | None = None, *, count: int | None = None, timeout_s: float = 10.0) -> list[Any]:

@@ -85,7 +85,7 @@ class Group:
     def lag(self) -> dict[Partition, int]:
         """Return, for each partition, the number of offsets from the committed one to the end of the log.
 
-        For an assigned partition without a committed offset, it is the number from the beginning of the log on.
+        For an assigned partition without a committed offset, the count starts at the beginning of the log.
         """
         committed = self.committed()
         assigned = {partition for member in self.members() for partition in member.partitions}

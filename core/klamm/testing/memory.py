@@ -97,10 +97,10 @@ class MemoryResponder:
 class MemoryChannel:
     """One connection whose requests pass filters and handlers as bytes, without a socket.
 
-    `listener` and `connection` are the objects that were passed, or new ones. All handlers run on the calling thread,
-    even blocking ones. `call` returns the decoded response, or None for a request that gets no answer. It raises
-    ConnectionError if a server would close the connection, and LookupError if the request is answered later; `answer`
-    then returns the answer.
+    All handlers run on the calling thread, even blocking ones. `call` returns the decoded response, or None for a
+    request that gets no answer. `call` raises ConnectionError if a server would close the connection, and LookupError
+    if the request is answered later; `answer` then returns the answer. `listener` and `connection` are the objects that
+    were passed, or new ones.
     """
 
     def __init__(

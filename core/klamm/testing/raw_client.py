@@ -55,10 +55,13 @@ class RawClient:
     """A blocking client with one connection. `call` sends a request message and returns the response.
 
     `send_frame` and `receive_frame` send and receive frames, valid or not. Receiving raises ConnectionError if the peer
-    closes the connection, and TimeoutError after `timeout_s`. With an `ssl_context`, the client uses TLS and checks
-    that the certificate is valid for `server_hostname`, by default the host. `source_host` is the address from which
-    the client connects. `address` is host and port, `("unix:/PATH", 0)` for a Unix domain socket, or a connected
-    socket, which the client then owns. `socket` is the connection's socket.
+    closes the connection, and TimeoutError after `timeout_s`.
+
+    - `address` is host and port, `("unix:/PATH", 0)` for a Unix domain socket, or a connected socket, which the client
+      then owns. `source_host` is the address from which the client connects.
+    - With an `ssl_context`, the client uses TLS and checks that the certificate is valid for `server_hostname`, by
+      default the host.
+    - `socket` is the connection's socket.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ _Step = TypeVar("_Step")
 
 
 def shrink(steps: Sequence[_Step], fails: Callable[[list[_Step]], bool]) -> list[_Step]:
-    """Return a part of the steps, in their order, that still fails, but does not fail without any one of its steps.
+    """Return some of the steps, in their order. They still fail together, and each of them is necessary.
 
     `fails` runs a script and returns True if it fails. Raises ValueError if the whole script does not fail. Like
     Zeller's delta debugging, this tries to leave out large parts first, then smaller ones.

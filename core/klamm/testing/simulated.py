@@ -209,7 +209,7 @@ class Steps:
         return found
 
     def run_until_idle(self, is_done: Callable[[], bool] = lambda: False) -> bool:
-        """Run turns without moving the time, until no loop has work or `is_done()` is True; return its last result.
+        """Run turns without moving the time, until no loop has work or `is_done()` is True. Return `is_done()`.
 
         Raises RuntimeError if the work does not end.
         """
@@ -296,12 +296,13 @@ def _require_simulable(plan: ServerPlan) -> None:
 class SimulatedServer:
     """A server whose runs can be repeated: `with SimulatedServer(seed=7) as server: client = server.connect()`.
 
-    `settings` are those of `EmbeddedServer`. The server has no threads. Handlers, timers, answers, and writes of log
-    and metadata are steps on the caller's thread, which run while a client waits or in `run_ms`. When there is no work,
-    the server's clock jumps to the next timer. The order of steps and arrivals, ids and random bytes are drawn from
-    `seed`. `trace` has all steps, so that two runs can be compared. `steps` draws them; `server` is the server itself.
+    The server has no threads. Handlers, timers, answers, and writes of log and metadata are steps on the caller's
+    thread. They run while a client waits, or in `run_ms`. When there is no work, the server's clock jumps to the next
+    timer. The order of steps and arrivals, ids and random bytes are drawn from `seed`.
 
-    The server has one plaintext listener, one node and no extensions. Raises ValueError for other settings.
+    `settings` are those of `EmbeddedServer`. `server` is the server itself, `steps` draws its steps, and `trace` has
+    all steps, so that two runs can be compared. The server has one plaintext listener, one node and no extensions.
+    Raises ValueError for other settings.
     """
 
     def __init__(self, settings: Sequence[str] = (), *, seed: int, data_dir: Path | str | None = None) -> None:

@@ -33,7 +33,7 @@ def check_history(history: History, *, at_least_once: bool = False, write_cycles
     """Return all anomalies of a history, in the order of their last lines.
 
     With `at_least_once`, a value may be in a partition twice, because producers without idempotence may repeat a write.
-    With `write_cycles`, cycles of transactions whose writes precede each other's (G0) are anomalies too, although Kafka
+    With `write_cycles`, cycles of transactions in the order of their writes (G0) are anomalies too, although Kafka
     allows them.
     """
     found = check_records(history, at_least_once=at_least_once, write_cycles=write_cycles)
