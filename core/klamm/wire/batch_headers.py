@@ -65,8 +65,8 @@ _pack_leader_epoch: Final = _LEADER_EPOCH.pack_into
 class RecordBatchHeader(NamedTuple):
     """The header of a batch, with the fields in the order of the bytes.
 
-    `batch_length` is the number of bytes after this field. If the attributes have the flag for it, `base_timestamp_ms`
-    holds the delete horizon instead (KIP-534). Ids, epochs and sequences are -1 if a batch has none.
+    `batch_length` is the number of bytes after this field. If the attributes have the flag DELETE_HORIZON,
+    `base_timestamp_ms` is the delete horizon instead (KIP-534). Ids, epochs and sequences are -1 if a batch has none.
     """
 
     base_offset: int
@@ -122,7 +122,7 @@ class RecordBatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Return True if the batch has a control record, e.g. the end of a transaction, and none of a client."""
+        """Return True if the batch has a control record, e.g. the end of a transaction, and no record of a client."""
         return bool(self.attributes & CONTROL)
 
     @property

@@ -70,7 +70,7 @@ def map_consumer_protocol(message: M, fn: Callable[[str], str], *, strict: bool 
     name the protocol type, the type counts as `consumer`.
 
     Bytes that cannot be read also stay unchanged, or raise WireError if `strict` is True. Use `strict` if no other name
-    may reach the broker: it may read names that klamm cannot, e.g. in texts that are not UTF-8.
+    may reach the broker, because the broker may read names that klamm cannot read, e.g. in texts that are not UTF-8.
     """
     find = _CONSUMER_BYTES.get(generated_class(type(message)).__name__)
     for part, field, kind in find(message) if find is not None else ():

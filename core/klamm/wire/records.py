@@ -213,8 +213,9 @@ def encode_batch(
 ) -> bytearray:
     """Return a batch of these records, in ascending order of offsets.
 
-    `attributes` adds TRANSACTIONAL or CONTROL. `last_offset` is by default the last record's; a compacted batch passes
-    its earlier last offset. With `log_append_time_ms`, the batch has the timestamp type LogAppendTime.
+    `attributes` adds TRANSACTIONAL or CONTROL. `last_offset` is by default the offset of the last record. For a
+    compacted batch, pass the last offset before compaction. With `log_append_time_ms`, the batch has the timestamp type
+    LogAppendTime.
     """
     encoded = _encode_records(records, base_offset, delete_horizon_ms)
     max_timestamp_ms = encoded.max_timestamp_ms
@@ -271,7 +272,10 @@ def encode_batch_like(
 
 
 def encode_empty_batch(header: RecordBatchHeader) -> bytes:
-    """Return a batch with this header and no records. Compaction keeps it for the producer's last sequence number."""
+    """Return a batch with this header and no records.
+
+    Compaction keeps such a batch, because it has the producer's last sequence number.
+    """
     empty = header._replace(
         batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES,
         attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON),
