@@ -119,7 +119,7 @@ class ParentLink:
         self.send(encode("metrics", families=families_to_json(self._server.services.metrics.collect())))
 
     def start(self) -> None:
-        """Start two threads: one reads messages, the other answers those that may take long."""
+        """Start two threads: one reads messages, the other answers the messages that may take long."""
         for name, run in (("klamm-parent", self._read), ("klamm-looks", self._answer)):
             threading.Thread(target=run, name=name, daemon=True).start()
 

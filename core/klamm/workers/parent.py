@@ -75,7 +75,7 @@ def run(
 class Parent:
     """The parent process, which binds the sockets, starts the workers, and carries out the supervisor's decisions.
 
-    It also carries out reloads. It has one thread, which runs `serve`.
+    It also carries out reloads. `serve` runs on the main thread. Only extensions have further threads.
     """
 
     def __init__(self, plan: ServerPlan, ready_file: Path | None, reload_plan: Callable[[], ServerPlan] | None) -> None:
@@ -112,7 +112,7 @@ class Parent:
         self._earlier_plan: ServerPlan | None = None
         self._plan_is_older = False
         self._reload_again = False
-        # The levels of loggers that this process has, and those that it forks.
+        # The levels of the loggers of this process, which the workers inherit.
         self._levels = plan.server.levels_of_loggers
 
     def open(self, opened: contextlib.ExitStack) -> None:

@@ -46,7 +46,7 @@ class WorkerProcess:
 def fork(number: int, run: Callable[[socket.socket], int], keep: Collection[int]) -> WorkerProcess:
     """Run a function in a new process, whose exit code is the function's result.
 
-    Of the parent's descriptors, the process keeps only the standard ones, those in `keep` and its channel. The parent's
+    The process keeps only these descriptors of the parent: the standard streams, `keep` and its channel. The parent's
     objects stay unused in its memory, because closing them would close other descriptors with the same numbers.
     """
     ours, theirs = socket.socketpair()
@@ -203,8 +203,8 @@ class Processes:
     def ask(self, action: str, arguments: Sequence[Any], timeout_s: float, *, one: bool = False) -> dict[int, Any]:
         """Ask the workers about their connections or to call a function; return the answers by number.
 
-        The answer of a worker that has not answered in time is None. With `one`, a worker is asked only if those before
-        it do not answer, each for its share of the time. Any thread but the loop's may call this.
+        The answer of a worker that has not answered in time is None. With `one`, the workers are asked one after the
+        other until one answers. Each gets an equal share of the time. Any thread but the loop's may call this.
         """
         with self._changed:
             self._asked += 1

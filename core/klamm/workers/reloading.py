@@ -94,7 +94,7 @@ class Reloading:
         self._next()
 
     def worker_ended(self, number: int) -> None:
-        """Continue without a worker that has ended before its answer: its successor has the new configuration."""
+        """Continue without a worker that has ended before its answer. Its successor has the new configuration."""
         if number == self._current:
             self._next()
 
