@@ -154,8 +154,9 @@ class CallsWorkers(Protocol):
 
 
 class AuthorizesRequests(Protocol):
-    """The methods of `klamm.Authorizer` that requests call. A protocol, because importing that contract would be a
-    circular import.
+    """The methods of `klamm.Authorizer` that requests call.
+
+    This is a protocol, because an import of the contract would be circular.
     """
 
     def decide(
@@ -174,8 +175,9 @@ class AuthorizesRequests(Protocol):
 
 
 class ChargesRequests(Protocol):
-    """The methods of `klamm.Throttle` that requests call. A protocol, because importing that contract would be a
-    circular import.
+    """The methods of `klamm.Throttle` that requests call.
+
+    This is a protocol, because an import of the contract would be circular.
     """
 
     def charge(self, context: RequestContext, size_bytes: int, seconds: float) -> int: ...

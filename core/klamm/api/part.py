@@ -41,15 +41,16 @@ class Part(Generic[Host]):
         """Prepare the part for use. May block. An exception stops the start; the message names provider and cause."""
 
     def reload(self) -> None:
-        """Read files again, at SIGHUP. If it raises, the part must keep its old state; the error is logged and
-        reported.
+        """Read files again, at SIGHUP.
+
+        If this raises, the part must keep its old state. The error is logged and reported.
         """
 
     def reconfigure(self, settings: Any) -> bool:
         """Apply the changed settings that SIGHUP found for this part, and return True.
 
         If `live_keys` is not None, only those keys differ. Return False if the part can apply them only at the next
-        start. If it raises, the part must keep its old settings; the error is logged and reported.
+        start. If this raises, the part must keep its old settings. The error is logged and reported.
         """
         return False
 
