@@ -1,4 +1,7 @@
-"""`KafkaChannel`: a transport layer and an authenticator, with the states of one connection."""
+"""`KafkaChannel`: a transport layer and an authenticator, with the states of one connection.
+
+mypyc compiles this module: see "Compiled" in docs/design.md before a change.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 It runs only on the processor's thread. A failure closes its channel and does not affect other channels. This module
 handles connections and bytes; the pipeline handles requests.
+
+mypyc compiles this module: see "Compiled" in docs/design.md before a change.
 """
 
 from __future__ import annotations
@@ -177,7 +179,7 @@ class ChannelLifecycle:
             # `channel.can_process`, inlined: this runs for every request.
             while frames and channel.send is None and channel.mute_state is _NOT_MUTED:
                 if not left or out_bytes > _JOIN_UP_TO_BYTES:
-                    # Let other channels have their turn. If bytes are still unsent, this channel waits.
+                    # Let other channels have their turn. `take_turns` continues with this channel.
                     channel.waiting_for_turn = True
                     self.unfinished.append(channel)
                     break

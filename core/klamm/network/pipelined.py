@@ -2,6 +2,8 @@
 
 Handler sets that forward requests use it (`ApiSet.pipelined`). Answers are sent in the order of the requests. An answer
 may be sent while it still arrives from the other server.
+
+mypyc compiles this module: see "Compiled" in docs/design.md before a change.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ All channels of a processor share one buffer. One read may fill it with several 
 its own buffer. A declared size costs no memory: large buffers are anonymous maps, whose pages the system allocates as
 bytes arrive. Filling a map takes twice as long as filling memory that the process already has. So a connection that has
 sent a complete large frame gets a `bytearray` for its next frames, unless a `MemoryPool` counts the bytes.
+
+mypyc compiles this module: see "Compiled" in docs/design.md before a change.
 """
 
 from __future__ import annotations

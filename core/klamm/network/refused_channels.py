@@ -1,4 +1,7 @@
-"""`RefusedChannels`, which ends channels whose peers send bytes that are not requests."""
+"""`RefusedChannels`, which ends channels whose peers send bytes that are not requests.
+
+mypyc compiles this module: see "Compiled" in docs/design.md before a change.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Only the processor's thread uses it. The results of one `poll` are in `completed_receives`, `completed_sends` and
 `disconnected`, as in Kafka's class of that name. If a channel raises an exception, only that channel is closed.
+
+mypyc compiles this module: see "Compiled" in docs/design.md before a change.
 """
 
 from __future__ import annotations

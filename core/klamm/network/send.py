@@ -1,4 +1,7 @@
-"""`NetworkSend`: a response that is being sent, in buffers and file regions."""
+"""`NetworkSend`: a response that is being sent, in buffers and file regions.
+
+mypyc compiles this module: see "Compiled" in docs/design.md before a change.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`WatchedChannels`: the channels of one processor, and the events for which its poller watches them."""
+"""`WatchedChannels`: the channels of one processor, and the events for which its poller watches them.
+
+mypyc compiles this module: see "Compiled" in docs/design.md before a change.
+"""
 
 from __future__ import annotations
 
