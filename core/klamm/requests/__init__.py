@@ -1,1 +1,4 @@
-"""The handling of one request, from its frame to its answer. It does not use sockets, selectors or pollers."""
+"""The handling of one request, from its frame to its answer.
+
+The modules use no sockets, selectors or pollers, so tests drive them with bytes alone.
+"""

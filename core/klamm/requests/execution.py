@@ -1,6 +1,8 @@
 """The execution of one request: decode, filters, the handler, filters again, quota charges, encode.
 
 The functions share no state except the request, so processor and handler threads call them concurrently.
+
+mypyc compiles this module: see "Compiled" in docs/design.md before a change.
 """
 
 from __future__ import annotations

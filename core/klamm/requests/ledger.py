@@ -2,6 +2,8 @@
 
 Each processor has one, and only the processor's thread uses it. The ledger decides at the beginning of a request
 whether the request is timed. It passes the same stage times to the metrics, the slow-request log and the observers.
+
+mypyc compiles this module: see "Compiled" in docs/design.md before a change.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`PendingRequest`: a request with the server's own data about it. The pipeline creates it; plugins see its context."""
+"""`PendingRequest`: a request with the server's own data about it. The pipeline creates it; plugins see its context.
+
+mypyc compiles this module: see "Compiled" in docs/design.md before a change.
+"""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ frame ─► parse ─► route ─┬─► execute ─────────
 The pipeline uses no sockets, selectors or threads. A processor calls `submit`, a handler thread calls `run_queued`, and
 any thread that has the request's context may call `respond`. A result is the chunks of the answer, LATER, NO_RESPONSE
 or CloseConnection.
+
+mypyc compiles this module: see "Compiled" in docs/design.md before a change.
 """
 
 from __future__ import annotations
