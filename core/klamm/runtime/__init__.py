@@ -1,4 +1,4 @@
-"""Clocks, timers, threads and rates, with which parts measure time and wait. The names listed here are public."""
+"""Clocks, timers, threads, rates and the calls of the operating system. The names listed here are public."""
 
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.runtime.files import replace_file, sync_directory
