@@ -136,8 +136,9 @@ def lets_no_client_in_that_does_not(case: _AuthenticatorCase) -> None:
 
 
 def survives_garbage(case: _AuthenticatorCase) -> None:
-    """Garbage as the first frame lets no client in as a playbook's principal; it raises an Exception or, better, is a
-    failed step.
+    """If the first frame is garbage, no client gets in as the principal of a playbook.
+
+    The authenticator raises an Exception, or better returns a failed step.
     """
     principals = {one.principal for one in case.good} - {case.proved}
     with case.opened() as factory:

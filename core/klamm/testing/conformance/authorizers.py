@@ -172,9 +172,7 @@ def decides_from_several_threads(case: _Case) -> None:
 
 
 def keeps_acls_or_says_that_it_does_not(case: _Case) -> None:
-    """ACLs that were created are listed and take effect, and none is left after they are deleted; else each call raises
-    KafkaError.
-    """
+    """Created ACLs are listed and take effect; deleted ACLs are gone. An authorizer without ACLs raises KafkaError."""
     alice = KafkaPrincipal("alice")
     wanted = (AclOperation.WRITE, ResourceType.TOPIC, "conformance")
     operation, resource_type, name = wanted

@@ -50,7 +50,10 @@ def decides_in_the_types_of_the_contract(case: _GateCase) -> None:
 
 
 def gives_back_what_closes(case: _GateCase) -> None:
-    """When all admitted connections have closed, as many are admitted as before; a refused one takes no place."""
+    """When all admitted connections have closed, the gate admits as many as before.
+
+    A refused connection takes no place.
+    """
     with case.opened() as gate:
         counts = []
         for _ in range(3):

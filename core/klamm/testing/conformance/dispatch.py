@@ -115,8 +115,10 @@ def loses_and_repeats_no_request(case: _SchedulerCase) -> None:
 
 
 def refuses_what_it_has_no_room_for(case: _SchedulerCase) -> None:
-    """`offer` returns True or False and never blocks; requests of one lane beyond the capacity are refused until
-    there is room."""
+    """`offer` returns True or False and never blocks.
+
+    It refuses requests of one lane beyond the capacity until there is room.
+    """
     with case.opened() as queue:
         answers = [within_patience("offer", queue.offer, case.request(0)) for _ in range(_CAPACITY * 4)]
         ensure(all(one is True or one is False for one in answers), f"offer returned {answers!r}")

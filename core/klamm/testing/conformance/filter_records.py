@@ -122,8 +122,9 @@ def takes_records_in_every_codec(case: PartCase) -> None:
 
 
 def takes_records_of_files(case: PartCase) -> None:
-    """The records of a Fetch are bytes or a region of a file, in each codec, in several batches, some of them control
-    batches. The result can be sent and keeps control batches, and a region that is not sent is closed.
+    """A filter takes the records of a Fetch in each codec, as bytes and as a region of a file, with control batches.
+
+    The result can be sent and keeps control batches. A region that is not sent is closed.
     """
     with case.opened() as part:
         if not _wants(part, ApiKey.FETCH):

@@ -188,9 +188,7 @@ def keeps_exchanges_apart(case: _MechanismCase) -> None:
 
 
 def describes_success(case: _MechanismCase) -> None:
-    """A SaslSuccess has a KafkaPrincipal, and a time of expiry or None; its proof returns the reason of its revocation,
-    or None.
-    """
+    """A SaslSuccess has a KafkaPrincipal, and a time of expiry or None. Its proof is not revoked after the login."""
     with case.opened() as mechanism:
         for playbook in case.good:
             server = case.exchange(mechanism)
@@ -273,8 +271,9 @@ def knows_no_other_user(case: _StoreCase) -> None:
 
 
 def returns_credentials_of_the_mechanism(case: _StoreCase) -> None:
-    """`scram_credential` returns a ScramCredential or None, and the same one for each call; `blocking` is True if it
-    waits.
+    """`scram_credential` returns a ScramCredential or None, and equal ones for equal calls.
+
+    `blocking` is True or False.
     """
     with case.opened() as store:
         ensure(store.blocking is True or store.blocking is False, f"blocking is {store.blocking!r}")
@@ -286,7 +285,7 @@ def returns_credentials_of_the_mechanism(case: _StoreCase) -> None:
 
 
 def draws_any_credential(case: _StoreCase) -> None:
-    """`any_credential` returns a credential or None for every draw from 0 to 2 ** 64 - 1, and the same one for equal
+    """`any_credential` returns a credential or None for every draw from 0 to 2 ** 64 - 1, and equal ones for equal
     draws.
     """
     with case.opened() as store:

@@ -232,8 +232,10 @@ def proves_who_the_peer_is(case: _TransportCase) -> None:
 
 
 def is_aborted_from_any_thread(case: _TransportCase) -> None:
-    """`end_session` notes its reason and aborts: from any thread, repeatedly and after `close`, without an exception.
-    Afterwards only the end, or OSError, is read, unless the layer cannot abort.
+    """`end_session` stores its reason and aborts.
+
+    Any thread may call it, repeatedly and after `close`, without an exception. Afterwards a read returns only the end,
+    or raises OSError, unless the layer cannot abort.
     """
     with case.opened() as transport, connected(transport, case.connect) as it:
         within_patience("end_session", it.layer.end_session, "revoked")
@@ -266,8 +268,9 @@ def closes_twice(case: _TransportCase) -> None:
 
 
 def fails_a_bad_handshake(case: _TransportCase) -> None:
-    """A handshake that meets garbage or a peer that vanishes ends, or raises HandshakeError with a reason in
-    lower_snake_case, or OSError."""
+    """With garbage, or a peer that vanishes, the handshake ends, raises OSError, or raises HandshakeError with a reason
+    in lower_snake_case.
+    """
     with case.opened() as transport:
         for garbage in (b"", b"\0" * 100, b"GET / HTTP/1.1\r\n\r\n", _bytes(2000)):
             with socket_pair() as (server, client):
