@@ -5,6 +5,8 @@ Small batches of gzip and zstd are decompressed by faster libraries, if they are
 The Java client frames snappy as the xerial library does: a header, then blocks of at most 32 KiB with their lengths.
 Other clients send snappy without a frame. klamm reads both forms, and writes the framed form. The Java client reads
 only lz4 frames whose blocks do not depend on each other (`Lz4BlockInputStream`), so klamm writes such frames.
+
+mypyc compiles this module: see "Compiled" in docs/design.md before a change.
 """
 
 from __future__ import annotations

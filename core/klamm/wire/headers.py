@@ -1,4 +1,7 @@
-"""Request and response headers. They follow Kafka's `RequestHeader.parse` and KIP-482."""
+"""Request and response headers. They follow Kafka's `RequestHeader.parse` and KIP-482.
+
+mypyc compiles this module: see "Compiled" in docs/design.md before a change.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 The extra `fast` installs `isal` for gzip and `zstandard` for zstd. Each is imported at the first batch with its codec.
 Producers mostly send snappy and lz4 as a frame of one block. Such a frame needs less work than a general one.
+
+mypyc compiles this module: see "Compiled" in docs/design.md before a change.
 """
 
 from __future__ import annotations
