@@ -183,7 +183,7 @@ class BrokerSettings(RecordSettings, StateLimitSettings, TransactionSettings, In
         minimum=0,
         doc="Longest time by which a record's timestamp may be ahead of the broker's clock.",
     )
-    log_preallocate: bool = setting(False, doc="Allocate a segment's file when it is made.")
+    log_preallocate: bool = setting(False, doc="Accepted without effect: files grow as they are written.")
     log_segment_delete_delay_ms: int = setting(
         60_000, minimum=0, doc="Time between marking a file as deleted and removing it."
     )
