@@ -20,7 +20,7 @@ from klamm_broker.topics.topic_registry import TopicRegistry
 
 
 class Cluster:
-    """The nodes of a broker, their leaders and coordinators. `Broker` makes it and `load`s it once the topics exist."""
+    """The nodes of a broker, their leaders and coordinators. `Broker` calls `load` when the topics exist."""
 
     elections: Elections
     nodes: Nodes
@@ -32,18 +32,18 @@ class Cluster:
         self._coordinators = Coordinators(self.membership)
 
     def load(self, topics: TopicRegistry, store: Store, leave: Callable[[Callable[[str], bool]], None]) -> None:
-        """Read back the leaders of partitions; `leave` as for `Nodes`. Raises StoreError."""
+        """Read the stored leaders of partitions. `Nodes` explains `leave`. Raises StoreError."""
         self.elections = Elections(topics, store, self.membership)
         self.elections.load()
         self.nodes = Nodes(self.membership, self._coordinators, topics, self.elections, leave)
 
     def publish(self, shared: SharedState, topics: TopicRegistry) -> None:
-        """Publish `Nodes` for tests, and `ControlledNodes` for controllers, among the server's shared services."""
+        """Publish `Nodes` for tests, and `ControlledNodes` for the set `control`, in the server's shared state."""
         shared.once("klamm.nodes", lambda: self.nodes)
         shared.once("klamm.controlled-nodes", lambda: ControlledNodes(self.membership, self.elections, topics))
 
     def view(self, node: int) -> ClusterView:
-        """Return the cluster as a node sees it, by the node's position."""
+        """Return the view of the node at this position; the first position is 0."""
         return ClusterView(self._first_id + node, self.membership, self._coordinators)
 
     def describe(self) -> str:

@@ -1,4 +1,4 @@
-"""`ControlledNodes`: carries out a controller's orders to the nodes of a broker, and refuses old ones.
+"""`ControlledNodes`: carries out a controller's orders to the nodes of a broker, and refuses outdated orders.
 
 Follows `ReplicaManager.becomeLeaderOrFollower`, `stopReplicas` and `maybeUpdateMetadataCache` of Kafka 3.9.
 """
@@ -30,9 +30,9 @@ class PartitionOrder(NamedTuple):
 
 
 class ControlledNode:
-    """One node, for the handlers of `control`, on any thread.
+    """One node. The handlers of the set `control` call it on any thread.
 
-    Its controller epoch and its known leader epochs never fall.
+    The epoch of its controller and the leader epochs that it was given never fall.
     """
 
     def __init__(self, node_id: int, membership: Membership, elections: Elections, topics: TopicRegistry) -> None:
@@ -46,7 +46,7 @@ class ControlledNode:
         self._given: dict[tuple[bytes, int], int] = {}
 
     def check_broker_epoch(self, epoch: int, *, from_kraft: bool) -> None:
-        """Raise KafkaError(STALE_BROKER_EPOCH) for an order to an earlier start of this node."""
+        """Raise KafkaError(STALE_BROKER_EPOCH) if the order was meant for an earlier start of this node."""
         current = self._membership.starts[self.node_id]
         is_stale = epoch != current if from_kraft else epoch < current
         if epoch != _UNKNOWN_BROKER_EPOCH and is_stale:
@@ -71,9 +71,10 @@ class ControlledNode:
     def stop_replicas(
         self, controller_epoch: int, orders: Mapping[tuple[str, int], tuple[int, bool]]
     ) -> dict[tuple[str, int], ErrorCode]:
-        """Apply StopReplica. Return the error codes by topic and partition. Each order has a leader epoch (negative if
-        it has none), and a flag that is True if the replica is to be deleted. Raises
-        KafkaError(STALE_CONTROLLER_EPOCH).
+        """Apply StopReplica. Return the error codes by topic and partition.
+
+        Each order has a leader epoch (negative if the request names none), and a flag that is True if the replica is
+        to be deleted. Raises KafkaError(STALE_CONTROLLER_EPOCH).
         """
         results = {}
         with self._lock:
@@ -87,8 +88,8 @@ class ControlledNode:
         return results
 
     def shut_down(self, node_id: int, broker_epoch: int) -> list[Partition]:
-        """Apply ControlledShutdown: let other nodes lead the node's partitions. Return those that no other node can
-        lead now.
+        """Apply ControlledShutdown: let other nodes lead the node's partitions. Return the partitions that no other
+        node can lead now.
 
         Raises KafkaError: NOT_CONTROLLER, BROKER_NOT_AVAILABLE, STALE_BROKER_EPOCH.
         """
@@ -116,7 +117,7 @@ class ControlledNode:
         if order.topic_id not in (_NO_TOPIC_ID, topic_id):
             return ErrorCode.INCONSISTENT_TOPIC_ID
         wanted, current = order.leadership, partition.leadership
-        # The same order to another node has already changed the leadership, which all nodes share.
+        # All nodes share one leadership, and the same order to another node has already changed it.
         is_shared = (
             wanted == current._replace(leader_id=wanted.leader_id)
             and current.leader_id in (wanted.leader_id, NO_LEADER)

@@ -35,7 +35,7 @@ def partition_for(key: str, partitions: int) -> int:
 
 
 class Coordinators:
-    """The coordinators of all keys. Any thread may ask.
+    """The coordinators of all keys. Any thread may call it.
 
     Partitions are assigned to the nodes in turn. If a partition's node is not running, the next running node
     coordinates the partition.

@@ -1,4 +1,4 @@
-"""`Elections`: chooses the leaders of partitions when nodes stop or start, and when requests ask for it.
+"""`Elections`: chooses the leaders of partitions when nodes stop or start, on request, and on a controller's order.
 
 Follows Kafka's `PartitionChangeBuilder`. All replicas are one log, so every replica on a running node is in sync.
 """
@@ -25,8 +25,8 @@ _Change: TypeAlias = "tuple[Partition, Leadership]"
 class Elections:
     """The elections of one broker. Any thread may call it.
 
-    Changes are made one at a time. Each change raises the epoch of its partition, and completes the requests that wait
-    for the partition.
+    Changes are made one at a time. Each change raises the leader epoch of its partition, and wakes the Fetch requests
+    that wait for the partition.
     """
 
     def __init__(self, topics: TopicRegistry, store: Store, membership: Membership) -> None:
@@ -37,7 +37,7 @@ class Elections:
         self._lock = threading.Lock()
 
     def load(self) -> None:
-        """Read back the stored leaderships, for the existing nodes. Raises StoreError."""
+        """Read the stored leaderships; nodes that no longer exist are left out. Raises StoreError."""
         rows = self._store.read("SELECT key, value FROM cluster WHERE key LIKE ?", (LEADERSHIP_ROWS + "%",))
         for key, value in rows:
             topic = self._topics.by_id(bytes.fromhex(key.removeprefix(LEADERSHIP_ROWS)))
@@ -67,7 +67,7 @@ class Elections:
         )
 
     def node_started(self, node_id: int) -> None:
-        """Let the node lead those of its partitions that no node leads."""
+        """Make the node the leader of its partitions that have no leader."""
         self._change(
             lambda: [
                 (each, each.leadership.followed_by(node_id, each.leadership.replicas))
@@ -86,12 +86,12 @@ class Elections:
     def _all(self) -> Iterator[Partition]:
         return (partition for topic in self._topics.all() for partition in topic.partitions)
 
-    # When requests ask for it
+    # On request
 
     def move(self, partition: Partition, node_id: int) -> None:
-        """Make a node the leader of a partition, and a replica if it is not one yet. With NO_LEADER no node leads.
+        """Make a node the leader of a partition; if it has no replica, it takes the place of the first replica.
 
-        Raises ValueError for a node that is not running.
+        With NO_LEADER the partition has no leader. Raises ValueError for a node that is not running.
         """
 
         def decide() -> Iterator[_Change]:
@@ -147,10 +147,10 @@ class Elections:
 
         self._change(decide)
 
-    # When a controller orders it
+    # On a controller's order
 
     def impose(self, changes: Iterable[tuple[Partition, Leadership]]) -> None:
-        """Apply these leaderships if their epoch is higher than that of the partition; ignore the others.
+        """Apply each leadership whose epoch is higher than the partition's; ignore the others.
 
         If the named leader is not running or has no replica, the partition has no leader.
         """

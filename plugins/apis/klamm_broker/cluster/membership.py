@@ -35,8 +35,8 @@ class Membership:
     """The nodes, numbered from `first_id` on. Readers take no lock, because each change replaces a value as a whole.
 
     `listeners` has the listeners of all nodes. A node's listener is found by the node's position and by the listener's
-    name in the configuration. `generation` rises with each change of the cluster, so that descriptions of it can be
-    cached. `changes` are the latest 1,000, for the reports of tests.
+    name in the configuration. `generation` rises with each change, so callers can cache descriptions of the cluster.
+    `changes` has the latest 1,000 changes, for the reports of tests.
     """
 
     def __init__(

@@ -15,10 +15,11 @@ from klamm_broker.topics.topic_registry import TopicRegistry
 
 
 class Nodes:
-    """The controls of a broker's nodes. Any thread except a processor's may call a method, one call at a time. The
-    methods raise LookupError for an unknown node, topic or partition.
+    """The controls of a broker's nodes. Any thread except a processor's may call the methods; a lock makes changes one
+    at a time. The methods raise LookupError for an unknown node, topic or partition.
 
-    `leave(is_moved)` answers the requests that wait for groups for which `is_moved(group_id)` is true.
+    `leave(is_moved)` answers the waiting requests of each group for which `is_moved(group_id)` is True, because
+    another node now coordinates the group.
     """
 
     def __init__(
@@ -117,8 +118,7 @@ class Nodes:
             self._elections.move(self._partition(topic, partition), NO_LEADER)
 
     def move_coordinator(self, key: str, node_id: int) -> None:
-        """Make a node the coordinator of a group or a transactional id, and of all others in the same offsets
-        partition.
+        """Make a node the coordinator of a group or a transactional id, and of all other keys in the same partition.
 
         Raises ValueError for a node that is not running.
         """

@@ -11,7 +11,7 @@ from klamm_broker.topics.topic import Partition
 
 
 class ClusterView:
-    """The view of one node, for its handlers, on any thread. `node_id` is the node that received a request."""
+    """The view of one node. The node's handlers call it on any thread. `node_id` is the node's id."""
 
     def __init__(self, node_id: int, membership: Membership, coordinators: Coordinators | None = None) -> None:
         self.node_id = node_id
@@ -21,7 +21,7 @@ class ClusterView:
 
     @property
     def controller_id(self) -> int:
-        """Return the node that clients take for the controller: the first running one."""
+        """The node that clients see as the controller: the first running node."""
         return self.membership.running[0]
 
     @property
@@ -51,7 +51,7 @@ class ClusterView:
         return self._is_alone or self._coordinators.node_of(key) == self.node_id
 
     def check_coordinates(self, key: str) -> None:
-        """Raise KafkaError(NOT_COORDINATOR) unless `coordinates`."""
+        """Raise KafkaError(NOT_COORDINATOR) unless this node coordinates the group or transactional id."""
         if not self.coordinates(key):
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
 

@@ -18,7 +18,7 @@ class ConfigAccount:
     """The account of all configs except those of topics. Only authorized clients can change these configs, so they
     count towards the total and not towards an owner's share.
 
-    The caller makes one change at a time.
+    Callers make one change at a time.
     """
 
     def __init__(self, ledger: Ledger, store: Store) -> None:
@@ -30,9 +30,9 @@ class ConfigAccount:
 
     @contextmanager
     def changing(self, name: str, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[None]:
-        """Count changed configs of a resource, unless the change fails.
+        """Count a change of a resource's configs, unless the `with` block fails.
 
-        Raises KafkaError(POLICY_VIOLATION) if they would become larger and there is no room.
+        Raises KafkaError(POLICY_VIOLATION) if the configs become larger and the limit leaves no room.
         """
         more = _size(name, after) - _size(name, before)
         if more > 0 and not self._ledger.reserve(UNKNOWN_OWNER, more, in_use=bool(before)):

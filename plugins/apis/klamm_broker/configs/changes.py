@@ -1,4 +1,5 @@
-"""Changing configs: AlterConfigs and IncrementalAlterConfigs, for one resource at a time.
+"""Changing configs: AlterConfigs and IncrementalAlterConfigs call this for one resource at a time, on a handler's
+thread, because a change waits for the store.
 
 Follows Kafka's `ConfigAdminManager` and `ConfigurationControlManager`.
 """
@@ -58,8 +59,7 @@ def for_each_resource(
 ) -> list[R]:
     """Change each resource that the client may alter; a failure does not affect the others.
 
-    Returns the results of `result`, which is called with the error code, the error message, and the resource's type and
-    name.
+    Return for each resource what `result(error_code, error_message, resource_type, resource_name)` returns.
     """
     times = Counter(resource for resource, _ in requests)
     results = []
@@ -138,7 +138,7 @@ def _note(
     before: Mapping[str, str],
     after: Mapping[str, str],
 ) -> None:
-    """Record the configs that the request names, and those that are deleted with them."""
+    """Note the change of each config that the request names, and of each config that it removes without naming it."""
     kind = ResourceType(resource.kind).name
     for name in dict.fromkeys([*asked, *sorted(before.keys() - after.keys())]):
         context.note_change(kind, resource.name, name, before.get(name), after.get(name))
@@ -235,8 +235,8 @@ def _current(broker: BrokerServices, resource: Resource) -> dict[str, str]:
 
 
 def _check_min_insync_replicas(broker_name: str, current: Mapping[str, str], values: Mapping[str, str]) -> None:
-    """Raise KafkaError(INVALID_CONFIG) for a new value of one broker: the config belongs to all brokers, or to a
-    topic.
+    """Raise KafkaError(INVALID_CONFIG) if a single broker gets a new value: only a topic, or all brokers together, can
+    have one.
     """
     value = values.get(_MIN_INSYNC_REPLICAS)
     if broker_name and value is not None and value != current.get(_MIN_INSYNC_REPLICAS):

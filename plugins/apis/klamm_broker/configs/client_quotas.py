@@ -1,4 +1,4 @@
-"""Rules of client quotas that their two APIs share: entities, keys and values (KIP-546, KIP-612)."""
+"""The entities, keys and values of client quotas (KIP-546, KIP-612), for DescribeClientQuotas and AlterClientQuotas."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
 ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
 
-# The largest value of each key. Values are integers if there is one; None allows fractions.
+# The largest value of each key, whose values must be integers; None means no largest value, and fractions are allowed.
 _USER_AND_CLIENT_KEYS: Final[dict[str, float | None]] = {
     "producer_byte_rate": INT64_MAX,
     "consumer_byte_rate": INT64_MAX,

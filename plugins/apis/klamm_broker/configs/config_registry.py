@@ -1,7 +1,8 @@
-"""The configs that clients describe and alter, of topics and of the broker, with the source of each value.
+"""The configs of topics and of the broker that clients describe and alter, with the source of each value.
 
-The first value in Kafka's order applies: the topic's own, this broker's dynamic one, the dynamic default of all
-brokers, the settings, Kafka's default. Follows Kafka's `ConfigHelper`, `LogConfig` and `DynamicBrokerConfig`.
+The first of these values applies, as in Kafka: the topic's own, this broker's dynamic value, the dynamic default of all
+brokers, the settings, Kafka's default. Any thread may read; a change holds `ConfigRegistry.changing`. Follows Kafka's
+`ConfigHelper`, `LogConfig` and `DynamicBrokerConfig`.
 """
 
 from __future__ import annotations
@@ -160,9 +161,7 @@ class ConfigRegistry:
         self._default_log_config = LogConfig(self._inherited)
 
     def load(self) -> None:
-        """Read the dynamic configs back. A config that contradicts others is reported and left out. Raises
-        StoreError.
-        """
+        """Read the stored dynamic configs; log and leave out those that contradict others. Raises StoreError."""
         for resource, name, value in self._store.read(
             "SELECT resource_name, name, value FROM configs WHERE resource_type = ? ORDER BY resource_name, name",
             (ResourceType.BROKER,),
@@ -189,7 +188,7 @@ class ConfigRegistry:
         self._live.take(settings)
 
     def _merged(self, dynamic: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-        """Return the dynamic configs that apply to all nodes, including those of a single node."""
+        """Return the dynamic configs that apply to all nodes; if there is only one node, with its own."""
         own = dynamic[str(self._first_node_id)] if len(self._nodes) == 1 else {}
         return {**dynamic[DEFAULT_BROKERS], **own}
 
@@ -207,7 +206,7 @@ class ConfigRegistry:
         self._change_server(values, validate_only, of_nodes)
 
     def _check_server(self, dynamic: Mapping[str, Mapping[str, str]]) -> None:
-        """Raise KafkaError(INVALID_CONFIG) if the server refuses one of the configs that are the server's."""
+        """Raise KafkaError(INVALID_CONFIG) if the server refuses the value of one of its own configs."""
         try:
             self._put_in_server(dynamic, validate_only=True)
         except ValueError as error:
@@ -348,9 +347,7 @@ class ConfigRegistry:
         own: BrokerKey | None = None,
         node_name: str | None = None,
     ) -> Iterable[Synonym]:
-        """Yield every source of a value, the effective one first. `own` is the broker key, if it is not one of the
-        settings.
-        """
+        """Yield every source of a value, the effective one first. `own` describes a key that no broker setting has."""
         names = [name, *(fallback for fallback, _factor in _FALLBACKS.get(name, ()))]
         plain = _OF_LISTENER.sub("", name)
         if plain != name:
@@ -375,12 +372,14 @@ class ConfigRegistry:
         return dict(self._dynamic[resource_name])
 
     def check_names(self, resource_name: str, names: Iterable[str]) -> None:
-        """Raise KafkaError for configs that this resource cannot have. INVALID_CONFIG: the nodes share the config."""
+        """Raise KafkaError for configs that this resource cannot have: INVALID_CONFIG if the nodes share the config,
+        else INVALID_REQUEST.
+        """
         for name in names:
             self._check_dynamic_name(resource_name, name)
 
     def check_dynamic(self, resource_name: str, values: Mapping[str, str]) -> None:
-        """Raise KafkaError if these values are invalid by themselves, or contradict others or a topic's own."""
+        """Raise KafkaError if a value is invalid by itself, or contradicts other configs or the configs of a topic."""
         self.check_names(resource_name, values)
         _check_values(values)
         dynamic = {**self._dynamic, resource_name: dict(values)}
@@ -419,7 +418,7 @@ class ConfigRegistry:
         self._on_change()
 
     def follow(self, settings: BrokerSettings) -> None:
-        """Use other settings of the file, which differ in keys that dynamic configs can override.
+        """Use new settings from the configuration file. They may differ in keys that dynamic configs can override.
 
         Raises KafkaError(INVALID_CONFIG) like `check_dynamic`. If it raises, nothing has changed.
         """

@@ -62,7 +62,7 @@ READ_COMMITTED: Final = "read_committed"
 READ_UNCOMMITTED: Final = "read_uncommitted"
 _SEPARATOR: Final = r"\s*,\s*"
 _BY_DURATION: Final = "by_duration:"
-# A text, which `re` compiles at its first use, as a start does not need it.
+# A string, which `re` compiles at its first use: compiling it here would slow down each start.
 _DURATION: Final = r"(?i)P(?=.)(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,3})\d*)?S)?)?"
 
 _LESS_THAN: Final = (

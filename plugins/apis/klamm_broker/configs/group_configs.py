@@ -1,6 +1,7 @@
-"""The configs of groups, which override the broker's: consumer (KIP-848), share (KIP-932), streams groups (KIP-1071).
+"""The configs of consumer groups (KIP-848), share groups (KIP-932) and streams groups (KIP-1071).
 
-A group has configs whether it exists or not. Follows Kafka's `GroupConfig` and `GroupConfigManager`.
+They override the broker's configs. A group may have configs before it exists. Follows Kafka's `GroupConfig` and
+`GroupConfigManager`.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ log = logging.getLogger("klamm.broker.configs")
 
 
 class GroupConfigs:
-    """The configs that groups have set, and the effective values. Any thread may read; the caller serializes
-    changes.
+    """The configs that are set for groups, and the effective values. Any thread may read; callers make one change at a
+    time.
     """
 
     def __init__(self, settings: BrokerSettings, store: Store) -> None:
@@ -36,7 +37,7 @@ class GroupConfigs:
         """Maximum number of partitions in all share sessions together."""
 
     def load(self) -> None:
-        """Read the configs back. Raises StoreError."""
+        """Read the stored configs. Raises StoreError."""
         for group_id, name, value in self._store.read(
             "SELECT resource_name, name, value FROM configs WHERE resource_type = ?", (ResourceType.GROUP,)
         ):

@@ -64,6 +64,8 @@ def own_level(name: str) -> str | None:
 
 
 def set_levels(changes: Sequence[tuple[str, str | None]], configured: Mapping[str, str]) -> None:
-    """Set levels that `check_levels` accepts. A logger without a level has that of the configuration, or inherits."""
+    """Set levels that `check_levels` accepts. A logger whose level is None gets its level from `configured`, or else
+    inherits one.
+    """
     for name, level in changes:
         logging.getLogger(name).setLevel(configured.get(name, logging.NOTSET) if level is None else _LEVEL_OF[level])

@@ -1,4 +1,4 @@
-"""`Control`: the handler set `control`. Its listener has a port for each node, by which a test controls it."""
+"""`Control`: the handler set `control`. Its listener has a port for each node; a test controls the node through it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Follows `ReplicaManager.stopReplicas` of Kafka 3.9.
 
-- Controller and broker epochs as in LeaderAndIsr. A leader epoch below that of the partition: FENCED_LEADER_EPOCH.
+- Controller and broker epochs are checked as in LeaderAndIsr. A leader epoch below the partition's gets
+  FENCED_LEADER_EPOCH.
 - A deleted replica leaves the node; if the node was the leader, another replica leads. The records stay, because all
   replicas are one log. The last replica stays too, but does not lead.
 - A request to stop a replica without deleting it changes nothing. A request for an unknown partition succeeds.

@@ -2,7 +2,7 @@
 
 Follows `ReplicaManager.maybeUpdateMetadataCache` of Kafka 3.9.
 
-- Controller and broker epochs as in LeaderAndIsr.
+- Controller and broker epochs are checked as in LeaderAndIsr.
 - Nodes report their real state. A partition with a higher leader epoch changes as with LeaderAndIsr. Partitions with
   another epoch and unknown partitions are ignored.
 - The list of live brokers is ignored: clients get the addresses of the running nodes.

@@ -4,8 +4,8 @@ Follows `KafkaController.doControlledShutdown` of Kafka 3.9.
 
 - The node keeps running until it is stopped by other means. Partitions with one replica keep their leader. Partitions
   whose other replicas are not running are returned as remaining.
-- Sent to a node other than the controller: NOT_CONTROLLER. A node that is not running: BROKER_NOT_AVAILABLE. A broker
-  epoch below that of the node: STALE_BROKER_EPOCH.
+- NOT_CONTROLLER: the request was sent to a node other than the controller. BROKER_NOT_AVAILABLE: the node is not
+  running. STALE_BROKER_EPOCH: the broker epoch is below the node's.
 
 Authorization: CLUSTER_ACTION on the cluster.
 """
