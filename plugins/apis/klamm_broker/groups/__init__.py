@@ -1,6 +1,6 @@
 """Groups of consumers: the classic protocol, the consumer protocol of KIP-848, share groups, and committed offsets.
 
-`GroupCoordinator` is the entry point; `coordinator.offsets` is the part that commits and fetches. Below it:
+Handlers call `GroupCoordinator`; its `offsets` commits and fetches offsets. The modules:
 
     coordinator     passes a request to its part
     classic_coordinator  the requests of members of classic groups: join, sync, heartbeat, leave
@@ -9,7 +9,7 @@
     expiration      timers that remove silent members, after all requests that came in time are served
     offsets         commit, fetch, delete, expire
     transactional_offsets  the pending offsets of open transactions
-    registry        group id → group
+    group_registry  group id → group
     epoch_coordinator  heartbeats with epochs: the common part of consumer, share and streams groups
     epoch_group     members, epochs and state of such a group (`epoch_rows` in the store, `member_timers` the sessions,
                     `targeted_members` for groups whose members reconcile step by step)
@@ -22,5 +22,6 @@
     metrics         the metrics of groups
     persistence     to and from the store
 
-A group is the unit of locking. Nothing here does I/O or waits: the store, the clock and the scheduler are passed in.
+Each group has one lock, which a thread takes with `with group:`. Nothing here does I/O or waits: the store, the clock
+and the scheduler are passed in.
 """

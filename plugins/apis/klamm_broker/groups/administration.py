@@ -19,7 +19,7 @@ class GroupAdministration:
     """The administration of this broker's groups. Any thread may call it; it never waits for the disk."""
 
     def __init__(self, store: Store, registry: GroupRegistry, deleted: Callable[[str], None]) -> None:
-        """`deleted(group_id)` is called when a group has been deleted."""
+        """`deleted(group_id)` is called when a group's deletion is durable."""
         self._store = store
         self._registry = registry
         self._deleted = deleted

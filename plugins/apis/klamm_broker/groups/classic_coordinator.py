@@ -34,7 +34,9 @@ log = logging.getLogger("klamm.broker.groups")
 
 
 class ClassicCoordinator:
-    """Coordinates the classic groups. See `GroupCoordinator` for threads and replies."""
+    """Coordinates the classic groups. See `GroupCoordinator` for threads and replies. The caller of a method `…_held`
+    holds the group's lock.
+    """
 
     def __init__(
         self,
@@ -134,7 +136,8 @@ class ClassicCoordinator:
                 if has_room:
                     self._join_admitted(group, request, reply)
                     return
-            # An existing member stays unchanged. The others do not wait for one that has only got its id.
+            # An existing member stays unchanged. A member that has only got its id is forgotten, so the join phase does
+            # not wait for it.
             group.forget_pending_join(member_id)
             group.answer(reply, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED))
             if group.state is PREPARING_REBALANCE:

@@ -35,7 +35,7 @@ class ClassicGroup(ClassicMembership):
                       └──────────────────────────────────────────────┘
         and from each of them to DEAD, which is final.
 
-    `previous_state`        EMPTY during an initial rebalance.
+    `previous_state`        the state before the last transition; EMPTY during an initial rebalance.
     `storing_generation_id` the generation whose assignments the store has not confirmed yet; -1 if there is none.
     `subscribed_topics`     the topics of all members, or None if they are unknown.
     """

@@ -50,7 +50,7 @@ class ClassicMembership(Group):
 
     @property
     def all_members_joined(self) -> bool:
-        """Return True if every member has a pending join, and every issued member id has joined."""
+        """Return True if every member's JoinGroup request waits, and every issued member id has joined."""
         return len(self.members) == self.awaiting_join_count and not self.pending_joins
 
     @property
@@ -202,7 +202,7 @@ class ClassicMembership(Group):
             self.awaiting_join_count += 1
 
     def answer_join(self, member: Member, result: JoinResult) -> bool:
-        """Answer the member's pending join, if there is one."""
+        """Answer the member's waiting join. Return True if there was one."""
         if member.join_reply is None:
             return False
         self.answer(member.join_reply, result)
@@ -216,7 +216,7 @@ class ClassicMembership(Group):
         member.sync_reply = reply
 
     def answer_sync(self, member: Member, result: SyncResult) -> bool:
-        """Answer the member's pending sync, if there is one."""
+        """Answer the member's waiting sync. Return True if there was one."""
         if member.sync_reply is None:
             return False
         self.answer(member.sync_reply, result)

@@ -1,4 +1,5 @@
-"""The embedded consumer protocol, as far as a broker reads and writes it: subscriptions and assignments.
+"""The consumer protocol inside JoinGroup and SyncGroup, as far as a broker reads and writes it: subscriptions and
+assignments.
 
 In a classic group, only the part of a subscription that all versions share is read, as in Kafka's `ClassicGroup`.
 """

@@ -127,7 +127,7 @@ class GroupCoordinator:
         return self._rebalancer.completed
 
     def load(self) -> int:
-        """Read the groups back, and start their members' sessions and the expiry of offsets; return the number of
+        """Read the stored groups, and start their members' sessions and the expiry of offsets. Return the number of
         groups.
 
         Raises StoreError.

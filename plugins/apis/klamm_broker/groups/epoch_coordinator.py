@@ -55,8 +55,9 @@ class DescribedEpochGroup(NamedTuple, Generic[MemberT, TargetT]):
 class EpochCoordinator(ABC, Generic[GroupT, RequestT, ResultT]):
     """The coordinator of groups of one type. `GroupCoordinator` makes one for each type.
 
-    Handlers call `heartbeat`. Their APIs are `blocking`, because it may compute an assignment. Timers of members run on
-    the scheduler's thread. Any thread may call any method; a group's lock guards its state.
+    Handlers call `heartbeat`. Their APIs are `blocking`, because a heartbeat may compute an assignment. Timers of
+    members run on the scheduler's thread. Any thread may call any public method; a group's lock guards its state. A
+    "held" group is one whose lock the caller holds.
     """
 
     group_class: type[GroupT]

@@ -60,8 +60,8 @@ class EpochRows(Generic[GroupT]):
         return [(f"DELETE FROM {table} WHERE group_id = ?", (group_id,)) for table in tables]
 
     def put(self, group: GroupT, changes: Changes) -> list[Statement]:
-        """Return the statements that write a group's changes. The group's row is always written, so that no member
-        lacks it.
+        """Return the statements that write a group's changes. They always write the group's row, because the rows of
+        members are read only if it exists.
         """
         statements = [*changes.before, *self._put_group(group, changes)]
         statements += self._members.put(group.group_id, changes.members, group.members)

@@ -42,7 +42,7 @@ class ExpirationTimer:
 
 
 class ExpirationScheduler:
-    """The maker of a group coordinator's timers. `served_until_ns` is that of `klamm.api.context.ServerServices`."""
+    """Makes a group coordinator's timers. `klamm.api.context.ServerServices` explains `served_until_ns`."""
 
     def __init__(self, clock: Clock, scheduler: Scheduler, served_until_ns: Callable[[], int]) -> None:
         self.clock = clock

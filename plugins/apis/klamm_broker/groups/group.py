@@ -64,7 +64,7 @@ class OffsetBook:
 
     `offsets`         committed positions by topic and partition.
     `pending`         offsets that open transactions will commit, by producer id, then by topic and partition.
-    `pending_writes`  commits that the store has not confirmed yet.
+    `pending_writes`  the number of commits that the store has not confirmed yet.
     `latest_pending_ms`  the latest timestamp of a commit within a transaction.
     `ledgers`, `owner` the ledgers that count the group, and the group's creator. Offsets count for the principal that
     has committed them.
@@ -295,7 +295,7 @@ class Group(GroupLock, ABC):
         self._charges: Counter[str] | None = Counter()
 
     def open_accounts(self, ledgers: GroupLedgers, owner: str) -> None:
-        """Count the group, with its members and offsets, in these ledgers. Its own row is already counted."""
+        """Count the group's members and offsets in these ledgers, where the group itself is already counted."""
         self.book.open_account(ledgers, owner)
         for each, charge in (self._charges or {}).items():
             ledgers.members.add(each, charge)
@@ -320,7 +320,7 @@ class Group(GroupLock, ABC):
         try:
             yield True
         finally:
-            # By now the members themselves count these bytes.
+            # By now `count_members` has counted these bytes.
             ledger.add(owner, -reserved)
 
     def close_members_account(self) -> None:
@@ -400,8 +400,9 @@ class Group(GroupLock, ABC):
 
     @abstractmethod
     def retained_since_ms(self, committed: CommittedOffset) -> int | None:
-        """Return the time from which on an offset is retained, if its topic has no subscribers. None: the retention has
-        not started (KIP-211).
+        """Return the wall-clock time at which the retention of an offset started, or None if it has not (KIP-211).
+
+        Callers ask only about topics without subscribers.
         """
 
 

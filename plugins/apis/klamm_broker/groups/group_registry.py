@@ -23,8 +23,8 @@ class GroupRegistry:
     """The groups of a broker. Any thread may look up or create a group.
 
     Groups are removed only on the store's thread, so code that runs there (the callbacks that confirm writes) never
-    finds a group that is being removed. Other threads may find one. They hold the group and see the state DEAD: the
-    group has just been deleted.
+    finds a group that is being removed. Other threads may find such a group. When they have taken its lock, they see
+    that it is dead.
     """
 
     def __init__(self, clock: Clock, store: Store, ledgers: GroupLedgers = UNCOUNTED) -> None:
@@ -94,7 +94,7 @@ class GroupRegistry:
             self._store.submit([OWNERS.put(group.group_id, group.book.owner)])
 
     def replace(self, old: Group, new: Group) -> None:
-        """Put a held group in the place of an old one."""
+        """Put a group in the place of an old one. The caller holds their common lock."""
         with self._lock:
             if self._groups.get(old.group_id) is not old:
                 raise RuntimeError(f"group {old.group_id!r} is not in the registry")
@@ -109,8 +109,9 @@ class GroupRegistry:
         return self._groups.get(group_id) or self.get_or_make(group_id, owner, self._new_classic)
 
     def remove_if_unused(self, group: Group) -> bool:
-        """Remove a held group that is not needed; it becomes DEAD. The store's thread calls this after the group's
-        deletion.
+        """Remove a group that is not needed; it becomes DEAD. Return True if it was removed.
+
+        The store's thread calls this after the group's deletion, with the group's lock held.
         """
         book = group.book
         if not group.is_empty or group.is_expected or book.pending_writes or group.offsets or book.pending:

@@ -26,8 +26,8 @@ class _Held:
 
 
 class GroupLock:
-    """A re-entrant lock. `log_name` is the group's name in log lines. A `GroupLock` that is made from another one is
-    the same lock.
+    """A re-entrant lock. `log_name` is the group's name in log lines. With `same_as`, the new object shares the lock of
+    another one.
     """
 
     def __init__(self, log_name: str, same_as: GroupLock | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A member of a classic group."""
+"""`Member`: one member of a classic group, and the bytes for which it counts. The group's lock guards it."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Member:
     `is_new`            True until the first join is answered: until then the member may time out while its join waits.
     `join_reply`,
     `sync_reply`        the request that waits for its answer, if there is one.
-    `deadline_ns`       monotonic time at which the session ends; `timer` checks it when it fires, so that a heartbeat
-                        only changes this number.
+    `deadline_ns`       monotonic time at which the session ends. A heartbeat changes only this number; when `timer`
+                        fires, it compares the number with the clock.
     `owner`             the principal that joined, towards whose share of `group.members.max.bytes` the member counts.
     """
 
@@ -78,7 +78,7 @@ class Member:
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """Return True if the session does not end without heartbeats, because the member waits for the coordinator."""
+        """Return True if the session goes on without heartbeats, because the member waits for the coordinator."""
         return not self.is_new and (self.join_reply is not None or self.sync_reply is not None)
 
     def metadata(self, protocol_name: str) -> bytes:

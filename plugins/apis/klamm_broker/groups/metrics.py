@@ -1,4 +1,4 @@
-"""The metrics of groups, read when they are collected. Kafka's `GroupCoordinatorMetrics`."""
+"""The metrics of groups: Kafka's `GroupCoordinatorMetrics`. Their values are read when metrics are collected."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ UNSTABLE: Final = CommittedOffset(-1, -1, "", -1)
 
 
 class PartitionCommit(NamedTuple):
-    """One position to commit. `leader_epoch` is -1 if unknown. A commit with an earlier member epoch needs
-    `topic_id`.
+    """One position to commit. `leader_epoch` is -1 if unknown. `topic_id` is needed to accept an earlier member
+    epoch.
     """
 
     topic: str
@@ -60,8 +60,8 @@ class CommitRequest(NamedTuple):
 
     `generation_id`      -1 (with an empty `member_id`) for a client that does not use group management.
     `retention_time_ms` from clients that still send one (v2 to v4), else -1.
-    `knows_member_epochs` the client can be a member of a consumer group (v9), and gets GROUP_ID_NOT_FOUND, not
-                         ILLEGAL_GENERATION, for a generation of a group that does not exist.
+    `knows_member_epochs` True from v9 on: the client may be a member of a consumer group. If the group does not exist,
+                         a client with a generation gets GROUP_ID_NOT_FOUND; an older client gets ILLEGAL_GENERATION.
     `owner`              the principal towards whose share a new group and the offsets count.
     `topic_by_id`        returns a topic; None if it does not exist, e.g. because it was deleted while the request
                          waited.
@@ -153,7 +153,7 @@ class OffsetManager:
     def _commit_held(self, group: Group, request: CommitRequest, reply: Callable[[Sequence[ErrorCode]], None]) -> None:
         now_ms = self._clock.wall_ms()
         commit_timestamp_ms = group.book.commit_timestamp_ms(now_ms)
-        # Kafka's sum overflows for a retention near the largest long, and the offsets expire at once.
+        # In Kafka this sum overflows for a retention near the largest long, and the offsets expire at once.
         keeps = request.retention_time_ms != -1
         expire_ms = min(now_ms + request.retention_time_ms, INT64_MAX) if keeps else None
         outcomes = [request.error_of(each, self._settings.offset_metadata_max_bytes) for each in request.commits]
@@ -197,7 +197,7 @@ class OffsetManager:
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Return the error that prevents a member from fetching offsets (OffsetFetch v9), or NONE. Only members of
-        consumer groups are checked.
+        consumer and streams groups are checked.
         """
         group = self._registry.get(group_id)
         if group is None:
@@ -304,7 +304,7 @@ class OffsetManager:
         """Delete the offsets of deleted topics, including those that are being written and those pending in
         transactions.
 
-        The topics' ids are unknown afterwards, so a caller that holds a group later cannot commit offsets of them.
+        The topics' ids are unknown by now, so a thread that takes a group's lock later cannot commit offsets for them.
         """
         for group in self._registry.all():
             with group:
@@ -399,7 +399,7 @@ class OffsetManager:
 
 
 def _is_expired(group: Group, committed: CommittedOffset, now_ms: int, retention_ms: int) -> bool:
-    """Return True if the retention of an offset is over and no member subscribes to its topic (KIP-211)."""
+    """Return True if the retention of an offset is over (KIP-211). No member subscribes to its topic."""
     since_ms = group.retained_since_ms(committed)
     if since_ms is None:
         return False

@@ -252,7 +252,7 @@ class Rebalancer:
 
         def on_durable(error: StoreError | None) -> None:
             with group:
-                # The members themselves count the assignment from now on, or it is not kept.
+                # The reservation ends: `group.assign` counts the assignment, or the assignment is dropped.
                 ledger.add(owner, -reserved_bytes)
                 group.storing_generation_id = -1
                 # Another rebalance may have started. If so, every sync has been answered.

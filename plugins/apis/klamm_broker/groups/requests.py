@@ -149,7 +149,7 @@ SyncReply: TypeAlias = Callable[[SyncResult], None]
 class ConsumerHeartbeat(NamedTuple):
     """A heartbeat. Epoch 0 joins, -1 leaves, and with -2 a static member leaves temporarily.
 
-    None means unchanged; for `rebalance_timeout_ms`, -1 does. `owned` are the partitions that the member owns.
+    None means unchanged, and so does -1 in `rebalance_timeout_ms`. `owned` are the partitions that the member owns.
     `may_describe` returns True if the principal may describe a topic; a regular expression matches no other topics.
     `owner` is the principal; a new group and a new member count towards its share.
     """

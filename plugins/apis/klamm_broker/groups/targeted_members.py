@@ -28,7 +28,8 @@ class MemberState(enum.Enum):
     UNRELEASED = "unreleased"
 
 
-# Only classes below it have objects: a start takes less time without its methods.
+# Only subclasses have objects, so this class gets no `__init__`, `__repr__` and `__eq__`: making them slows down a
+# start.
 @dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class TargetedMember(EpochMember):
     """A member of a consumer or a streams group; `state` is its progress towards its target."""
@@ -64,9 +65,8 @@ TargetT = TypeVar("TargetT")
 
 
 class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
-    """The members of a group, the static ones among them, and their target assignments.
-
-    The caller holds the group's lock.
+    """The members of a group, the static ones among them, and their target assignments. The caller holds the group's
+    lock.
 
     `target` has the target assignment of each member. `members_bytes` is the approximate size of the members, without
     their assignments. `counted_names` names the counted part of a member in error messages. `no_target` is the target
@@ -90,7 +90,7 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
 
     def unindex(self, member: MemberT) -> None:
         super().unindex(member)
-        # Also done for a member that joins again with another instance id.
+        # A member that joins again may have another instance id, so its old one is removed too.
         if member.instance_id is not None:
             self.static_members.pop(member.instance_id, None)
         self.members_bytes -= member.size_bytes
@@ -138,7 +138,7 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
 
     @abstractmethod
     def grows_by_bytes(self, member: MemberT, known: MemberT) -> int:
-        """Return the number of bytes that a member adds to its owner's share."""
+        """Return the number of bytes that a member adds to its owner's share when it replaces the known one."""
 
     def put_within(
         self, member: MemberT, max_bytes: int, *, keep: bool = True, replaced: MemberT | None = None

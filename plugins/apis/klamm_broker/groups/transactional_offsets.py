@@ -19,8 +19,8 @@ from klamm_broker.storage.store import Statement, Store, StoreError
 
 
 class TransactionalOffsets:
-    """The pending offsets of open transactions in all groups. The transaction coordinator calls it when a transaction
-    ends.
+    """The pending offsets of open transactions in all groups. The handler of TxnOffsetCommit adds them on any thread;
+    the transaction coordinator commits or drops them when a transaction ends.
     """
 
     def __init__(self, clock: Clock, store: Store, settings: BrokerSettings, registry: GroupRegistry) -> None:
@@ -43,7 +43,7 @@ class TransactionalOffsets:
         """Store offsets as pending until the transaction ends. When they are durable, `reply` gets an error code for
         each.
 
-        Never waits. The caller has checked that the transaction is open and includes the group.
+        This never waits. The caller has checked that the transaction is open and includes the group.
         """
         group = self._registry.get(request.group_id)
         if group is None:
@@ -122,8 +122,10 @@ class TransactionalOffsets:
         )
 
     def end(self, producer_id: int, then: Callable[[StoreError | None], None], *, committed: bool) -> None:
-        """Commit or drop a producer's pending offsets for a marker of WriteTxnMarkers: the state of this broker's
-        transaction coordinator does not change. `then` is called once this is durable.
+        """Commit or drop a producer's pending offsets, because WriteTxnMarkers has ended its transaction. Then call
+        `then`, when this is durable or has failed.
+
+        The state of this broker's own transaction coordinator does not change.
         """
 
         def on_durable(error: StoreError | None) -> None:

@@ -1,8 +1,8 @@
 """The assignor `simple` of share groups (KIP-932): a partition may be given to several members.
 
 Members with the same topics share their partitions evenly. If there are more members than partitions, a partition goes
-to several members, so that each member has one. No member has more than its share. Members keep their partitions as far
-as that allows.
+to several members, so that each member has one. No member has more than its share. Members keep their partitions, up to
+their share.
 """
 
 from __future__ import annotations

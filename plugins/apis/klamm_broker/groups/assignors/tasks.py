@@ -1,9 +1,9 @@
-"""The assignor `sticky` of streams groups: it moves few tasks, and gives all members equally many.
+"""The assignor `sticky` of streams groups: it moves few tasks, and gives each member about the same number.
 
-Works like Kafka's `StickyTaskAssignor`: each member keeps active tasks up to its share; the others go to members that
-have a standby copy, then to the members with the fewest tasks, where Kafka takes the least loaded process first. A
-standby copy of a task with state goes to a process without the task, if possible to one that had it before. With client
-tags, it goes to a process whose tags no other copy of the task has.
+Works like Kafka's `StickyTaskAssignor`. Each member keeps active tasks up to its share. The other active tasks go to
+members that have a standby copy, then to the members with the fewest tasks; Kafka looks for the least loaded process
+first. A standby copy of a task with state goes to a process without the task, if possible to a process that had the
+task before. With client tags, it goes to a process whose tags no other copy of the task has.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Assignment:
         self._more = 0
 
     def run(self) -> dict[str, Tasks]:
-        # By partition first, because members then keep the tasks of all subtopologies.
+        # Sorted by partition, so that a member that must give up tasks keeps some of every subtopology.
         spec = self._spec
         by_partition = sorted((index, name) for name, count in spec.tasks.items() for index in range(count))
         tasks = [(name, index) for index, name in by_partition]
@@ -94,7 +94,7 @@ class _Assignment:
 
         loads = [least(process) for process in queues]
         heapq.heapify(loads)
-        # By subtopology first, so that the tasks of each go to several members.
+        # Sorted by subtopology, so that the tasks of each subtopology go to several members.
         for task in sorted(tasks):
             size, _, member_id, process = loads[0]
             self._activate(task, member_id)

@@ -35,7 +35,7 @@ def assign_uniformly(members: Mapping[str, MemberSpec], counts: Mapping[bytes, i
 def _keep(
     members: Mapping[str, MemberSpec], counts: Mapping[bytes, int]
 ) -> tuple[dict[str, list[_Partition]], list[_Partition]]:
-    """Return the partitions that each member may keep, in their order, and the remaining partitions."""
+    """Return the partitions that each member may keep and the remaining partitions, both sorted."""
     kept: dict[str, list[_Partition]] = {}
     taken: set[_Partition] = set()
     for name in sorted(members):
@@ -94,7 +94,8 @@ def _spread_by_subscription(
 def _even_out(
     topic: bytes, names: Sequence[str], held: Mapping[str, dict[bytes, list[int]]], sizes: dict[str, int]
 ) -> bool:
-    """Move partitions of one topic from members that have at least two more than another. Return True if any was moved.
+    """Move partitions of one topic from members that have at least two partitions more than another. Return True if any
+    was moved.
 
     Each move makes the sum of the squares of all sizes smaller, so this ends. Of members with equal sizes the first one
     gives or takes. A heap entry whose size differs from the member's is outdated.

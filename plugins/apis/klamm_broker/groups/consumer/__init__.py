@@ -7,7 +7,6 @@ fencing         timers of members, and the removal of members
 assignment      group epoch, metadata, target assignment
 subscriptions   the topics that members subscribe to; regular expressions
 reconciliation  one step of a member towards its target
-group, member   state
-state           states and their transitions
+group, member   the state of a group and of a member
 persistence     to and from the store
 """

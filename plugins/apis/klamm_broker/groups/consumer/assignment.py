@@ -1,4 +1,6 @@
-"""From subscriptions to a target assignment: group epoch, metadata, assignor."""
+"""`TargetAssignment`: starts a group's next epoch when members, subscriptions or topics change, and computes its target
+assignment.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ log = logging.getLogger("klamm.broker.groups")
 
 
 class TargetAssignment:
-    """The updates of consumer groups' epochs, metadata and targets. The caller holds the group's lock."""
+    """Updates the epochs, metadata and targets of consumer groups. The caller holds the group's lock."""
 
     def __init__(self, clock: Clock, settings: BrokerSettings, topics: Topics) -> None:
         self._clock = clock

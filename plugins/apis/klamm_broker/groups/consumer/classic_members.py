@@ -41,8 +41,8 @@ log = logging.getLogger("klamm.broker.groups")
 
 
 class ClassicMembers:
-    """The service for classic members of consumer groups. No processor calls `join`, because it may compute an
-    assignment.
+    """The service for classic members of consumer groups. `join` runs on a thread for long work, because it may compute
+    an assignment; see `GroupCoordinator` for the other methods.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class ClassicMembers:
             self._fencing.write(group, lambda ok: reply(result if ok else LeaveResult(NOT_WRITTEN)))
 
     def _leaving(self, group: ConsumerGroup, leaving: LeavingMember, gone: set[str]) -> ErrorCode:
-        """Add a leaving member to `gone`. It may use either protocol, because an administrator may name any member."""
+        """Add a leaving member to `gone`. An administrator may name any member, so it may use either protocol."""
         member_id = leaving.member_id
         if leaving.group_instance_id is not None and not member_id:
             member_id = group.static_members.get(leaving.group_instance_id, "")

@@ -141,11 +141,12 @@ class ConsumerCoordinator(EpochCoordinator[ConsumerGroup, ConsumerHeartbeat, Epo
         group.put_within(updated, self._settings.group_max_bytes, replaced=replaced)
         if replaced is not None:
             self._fencing.cancel_all(group, replaced.member_id)
-        # The member has left the classic protocol: end its classic session and requests.
+        # The member has left the classic protocol: cancel its classic timers.
         if before.classic is not None:
             self._fencing.cancel_all(group, updated.member_id)
         self._fencing.keep_alive(group, updated)
-        # A member that takes a static member's place gives up its former partitions: the group has one member less.
+        # A member of the group that takes a static member's place gives up its former partitions, and the group has one
+        # member less.
         has_moved = replaced is not None and len(group.members) != size
         changed = has_moved or (updated.topics, updated.regex) != (before.topics, before.regex)
         try:

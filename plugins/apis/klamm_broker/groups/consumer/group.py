@@ -58,8 +58,8 @@ class ConsumerGroup(TargetedMembers[ConsumerMember, Partitions]):
     RECONCILING while a member has not reached its target.
 
     `patterns` counts the members that subscribe to each regular expression; `subscriptions` counts the members with the
-    same subscription: names of topics and an expression. `regexes` has the topics of each expression of a member. An
-    expression in it is not looked up again before the monotonic time `regexes_due_ns`.
+    same subscription: names of topics and an expression. `regexes` has the topics that each expression matches. Known
+    expressions are not looked up again before the monotonic time `regexes_due_ns`.
     """
 
     group_type = "consumer"
@@ -87,7 +87,7 @@ class ConsumerGroup(TargetedMembers[ConsumerMember, Partitions]):
             self.count_members(owner, more_bytes)
         self.regexes = regexes
 
-    # Members and what they own
+    # Members and their partitions
 
     def index(self, member: ConsumerMember) -> None:
         super().index(member)

@@ -1,4 +1,4 @@
-"""A member of a consumer group."""
+"""`ConsumerMember`: the state of one member of a consumer group. It is immutable: a change makes a new object."""
 
 from __future__ import annotations
 
@@ -76,6 +76,6 @@ class ConsumerMember(TargetedMember):
         return charge_bytes(self.size_bytes, names) + PARTITION_BYTES * partitions
 
     def grows_by_bytes(self, before: ConsumerMember) -> int:
-        """Return by how many bytes the member's counted size grows, without its assignment."""
+        """Return by how many bytes the member's counted size exceeds that of `before`; assignments do not count."""
         names = len(self.topics) - len(before.topics)
         return self.size_bytes - before.size_bytes + NAME_BYTES * names

@@ -166,7 +166,7 @@ class Migration:
         return True
 
     def downgrade_if_empty(self, group: ConsumerGroup | StreamsGroup) -> bool:
-        """Replace a consumer or streams group without members by a classic group; return True if it was replaced."""
+        """Replace a consumer or streams group without members by a classic group. Return True if the group is dead."""
         with group:
             if not group.is_empty:
                 return group.is_dead

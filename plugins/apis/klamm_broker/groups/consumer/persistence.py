@@ -1,4 +1,4 @@
-"""Consumer groups in the store, and back."""
+"""Writes consumer groups to the store, and reads them back."""
 
 from __future__ import annotations
 

@@ -103,10 +103,10 @@ def resolve_regexes(
     now_ns: Callable[[], int],
     refresh: RegexRefresh,
 ) -> bool:
-    """Resolve new expressions of members, and those last resolved before the topics changed or the maximum age ago.
+    """Resolve the members' new expressions, and those that were resolved before the topics changed or too long ago.
 
-    `now_ns` is monotonic. If a pass takes too long, the expressions that are not new wait for a later pass. Returns
-    True if a member's topics have changed.
+    `now_ns` is monotonic. If a pass takes too long, the expressions that are not new wait for a later pass. Return True
+    if a member's topics have changed.
     """
     if not group.patterns and not group.regexes:
         return False

@@ -201,8 +201,8 @@ class ShareCoordinator(EpochCoordinator[ShareGroup, ShareHeartbeat, EpochHeartbe
         group.is_stored = True
 
     def unwritten(self, group_id: str) -> Sequence[Statement]:
-        """Return the statements that write a group's row, if the store may lack it: a start deletes the state of such
-        groups.
+        """Return the statements that write a group's row if the store may lack the row. The next start deletes the
+        delivery states of groups without a row.
         """
         group = self._registry.get(group_id)
         if not isinstance(group, ShareGroup) or group.is_stored or group.is_deleting or group.is_dead:

@@ -76,7 +76,7 @@ class ShareGroup(EpochGroup[ShareMember]):
 
     @property
     def is_expected(self) -> bool:
-        # No committed offsets can expire and remove the group with them, so it stays until it is deleted.
+        # A share group has no committed offsets whose expiry could remove it, so it stays until a client deletes it.
         return not self._is_deleted
 
     def forget_expected(self) -> None:

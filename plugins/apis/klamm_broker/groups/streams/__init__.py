@@ -5,11 +5,10 @@ membership      the member that sends a heartbeat: new, known, or in the place o
 assignment      group epoch, topology, target assignment
 reconciliation  one step of a member towards its target
 fencing         timers of members, their removal, and writes
-group, member   state
+group, member   the state of a group and of a member
 tasks           tasks by role
-topology        what an application reads and writes
-configuration   how many tasks an application has, and which topics it lacks
-state           states and their transitions
+topology        the topics that an application reads and writes
+configuration   the number of an application's tasks, and the topics that it lacks
 persistence     to and from the store
 requests        requests and results, independent of wire versions
 """

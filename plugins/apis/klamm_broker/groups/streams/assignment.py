@@ -32,7 +32,7 @@ _TAGS: Final = "rack.aware.assignment.tags"
 
 
 class StreamsAssignment:
-    """The updates of streams groups' epochs, configurations and targets. The caller holds the group's lock."""
+    """Updates the epochs, configurations and targets of streams groups. The caller holds the group's lock."""
 
     def __init__(self, clock: Clock, topics: Topics, configs: GroupConfigs) -> None:
         self._clock = clock
@@ -44,7 +44,7 @@ class StreamsAssignment:
     def update(self, group: StreamsGroup, *, member_changed: bool) -> Status | None:
         """Start a new epoch if members, topics or configs have changed, and compute its target if it is due.
 
-        Returns the reason if no target is computed now.
+        Return the reason if the computation must wait.
         """
         self.refresh(group)
         configs = self._assignment_configs(group.group_id)
@@ -54,7 +54,7 @@ class StreamsAssignment:
         return self.compute(group)
 
     def refresh(self, group: StreamsGroup) -> None:
-        """Look up the topics, and note whether they have changed, and whether all exist for the first time."""
+        """Look up the topics. Note if they have changed, or if all of them exist for the first time."""
         generation = self.topics.generation
         if group.topology is None or group.metadata_generation == generation:
             return
@@ -78,7 +78,7 @@ class StreamsAssignment:
         self.rebalances += 1
 
     def compute(self, group: StreamsGroup) -> Status | None:
-        """Compute the target of the group's epoch, if it has none. Return the reason if it is not computed now."""
+        """Compute the target of the group's epoch, if it has none. Return the reason if the computation must wait."""
         if INITIAL_REBALANCE in group.timers:
             detail = "Assignment delayed due to the configured initial rebalance delay."
             return Status(StatusCode.ASSIGNMENT_DELAYED, detail)

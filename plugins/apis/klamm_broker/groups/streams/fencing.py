@@ -1,4 +1,4 @@
-"""Timers of members of streams groups, the removal of members, and writes."""
+"""Timers of members of streams groups, the removal of members, and writes. The caller holds the group's lock."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class StreamsGroup(TargetedMembers[StreamsMember, Tasks]):
     """State of one streams group, as Kafka's `StreamsGroup`. The caller holds the group's lock.
 
         EMPTY ──► NOT_READY ◄──► ASSIGNING ──► RECONCILING ──► STABLE
-        Each state with members may also change to any other of them, to EMPTY when the last member leaves, and to DEAD.
+        A state with members may change to any other such state, to EMPTY when the last member leaves, and to DEAD.
 
     NOT_READY while topics are missing or do not fit; ASSIGNING while the group's epoch is higher than that of the
     target; RECONCILING while a member has not reached its target.
@@ -137,7 +137,7 @@ class StreamsGroup(TargetedMembers[StreamsMember, Tasks]):
         return member.size_bytes - known.size_bytes
 
     def free_for(self, member: StreamsMember) -> FreeRoles:
-        """Return for each role whether a member may take a task in it.
+        """Return three functions, one for each role, that return True if the member may take a task in this role.
 
         A task is active on one member only. A process has one directory for the state of a task, so no two of its
         members can have the same task, not even in different roles.

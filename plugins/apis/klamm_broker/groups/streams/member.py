@@ -1,4 +1,4 @@
-"""A member of a streams group."""
+"""`StreamsMember`: the state of one member of a streams group. It is immutable: a change makes a new object."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _NO_EPOCHS: Final[Mapping[Task, int]] = MappingProxyType({})
 class StreamsMember(TargetedMember):
     """The coordinator's state of one member: Kafka's `StreamsGroupMember`.
 
-    `process_id`          identifies the application instance. Its members share a state directory. `topology_epoch`
-                          epoch of the topology with which the member joined.
+    `topology_epoch`      the epoch of the topology with which the member joined.
+    `process_id`          identifies the application instance, whose members share a state directory.
     `assigned`            tasks that the member has or is to start.
     `pending_revocation`  tasks that the member must give back.
     `assignment_epochs`   the epoch at which each active task was assigned.
@@ -39,9 +39,7 @@ class StreamsMember(TargetedMember):
 
     @property
     def held(self) -> Tasks:
-        """Return all tasks that the member may still have. It has a task to be given back until it confirms the
-        return.
-        """
+        """Return all tasks that the member may still have, including those that it has yet to give back."""
         return self.assigned.united(self.pending_revocation)
 
     @property

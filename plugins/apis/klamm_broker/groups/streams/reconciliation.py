@@ -15,7 +15,7 @@ from klamm_broker.groups.targeted_members import MemberState
 
 IsFree: TypeAlias = Callable[[Task], bool]
 FreeRoles: TypeAlias = tuple[IsFree, IsFree, IsFree]
-"""Three flags: a member may take a task as an active task, as a standby copy, as a warm-up copy."""
+"""Functions that return True if a member may take a task: as an active task, as a standby copy, as a warm-up copy."""
 
 
 def next_step(

@@ -45,7 +45,7 @@ def _create_nothing(_topics: Mapping[str, InternalTopic]) -> str:
 class StreamsHeartbeat(NamedTuple):
     """A heartbeat. Epoch 0 joins, -1 leaves, and with -2 a static member leaves temporarily.
 
-    None means unchanged; for `rebalance_timeout_ms`, -1 does. `owned` are the tasks that the member has.
+    None means unchanged, and so does -1 in `rebalance_timeout_ms`. `owned` are the tasks that the member has.
     `endpoint_epoch` is the epoch of the endpoints that the member knows. `offsets` and `end_offsets` belong to its
     tasks' changelogs. `create_topics` starts the creation of internal topics, and returns the reasons why some are not
     created. A new group, a topology and a new member count towards the share of `owner`. `has_partial_tasks` is True if

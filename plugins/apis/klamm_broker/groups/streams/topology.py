@@ -113,7 +113,7 @@ def check_names(topology: Topology) -> None:
 
 
 def check_topology(topology: Topology) -> None:
-    """Raise KafkaError(STREAMS_INVALID_TOPOLOGY) for a topology that is invalid with any existing topics."""
+    """Raise KafkaError(STREAMS_INVALID_TOPOLOGY) for a topology that is invalid, no matter which topics exist."""
     for each in topology.subtopologies:
         for topic in each.changelog_topics:
             if topic.partitions:
