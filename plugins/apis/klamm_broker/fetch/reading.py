@@ -1,4 +1,7 @@
-"""Reading for Fetch: limits, errors per partition, and the wait for more.
+"""Reading for Fetch: limits, errors per partition, and the wait for more records.
+
+The Fetch handler makes a `PendingFetch` and reads. If there is too little, a `DelayedFetch` waits. The thread that
+changes one of its partitions completes it, or the scheduler, or a thread for long work; each reads without a lock.
 
 Follows Kafka's `ReplicaManager.readFromLog` and `DelayedFetch`.
 """
@@ -31,8 +34,8 @@ if TYPE_CHECKING:
     from klamm_broker.topics.topic import Partition, Topic
 
 READ_AT_ONCE: Final = 250
-"""Maximum number of partitions that a network thread, a producer's thread or the scheduler reads for one Fetch. Other
-work waits for these threads meanwhile.
+"""Maximum number of partitions that a network thread, the thread of a Produce request or the scheduler reads for one
+Fetch, because other work waits for these threads meanwhile.
 """
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 _FIRST_VERSION_FROM_REPLICAS = 11
@@ -81,14 +84,14 @@ class Reading:
         self.size_bytes += size_bytes
 
     def fail(self, topic: TopicKey, index: int, error_code: int) -> PartitionData:
-        """Add a partition that a log refused."""
+        """Add a partition's error, which ends the wait."""
         self.failed = True
         data = PartitionData(index, error_code, -1, aborted_transactions=None)
         self.add(topic, data)
         return data
 
     def close(self) -> None:
-        """Close the files: the response will not be sent."""
+        """Close the files of the records, because they will not be sent."""
         for _topic, data in self.answered:
             close_records(data.records)
 
@@ -140,7 +143,7 @@ class PendingFetch:
         )
 
     def read(self, wanted: Sequence[Wanted] | None = None, *, again: bool = False) -> Reading:
-        """Read these partitions, or all that the client wants, in order, as far as the limits allow.
+        """Read these partitions, or all that the client wants, in order, until a limit is reached.
 
         The first partition with data returns at least one complete batch, however small the limits are (KIP-74).
         `again` is True for a read after a wait, which is not counted as another request.
@@ -217,9 +220,7 @@ class PendingFetch:
             reading.add(key, PartitionData(index, error, -1))
 
     def _missing(self, topic_id: bytes, index: int) -> ErrorCode:
-        """Return the error for a topic id: an unknown one, or one whose topic was deleted since the session learned
-        it.
-        """
+        """Return the error for an id without a topic: unknown, or deleted since the session learned the id."""
         name = self._topics.name_of_deleted(topic_id, self.session.topics_generation(topic_id, index))
         if name is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
@@ -232,7 +233,7 @@ class PendingFetch:
         return len(self._wanted) == 1
 
     def has_changed(self, end: End) -> bool:
-        """Return True if a partition has another end offset, another leader, or was deleted."""
+        """Return True if a partition was deleted, or has another end offset or leader than when it was read."""
         partition = end[0]
         now = partition.last_stable_offset if self._committed_only else partition.high_watermark
         return now != end[1] or partition.leadership is not end[2] or partition.topic.deleted
@@ -309,10 +310,10 @@ class WaitingFetch(DelayedOperation):
 class DelayedFetch(WaitingFetch):
     """A fetch that waits until there are `min_bytes`, a partition fails or is deleted, or `max_wait_ms` have passed.
 
-    A thread that changes one partition reads only that partition and updates the sum of the bytes of all, so its cost
-    does not depend on the number of partitions. The others are read when the sum suffices; if they are many, by
-    `run_later(work, client)`. As in Kafka the response may then have fewer bytes, because some batches do not fit the
-    rest of `max_bytes`.
+    A thread that changes one partition reads only this partition and updates the sum of all partitions' bytes, so its
+    cost does not depend on the number of partitions. When the sum suffices, all partitions are read again; if they are
+    many, `run_later(work, client)` reads them on another thread. As in Kafka the response may have fewer bytes than
+    the sum, because some batches do not fit the rest of `max_bytes`.
     """
 
     __slots__ = ("_ends", "_fetch", "_min_bytes", "_reading", "_reads_at_end", "_size_bytes")

@@ -43,7 +43,7 @@ def next_epoch(epoch: int) -> int:
 class CachedPartition:
     """One partition of a session: the consumer's last request for it, and the last response.
 
-    `topics_generation` is the generation of the topics when the partition was added to the session.
+    `topics_generation` is the value of `TopicRegistry.generation` when the partition was added to the session.
     """
 
     __slots__ = ("high_watermark", "log_start_offset", "request", "topic", "topics_generation")
@@ -56,7 +56,7 @@ class CachedPartition:
         self.log_start_offset = -1
 
     def note(self, data: PartitionData, size_bytes: int) -> bool:
-        """Remember this response; return True if it differs from the last. An error always counts as a difference."""
+        """Remember this response; return True if it differs from the last, has records, or has an error."""
         news = size_bytes > 0
         if data.high_watermark != self.high_watermark:
             self.high_watermark = data.high_watermark
@@ -71,9 +71,9 @@ class CachedPartition:
 
 
 class FetchSession:
-    """One consumer's session, with the partitions that its cache has `counted`.
+    """One consumer's session. `counted` is the number of its partitions that the cache has counted.
 
-    Its lock guards everything but `last_used_ns` and `counted`, which the cache's lock guards.
+    The cache's lock guards `last_used_ns` and `counted`; the session's own lock guards the other fields.
     """
 
     __slots__ = (
@@ -129,8 +129,8 @@ class FetchSessionCache:
     minutes and has fewer partitions. Room for partitions comes only from sessions unused for two minutes, because a
     large new session would otherwise end many others. A session that grows beyond the limit ends. Thread-safe.
 
-    One owner has at most nine tenths of the slots and of the partitions. Of the sessions that may be evicted, those of
-    the owner with the most go first; sessions of an owner with fewer than the requesting one stay.
+    One owner has at most nine tenths of the slots and of the partitions. Among the sessions that may be evicted, those
+    of the owner with the most sessions go first. An owner with fewer sessions than the requesting owner loses none.
     """
 
     def __init__(self, settings: FetchSessionSettings, clock: Clock, random_bytes: Callable[[int], bytes]) -> None:
@@ -272,12 +272,12 @@ class FetchSessionCache:
 
 
 class FetchContext(Protocol):
-    """The part of a fetch request's session in its answer: the partitions to read and those to return."""
+    """One Fetch request's view of its session: the partitions to read, and which of them the response contains."""
 
     def topics_generation(self, topic: TopicKey, index: int) -> int:
         """Return the value of `TopicRegistry.generation` at the client's first request for a partition.
 
-        If the topic existed then, this fetch can still name it after its deletion.
+        If a topic was deleted later than this, the fetch can still find its name.
         """
         ...
 
@@ -360,7 +360,8 @@ class FullContext:
         with session.lock:
             for topic, request in self._wanted:
                 cached = CachedPartition(topic, request, self._topics_generation)
-                # One by one: freeing all objects of a large request at once would stop other threads.
+                # `pop` frees the pairs one by one: freeing those of a large request at once would hold up other
+                # threads.
                 cached.note(*by_key.pop((topic, request.partition)))
                 session.partitions[topic, request.partition] = cached
         return session.id, answered
@@ -382,7 +383,7 @@ class IncrementalContext:
     def topics_generation(self, topic: TopicKey, index: int) -> int:
         with self._session.lock:
             cached = self._session.partitions.get((topic, index))
-        # The client's next request has already removed this partition, so the client does not need it.
+        # Without an entry, the client's next request has removed the partition, and the client ignores this answer.
         return cached.topics_generation if cached is not None else 0
 
     def wanted(self) -> Sequence[Wanted]:
@@ -420,7 +421,9 @@ def context_of(
     topics_generation: int = 0,
     owner: str = UNKNOWN_OWNER,
 ) -> FetchContext:
-    """Return the context of a request. `topics_generation` is that of its arrival. A new session counts for `owner`.
+    """Return the context of a request. A new session counts towards the share of `owner`.
+
+    `topics_generation` is the value of `TopicRegistry.generation` when the request arrived.
 
     Raises KafkaError: FETCH_SESSION_ID_NOT_FOUND, also for a session that grows beyond the limit;
     INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR, INVALID_TOPIC_EXCEPTION.

@@ -1,4 +1,4 @@
-"""`call_after`: calls a function when the last of several results has arrived."""
+"""`call_after`: calls a function when the last of several results has arrived, for handlers that then answer."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def describe_each(
 ) -> list[GroupT]:
     """Return the groups of a request, each described separately, with the denied ones first.
 
-    `failed` returns the entry for a group with an error, from code, message and group id. `bytes_of` returns an upper
+    `failed(error_code, message, group_id)` returns the entry for a group with an error. `bytes_of` returns an upper
     bound of a group's encoded size. Raises KafkaError if the response becomes too large.
     """
     denied = [group_id for group_id in request.group_ids if not may_group(context, AclOperation.DESCRIBE, group_id)]

@@ -1,4 +1,4 @@
-"""The internal topics of Kafka Streams applications: changelogs and repartition topics."""
+"""Creation of the internal topics of Kafka Streams applications, changelogs and repartition topics, for heartbeats."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _NAMED_ERRORS = 3
 
 
 def create_internal_topics(broker: BrokerServices, context: RequestContext, topics: Mapping[str, InternalTopic]) -> str:
-    """Start to create topics, within the client's permissions and quota. Return why some topics are not created.
+    """Start to create topics, within the client's permissions and quota. Return a text that says why some topics are
+    not created.
 
-    It never waits. If a creation fails later, the next heartbeat repeats it.
+    This never waits. If a creation fails later, the next heartbeat repeats it.
     """
     if not may_cluster(context, AclOperation.CREATE, log_if_denied=False):
         denied = denied_topics(context, AclOperation.CREATE, topics)

@@ -13,10 +13,11 @@ version 13. Follows `KafkaApis.handleProduceRequest` and `ReplicaManager.appendR
 - zstd before version 7: UNSUPPORTED_COMPRESSION_TYPE, as `ProduceRequest.validateRecords` says.
 - Authorization: WRITE on the topic, and for transactional batches on the transactional id.
 - The disk fails: KAFKA_STORAGE_ERROR for the partition. Later requests try to write again.
-- A transactional batch belongs to the open transaction of its producer: INVALID_PRODUCER_ID_MAPPING for an unknown id,
-  INVALID_PRODUCER_EPOCH for a fenced producer. AddPartitionsToTxn, or from version 12 on (KIP-890) this request itself,
-  adds its partition to the transaction; otherwise INVALID_TXN_STATE, from version 11 on TRANSACTION_ABORTABLE. While
-  the transaction ends: NOT_ENOUGH_REPLICAS, from version 12 on CONCURRENT_TRANSACTIONS.
+- A transactional batch belongs to the open transaction of its producer. An unknown producer id:
+  INVALID_PRODUCER_ID_MAPPING; a fenced producer: INVALID_PRODUCER_EPOCH. The transaction must include the partition:
+  AddPartitionsToTxn adds it, or from version 12 on (KIP-890) this request. If the partition is missing:
+  INVALID_TXN_STATE, from version 11 on TRANSACTION_ABORTABLE. While the transaction ends: NOT_ENOUGH_REPLICAS, from
+  version 12 on CONCURRENT_TRANSACTIONS.
 - From version 12 on, a new producer in a partition must begin at sequence 0, else OUT_OF_ORDER_SEQUENCE_NUMBER.
 - For the whole request: TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transactional batch without a transactional id,
   INVALID_PRODUCER_ID_MAPPING for transactional batches of several producers.

@@ -1,9 +1,9 @@
 """ListOffsets, versions 1 to 11.
 
 Returns the offset of the first record at or after a timestamp, exact to the record, or of a special timestamp: latest
-(-1), earliest (-2), the record with the largest timestamp (-3, from version 7), earliest local (-4, 8), latest tiered
-(-5, 9), earliest pending upload (-6, 11). Follows `KafkaApis.handleListOffsetRequest`, `ReplicaManager.fetchOffset`
-and `UnifiedLog.fetchOffsetByTimestamp`.
+(-1), earliest (-2), the record with the largest timestamp (-3, from version 7), earliest local (-4, from version 8),
+latest tiered (-5, from version 9), earliest pending upload (-6, from version 11). Follows
+`KafkaApis.handleListOffsetRequest`, `ReplicaManager.fetchOffset` and `UnifiedLog.fetchOffsetByTimestamp`.
 
 - `read_committed`: latest is the last stable offset; later records are not found.
 - Nothing found: offset -1, timestamp -1, no error. Other negative timestamps: UNSUPPORTED_VERSION.

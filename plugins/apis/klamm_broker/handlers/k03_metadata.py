@@ -1,7 +1,7 @@
 """Metadata, versions 0 to 13.
 
-Returns the running nodes with the addresses that the listener advertises; the first is the controller. Topics by name,
-by id (from version 12), or all of them. Follows `KafkaApis.handleTopicMetadataRequest`.
+Returns the running nodes with the addresses that the listener advertises; the first is the controller. Describes topics
+by name, by id (from version 12), or all of them. Follows `KafkaApis.handleTopicMetadataRequest`.
 
 - A name that does not exist: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot exist: INVALID_TOPIC_EXCEPTION; an id:
   UNKNOWN_TOPIC_ID.

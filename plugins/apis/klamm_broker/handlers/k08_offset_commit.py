@@ -7,7 +7,7 @@ are durable; many commits share one transaction of the store. Follows `KafkaApis
 - A topic or partition that does not exist: UNKNOWN_TOPIC_OR_PARTITION; from v10, which names topics by id,
   UNKNOWN_TOPIC_ID.
 - A group that does not exist, with a generation: ILLEGAL_GENERATION, from v9 GROUP_ID_NOT_FOUND.
-- A member of a group of the type "consumer" with an outdated epoch: STALE_MEMBER_EPOCH; with a version before 9:
+- A member of a consumer or streams group with an outdated epoch: STALE_MEMBER_EPOCH; with a version before 9:
   UNSUPPORTED_VERSION.
 - The retention time of v2 to v4 applies.
 - Authorization: READ on the group and on each topic.

@@ -10,7 +10,7 @@ v8 for many groups at a time, from v10 by topic id. Follows `KafkaApis.handleOff
 - A topic id that does not exist: UNKNOWN_TOPIC_ID. A request for all positions leaves out topics without an id.
 - Authorization: DESCRIBE on the group and on each topic; a request for all positions leaves out topics that the client
   may not describe.
-- Member id and epoch (v9) are checked for groups of the type "consumer": UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH (a
+- Member id and epoch (v9) are checked for consumer and streams groups: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH (a
   member that speaks the classic protocol: ILLEGAL_GENERATION).
 """
 

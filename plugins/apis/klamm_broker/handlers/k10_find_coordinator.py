@@ -1,11 +1,10 @@
 """FindCoordinator, versions 0 to 6.
 
 Finds the coordinator of groups (0), transactions (1) and share partitions (2, from v6) by Kafka's hash of the key. The
-address is that of the request's listener. From v4 several keys per request. Follows
-`KafkaApis.handleFindCoordinatorRequest`; an
-unknown type of key, or a malformed share key: INVALID_REQUEST.
+address is that of the request's listener. From v4 on a request may have several keys. An unknown type of key, or a
+malformed share key: INVALID_REQUEST. Follows `KafkaApis.handleFindCoordinatorRequest`.
 
-The coordinator's internal topic is created in the background if it does not exist.
+If the coordinator's internal topic does not exist, it is created in the background.
 
 Deviation: a coordinator does not wait for its topic, so COORDINATOR_NOT_AVAILABLE never occurs.
 

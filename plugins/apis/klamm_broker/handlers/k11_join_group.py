@@ -5,7 +5,7 @@ and `GroupMetadataManager.classicGroupJoin`.
 
 - v0 has no rebalance timeout: the session timeout is used instead.
 - From v4 a dynamic member without an id first gets one with the error MEMBER_ID_REQUIRED (KIP-394).
-- From v5 static members (KIP-345), from v8 a reason (KIP-800), from v9 `skip_assignment` (KIP-814).
+- Static members (KIP-345) from v5, the client's reason (KIP-800) from v8, `skip_assignment` (KIP-814) from v9.
 - Before v7 a protocol name cannot be null, so an empty name takes its place.
 
 Authorization: READ on the group.

@@ -1,7 +1,7 @@
 """DescribeGroups, versions 0 to 6.
 
-Describes classic groups and their members. Follows `GroupMetadataManager.describeGroups`: a group that does not exist,
-or is of another type, is "Dead", from v6 with GROUP_ID_NOT_FOUND. Authorized operations from v3.
+Describes classic groups and their members, from v3 with authorized operations. A group that does not exist, or is of
+another type, has the state "Dead", from v6 with GROUP_ID_NOT_FOUND. Follows `GroupMetadataManager.describeGroups`.
 
 Authorization: DESCRIBE on each group.
 """

@@ -1,7 +1,7 @@
 """ListGroups, versions 0 to 5.
 
 Lists groups, from v4 filtered by state, from v5 by type; case is ignored. Follows `GroupMetadataManager.listGroups`.
-Types are "classic" and "consumer".
+Types are "classic", "consumer", "share" and "streams".
 
 Authorization: DESCRIBE on the cluster; without it, only the groups that the client may DESCRIBE are listed.
 """

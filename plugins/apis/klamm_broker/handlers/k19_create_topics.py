@@ -4,13 +4,13 @@ Topics are durable and ready when the response is sent; their directories are ma
 `ControllerApis.createTopics` and `ReplicationControlManager.createTopics`.
 
 - More than 10,000 partitions in total: POLICY_VIOLATION for every topic, before anything else is checked.
-- Names: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS; a name given twice: INVALID_REQUEST.
+- An invalid name: INVALID_TOPIC_EXCEPTION; an existing one: TOPIC_ALREADY_EXISTS; one given twice: INVALID_REQUEST.
 - Partitions: -1 means `num.partitions`; 0, other negative numbers and more than 100,000: INVALID_PARTITIONS.
 - Replication factor: -1 means `default.replication.factor`; 0, other negative numbers and more than the number of
   running nodes: INVALID_REPLICATION_FACTOR.
 - Manual assignments: partitions numbered from 0, each with running nodes, else INVALID_REPLICA_ASSIGNMENT; together
   with a number of partitions or replicas: INVALID_REQUEST.
-- Configs: INVALID_CONFIG. Configs that exceed the room that `topic.max.bytes` leaves: POLICY_VIOLATION.
+- Invalid configs: INVALID_CONFIG. Configs that exceed the room that `topic.max.bytes` leaves: POLICY_VIOLATION.
 - Over `controller_mutation_rate` (KIP-599): THROTTLING_QUOTA_EXCEEDED, before version 6 only a `throttle_time_ms`.
 - Not started within `timeout_ms`: REQUEST_TIMED_OUT.
 - `validate_only` returns the result and creates nothing; the topic id is then zero.
@@ -89,7 +89,7 @@ def _describe(
     topics: Mapping[str, NewTopic],
     made: Mapping[str, Topic | KafkaError],
 ) -> None:
-    """Complete the results of the topics with the topics that were made, or with the errors."""
+    """Complete each result with the topic that was made, or with the error."""
     configs = _Configs(broker)
     for index, result in enumerate(results):
         if result.error_code:

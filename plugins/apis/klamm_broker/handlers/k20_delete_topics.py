@@ -3,9 +3,9 @@
 By name, or from version 6 by id. A topic is removed at once, its files after the file delete delay. Follows
 `ControllerApis.deleteTopics` and `ReplicationControlManager.deleteTopics`.
 
-- Neither or both of name and id: INVALID_REQUEST, for each.
-- A topic that the request names twice by the same name or id: INVALID_REQUEST, and nothing is deleted; by name and by
-  id: INVALID_REQUEST, answered once, under its name.
+- An entry without name and id, or with both: INVALID_REQUEST.
+- A topic that the request names twice: INVALID_REQUEST, and the topic stays. If it is named both by name and by id, the
+  answer has one entry, with the name.
 - No such name: UNKNOWN_TOPIC_OR_PARTITION; no such id: UNKNOWN_TOPIC_ID.
 - `delete.topic.enable` is off: TOPIC_DELETION_DISABLED, before version 3 INVALID_REQUEST.
 - Not started within `timeout_ms`: REQUEST_TIMED_OUT.

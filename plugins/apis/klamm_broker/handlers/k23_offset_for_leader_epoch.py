@@ -3,7 +3,9 @@
 Returns the end offset of a leader epoch, so that a consumer can detect that the log was truncated. Follows
 `Partition.lastOffsetForLeaderEpoch` and `UnifiedLog.endOffsetForEpoch`.
 
-- A later epoch than the current one: epoch -1, end offset -1. The same for an earlier epoch that the log never had.
+- A later epoch than the current one, or -1: epoch -1, end offset -1. For an epoch that the log never had, the answer
+  has the largest earlier epoch of the log; if there is none, the epoch itself with the offset at which the log's first
+  epoch starts.
 - A `current_leader_epoch` later than the broker's: UNKNOWN_LEADER_EPOCH; an earlier one: FENCED_LEADER_EPOCH.
 
 Authorization: CLUSTER_ACTION on the cluster, or else DESCRIBE on each topic.

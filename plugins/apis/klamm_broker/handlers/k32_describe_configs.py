@@ -53,7 +53,7 @@ def configs_of_resources(
                 f"Unexpected resource type {resource.resource_type} for resource {clipped(resource.resource_name)}",
             )
     results = []
-    # Topics with equal overrides, and resources that are named twice, have the same configs.
+    # Topics with equal overrides, and resources that are named twice, have the same configs: described once.
     known: dict[Hashable, tuple[list[DescribeConfigsResourceResult], int]] = {}
     answer_bytes = answer_configs = 0
     for resource in request.resources:

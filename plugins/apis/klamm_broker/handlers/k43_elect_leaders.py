@@ -4,13 +4,12 @@ A preferred election (type 0) makes the first replica the leader: PREFERRED_LEAD
 running. An unclean election (type 1) is for partitions without a leader: ELIGIBLE_LEADERS_NOT_AVAILABLE if no replica
 is running.
 
-- A partition that has such a leader: ELECTION_NOT_NEEDED; the answer to a request for all partitions (a null list)
-  leaves it out.
+- A partition whose first replica leads already (type 0), or that has a leader (type 1): ELECTION_NOT_NEEDED. The answer
+  to a request for all partitions (a null list) leaves such a partition out.
 - No such partition: UNKNOWN_TOPIC_OR_PARTITION.
 - An unknown type of election: INVALID_REQUEST, unless the list of partitions is empty.
 
-Follows `QuorumController.electLeaders` and
-`ReplicationControlManager.electLeaders`.
+Follows `QuorumController.electLeaders` and `ReplicationControlManager.electLeaders`.
 
 Authorization: ALTER on the cluster.
 """

@@ -1,7 +1,8 @@
 """IncrementalAlterConfigs, versions 0 and 1 (KIP-339): set, delete, append to or subtract from single configs.
 
-Topics, groups, this broker (by node id), the defaults of all brokers (an empty name), and loggers (by node id). Changes
-are durable, except levels of loggers, and take effect at once; the server's own settings change soon after the answer.
+A resource is a topic, a group, a subscription to client metrics, this broker (named by its node id), the defaults of
+all brokers (an empty name), or the loggers of this broker (named by its node id). Changes are durable, except levels of
+loggers. They take effect at once, except changes of the server's own settings, which take effect soon after the answer.
 Follows `ConfigAdminManager` and `ConfigurationControlManager.incrementalAlterConfigs`.
 
 - An unknown logger or level: INVALID_CONFIG; a list operation on a logger, a deletion of the root level:

@@ -2,7 +2,7 @@
 
 Null or no users means all of them. Follows `ScramImage.describe`.
 
-- A user named twice: DUPLICATE_RESOURCE. No such user: RESOURCE_NOT_FOUND.
+A user named twice: DUPLICATE_RESOURCE. No such user: RESOURCE_NOT_FOUND.
 
 Authorization: DESCRIBE on the cluster.
 """

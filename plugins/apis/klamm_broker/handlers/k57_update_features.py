@@ -6,7 +6,7 @@ Follows `ControllerApis.handleUpdateFeatures` and `FeatureControlManager.updateF
   unknown type of upgrade: INVALID_UPDATE_VERSION for the whole request. `allow_downgrade` of version 0 is ignored, as
   in Kafka.
 - If the update succeeds, versions 0 and 1 get a result for each feature.
-- `metadata.version` and `kraft.version` are never lowered; Kafka 4.3 refuses that too.
+- `metadata.version` and `kraft.version` are never lowered, as in Kafka.
 
 Authorization: ALTER on the cluster.
 """

@@ -1,8 +1,8 @@
 """DescribeCluster, versions 0 to 2.
 
-Describes one broker, which is the controller too, with the address that the request's listener advertises. Follows
-`AuthHelper.computeDescribeClusterResponse`. An endpoint type other than broker (1) and controller (2):
-UNSUPPORTED_ENDPOINT_TYPE. The type controller, which another listener serves in Kafka: MISMATCHED_ENDPOINT_TYPE.
+Describes the running nodes, with the addresses that the request's listener advertises; the first is the controller.
+Follows `AuthHelper.computeDescribeClusterResponse`. The endpoint type controller (2), which another listener serves in
+Kafka: MISMATCHED_ENDPOINT_TYPE. Any other type than that and broker (1): UNSUPPORTED_ENDPOINT_TYPE.
 """
 
 from __future__ import annotations

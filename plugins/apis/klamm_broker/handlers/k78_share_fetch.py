@@ -5,9 +5,9 @@ Waits in the purgatory until a record can be acquired, at most `max_wait_ms`. An
 durable. Follows `KafkaApis.handleShareFetchRequest` and `SharePartitionManager`.
 
 - Records are acquired in whole batches until there are `max_records`; with `share_acquire_mode` 1 (v2) never more.
-- Epoch 0 begins a session, -1 ends it and releases the acquired records, other epochs continue it:
-  SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED. Acknowledgements with epoch 0:
-  INVALID_REQUEST.
+- Epoch 0 begins a session; if there are too many: SHARE_SESSION_LIMIT_REACHED; acknowledgements with epoch 0:
+  INVALID_REQUEST. Epoch -1 ends the session and releases the acquired records. Other epochs continue it. No such
+  session: SHARE_SESSION_NOT_FOUND; another epoch than expected: INVALID_SHARE_SESSION_EPOCH.
 - `is_renew_ack` (v2) extends locks and fetches nothing; limits other than 0: INVALID_REQUEST.
 - Acknowledgements of records that the member has not acquired: INVALID_RECORD_STATE or INVALID_REQUEST for the
   partition, and none of them takes effect.
@@ -19,7 +19,7 @@ durable. Follows `KafkaApis.handleShareFetchRequest` and `SharePartitionManager`
 Authorization: READ on the group and on each topic.
 
 Deviations: a request is answered as soon as there is a record, without waiting for `min_bytes`. A record that was
-delivered often is not delivered alone.
+delivered often is delivered with others; Kafka delivers it alone.
 """
 
 from __future__ import annotations

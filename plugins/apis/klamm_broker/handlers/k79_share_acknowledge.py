@@ -3,8 +3,9 @@
 Acknowledges records that a member has acquired: accepts, releases or rejects them, or (v2, `is_renew_ack`) extends its
 locks. Answered when the acknowledgements are durable. Follows `KafkaApis.handleShareAcknowledgeRequest`.
 
-- Continues the share session of ShareFetch: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, also for epoch 0.
-  Epoch -1 ends it and releases the records that are still acquired.
+- The request continues a session that ShareFetch has started. No such session: SHARE_SESSION_NOT_FOUND; epoch 0, or
+  another epoch than expected: INVALID_SHARE_SESSION_EPOCH. Epoch -1 ends the session and releases the records that are
+  still acquired.
 - In each partition, all acknowledgements take effect or none: INVALID_RECORD_STATE for records that the member has not
   acquired, INVALID_REQUEST for invalid offsets and types.
 - A partition that another node leads: NOT_LEADER_OR_FOLLOWER, with the leader, its epoch and its address.

@@ -6,7 +6,8 @@ durable. Follows `KafkaApis.handleStreamsGroupHeartbeat` and `GroupMetadataManag
 
 - A field that does not fit the epoch, tasks that the topology does not have, a topology that differs from the group's
   and has no lower epoch, source topics by regular expression: INVALID_REQUEST.
-- A topology that is invalid with any existing topics, or that names Kafka's internal topics: STREAMS_INVALID_TOPOLOGY.
+- A topology that is invalid no matter which topics exist, or that names Kafka's internal topics:
+  STREAMS_INVALID_TOPOLOGY.
 - The answer contains a status for each temporary problem and notice: topics that are missing or have other numbers of
   partitions, a topology older than the group's, a delayed assignment, the end of the application. Missing internal
   topics are created in the background, as the topology describes them.
@@ -20,8 +21,8 @@ durable. Follows `KafkaApis.handleStreamsGroupHeartbeat` and `GroupMetadataManag
 - Without `streams` in `group.coordinator.rebalance.protocols`, or with `streams.version` 0: UNSUPPORTED_VERSION.
 - A change that cannot be written: NOT_COORDINATOR, so that the client looks up the coordinator and retries.
 
-Authorization: READ on the group; DESCRIBE on each topic of the topology: TOPIC_AUTHORIZATION_FAILED. Internal topics
-are created with CREATE on the cluster or the topic; the status names the topics for which it is missing.
+Authorization: READ on the group; DESCRIBE on each topic of the topology: TOPIC_AUTHORIZATION_FAILED. Creating an
+internal topic requires CREATE on the cluster or on the topic; the status names the topics without this permission.
 """
 
 from __future__ import annotations

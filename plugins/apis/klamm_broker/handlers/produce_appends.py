@@ -194,7 +194,8 @@ class _Work:
         except UnpacksToMoreError:
             raise
         except Exception as unexpected:
-            # Not raised, because the appends to other partitions must be answered and must complete waiting fetches.
+            # An error of this partition alone: the appends to others must be answered and must complete waiting
+            # fetches.
             traffic.failed_produce_requests += 1
             _log.exception("append to %r failed", partition)
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR) from unexpected
@@ -217,9 +218,7 @@ class _Work:
         return PartitionProduceResponse(partition.index)
 
     def led_elsewhere(self, partition: Partition) -> PartitionProduceResponse:
-        """Return the error for a partition that another node leads, with that node's name (KIP-951); None if this node
-        leads.
-        """
+        """Return the error for a partition that another node leads, with the leader's id and epoch (KIP-951)."""
         leader_id, epoch, _replicas = partition.leadership
         refused = PartitionProduceResponse(partition.index, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         if self._context.api_version >= _FIRST_VERSION_WITH_LEADERS:

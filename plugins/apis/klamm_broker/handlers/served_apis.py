@@ -18,7 +18,11 @@ from klamm_broker.services import BrokerServices
 
 
 class ServedApi(NamedTuple):
-    """One API, and its handler: `function` of the API's module, called as `function(services, request, context)`."""
+    """One API, and its handler: `function` of the API's module, called as `function(services, request, context)`.
+
+    With `blocking=False` the processor's thread calls the handler. Otherwise a request handler's thread does, except
+    for requests of at most `inline_max_bytes`.
+    """
 
     api_key: ApiKey
     function: str
