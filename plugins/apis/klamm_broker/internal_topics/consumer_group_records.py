@@ -1,4 +1,4 @@
-"""Consumer groups (KIP-848) as records of `__consumer_offsets`."""
+"""Consumer groups (KIP-848) as records of `__consumer_offsets`: `CONSUMER_GROUPS`, for `sources.py`."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class InternalTopics:
         """Follow the store for the existing topics. Raises StoreError."""
         agreeing = {name for (name,) in self._store.read("SELECT name FROM internal_topics")}
         if agreeing:
-            # Done before any other change, because a power failure may or may not lose a later change of the topic.
+            # Done before any other change: if a topic changes later, a power failure may leave it behind the store.
             self._store.write_and_wait([("DELETE FROM internal_topics", ())])
         for projection in self._needed():
             topic = self._topics.get(projection.name)

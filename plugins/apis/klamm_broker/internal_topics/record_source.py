@@ -36,8 +36,8 @@ class RecordSource(NamedTuple):
 
     `keys` are the columns that identify an object. `tables` have these columns; a change of their rows is a change of
     the object. `query` returns one or several rows for each object in `{changed}`: its keys, and other columns, which
-    are null if the store does not have the object. `owner_keys` is the number of the first `keys` that determine the
-    partition.
+    are null if the store does not have the object. The first `owner_keys` of `keys` determine the partition, through
+    the hash of the `owner` that is made from them.
     """
 
     name: str

@@ -1,4 +1,7 @@
-"""Share groups (KIP-932) as records of `__consumer_offsets`; their positions are in `__share_group_state`."""
+"""Share groups (KIP-932) as records of `__consumer_offsets`: `SHARE_GROUPS`, for `sources.py`.
+
+`share_state_records.py` has their positions, which are in `__share_group_state`.
+"""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class StoreChanges:
 
 
 class _Taking:
-    """A function for the store: it reads some of the changes, and deletes their keys from the temporary table."""
+    """A call for `Store.exclusively`: it reads some changed rows, and deletes their keys from the temporary table."""
 
     def __init__(self, source: RecordSource) -> None:
         columns = ", ".join(source.keys)

@@ -1,4 +1,4 @@
-"""Streams groups (KIP-1071) as records of `__consumer_offsets`."""
+"""Streams groups (KIP-1071) as records of `__consumer_offsets`: `STREAMS_GROUPS`, for `sources.py`."""
 
 from __future__ import annotations
 

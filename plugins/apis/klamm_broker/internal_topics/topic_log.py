@@ -1,4 +1,4 @@
-"""`TopicLog`: the partitions of an internal topic as its only writer uses them."""
+"""`TopicLog`: appends to the partitions of an internal topic, reads them, and shortens them."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class TopicProjection:
         return False
 
     def _shorten(self, log: TopicLog) -> None:
-        """Append the present state of a long partition again and delete its earlier records: the topic is not
+        """Append the present state of a long partition again and delete its earlier records, because the topic is not
         compacted.
         """
         for index in log.long_partitions():

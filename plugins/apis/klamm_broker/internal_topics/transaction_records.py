@@ -1,4 +1,4 @@
-"""Transactional ids as records of `__transaction_state`."""
+"""Transactional ids as records of `__transaction_state`: `TRANSACTIONS`, for `sources.py`."""
 
 from __future__ import annotations
 

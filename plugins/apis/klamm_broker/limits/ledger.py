@@ -85,7 +85,7 @@ class Ledger:
             return has_room
 
     def reserve_each(self, owner: str, amounts: Sequence[int], *, in_use: bool = False) -> list[bool]:
-        """Count each amount for which there is room. Return for each whether it was counted."""
+        """Count each amount for which there is room. Return a flag for each amount: True if it was counted."""
         with self._lock:
             admitted = []
             for amount in amounts:

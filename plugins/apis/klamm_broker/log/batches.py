@@ -1,4 +1,4 @@
-"""Iteration over the batches of a segment's file."""
+"""Iteration over the batches of a segment's file, for recovery, compaction and look-ups. Any thread may call it."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def read_headers(file: LogFile, start: int, end: int) -> Iterator[PlacedHeader]:
 
 
 def read_batches(file: LogFile, start: int, end: int) -> Iterator[PlacedBatch]:
-    """Yield the valid batches in a part of a file. End at the first batch that is truncated or has a wrong CRC or a
-    lower offset than its predecessor.
+    """Yield the valid batches in a part of a file. Stop at the first batch that is truncated, has a wrong CRC, or has a
+    lower offset than the batch before it.
     """
     position = start
     chunk, chunk_start = memoryview(b""), start

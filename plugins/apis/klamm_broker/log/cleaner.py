@@ -1,9 +1,9 @@
 """Compaction of a log's segments. Follows Kafka's `LogCleaner` and `Cleaner`.
 
 A pass reads the dirty part of a log, which lies between the end of the last pass and the first segment that must not be
-touched. Then it rewrites all segments before that one. A new file has the suffix `.cleaned` until it is complete and
-synced, then `.swap` until the files that it replaces are renamed; `klamm_broker.log.recovery` handles the files that a
-crash leaves.
+touched. Then it rewrites all segments before this segment. A new file has the suffix `.cleaned` until it is complete
+and synced, then `.swap` until the files that it replaces are renamed; `klamm_broker.log.recovery` handles the files
+that a crash leaves.
 """
 
 from __future__ import annotations
@@ -81,9 +81,8 @@ class CleaningStoppedError(Exception):
 
 
 class Cleaner:
-    """The compaction of one log after the other. One thread at a time may call it.
-
-    `should_stop` is called between batches.
+    """Compacts one log after the other. One thread at a time may call it. If `should_stop`, which is called between
+    batches, returns True, the pass ends.
     """
 
     def __init__(

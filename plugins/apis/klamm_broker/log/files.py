@@ -135,7 +135,7 @@ class StoredPath:
 
     @property
     def path(self) -> Path:
-        """Return the path of the file, if the segment has such a file."""
+        """The path of the file, which need not exist."""
         return Path(self._directory, self._digits + self._ending)
 
     @path.setter

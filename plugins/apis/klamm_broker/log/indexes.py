@@ -187,8 +187,8 @@ class Index(StoredPath):
 
 
 class OffsetIndex(Index):
-    """The index that maps the relative offset of a batch's last record to the batch's position; one entry in some
-    KiB.
+    """The index that maps the relative offset of a batch's last record to the batch's position. It has one entry for
+    every few KiB.
     """
 
     __slots__ = ()

@@ -51,7 +51,7 @@ _QUICKLY_CHECKED_BYTES: Final = 65_536
 
 
 class LogManager:
-    """The logs of a data directory. It opens, finds and deletes logs; callers run their periodic work.
+    """The logs of a data directory. It opens, finds and deletes logs; `Broker` calls the methods for periodic work.
 
     Any thread may call any method. One lock guards the table of logs. It is held while files are created, opened and
     renamed, but not for other work on files.

@@ -118,7 +118,7 @@ class PartitionLog(SegmentedLog):
         append_time_ms = now_ms if config.log_append_time else NO_TIMESTAMP
         is_idempotent = (
             header.producer_id > NO_PRODUCER_ID
-        )  # As in Kafka, lower ids mean that there is no producer id, too.
+        )  # As in Kafka, ids below -1 also mean that the batch has no producer id.
         with self._lock:
             duplicate = self._producers.check_batch(header) if is_idempotent else None
             if duplicate is None:
@@ -226,7 +226,7 @@ class PartitionLog(SegmentedLog):
             return producer_id in self._producers.entries
 
     def with_producers(self, work: Callable[[ProducerStateManager], _T]) -> _T:
-        """Call a function with the log's producer state, and return its result."""
+        """Call a function with the log's producer state, under the log's lock, and return its result."""
         with self._lock:
             return work(self._producers)
 

@@ -86,9 +86,7 @@ def _needs_records(header: RecordBatchHeader, config: LogConfig, now_ms: int) ->
 
 
 class _RecordCheck:
-    """The check of a batch's records, one by one. It keeps none, because a small batch may decompress to many
-    records.
-    """
+    """The check of a batch's records, one by one. It keeps no record, because a small batch may decompress to many."""
 
     def __init__(self, config: LogConfig, now_ms: int, *, is_recompressed: bool) -> None:
         self._config = config

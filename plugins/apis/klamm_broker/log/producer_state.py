@@ -59,7 +59,7 @@ class BatchMetadata(NamedTuple):
 
 
 class ProducerStateEntry:
-    """One producer. Its epochs, its timestamp and the start offset of its open transaction are -1 if there are none.
+    """One producer. Its epochs, its timestamp and the start offset of its open transaction are -1 if it has none.
 
     `last_offset` is the offset of the last batch or marker; -1 if the producer has written no batch since the log was
     opened. It measures the producer's age, because producers choose their timestamps freely.
@@ -276,7 +276,7 @@ class ProducerStateManager:
 
     def _make_room(self) -> None:
         total, count = self._total, len(self.entries)
-        # Checked only at certain steps, because there may be no producer to evict.
+        # Checked only once in `step` producers, because a search costs time and may find none to evict.
         if count > total.limit - total.step and not count % total.step:
             total.count_evicted(self.evict(self.longest_idle(2 * total.step)()))
         total.added()

@@ -1,8 +1,8 @@
 """`check_records`: checks that consumers can read the records within a produced batch.
 
-A batch with a correct CRC may still have a wrong number of records, wrong lengths, or a wrong codec. Like in Kafka's
+A batch with a correct CRC may still have a wrong number of records, wrong lengths, or a wrong codec. As in Kafka's
 `LogValidator`, the framing of all records is checked: lengths, offset deltas, the count, and the uncompressed size of
-compressed batches. Keys and values are not checked.
+compressed batches. Keys and values are not checked. Each append calls it, on the thread that serves the request.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@ Follows Kafka's `LogLoader`. The states that compaction can leave behind:
 
     files found                  what happened                      what is done
     -------------------------    -------------------------------    -----------------------------------------
-    N.log.deleted                dropped, waited to be removed      removed
-    N.log.cleaned                died while it was written          removed, and `.swap` files from N on too
-    N.log.swap, M.log            complete; old ones may be there    old segments in its range go, renamed to N.log
+    N.log.deleted                dropped, but not removed yet       it is removed
+    N.log.cleaned                a crash while it was written       it and the `.swap` files from N on are removed
+    N.log.swap, M.log            complete, but not renamed yet      the segments in its range are removed, then it is
+                                                                    renamed to N.log
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class LogSegment:
         self.base_offset = base_offset
         self.size_bytes = size_bytes
         self.file = LogFile(path(LOG_SUFFIX), operations, open_files)
-        lock = threading.Lock()  # Of the indexes: see `Index`.
+        lock = threading.Lock()  # Guards the three indexes: see `Index`.
         self.offset_index = OffsetIndex(path(INDEX_SUFFIX), operations, lock, is_new=is_new)
         self.time_index = TimeIndex(path(TIME_INDEX_SUFFIX), operations, lock, is_new=is_new)
         self.transaction_index = TransactionIndex(path(TRANSACTION_INDEX_SUFFIX), operations, lock, is_new=is_new)

@@ -1,4 +1,6 @@
-"""`SegmentedLog`: the segments of a log."""
+"""`SegmentedLog`: opens, rolls, drops, replaces and cuts the segments of a log. `PartitionLog` adds appends and
+syncs.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,7 @@ _T = TypeVar("_T")
 
 
 class SegmentedLog(LogReader):
-    """The segments of a log, which opens, rolls, drops, replaces and cuts them. All changes are made under the log's
-    lock.
-    """
+    """A log as a sequence of segments. Any thread may call the public methods; a change holds the log's lock."""
 
     __slots__ = (
         "_context",
@@ -100,7 +100,7 @@ class SegmentedLog(LogReader):
         self._disk_refuses = False
         # The checkpoint of log start offsets has this offset or a later one.
         self._durable_start = loaded.log_start_offset
-        # Segments with a failed write cut off their end, until the cut is durable. Guarded by `_lock`.
+        # Segments from whose end the bytes of a failed write were cut, until the cut is durable. Guarded by `_lock`.
         self._cut: tuple[LogSegment, ...] = ()
         self._flushed_ms = context.clock.wall_ms()
         # Protects the segments, the offsets and the refusal. One thread changes the log at a time.

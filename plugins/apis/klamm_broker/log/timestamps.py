@@ -1,4 +1,4 @@
-"""Search for records by timestamp."""
+"""Search for records by timestamp, for `LogReader`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`meta.properties`: the cluster, node and directory to which a data directory belongs, in Kafka's format (version 1).
 
-The store records the boot id of the machine at the last write, which shows a restart of the machine.
+The store also has the id of the machine's boot. If the id has changed at a start, the machine has restarted.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ Row: TypeAlias = Mapping[str, Any]
 class SharedTables:
     """A `klamm.TableStore` over a `Store`.
 
-    `ledgers` count the rows of the tables that have a limit, by name. The table holds its lock over each call.
+    `ledgers` count the rows of the tables that have a limit, by name. A `klamm.Table` calls it, and holds its own lock
+    during the call.
     """
 
     def __init__(self, store: Store, ledgers: Mapping[str, Ledger]) -> None:

@@ -228,7 +228,9 @@ class Store:
         return self.commit_pending() > 0
 
     def _report_later(self) -> None:
-        """Let the callbacks of queued writes run in later steps, because the caller may hold locks that they need."""
+        """Without an owner thread, let the callbacks of queued writes run in later steps: the caller of
+        `write_and_wait` may hold locks that they need.
+        """
         waiting: list[_Write] = []
         self._drain_into(waiting)
         for write in waiting:

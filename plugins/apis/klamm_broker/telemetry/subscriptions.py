@@ -113,8 +113,8 @@ def _pattern(item: str) -> tuple[str, re.Pattern[str]]:
 
 
 class ClientMetricsConfigs:
-    """The configs of all subscriptions. Any thread may read; the caller serializes changes. `version` rises with each
-    change.
+    """The configs of all subscriptions. Any thread may read; callers make one change at a time. `version` rises with
+    each change.
     """
 
     def __init__(self, store: Store) -> None:
