@@ -133,7 +133,7 @@ def _checked(batches: Sequence[Any], may_renew: bool) -> list[Acknowledgement] |
 
 
 def name_leaders(messages: Any, response: Any, broker: BrokerServices, context: RequestContext) -> None:
-    """Add the leaders to a response of ShareFetch or ShareAcknowledge; `messages` is its module."""
+    """Add the leaders to a response of ShareFetch or ShareAcknowledge. `messages` is the module with its classes."""
     node_ids = set()
     for topic in response.responses:
         for data in topic.partitions:

@@ -111,7 +111,7 @@ class DeadLetterTopics:
     def send(self, live: SharePartitionKept, given_up: Sequence[Run]) -> None:
         limit = self._configs.number(live.key.group_id, SHARE_DELIVERY_COUNT_LIMIT)
         letters = [
-            # After a start it is unknown whether a member has rejected these records.
+            # A restart loses `is_rejected`, but a low delivery count shows that a member has rejected the records.
             Letter(run.first, run.last, run.delivery_count, run.is_rejected or run.delivery_count < limit)
             for run in given_up
         ]
@@ -210,8 +210,8 @@ _NOTHING: Final = Record()
 
 
 def _context(group_id: str, source: Partition, letter: Letter) -> tuple[tuple[str, bytes], ...]:
-    """Return the headers that all letters of a range share: those that come before the offset's header, and the
-    others.
+    """Return the headers that all letters of a range share. In a letter, the header with the offset follows the first
+    two.
     """
     return (
         ("__dlq.errors.topic", source.topic.name.encode()),

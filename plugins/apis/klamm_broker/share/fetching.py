@@ -181,7 +181,7 @@ class PendingShareFetch:
         if self.context.listener.throttles and not self.context.may_send_records(reading.size_bytes):
             reading.give_back(self._session.key.member_id)
             return self.refused
-        # The first response after a partition came into the session names it, with or without records.
+        # The first response after a partition was added to the session names the partition, with or without records.
         found = {place: PartitionData(place[1]) for place in self._session.new if place in self._session.partitions}
         for live, delivery in reading.deliveries:
             live.partition.topic.traffic.bytes_out += delivery.read.size_bytes

@@ -75,9 +75,8 @@ class Delivery(NamedTuple):
 class LiveSharePartition:
     """One partition in one share group. Any thread may call its methods, which wait for the disk only to read records.
 
-    `SharePartitions` makes it. Handlers of share APIs and the timer of its locks call it.
-
-    Share fetches wait with it as their key for records that other members release.
+    `SharePartitions` makes it. Handlers of share APIs and the timer of its locks call it. In the purgatory, a share
+    fetch waits under this object as its key, for records that other members release.
     """
 
     def __init__(self, key: SharePartitionKey, partition: Partition, parts: ShareParts, account: ShareAccount) -> None:
@@ -179,7 +178,7 @@ class LiveSharePartition:
         min_one_batch: bool,
         is_alive: Callable[[], bool],
     ) -> Delivery:
-        """Read and acquire records. `is_alive` returns whether the member still has its session.
+        """Read and acquire records. `is_alive()` returns True while the member has its session.
 
         Raises the errors of `LogReader.read` except OFFSET_OUT_OF_RANGE: records that the log has lost are skipped.
         """
@@ -270,7 +269,7 @@ class LiveSharePartition:
         self.acknowledge(member_id, released, lambda _outcome: None)
 
     def release(self, member_id: str, is_due: Callable[[], bool] = lambda: True) -> None:
-        """Release all records that a member holds, if `is_due()` returns True: by then it may have a new session."""
+        """Release all records that a member holds, unless `is_due()` returns False, e.g. because of a new session."""
         with self._lock:
             if self._state is not None and is_due() and self._state.release(member_id, self._limits()):
                 self._write_if_dirty()

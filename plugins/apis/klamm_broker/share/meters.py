@@ -71,7 +71,7 @@ class ShareMeters:
             self.load_us.add(took_ns // _NS_PER_US)
 
     def fetched(self, group_id: str, took_ns: int, acquired: int, wanted: int) -> None:
-        """Count a request that acquired records in some of its partitions."""
+        """Count a request that read `wanted` partitions, and acquired records in `acquired` of them."""
         with self._lock:
             meters = self._groups.setdefault(group_id, GroupMeters())
             meters.fetch_ratio.add(acquired * 100 // wanted)

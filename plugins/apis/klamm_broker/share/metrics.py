@@ -1,5 +1,6 @@
-"""The metrics of share groups, read when they are collected. Kafka's `ShareGroupMetrics`, `SharePartitionMetrics` and
-`ShareSessionCache`.
+"""The metrics of share groups: Kafka's `ShareGroupMetrics`, `SharePartitionMetrics` and `ShareSessionCache`.
+
+Their values are read when metrics are collected.
 """
 
 from __future__ import annotations

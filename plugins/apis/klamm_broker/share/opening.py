@@ -1,4 +1,4 @@
-"""Opens the share partitions of a broker."""
+"""Opens the share partitions of a broker. `Broker.open` calls the functions, before the first request."""
 
 from __future__ import annotations
 

@@ -13,8 +13,10 @@ class Run:
 
     `delivery_count`  number of times they were acquired.
     `member_id`       the holder while they are ACQUIRED, until `deadline_ns`.
-    `is_rejected`     a member has rejected them, while they are ARCHIVING; `is_sent`: their letters are on their way.
-    `before`          the run's state before a transition that is not durable yet, in the write of number `write`.
+    `is_rejected`     True if they are ARCHIVING because a member has rejected them; `is_sent` is True from the time at
+                      which their dead letters are handed over.
+    `before`          the run before a transition that is not durable yet; `write` is the number of the write that makes
+                      the transition durable.
     """
 
     first: int

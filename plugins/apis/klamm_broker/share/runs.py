@@ -14,9 +14,10 @@ _Key = TypeVar("_Key")
 
 
 class Runs:
-    """Runs in order of their offsets, without gaps. The caller holds their lock. Indexes by member and by write, and
-    those of the first available run and of the first lock to end, keep the cost of a change independent of the number
-    of runs.
+    """Runs in order of their offsets, without gaps. The caller holds the share partition's lock.
+
+    There are indexes by member, by write, by available offset and by deadline, so that the cost of a change does not
+    depend on the number of runs.
     """
 
     __slots__ = (

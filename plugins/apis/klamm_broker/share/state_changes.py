@@ -1,5 +1,6 @@
-"""Rows of the store for a share partition, one for each offset at which the state changes; selects the rows to
-write.
+"""`StateChanges`: selects the rows that a write of a share partition must replace.
+
+The store has a row for each offset at which the state of the partition's records changes.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class StateChanges:
             return
         ranges.append((first, last))
         if len(ranges) > self._limit:
-            # Writes to the store fail, and the same offsets change again and again.
+            # Only failing writes to the store lead here: meanwhile the same offsets change again and again.
             self._ranges = _merged(ranges)
             self._limit = 2 * len(self._ranges) + _FEW_RANGES
 
@@ -75,7 +76,7 @@ class StateChanges:
         # The row in which the partition begins may start at an earlier offset.
         self.add(start_offset, start_offset if self._is_stored else end_offset)
         changed = ((max(first, start_offset), min(last, end_offset)) for first, last in _merged(self._ranges))
-        # After a changed range another row begins.
+        # Another row begins where a changed range ends.
         replaced = [(first, last + 1) for first, last in changed if first <= last]
         rows = [row for first, last in replaced for row in _rows_between(runs, first, last)]
         self._started = StateUpdate(number, start_offset, end_offset, replaced, rows, not self._is_stored)

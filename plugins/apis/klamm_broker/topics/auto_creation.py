@@ -1,4 +1,4 @@
-"""Creation of topics for clients that ask for their metadata; follows Kafka's `AutoTopicCreationManager`.
+"""Creation of topics whose metadata clients request. Follows Kafka's `AutoTopicCreationManager`.
 
 The response reports at once that the topic does not exist, and the client sends the request again. A separate thread
 creates the topics, so that neither processors nor timers wait for the disk. It runs only while there are topics to

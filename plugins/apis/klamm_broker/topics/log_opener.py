@@ -26,9 +26,7 @@ _PAUSE_MS: Final = 1000
 
 
 class LogOpener:
-    """The opener of logs. Any thread may call it. `lock` is held while a log is opened or deleted, or gets changed
-    configs.
-    """
+    """The opener of logs. Any thread may call it."""
 
     def __init__(self, logs: LogManager, configs: ConfigRegistry, operations: FileOperations) -> None:
         # Held while a log is opened or deleted, or gets changed configs.
@@ -58,7 +56,7 @@ class LogOpener:
             config = self._configs.log_config_in_force(topic.name, topic.overrides)
             opened = self._logs.get_or_create(topic.name, partition.index, topic.id, config)
             if not partition.index and not opened.end_offset:
-                # The directory may be new. Nothing is lost with an empty log.
+                # The directory may be new. The copy is not synced: if it is lost with an empty log, no data is lost.
                 write_copy(self._operations, opened.directory, topic.overrides, sync=False)
             partition.log = opened
 

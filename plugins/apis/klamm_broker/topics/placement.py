@@ -52,7 +52,7 @@ class ReplicaPlacement:
         ]
 
     def placed(self, wanted: NewTopic, first: int) -> NewTopic:
-        """Return the topic with its replicas, placed as by `place`."""
+        """Return the topic with its replicas: those that it names, or those that `place` returns."""
         if wanted.replicas:
             return wanted
         return wanted._replace(replicas=self.place(wanted.partitions, wanted.replication_factor, first))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Partition:
-    """One partition. Appends and reads go through this object, and fetches wait with it as their key.
+    """One partition. Appends and reads go through this object. In the purgatory, fetches wait under it as their key.
 
     The epoch of `leadership` is written into appended batches, and clients' epochs are compared with it.
     `wake(partition)` is called after a change that readers can see. The first use of `log` opens the log, and raises

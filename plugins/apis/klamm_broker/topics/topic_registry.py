@@ -88,7 +88,7 @@ class TopicRegistry:
         self._open_later = open_later
         # Protects the topics: store and maps change together.
         self._lock = FairLock()
-        # The accounts' lock is taken after `_lock`.
+        # The opener's lock is taken after `_lock`.
         self._opener = LogOpener(logs, configs, operations)
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}

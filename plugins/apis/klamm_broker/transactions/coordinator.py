@@ -127,7 +127,7 @@ class TransactionCoordinator:
         except KafkaError as error:
             reply(error.error_code, NO_PRODUCER)
             return
-        # Called before the transaction is locked: the thread that allocates producer ids may wait for the lock.
+        # Called before the transaction is locked: an allocation waits for the store's thread, which may need the lock.
         spare = self._spare_producer_id(transaction)
         try:
             with transaction.lock:

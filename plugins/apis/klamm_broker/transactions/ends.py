@@ -85,7 +85,8 @@ class TransactionEnds:
         reply: Identified,
         next_producer_id: int = NO_PRODUCER_ID,
     ) -> None:
-        """Write the decision, then the markers. The caller holds the transaction's lock; it is open or being fenced.
+        """Write the decision, then the markers. The caller holds the lock of the transaction, which is open or being
+        fenced.
 
         `reply` is called once the transaction is complete, or if its markers cannot be written for now. It gets the
         producer's next identity, if the client's version changes it, or NOT_COORDINATOR if the decision cannot be

@@ -17,7 +17,7 @@ _MIN_INT: Final = -(2**31)
 
 
 def offsets_partition(group_id: str) -> TopicPartition:
-    """Return a group's partition as Kafka's `GroupCoordinator.partitionFor` does, with the default number of them."""
+    """Return a group's partition, as Kafka's `GroupCoordinator.partitionFor` with the default number of partitions."""
     code = 0
     native = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
     for unit in memoryview(group_id.encode(native, "surrogatepass")).cast("H"):

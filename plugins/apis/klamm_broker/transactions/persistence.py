@@ -1,4 +1,4 @@
-"""Transactional ids in the store, and back."""
+"""Writes transactional ids to the store, and reads them back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def add(transactional_id: str, position: int, partitions: frozenset[TopicPartiti
 
 
 def delete_added(transactional_id: str) -> Statement:
-    """Return the statement that deletes the rows of `add`: the record has the partitions, or the transaction is
+    """Return the statement that deletes the rows of `add`, because the record has the partitions, or the transaction is
     over.
     """
     return (_DELETE_ADDED, (transactional_id,))
