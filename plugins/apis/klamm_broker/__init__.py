@@ -11,13 +11,13 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_api_sets() -> Iterator[Provider]:
-    """Yield the handler sets. Their other modules are imported when a listener names one."""
+    """Yield the handler sets. klamm imports their other modules only if a listener names them."""
     yield Provider(
         "broker",
         factory="klamm_broker.broker:Broker",
         settings="klamm_broker.broker_settings:BrokerSettings",
         summary="an embedded Kafka broker: topics, produce, fetch, consumer groups, admin APIs",
-        # As in Kafka, where quotas take effect as soon as they are set.
+        # Listeners get these parts by default, because in Kafka a quota takes effect as soon as it is set.
         gates=("connection_quota", "creation_rate"),
         throttles=("client_quota",),
         default=True,

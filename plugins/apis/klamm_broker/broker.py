@@ -1,4 +1,8 @@
-"""`Broker`: the state that all handlers share, its opening and closing, and its periodic work."""
+"""`Broker`: the state that all handlers share, its opening and closing, and its periodic work.
+
+The server calls `open` and `close`. Handlers get the parts through `BrokerServices`. `open` makes the parts in an order
+that matters: each part reads the state of those before it.
+"""
 
 from __future__ import annotations
 
@@ -64,9 +68,10 @@ _TELEMETRY: Final = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 class Broker(ApiSet):
     """An embedded Kafka broker: node, controller and coordinator of everything, in one data directory.
 
-    Threads: handlers run on processors and request handlers concurrently. Topics, logs, groups, sessions and the store
-    each have their own locks; the fields of this class do not change between `open` and `close`. Periodic work has its
-    own thread, because a slow disk must not hold up other timers; compaction has another thread while there is work.
+    Handlers run concurrently, on the threads of processors and of request handlers. Topics, logs, groups, sessions and
+    the store each have their own locks; the fields of this class do not change between `open` and `close`. Periodic
+    work has its own thread, because a slow disk must not hold up other timers. Compaction has another thread while
+    there is work.
     """
 
     settings: BrokerSettings
@@ -80,7 +85,7 @@ class Broker(ApiSet):
         make_store: Callable[[Path, bool], Store] = lambda path, sync: Store(path, sync_submitted=sync),
         boot_id: Callable[[], str] = read_boot_id,
     ) -> None:
-        """`operations` are the file calls; `make_store` returns the store at a path."""
+        """Tests replace the file calls (`operations`), the store, and the reader of the machine's boot id."""
         super().__init__(settings or BrokerSettings())
         self._operations = operations or FileOperations()
         self._may_skip_syncs = operations is None
@@ -151,7 +156,10 @@ class Broker(ApiSet):
         self._recovered_in_ms = (server.clock.monotonic_ns() - started_ns) / 1e6
 
     def reconfigure(self, settings: BrokerSettings) -> bool:
-        """Use the file's new values of keys that AlterConfigs changes. Raises KafkaError if they contradict others."""
+        """Use the configuration file's new values for keys that AlterConfigs can change too.
+
+        Raises KafkaError if the values contradict other configs.
+        """
         self.configs.follow(settings)
         self.settings = settings
         return True
@@ -310,7 +318,7 @@ class Broker(ApiSet):
         self.fetch_purgatory.expire_soon(connection.connection_id)
 
     def describe(self) -> str:
-        """E.g. `node 1, 12 topics, 31 partitions, recovered in 84 ms`."""
+        """Return a summary, e.g. `node 1, 12 topics, 31 partitions, recovered in 84 ms`."""
         topics = _counted(len(self.topics.all()), "topic")
         partitions = _counted(self.topics.partition_count, "partition")
         return f"{self.cluster.describe()}, {topics}, {partitions}, recovered in {self._recovered_in_ms:.0f} ms"

@@ -1,4 +1,4 @@
-"""The metrics of the broker's topics and fetch sessions, read when they are collected.
+"""The metrics of the broker's topics, logs and fetch sessions. Their values are read when metrics are collected.
 
 Kafka's `BrokerTopicMetrics`, `ReplicaManager`, `Log` and `FetchSessionCache`.
 """
@@ -20,7 +20,7 @@ from klamm_broker.topics.topic_registry import TopicRegistry
 MAX_REPORTED_PARTITIONS: Final = 1000
 MAX_REPORTED_TOPICS: Final = 1000
 _TRAFFIC: Final = "kafka.server:type=BrokerTopicMetrics,name="
-# Bounds from 2^4 to 2^25 microseconds, as those of requests.
+# The histogram of syncs has bounds from 2^4 to 2^25 microseconds, like the histograms of requests.
 _SYNC_BITS: Final = range(4, 26)
 _LOG: Final = "kafka.log:type=Log,name="
 _FETCH_SESSIONS: Final = "kafka.server:type=FetchSessionCache,name="

@@ -1,6 +1,6 @@
 """The features of the cluster and their finalized levels (KIP-584, KIP-1022). Follows Kafka's `FeatureControlManager`.
 
-A level that was never set has klamm's default: the level of a new Kafka cluster of the same release.
+A feature whose level was never set has klamm's default: the level of a new Kafka cluster of the same release.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ SUPPORTED: Final = (
 """Features with their default levels. The level of `metadata.version` is that of the Kafka release that klamm follows,
 and cannot change.
 
-`kraft.version` and `eligible.leader.replicas.version` have no effect; the level of `kraft.version` is the one for
-controllers that are named in the settings. `kafka-features upgrade --release-version` names both, and either all
-features or none are updated.
+`kraft.version` and `eligible.leader.replicas.version` have no effect. They are here because
+`kafka-features upgrade --release-version` names both, and an update changes all named features or none. In Kafka,
+`kraft.version` has the level 0 if the settings name the controllers.
 """
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3

@@ -1,7 +1,7 @@
 """Settings of consumer groups (KIP-848), share groups (KIP-932) and streams groups (KIP-1071).
 
-Kafka's broker keys, meanings and defaults. Only `BrokerSettings` has instances, so the classes here are no dataclasses:
-making their methods would slow down each start.
+Kafka's broker keys, meanings and defaults. Only `BrokerSettings` has instances, so the classes here get no `__init__`,
+`__repr__` and `__eq__`: generating these methods would slow down each start.
 """
 
 from __future__ import annotations

@@ -16,9 +16,10 @@ DYNAMIC: Final = {spec.name: spec for spec in specs_of(BrokerSettings).values() 
 
 
 class LiveSettings:
-    """The settings in force. A change replaces `current` as a whole, and then calls each subscriber with the new one.
+    """The settings in force. A change replaces `current` as a whole, and then calls each subscriber with the new
+    settings.
 
-    `static` are those of the file. Any thread may read; the caller makes one change at a time.
+    `static` has the settings of the configuration file. Any thread may read; callers make one change at a time.
     """
 
     def __init__(self, settings: BrokerSettings) -> None:
@@ -31,7 +32,7 @@ class LiveSettings:
         self._subscribers.append(call)
 
     def with_values(self, values: Mapping[str, str]) -> BrokerSettings:
-        """Return the static settings with these values in place of theirs. Raises KafkaError(INVALID_CONFIG)."""
+        """Return the static settings, with these values replaced. Raises KafkaError(INVALID_CONFIG)."""
         changes = {}
         for name, text in values.items():
             spec = DYNAMIC[name]

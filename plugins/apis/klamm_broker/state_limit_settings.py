@@ -12,7 +12,7 @@ from klamm_broker.configs.topic_config import LARGEST_RECORD_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class RecordSettings:
-    """Part of `BrokerSettings`."""
+    """The keys of `[broker]` for produced batches: a part of `BrokerSettings`."""
 
     max_decompressed_message_bytes: int = setting(
         LARGEST_RECORD_BYTES,
@@ -52,7 +52,7 @@ class RecordSettings:
 # No slots: `BrokerSettings` inherits from several such classes, and only it has instances.
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class FetchSessionSettings:
-    """Part of `BrokerSettings`."""
+    """The keys of `[broker]` for fetch sessions: a part of `BrokerSettings`."""
 
     max_incremental_fetch_session_cache_slots: int = setting(
         1000,
@@ -76,7 +76,7 @@ def _total_bytes(what: str, mib: int = 256) -> int:
 # No slots: `BrokerSettings` inherits from several such classes, and only it has instances.
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class StateLimitSettings(FetchSessionSettings):
-    """Part of `BrokerSettings`."""
+    """The keys of `[broker]` for the state that clients create: a part of `BrokerSettings`."""
 
     state_max_share_per_principal: float = setting(
         0.5,
