@@ -9,7 +9,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_api_sets() -> Iterator[Provider]:
-    """Yield the handler set `gateway`. Its other modules are imported when a listener names it."""
+    """Yield the handler set `gateway`. klamm imports its other modules only if a listener names it."""
     yield Provider(
         "gateway",
         factory="klamm_gateway.gateway:Gateway",

@@ -1,8 +1,8 @@
 """`ClusterAclLearner`: a thread that requests the ACLs of the cluster, for authorizers with `acl.rules = "cluster"`.
 
 It sends DescribeAcls with the gateway's own account, which needs DESCRIBE on the cluster. Rules are valid for
-`max_age_s` from the request on. If the gateway cannot interpret a rule like Kafka does, all rules become unknown:
-authorizers then deny.
+`max_age_s` from the request on. If the gateway cannot interpret a rule like Kafka does, all rules become unknown, and
+authorizers deny all requests.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _bindings(response: DescribeAclsResponse) -> list[AclBinding]:
         )
         for resource in response.resources
         for acl in resource.acls
-        # Rules with unknown types and operations are left out, because no request needs them. Kafka interprets a
-        # network as a host name.
+        # Rules with unknown types and operations are left out, because no request needs them. Rules with a network as
+        # host are left out too, because Kafka takes it for the name of a host.
         if resource.resource_type in _RESOURCE_TYPES and acl.operation in _OPERATIONS and "/" not in acl.host
     ]

@@ -1,5 +1,7 @@
-"""`FetchWalk`: reads the fields of a Fetch response while its bytes pass in pieces of any size. It skips the
-records.
+"""`FetchWalk`: reads the fields of a Fetch response while its bytes pass in pieces of any size, and skips the records.
+
+A `ForwardedRequest` makes one if an observer wants to see the response of a large Fetch. The connection to the node
+feeds it on the loop's thread.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from klamm.wire.messages.fetch import (
 from klamm.wire.primitives import DECODE_ERRORS, WireError
 
 VERSIONS: Final = range(4, 16)
-"""The last version whose response names no nodes. From version 16 on, the end of a response names some (KIP-951)."""
+"""Versions that can be read. The responses of later versions name nodes at their end (KIP-951)."""
 MAX_FIELD_BYTES: Final = 16 * 1024 * 1024
 """Maximum size of a response without records and unknown tagged fields."""
 
@@ -46,16 +48,17 @@ _TAGGED: Final[dict[int, tuple[str, Any, Struct]]] = {
 """Tagged fields of a partition, by tag."""
 
 _Steps: TypeAlias = "Generator[int, bytes, Any]"
-"""A generator that yields the number of bytes it needs, and is sent them. It yields 0 if `unread_bytes` may be skipped
-first.
+"""A generator that yields the number of bytes it needs; `send` passes these bytes to it. It yields 0 after it has set
+`unread_bytes`, and is resumed once they were skipped.
 """
 
 
 class FetchWalk:
-    """A parser that fills `message` while bytes arrive. The message's records are `StreamedRecords`. The caller may
-    skip `unread_bytes`.
+    """A parser that fills `message` while bytes arrive. The message has `StreamedRecords` in place of records. The
+    caller need not feed the next `unread_bytes` bytes: it may report them to `passed`.
 
-    Every length is checked against the rest of the body's `size_bytes`. Methods raise WireError.
+    No length in the response may exceed the bytes that are left of `size_bytes`, the size of the body. Methods raise
+    WireError.
     """
 
     def __init__(self, version: int, size_bytes: int) -> None:

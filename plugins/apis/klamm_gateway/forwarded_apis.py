@@ -1,4 +1,6 @@
-"""APIs that the gateway forwards, with their versions."""
+"""APIs that the gateway forwards, with their versions. A new API between brokers must be added to `_BETWEEN_BROKERS`,
+because every other API is forwarded.
+"""
 
 from __future__ import annotations
 
@@ -44,15 +46,15 @@ _NOT_OFFERED: Final = frozenset(
     }
 )
 _LATEST: Final = {
-    # From version 16 on, the end of a response names nodes (KIP-951). When it arrives, the records before it are
-    # already sent on, so the response cannot be changed.
+    # From version 16 on, a response names nodes at its end (KIP-951). By the time the end arrives, the records before
+    # it are already sent to the client, so the gateway cannot change the response.
     ApiKey.FETCH: 15,
 }
 
 
 _NAMES_NODES: Final = frozenset({*REWRITES, ApiKey.FETCH})
 _UNKNOWN_VERSIONS: Final = 10
-"""Number of versions above the known ones that are forwarded, if unknown versions are forwarded."""
+"""With `unknown`, this many versions above the latest known one are forwarded too."""
 _MAX_KEY: Final = 127
 
 

@@ -1,4 +1,8 @@
-"""`ForwardedRequest`: a request that waits for a node's response, and handles the response."""
+"""`ForwardedRequest`: a request that waits for a node's response, and handles the response.
+
+The connection to the node calls it on the loop's thread. It answers small responses there, and passes large ones that
+must be decoded to the gateway's `workers`.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +25,16 @@ from klamm_gateway.fetch_walk import FetchWalk
 
 _CARRY_RECORDS: Final = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
 _DECODED_AT_ONCE_BYTES: Final = 16 * 1024
-"""Maximum size of a response that is decoded on a network thread, where other clients wait. Larger responses are
-decoded on a thread of the gateway. Bytes of records are not decoded, so they do not count.
+"""Maximum size of a response that is decoded on the loop's thread, where other clients wait. Larger responses are
+decoded by the gateway's `workers`. Bytes of records are not decoded, so they do not count.
 """
 _DECODED_AT_ONCE_ELEMENTS: Final = 250
-"""Maximum number of elements in such a response, the same as in the network thread's own answers. A response of 16 KiB
-may have thousands of elements, which take milliseconds.
+"""Maximum number of elements in a response that is decoded on the loop's thread. 16 KiB may have thousands of elements,
+and decoding these takes milliseconds.
 """
 _CHANGED_AT_ONCE_BYTES: Final = 4 * 1024
-"""Maximum size of the request for a response that is decoded on a network thread. A change may add the refused parts of
-the request to the response, and the size of the node's response does not show them.
+"""If changes apply to a response, it is decoded on the loop's thread only if its request had at most this size. A
+change may add the refused parts of the request to the response, so a large request can make a small response large.
 """
 _ANY_NUMBER: Final = 1 << 62
 
@@ -46,7 +50,9 @@ def _response_class(api_key: int) -> Any:
 
 class ForwardedRequest:
     """A request with its `changes`. A change gets the response as a message, and returns the response for the client,
-    or UNCHANGED. Changes run on a thread of `workers` if the response is large.
+    or UNCHANGED. The changes of a large response run on a thread of `workers`, the others on the loop's thread.
+
+    If `streams` is True, the bytes of a large response may be sent to the client while they arrive.
     """
 
     __slots__ = ("_changes", "_context", "_message", "_workers", "api_key", "api_version", "correlation_id", "streams")
@@ -88,7 +94,7 @@ class ForwardedRequest:
 
     def _decode_large(self, body: bytes) -> None:
         with large_response(self._context):
-            # No variable refers to the message here, so that it can be freed.
+            # Only the list refers to the message, so that `free_in_pieces` can free it.
             decoded = [self._decode(body, _ANY_NUMBER)]
             if not self._context.response_wanted:
                 free_in_pieces(decoded)

@@ -1,4 +1,8 @@
-"""`Gateway`: the handler set."""
+"""`Gateway`: the handler set `gateway`.
+
+A request is forwarded on the loop's thread of its client's connection. The handler of a large decoded request runs on
+another thread, so `_send` and `_send_unanswered` switch to the loop. The sessions with the nodes belong to the loop.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +54,7 @@ _MARGIN_S: Final = 1.0
 
 
 class Gateway(ApiSet):
-    """The handler set `gateway`. It forwards requests to the nodes of a Kafka cluster. `cluster` has the known
-    nodes.
-    """
+    """A handler set that forwards requests to the nodes of a Kafka cluster. `cluster` has the known nodes."""
 
     pipelined = True
 
@@ -76,7 +78,7 @@ class Gateway(ApiSet):
     def open(self, server: ServerContext) -> None:
         """Read certificates and password, and ask the cluster for its nodes. Raises OSError for a file.
 
-        The start succeeds even if no node answers. Nodes that do not answer are asked again later.
+        The start succeeds even if no node answers. The learner goes on asking.
         """
         settings = self.settings
         self._workers = Workers("klamm-gateway-responses", 1, server.services.threads)
@@ -262,7 +264,8 @@ class Gateway(ApiSet):
         if context.api_key == ApiKey.PRODUCE and wants_no_response(message, context.api_version):
             return self._send_unanswered(context, frame)
         if rewrite is not None and context.api_version >= first_version:
-            # Done first, because the gateway needs nodes and topics that the client may not see.
+            # Applied first: the gateway learns nodes and topics from the response, also those that the verdict's change
+            # hides from this client.
             changes.insert(0, partial(_rewritten, rewrite, self._addresses[context.listener.name]))
         self._send(context, frame, ForwardedRequest(context, self._workers, tuple(changes)))
         return context.later()
@@ -300,8 +303,8 @@ class Gateway(ApiSet):
         link = connection.link
         assert link is not None
         if not link.on_loop:
-            # The handler of a large request that is decoded runs on another thread. So does one that an observer must
-            # see first.
+            # The handler of a large decoded request, or of a request that an observer must see first, runs on another
+            # thread.
             note_upstream_node(context, None)
             link.call_soon(lambda: self._send(context, frame, request))
             return
@@ -312,8 +315,8 @@ class Gateway(ApiSet):
 
 
 def _frame_of(message: Any, context: RequestContext, *, unchanged: bool = False) -> list[Buffer]:
-    """Return the bytes of the request for the node, without the size in front. `unchanged` is True for the decoded
-    message.
+    """Return the bytes of the request for the node, without the size in front. `unchanged` is True if the message is
+    still as it was decoded.
     """
     if type(message) is OpaqueRequest:
         return [message.frame]

@@ -1,4 +1,6 @@
-"""`Layout`: the cluster's nodes at the time of the last answer. `Cluster` has the current layout."""
+"""`Layout`: the cluster's nodes as of the last answer. `Cluster` has the current layout, for all threads of a gateway.
+Only the learner's thread replaces it.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The nodes of a cluster. `versions` are the versions that all nodes support, None before the first answer;
-    `described` is one node's description of the cluster.
+    """The nodes of a cluster. `versions` are the versions that all nodes support, by API; None before the first answer.
 
-    `cluster_id` is empty if the cluster has no id.
+    `described` is the ApiVersions response of one node; the features for clients come from it. `cluster_id` is empty if
+    the cluster has no id.
     """
 
     nodes: Mapping[int, Node] = field(default_factory=dict)
@@ -46,9 +48,10 @@ class Cluster:
     """The current layout, and the names of topic ids. Any thread may read. `learn` replaces the layout as a whole.
 
     `node_of` returns the node that a connection is for, as in `NodePlaces`. `refresh` requests a new layout. `renamed`
-    is called for an id that gets another name. `clients_log_in` is True if SASL requests are forwarded.
-    `passing_unknown` are the listeners that forward unknown APIs and versions. `offers` has prepared answers to
-    ApiVersions for this layout. Their key is the listener, and True if they list features that begin with level 0.
+    is called for a topic id that gets another name. `clients_log_in` is True if SASL requests are forwarded.
+    `passing_unknown` has the names of the listeners that forward unknown APIs and versions. `offers` has the prepared
+    ApiVersions answers for this layout. The key of an answer is the listener's name and a bool; the bool is True for
+    the answer that lists features with minimum level 0 too.
     """
 
     def __init__(self) -> None:
@@ -80,9 +83,7 @@ class Cluster:
             return nodes[self._turn % len(nodes)]
 
     def is_meant(self, cluster_id: str, node_id: int, connection: ConnectionContext) -> bool:
-        """Return True if the connection leads to this node, and the cluster id, if it is known, is that of this
-        cluster.
-        """
+        """Return True if the connection is for this node, and the cluster has this id or its id is not known."""
         return cluster_id == (self.layout.cluster_id or cluster_id) and node_id == self.node_of(connection)
 
     def note_node(self, node_id: int, host: str, port: int) -> None:
@@ -92,9 +93,10 @@ class Cluster:
             self.refresh()
 
     def note_topic(self, topic_id: bytes, name: str) -> None:
-        """Note the name of a topic id from a response. If there are too many ids, the oldest are forgotten.
+        """Note the name of a topic id from a response. If there are too many ids, the oldest is forgotten.
 
-        An id keeps its name as long as its topic exists. So an id that gets another name has no name from then on.
+        A topic never changes its name. So an id that comes with another name is suspicious, and has no name from then
+        on.
         """
         if self._names.get(topic_id) == name:
             return
@@ -112,7 +114,7 @@ class Cluster:
 
 
 def with_versions_of(layout: Layout, response: ApiVersionsResponse) -> Layout:
-    """Return the layout with the versions that a further node supports too."""
+    """Return the layout with only the versions that this node supports too. `response` is the node's answer."""
     offered = {each.api_key: range(each.min_version, each.max_version + 1) for each in response.api_keys}
     if layout.versions is None:
         return replace(layout, versions=offered, described=response)

@@ -26,10 +26,8 @@ _OLD_AFTER_NS: Final = 5_000_000_000
 
 
 class LayoutLearner:
-    """The learner of the layout. The thread calls `learn_once` at the start, every `max_age_s` seconds, and after
-    `refresh`.
-
-    Every reachable node is asked for its versions.
+    """The learner of the layout. Its thread calls `learn_once` at the start, every `max_age_s` seconds, and after a
+    call of `Cluster.refresh`. It calls more often until a node has answered.
     """
 
     def __init__(
@@ -75,21 +73,23 @@ class LayoutLearner:
                 self._wanted.wait(self._max_age_s if self._answered else 2 * _AT_MOST_EVERY_S)
 
     def is_unanswered(self) -> bool:
-        """Return True if no node has answered the last request. If that was a while ago, make the request again
-        first.
+        """Return True if the last round got no answer. If this round is more than five seconds old, also request
+        another; its result is seen by a later call.
         """
         if self._clock.monotonic_ns() - self._asked_ns > _OLD_AFTER_NS:
             self._wanted.set()
         return not self._answered
 
     def learn_once(self) -> bool:
-        """Ask the known nodes, and then those of `bootstrap`, until one answers. Return False if none answers."""
+        """Learn the layout from the first node that answers, and then ask every node for its versions. Return False if
+        no node answers.
+        """
         found: Layout | None = self._questions.ask_any(self._layout_of, self._ending)
         if found is None:
             return False
         before = self._cluster.layout
         if before.versions is not None:
-            # Clients need not wait until all nodes have returned their versions.
+            # The new nodes apply at once, with the earlier versions, until all nodes were asked for their versions.
             self._cluster.learn(replace(found, versions=before.versions, described=before.described))
         self._cluster.learn(self._complete(found, before))
         return True

@@ -1,8 +1,8 @@
 """Requests that the gateway answers itself: ApiVersions, and SASL requests that come too late.
 
-ApiVersions offers the APIs that klamm and every node of the cluster support. The features are those of the cluster,
-because clients choose their protocol by them. Until a node has answered, the error is BROKER_NOT_AVAILABLE, and clients
-try again.
+ApiVersions offers the APIs that both klamm and every node of the cluster support. The features are those of the
+cluster, because clients choose protocols by features. Until a node has answered, ApiVersions fails with
+BROKER_NOT_AVAILABLE, and clients try again. The handlers run on the loop's thread.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _offered(cluster: Cluster, layout: Layout, listener: str) -> list[ApiVersion
         theirs = layout.versions.get(spec.api_key, range(0))
         first, last = max(own.start, theirs.start), min(own.stop, theirs.stop) - 1
         if spec.api_key == 0:
-            # Because of a bug in librdkafka, Produce is listed from version 0 on, as Kafka does (KAFKA-18659).
+            # Kafka lists Produce from version 0 on, because librdkafka has a bug that needs it (KAFKA-18659).
             first = theirs.start
         if first <= last:
             offered.append(ApiVersion(spec.api_key, first, last))

@@ -12,7 +12,7 @@ _PREFIX: Final = "klamm:type=Gateway,name="
 
 
 class GatewayMetrics:
-    """The counters of the gateway that is named `gateway`, which is their label. Several threads change them."""
+    """The counters of one gateway. Its name `gateway` is the label of its metrics. Several threads change them."""
 
     def __init__(self) -> None:
         self.gateway = "gateway"

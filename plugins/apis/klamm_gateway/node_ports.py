@@ -1,4 +1,7 @@
-"""The addresses of the cluster's nodes for clients: each node has its own port, or its own host name."""
+"""The addresses of the cluster's nodes for clients: each node has its own port, or its own host name.
+
+The settings create them. The functions only compute, so any thread may call them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def parse_ports(text: str) -> range:
 
 
 class NodePlaces(Protocol):
-    """Addresses of the nodes for clients of a listener, and the node that a connection is for."""
+    """The rule that gives each node an address for clients, and that finds the node that a connection is for."""
 
     def address_of(self, node_id: int, advertised: Address) -> Address | None:
         """Return the address of a node for clients of a listener with this advertised address; None if they cannot
@@ -63,7 +66,7 @@ class NodePorts:
 
 
 def check_pattern(pattern: str) -> str | None:
-    """Return what is wrong with a pattern for `NodeHosts`; None if it is valid."""
+    """Return the problem of a pattern for `NodeHosts`; None if the pattern is valid."""
     rest = pattern.replace("{node}", "", 1).replace("{host}", "")
     if pattern.count("{node}") != 1 or "{" in rest or "}" in rest:
         return f'must have {{node}} once, and may have {{host}}, e.g. "broker-{{node}}.{{host}}", not "{pattern}"'

@@ -1,5 +1,5 @@
-"""The rewriting of responses that name nodes: clients get the gateway's addresses instead, and the gateway notes the
-nodes.
+"""The rewriting of responses that name nodes: clients get addresses of the gateway in place of the nodes' addresses.
+The gateway notes the nodes of each response. A `ForwardedRequest` calls the functions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ class NodeAddresses:
     unreachable: Callable[[int], None]
 
     def address_of(self, node_id: int, host: str, port: int) -> Address | None:
-        """Return the address for clients of a node in a response; None if the node has no port here."""
+        """Return the address that clients get for a node of a response; None if the node has no port here. `host` and
+        `port` come from the response.
+        """
         self.cluster.note_node(node_id, host, port)
         address = self.places.address_of(node_id, self.advertised)
         if address is None:

@@ -39,11 +39,13 @@ class SessionParts:
 
 
 class ClientSession:
-    """The connection of one client to the node that the client's port names.
+    """One client's connection to the node that its port or host name stands for.
 
-    The gateway makes it for a connection's first request. Only the loop of the client's connection uses it. The first
-    request opens the connection to the node. If the node closes it while it is idle, the next request opens
-    another. If it fails, the client's connection is closed with all waiting requests, and no request is sent again.
+    The gateway makes a session for a connection's first request. Only the loop of the client's connection uses it.
+
+    The first request opens the connection to the node. If the node closes this connection while it is idle, the next
+    request opens another. If this connection fails, the session closes the client's connection with all waiting
+    requests. The session never sends a request again.
     """
 
     def __init__(self, parts: SessionParts, connection: ConnectionContext, link: ConnectionLink) -> None:
@@ -80,7 +82,7 @@ class ClientSession:
         note_upstream_node(context, self._node.node_id)
         upstream.send(frame, request)
         if is_new:
-            # The request is registered first, because connecting may fail at once.
+            # Called after `send`: connecting may fail at once, and then the request must be among the lost ones.
             upstream.connect(self._node.addresses)
 
     @property
@@ -159,7 +161,7 @@ class ClientSession:
             if self._parts.security.passes_login:
                 # The client has logged in on that connection.
                 self._link.close(f"node {self._node} closed the connection on which the client had logged in")
-            # In all other cases the next request opens another connection.
+            # Otherwise, the next request opens another connection.
             return
         self._report(error)
         reason = f"node {self._node}: {error.reason}: {error}"
@@ -167,7 +169,8 @@ class ClientSession:
             protocol.stream.abort(reason)
         waiting = [*protocol.exchanges]
         _lose(waiting, reason, sent=protocol.was_ready)
-        # The request that caused the error may already have been removed from the waiting requests.
+        # If no `ForwardedRequest` has closed the client's connection, it is closed here: the request that caused an
+        # internal error is no longer waiting, and a Produce without a response never was.
         if error.reason == INTERNAL_ERROR or (not waiting and protocol.has_unsent):
             self._link.close(reason)
 

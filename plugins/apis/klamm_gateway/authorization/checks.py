@@ -1,4 +1,4 @@
-"""The checks of which rules consist, and the possible results for a request."""
+"""The checks that rules are made of, and the results that a rule returns. They run on the thread of the request."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ class EachOf:
     """A rule for the elements of a list. The gateway answers for denied elements, the node for the others, in one
     response.
 
-    `kind_of` returns an element's resource type, if the types differ. `shape_version` is the version whose error
-    responses name the elements, if it is not the request's. If `first_operation` is given, it must be allowed too.
+    `kind_of` returns an element's resource type, if the types differ. `shape_version` is given if error responses name
+    the elements only up to this version. If `first_operation` is given, it must be allowed too.
     """
 
     request_field: str
@@ -193,7 +193,7 @@ def with_field(message: Any, field: str, value: Any) -> Any:
 
 
 def then(verdict: Verdict, change: Change) -> Verdict:
-    """Return the verdict with a further change of the node's response. It is made before the denied elements are
+    """Return the verdict with a further change of the node's response. This change comes before the denied elements are
     added.
     """
     if isinstance(verdict, LocalAnswer):

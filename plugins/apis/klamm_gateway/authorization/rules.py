@@ -1,4 +1,7 @@
-"""`RULES`: the permissions that each API needs. An API without a rule needs ALTER on the cluster."""
+"""`RULES`: the permissions that each API needs. An API without a rule needs ALTER on the cluster.
+
+The gateway calls `authorize` before it forwards a request, if the listener has an authorizer.
+"""
 
 from __future__ import annotations
 

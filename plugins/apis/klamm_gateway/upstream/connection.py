@@ -1,4 +1,4 @@
-"""`UpstreamConnection`: a socket to a node, on the loop of the client's connection that it belongs to."""
+"""`UpstreamConnection`: a socket to a node, on the loop of the client's connection. A `ClientSession` owns it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ log = logging.getLogger("klamm.gateway")
 
 INTERNAL_ERROR: Final = "internal_error"
 _READ_BYTES: Final = 256 * 1024
-# Size of the first read of a response that may become a stream. The rest of a stream need not be read into memory.
+# Size of the first read of a response that may become a stream. It is small, because the rest of a stream may pass from
+# socket to socket and need not be read into memory.
 _FIRST_BYTES: Final = 16 * 1024
 _SPLICED_FROM_BYTES: Final = 16 * 1024
 _GATHER: Final = 32
@@ -39,8 +40,8 @@ _buffers = threading.local()
 
 
 class UpstreamConnection:
-    """A connection to a node. All methods must be called on the loop's thread. `lost` is called once, unless `close` or
-    `finish` is called first.
+    """A connection to a node. All methods must be called on the loop's thread. `lost` is called once, when the
+    connection fails or the node closes it; it is not called after `close` or `finish`.
     """
 
     def __init__(
@@ -65,8 +66,8 @@ class UpstreamConnection:
         self._when_sent: list[Callable[[], None]] = []
 
     def connect(self, addresses: Sequence[SocketAddress]) -> None:
-        """Connect to the first address that accepts the connection. If all fail, `lost` gets the error, perhaps at
-        once.
+        """Connect to the first address that accepts the connection. If all addresses fail, `lost` gets the error, maybe
+        before this method returns.
         """
         (family, where), self._others = addresses[0], addresses[1:]
         try:
@@ -92,8 +93,8 @@ class UpstreamConnection:
             self._guarded(self._write)
 
     def when_sent(self, callback: Callable[[], None]) -> None:
-        """Call back once all bytes that were passed to `send` are sent, perhaps at once, unless the connection fails
-        before.
+        """Call back once all bytes that were passed to `send` are sent, maybe before this method returns. There is no
+        call if the connection fails before.
         """
         if self.protocol.has_unsent:
             self._when_sent.append(callback)
@@ -109,7 +110,7 @@ class UpstreamConnection:
             self._update_interest()
 
     def finish(self) -> None:
-        """Close after the queued bytes were sent, because no client waits for answers."""
+        """Close the connection once the queued bytes are sent. The client is gone, so all answers are ignored."""
         protocol = self.protocol
         if protocol.state is UpstreamState.READY and protocol.has_unsent:
             protocol.transition_to(UpstreamState.FINISHING)
@@ -158,13 +159,14 @@ class UpstreamConnection:
             reason = "tls_failed" if isinstance(error, ssl.SSLError) else "connection_lost"
             self.fail(UpstreamError(reason, str(error)))
         except Exception as error:
-            # After any error the client must not wait for ever.
+            # After a bug too, the connection must end, because the client would otherwise wait for ever.
             log.exception("node %s: its connection failed", self._host)
             self.fail(UpstreamError(INTERNAL_ERROR, repr(error)))
 
     def fail(self, error: UpstreamError) -> None:
-        """Close the connection and report the reason, unless the connection is closed or no client waits for
-        answers.
+        """Try the next address if the connection is not established. Otherwise, close the connection and call `lost`.
+
+        `lost` is not called for a connection that is closed or finishing.
         """
         if self.protocol.state is UpstreamState.CONNECTING and self._others:
             self._give_back_descriptor()

@@ -1,4 +1,7 @@
-"""`Conversation`: a connection to a node for a thread that may wait. It sends one request at a time."""
+"""`Conversation`: a connection to a node for a thread that may wait. It sends one request at a time.
+
+The learners' threads and `klamm doctor` use it for the gateway's own requests.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +43,8 @@ class _Question:
 
 
 class Conversation:
-    """A connection that logs in when it is created. `timeout_s` limits the seconds from its creation to the last
-    answer.
+    """A connection that logs in when it is created. All its answers must arrive within `timeout_s` seconds after its
+    creation.
 
     Every method raises UpstreamError or OSError.
     """

@@ -38,7 +38,7 @@ def read_accounts(file: Path) -> dict[str, tuple[str, str]]:
     tables, _text = read_tables(file)
     for principal, table in tables.items():
         if not isinstance(table, dict) or check_table(AccountSettings, table):
-            # The error reads the file again to name the line.
+            # `load_settings` reads the file again, and raises ConfigError with the number of the line.
             load_settings(file, (principal,), AccountSettings)
     return {principal: (table["username"], table["password"]) for principal, table in tables.items()}
 

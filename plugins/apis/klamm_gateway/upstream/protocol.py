@@ -1,4 +1,7 @@
-"""`UpstreamProtocol`: the bytes of one connection to a node: login, requests in order, responses. It does no I/O."""
+"""`UpstreamProtocol`: the bytes of one connection to a node: login, requests in order, responses. It does no I/O.
+
+An `UpstreamConnection` uses it on its loop's thread, and a `Conversation` on a thread that may wait.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,8 @@ _AUTHENTICATE_VERSION: Final = 1
 _LOGIN_ID: Final = -1
 _STREAM_RESPONSES_FROM_BYTES: Final = 96 * 1024
 _BEGINNING_BYTES: Final = 9
-"""Size of the correlation id, empty tagged fields and the throttle time. A stream is forwarded once these have
-arrived.
+"""Size of the correlation id, empty tagged fields and the throttle time. A response becomes a stream only after these
+have arrived.
 """
 # A system call costs less with one buffer than with several.
 _JOIN_UP_TO_BYTES: Final = 32 * 1024
@@ -66,10 +69,10 @@ class Exchange(Protocol):
 
 
 class UpstreamProtocol:
-    """One connection to a node. `outgoing` has the bytes to send, in order. `ready` is called once requests may be
-    sent.
+    """One connection to a node. `outgoing` has the bytes to send, in order. `exchanges` are the requests that wait for
+    a response, in order. `ready` is called once requests may be sent.
 
-    If a method raises UpstreamError, the connection is unusable, and the caller closes it.
+    If a method raises UpstreamError, the connection is unusable, and the caller must close it.
     """
 
     def __init__(self, account: SaslAccount | None, client_id: str, ready: Callable[[], None]) -> None:
@@ -182,11 +185,12 @@ class UpstreamProtocol:
             return 0
         if self._walk is None:
             return self.stream.remaining
-        # The last byte is never skipped, because all lengths are checked when it ends the request.
+        # The last byte is never skipped: `receive` must let the walk check all lengths before it forwards this byte,
+        # because the byte completes the client's response.
         return min(self._walk.unread_bytes, self.stream.remaining - 1)
 
     def passed(self, count: int) -> None:
-        """Note that this many bytes of the stream were transferred in another way. Raises UpstreamError."""
+        """Note that this many bytes of the stream went to the client without `receive`. Raises UpstreamError."""
         assert self.stream is not None
         if self._walk is not None and count:
             try:
@@ -207,7 +211,8 @@ class UpstreamProtocol:
             if exchange is None:
                 self._continue_login(bytes(data[begin + 4 : end]))
             else:
-                # Checked first: an exchange without an answer must stay, so that it is lost with the connection.
+                # `_body` may raise. It is called before `popleft`, because only an exchange in `exchanges` is lost with
+                # the connection.
                 body = _body(exchange, data[begin:end])
                 self.exchanges.popleft()
                 exchange.completed(body)

@@ -46,7 +46,7 @@ class Questions:
         Return None if no node answers, or if `ending` is set.
         """
         known = [(node.host, node.port) for node in self._cluster.layout.nodes.values()]
-        # A node that does not answer costs the whole timeout each time, so it is not asked first.
+        # A node that does not answer costs the whole timeout. So the node that answered last is asked first.
         first = [each for each in self._answered_last if each in known]
         for address in dict.fromkeys((*first, *known, *self._bootstrap)):
             if ending.is_set():

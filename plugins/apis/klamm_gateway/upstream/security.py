@@ -1,5 +1,5 @@
-"""`Security`: the TLS settings and the accounts for connections to nodes. It is created at the start and at
-each reload; new connections use the latest.
+"""`Security`: the TLS settings and the accounts for connections to nodes. Each start and each reload creates one. New
+connections use the latest.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Find: TypeAlias = "Callable[[str], tuple[str, str] | None]"
 
 
 class Accounts:
-    """The latest accounts of principals. They are kept, because a new one must compute its salted password again. Any
-    thread may call it.
+    """The accounts of principals. The latest `MAX_KEPT` accounts are kept, because a new `SaslAccount` must compute its
+    salted password again. Any thread may call `of`.
     """
 
     def __init__(self, find: Find, mechanism: str, random_bytes: Callable[[int], bytes]) -> None:
@@ -68,11 +68,11 @@ SocketAddress: TypeAlias = "tuple[int, tuple[Any, ...]]"
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """The security of connections to nodes. `context` is None without TLS. `account`, the gateway's own, is None
-    without SASL.
+    """The security of connections to nodes. `context` is None without TLS. `account` is the gateway's own account; None
+    without SASL or without its password.
 
-    `accounts` are the accounts of principals; None if clients have no accounts of their own. If `passes_login` is True,
-    clients log in themselves.
+    `accounts` are the accounts of principals; None if all clients share the gateway's account. If `passes_login` is
+    True, each client logs in at the node itself, and the gateway only forwards the SASL requests.
     """
 
     context: ssl.SSLContext | None

@@ -1,4 +1,4 @@
-"""The states of a connection to a node."""
+"""The states of a connection to a node, and the allowed transitions."""
 
 from __future__ import annotations
 
