@@ -32,7 +32,7 @@ class PartitionOrder(NamedTuple):
 class ControlledNode:
     """One node. The handlers of the set `control` call it on any thread.
 
-    The epoch of its controller and the leader epochs that it was given never fall.
+    The node accepts no lower controller epoch than before, and no lower leader epoch of a partition.
     """
 
     def __init__(self, node_id: int, membership: Membership, elections: Elections, topics: TopicRegistry) -> None:

@@ -15,8 +15,8 @@ _CONFIG_BYTES: Final = 1024
 
 
 class ConfigAccount:
-    """The account of all configs except those of topics. Only authorized clients can change these configs, so they
-    count towards the total and not towards an owner's share.
+    """The account of all configs except those of topics. Their bytes count towards the limit of all configs, but not
+    towards the share of any owner, because only authorized clients can change these configs.
 
     Callers make one change at a time.
     """

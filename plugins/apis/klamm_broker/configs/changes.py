@@ -188,7 +188,7 @@ def _alter_one(kind: int, values: dict[str, str], change: Change) -> None:
     if not _is_list(kind, name):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{operation.name} applies to lists, and {name} is not a list")
     items = [item for item in _effective(kind, values, name).split(",") if item]
-    # As in Kafka, an empty value is an empty item, which few lists allow.
+    # As in Kafka, an empty text is a list with one empty item. Few lists allow such an item.
     for item in change.value.rstrip(",").split(","):
         if operation is Operation.APPEND and item not in items:
             items.append(item)
@@ -235,8 +235,8 @@ def _current(broker: BrokerServices, resource: Resource) -> dict[str, str]:
 
 
 def _check_min_insync_replicas(broker_name: str, current: Mapping[str, str], values: Mapping[str, str]) -> None:
-    """Raise KafkaError(INVALID_CONFIG) if a single broker gets a new value: only a topic, or all brokers together, can
-    have one.
+    """Raise KafkaError(INVALID_CONFIG) if a single broker gets a value of its own. Only topics and the defaults of all
+    brokers can have a value.
     """
     value = values.get(_MIN_INSYNC_REPLICAS)
     if broker_name and value is not None and value != current.get(_MIN_INSYNC_REPLICAS):

@@ -1,4 +1,6 @@
-"""The entities, keys and values of client quotas (KIP-546, KIP-612), for DescribeClientQuotas and AlterClientQuotas."""
+"""The entities, keys and values of client quotas (KIP-546, KIP-612). The handlers of DescribeClientQuotas and
+AlterClientQuotas call the functions, on any thread.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
 ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
 
-# The largest value of each key, whose values must be integers; None means no largest value, and fractions are allowed.
+# The largest value of each key. A key with a largest value takes integers only. None means that there is no largest
+# value, and that fractions are allowed.
 _USER_AND_CLIENT_KEYS: Final[dict[str, float | None]] = {
     "producer_byte_rate": INT64_MAX,
     "consumer_byte_rate": INT64_MAX,

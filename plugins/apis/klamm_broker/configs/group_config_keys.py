@@ -1,4 +1,7 @@
-"""The configs that a group may have: kinds, defaults, bounds and parsing. Follows Kafka's `GroupConfig`."""
+"""The configs that a group may have: kinds, defaults, bounds and parsing. Follows Kafka's `GroupConfig`.
+
+`GroupConfigs` uses the table. The functions keep no state, so any thread may call them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The loggers of this process and their levels, in Kafka's words (KIP-412). Changes last until the process ends."""
+"""The loggers of this process and their levels, in Kafka's words (KIP-412). Changes last until the process ends.
+
+The handlers of DescribeConfigs and IncrementalAlterConfigs call the functions, on any thread.
+"""
 
 from __future__ import annotations
 

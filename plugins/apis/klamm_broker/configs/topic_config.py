@@ -1,7 +1,7 @@
 """The configs of a topic: Kafka's names, types, defaults, bounds and the broker configs that give their defaults.
 
-CreateTopics, the config APIs and the log use the same table. Facts from Kafka's `LogConfig`, `TopicConfig` and
-`ServerTopicConfigSynonyms`.
+CreateTopics, the config APIs and the log use the same table, on any thread: nothing here changes. Facts from Kafka's
+`LogConfig`, `TopicConfig` and `ServerTopicConfigSynonyms`.
 """
 
 from __future__ import annotations

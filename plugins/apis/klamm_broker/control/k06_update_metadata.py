@@ -3,8 +3,8 @@
 Follows `ReplicaManager.maybeUpdateMetadataCache` of Kafka 3.9.
 
 - Controller and broker epochs are checked as in LeaderAndIsr.
-- Nodes report their real state. A partition with a higher leader epoch changes as with LeaderAndIsr. Partitions with
-  another epoch and unknown partitions are ignored.
+- Nodes report their real state, so the request can only change this state: if it has a higher leader epoch for a
+  partition, the partition changes as with LeaderAndIsr. It ignores its other partitions.
 - The list of live brokers is ignored: clients get the addresses of the running nodes.
 
 Authorization: CLUSTER_ACTION on the cluster.

@@ -1,7 +1,8 @@
 """The consumer protocol inside JoinGroup and SyncGroup, as far as a broker reads and writes it: subscriptions and
 assignments.
 
-In a classic group, only the part of a subscription that all versions share is read, as in Kafka's `ClassicGroup`.
+In a classic group, only the part of a subscription that all versions share is read, as in Kafka's `ClassicGroup`. The
+functions keep no state, so any thread may call them.
 """
 
 from __future__ import annotations

@@ -38,12 +38,12 @@ NOT_RESERVED: Final = (UNKNOWN_OWNER, 0)
 GROUP_BYTES: Final = 4096
 """Approximate size of a group without members and offsets."""
 OFFSET_BYTES: Final = 512
-"""Approximate size of an offset, in memory and on disk, with metadata of `FREE_METADATA_BYTES`."""
+"""Approximate size of an offset, in memory and on disk, with metadata of up to `FREE_METADATA_BYTES`."""
 FREE_METADATA_BYTES: Final = 128
 
 
 class GroupLedgers(NamedTuple):
-    """The ledgers of groups, their members and their offsets."""
+    """The ledgers that count the bytes of groups, of their members and of their offsets."""
 
     groups: Ledger = Ledger("groups")
     members: Ledger = Ledger("group members")
@@ -301,7 +301,7 @@ class Group(GroupLock, ABC):
             ledgers.members.add(each, charge)
 
     def count_members(self, owner: str, more_bytes: int) -> None:
-        """Count that an owner's members use more bytes; fewer if `more_bytes` is negative. A dead group counts
+        """Add `more_bytes`, which may be negative, to the bytes that an owner's members use. A dead group counts
         nothing.
         """
         if self._charges is not None and more_bytes:

@@ -11,7 +11,7 @@ from klamm_broker.groups.requests import JoinReply, Protocol, SyncReply
 from klamm_broker.limits.ledger import UNKNOWN_OWNER
 
 MEMBER_BYTES: Final = 4096
-"""Approximate size of a member with subscription and assignment of `FREE_BYTES`."""
+"""Approximate size of a member whose subscription and assignment have up to `FREE_BYTES`."""
 FREE_BYTES: Final = 1024
 NAME_BYTES: Final = 100
 """Approximate size of each name in a subscription, in addition to its characters."""
@@ -24,7 +24,7 @@ def charge_bytes(size_bytes: int, names: int) -> int:
 
 def size_bytes(client_id: str, group_instance_id: str | None, protocols: Iterable[Protocol]) -> int:
     """Estimate the bytes of a member that joins with these ids and protocols."""
-    # A member id is as long as one of the names.
+    # Each id counts twice, because the coordinator makes the member id from one of them.
     names = 2 * (len(client_id) + len(group_instance_id or ""))
     return names + sum(len(name) + len(metadata) for name, metadata in protocols)
 

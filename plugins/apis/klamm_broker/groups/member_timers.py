@@ -121,7 +121,7 @@ class MemberTimers(Generic[GroupT]):
     def write(self, group: GroupT, then: Callable[[bool], None] | None = None) -> None:
         """Write the group's changes, in one transaction.
 
-        Then call `then` with True if they were written, else False; no thread holds the group's lock meanwhile.
+        Then call `then`, after the group's lock is released: with True if the changes were written, else with False.
         """
         changes = group.take_changes()
         if not changes and not group.is_dead:

@@ -1,4 +1,6 @@
-"""The metrics of groups: Kafka's `GroupCoordinatorMetrics`. Their values are read when metrics are collected."""
+"""The metrics of groups: Kafka's `GroupCoordinatorMetrics`. `Broker.open` registers them. The thread that collects
+metrics reads their values.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 A group is written only when Kafka would append a group metadata record: when the group is new or becomes empty, when
 its leader's assignment arrives, and when a static member is replaced. So after a crash during a rebalance, the group is
 in its last stable generation, and members of a later generation get ILLEGAL_GENERATION.
+
+The functions only make statements, which their callers submit. `load` reads the store before the first request.
 """
 
 from __future__ import annotations

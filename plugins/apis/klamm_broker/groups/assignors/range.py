@@ -9,11 +9,11 @@ from klamm_broker.groups.assignors.spec import MemberSpec, Partitions
 
 
 def assign_ranges(members: Mapping[str, MemberSpec], counts: Mapping[bytes, int]) -> dict[str, Partitions]:
-    """Give each subscriber of a topic a range of its partitions. If they do not divide evenly, the first subscribers
-    get one more.
+    """Give each subscriber of a topic a range of its partitions. If the partitions do not divide evenly, the first
+    subscribers get one more.
 
-    Members with an instance id come first, ordered by it; the others follow, ordered by member id. So topics with equal
-    numbers of partitions and equal subscribers are assigned alike, and their records can be joined.
+    Members with an instance id come first, ordered by instance id; the others follow, ordered by member id. So topics
+    with equal numbers of partitions and equal subscribers are assigned alike, and their records can be joined.
     """
     order = sorted(members, key=lambda name: (members[name].instance_id is None, members[name].instance_id or name))
     subscribers = Counter(topic for member in members.values() for topic in member.topics)

@@ -2,7 +2,7 @@
 
 Members with the same topics share their partitions evenly. If there are more members than partitions, a partition goes
 to several members, so that each member has one. No member has more than its share. Members keep their partitions, up to
-their share.
+their share. `ShareCoordinator` calls the function with the group's lock held.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Works like Kafka's `StickyTaskAssignor`. Each member keeps active tasks up to it
 members that have a standby copy, then to the members with the fewest tasks; Kafka looks for the least loaded process
 first. A standby copy of a task with state goes to a process without the task, if possible to a process that had the
 task before. With client tags, it goes to a process whose tags no other copy of the task has.
+
+`StreamsAssignment` calls `assign_sticky` with the group's lock held. The function keeps no state.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ class StreamsSpec(NamedTuple):
     """The tasks to assign: the number of tasks of each subtopology, the stateful subtopologies, and the number of
     standby copies.
 
-    `tags` are the keys of client tags over whose values the copies are distributed.
+    `tags` are the keys of client tags: the copies of a task go to processes with different values of these tags.
     """
 
     members: Mapping[str, StreamsMemberSpec]
@@ -83,8 +85,8 @@ class _Assignment:
         self._give_to_least_loaded(left)
 
     def _give_to_least_loaded(self, tasks: Iterable[Task]) -> None:
-        """Give each task to the member with the fewest tasks; among equals, to one whose process has the fewest per
-        member.
+        """Give each task to the member with the fewest tasks. Among several such members, choose one whose process has
+        the fewest tasks per member.
         """
         queues = self._queues()
 
@@ -178,7 +180,9 @@ class _Assignment:
         return min(candidates, key=rank)
 
     def _shared_tags(self, process: str, places: Sequence[str]) -> int:
-        """Return how many of a process's tags equal those of the places that already have the task."""
+        """Return the number of the process's tags that a process with a copy of the task has too. `places` are the
+        processes with a copy.
+        """
         taken = [self._tags(each) for each in places]
         return sum(any(tag == tags[index] for tags in taken) for index, tag in enumerate(self._tags(process)))
 

@@ -199,7 +199,7 @@ class Migration:
         self._registry.replace(group, new)
         log.info("group %s: becomes a classic group in generation %d", group.log_name, new.generation_id)
         assignments = {each.member_id: each.assignment for each in new.members.values()}
-        # Writing a classic group deletes the consumer group of its id.
+        # These statements also delete the rows of the consumer group with this id.
         self._store.submit(persistence.put_group(new, assignments))
         for each in new.members.values():
             self._rebalancer.keep_alive(new, each)

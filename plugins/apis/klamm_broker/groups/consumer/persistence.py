@@ -1,4 +1,4 @@
-"""Writes consumer groups to the store, and reads them back."""
+"""The rows of consumer groups in the store, as `EpochRows`. It has no state, so any thread may use it."""
 
 from __future__ import annotations
 

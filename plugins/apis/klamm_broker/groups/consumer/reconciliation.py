@@ -1,4 +1,6 @@
-"""One step of a member towards its target assignment; follows Kafka's `CurrentAssignmentBuilder`."""
+"""One step of a member towards its target assignment; follows Kafka's `CurrentAssignmentBuilder`. `TargetAssignment`
+calls `next_step` at each heartbeat, with the group's lock held.
+"""
 
 from __future__ import annotations
 
@@ -85,8 +87,8 @@ def _step_from(
 
 
 def _epochs(member: ConsumerMember, epoch: int, *parts: Partitions) -> AssignmentEpochs:
-    """Return the assignment epochs of the partitions: those that the member had keep theirs, new ones get this
-    epoch.
+    """Return the assignment epochs of the partitions. A partition that the member had keeps its epoch; a new one gets
+    `epoch`.
     """
     epochs: dict[bytes, dict[int, int]] = {}
     for topic, indexes in (each for partitions in parts for each in partitions.items()):

@@ -1,4 +1,4 @@
-"""`ROWS`, which writes streams groups to the store and restores them from it."""
+"""`ROWS`: the rows of streams groups in the store, as `EpochRows`. It has no state, so any thread may use it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """One step of a member of a streams group from its present assignment towards its target.
 
-Follows Kafka's `CurrentAssignmentBuilder` of streams groups.
+Follows Kafka's `CurrentAssignmentBuilder` of streams groups. `StreamsAssignment` calls `next_step` at each heartbeat,
+with the group's lock held.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def _among(tasks: Tasks, wanted: frozenset[Task]) -> Tasks:
 
 
 def _epochs(member: StreamsMember, epoch: int, tasks: frozenset[Task]) -> Mapping[Task, int]:
-    """Return the assignment epochs of active tasks: those that the member had keep theirs, new ones get this epoch."""
+    """Return the assignment epochs of active tasks. A task of the member keeps its epoch; a new one gets `epoch`."""
     return dict(_each_epoch(member, epoch, tasks))
 
 

@@ -1,4 +1,6 @@
-"""The topology of a Kafka Streams application, as far as the server knows it: subtopologies and their topics."""
+"""The topology of a Kafka Streams application, as far as the server knows it: subtopologies and their topics. A
+topology never changes, so any thread may read it.
+"""
 
 from __future__ import annotations
 
