@@ -346,7 +346,7 @@ class Broker(ApiSet):
         return (one for one in served_apis.handlers(self.services_of(node)) if one.api_key not in left_out)
 
     def services_of(self, node: int) -> BrokerServices:
-        """Return the services of a node's handlers, by its position: nodes differ in their view of the cluster."""
+        """Return the services for the handlers of the node at a position. Each node has its own view of the cluster."""
         if node not in self._views:
             self._views[node] = self._make_services(node)
         return self._views[node]

@@ -1,6 +1,7 @@
-"""The metrics of the broker's topics, logs and fetch sessions. Their values are read when metrics are collected.
+"""The metrics of the broker's topics, logs and fetch sessions: Kafka's `BrokerTopicMetrics`, `ReplicaManager`, `Log`
+and `FetchSessionCache`.
 
-Kafka's `BrokerTopicMetrics`, `ReplicaManager`, `Log` and `FetchSessionCache`.
+`Broker.open` registers them. The thread that collects metrics reads their values.
 """
 
 from __future__ import annotations

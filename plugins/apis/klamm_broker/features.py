@@ -41,8 +41,8 @@ SUPPORTED: Final = (
 and cannot change.
 
 `kraft.version` and `eligible.leader.replicas.version` have no effect. They are here because
-`kafka-features upgrade --release-version` names both, and an update changes all named features or none. In Kafka,
-`kraft.version` has the level 0 if the settings name the controllers.
+`kafka-features upgrade --release-version` names both, and an update changes all named features or none. The default
+level of `kraft.version` is 0, as in a Kafka cluster whose settings name the controllers.
 """
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3

@@ -1,7 +1,8 @@
 """Reading for Fetch: limits, errors per partition, and the wait for more records.
 
-The Fetch handler makes a `PendingFetch` and reads. If there is too little, a `DelayedFetch` waits. The thread that
-changes one of its partitions completes it, or the scheduler, or a thread for long work; each reads without a lock.
+The Fetch handler makes a `PendingFetch` and reads. If there is too little, a `DelayedFetch` waits. One of three threads
+completes it: the thread that changes one of its partitions, the scheduler's, or a thread for long work. Reads take no
+lock.
 
 Follows Kafka's `ReplicaManager.readFromLog` and `DelayedFetch`.
 """
@@ -310,10 +311,10 @@ class WaitingFetch(DelayedOperation):
 class DelayedFetch(WaitingFetch):
     """A fetch that waits until there are `min_bytes`, a partition fails or is deleted, or `max_wait_ms` have passed.
 
-    A thread that changes one partition reads only this partition and updates the sum of all partitions' bytes, so its
-    cost does not depend on the number of partitions. When the sum suffices, all partitions are read again; if they are
-    many, `run_later(work, client)` reads them on another thread. As in Kafka the response may have fewer bytes than
-    the sum, because some batches do not fit the rest of `max_bytes`.
+    A thread that changes one partition reads only this partition and updates the sum of all partitions' bytes, so that
+    the cost of a change does not depend on the number of partitions. When the sum suffices, all partitions are read
+    again; if they are many, `run_later(work, client)` reads them on another thread. As in Kafka the response may have
+    fewer bytes than the sum, because some batches do not fit the rest of `max_bytes`.
     """
 
     __slots__ = ("_ends", "_fetch", "_min_bytes", "_reading", "_reads_at_end", "_size_bytes")

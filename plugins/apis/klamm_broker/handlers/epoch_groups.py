@@ -1,4 +1,4 @@
-"""Code that the heartbeats and descriptions of consumer, share and streams groups share."""
+"""Code that the handlers of heartbeats and descriptions of consumer, share and streams groups share."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
 """DescribeClientQuotas, versions 0 to 1.
 
-Describes the quotas of the entities that match each component: by name, as the default entity, or by type. Unless
-`strict` is set, an entity may have further types. Follows `ClientQuotasImage.describe`.
+Describes the quotas of the entities that match all components of the request. A component matches one type of an
+entity: a name, the default, or any name. Unless `strict` is set, an entity may have further types. Follows
+`ClientQuotasImage.describe`.
 
 - Authorization: DESCRIBE_CONFIGS on the cluster.
-- A type twice, an empty type, a name that contradicts the match, `ip` beside others: INVALID_REQUEST. A type other than
-  `user`, `client-id`, `ip`: UNSUPPORTED_VERSION.
+- A type twice, an empty type, a name that contradicts the kind of match, `ip` beside others: INVALID_REQUEST. A type
+  other than `user`, `client-id`, `ip`: UNSUPPORTED_VERSION.
 
 Only quotas that AlterClientQuotas has set are returned, not the defaults of the configuration.
 """

@@ -1,8 +1,8 @@
 """DescribeCluster, versions 0 to 2.
 
 Describes the running nodes, with the addresses that the request's listener advertises; the first is the controller.
-Follows `AuthHelper.computeDescribeClusterResponse`. The endpoint type controller (2), which another listener serves in
-Kafka: MISMATCHED_ENDPOINT_TYPE. Any other type than that and broker (1): UNSUPPORTED_ENDPOINT_TYPE.
+Follows `AuthHelper.computeDescribeClusterResponse`. Endpoint type 2 (controller), which another listener serves in
+Kafka: MISMATCHED_ENDPOINT_TYPE. A type other than 1 (broker) and 2: UNSUPPORTED_ENDPOINT_TYPE.
 """
 
 from __future__ import annotations

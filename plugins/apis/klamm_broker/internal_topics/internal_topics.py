@@ -1,8 +1,8 @@
 """`InternalTopics`: copies data from the store to internal topics, outside requests.
 
-A commit of the store schedules the work, which takes at most a tenth of a processor. So a topic lags by about a tenth
-of a second. Data that changed several times meanwhile is written once, in its last state. A comparison of topic and
-store finds data that could not be written or that a crash left unwritten.
+A commit of the store schedules the work, which takes at most a tenth of a processor. A topic lags behind the store by
+about a tenth of a second. Data that changed several times meanwhile is written once, in its last state. A comparison of
+topic and store finds data that could not be written or that a crash left unwritten.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class InternalTopics:
         """Follow the store for the existing topics. Raises StoreError."""
         agreeing = {name for (name,) in self._store.read("SELECT name FROM internal_topics")}
         if agreeing:
-            # Done before any other change: if a topic changes later, a power failure may leave it behind the store.
+            # The notes of the last stop are deleted before anything else changes. From now on a power failure may leave
+            # a topic behind the store, so the next start must compare them.
             self._store.write_and_wait([("DELETE FROM internal_topics", ())])
         for projection in self._needed():
             topic = self._topics.get(projection.name)

@@ -1,4 +1,6 @@
-"""All tables that clients can make grow, and their ledgers. Settings, metrics, docs and tests use this list."""
+"""All tables that clients can make grow, and their ledgers. Settings, metrics, docs and tests use this list. `Broker`
+makes the ledgers; any thread may use them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`LogConfig`: the settings of one log, ready for use."""
+"""`LogConfig`: the settings of one log, ready for use. `ConfigRegistry` makes it, and any thread may read it."""
 
 from __future__ import annotations
 

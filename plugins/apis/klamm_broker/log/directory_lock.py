@@ -18,8 +18,9 @@ class DataDirectoryLockedError(Exception):
 class DirectoryLock:
     """A lock that keeps other brokers out of a directory from `take` until `release`.
 
-    The lock belongs to the open file, so it also separates brokers within one process. It respects Kafka's locks, which
-    belong to a process. A lock of that kind would end as soon as any descriptor of the file is closed.
+    The lock belongs to the open file, so it also separates brokers within one process. Kafka's locks belong to a
+    process, and this lock respects them. klamm does not take such a lock itself, because it would end as soon as any
+    descriptor of the file is closed.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -1,4 +1,5 @@
-"""`walk`: checks the framing of the records of a batch: lengths, offset deltas and the count.
+"""`walk`: checks the framing of the records of a batch: lengths, offset deltas and the count. `check_records` calls it,
+on any thread.
 
 An interpreter needs up to a microsecond per record. mypyc translates this file, unchanged, to a C module that needs a
 hundredth of that time. `KLAMM_COMPILE=1 pip install .` builds klamm with this module, if there is a C compiler.

@@ -1,6 +1,7 @@
 """`load_log`: opens the directory of a log, completes unfinished work, and after a crash checks and cuts the tail.
 
-Follows Kafka's `LogLoader`. The states that compaction can leave behind:
+Follows Kafka's `LogLoader`. `SegmentedLog` calls it before other threads can find the log. The states that compaction
+can leave behind:
 
     files found                  what happened                      what is done
     -------------------------    -------------------------------    -----------------------------------------

@@ -1,4 +1,6 @@
-"""Deletion of a log's segments by age and by size. It follows Kafka's `UnifiedLog.deleteOldSegments`."""
+"""Deletion of a log's segments by age and by size. It follows Kafka's `UnifiedLog.deleteOldSegments`. `SegmentedLog`
+calls it under the log's lock.
+"""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class LogSegment:
         try:
             self.cut_torn_tail()
         except OSError:
-            # The disk refuses even this. The next append tries again before it writes.
+            # The bytes cannot be cut off now. The next append tries again before it writes.
             return
 
     def cut_torn_tail(self) -> None:

@@ -1,4 +1,4 @@
-"""Conversion of ACLs between the wire format and `klamm.AclBinding`, for the three ACL APIs."""
+"""Conversion of ACLs between the wire format and `klamm.AclBinding`. The handlers of the three ACL APIs call it."""
 
 from __future__ import annotations
 

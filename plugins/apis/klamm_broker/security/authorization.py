@@ -1,4 +1,4 @@
-"""The authorization checks of handlers. Follows Kafka's `AuthHelper`.
+"""The authorization checks of handlers, on the thread of the request. Follows Kafka's `AuthHelper`.
 
 On a listener without an authorizer everything is allowed, at the cost of one attribute look-up.
 """

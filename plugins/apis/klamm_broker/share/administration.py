@@ -1,4 +1,6 @@
-"""Administration of share groups' offsets: describe, alter and delete them."""
+"""Administration of share groups' offsets: describe, alter and delete them. The handlers of these three APIs call the
+functions, on a thread that may wait for the store.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,9 @@ class ReadBatches(NamedTuple):
             self.records.close()
 
     def between(self, first: int, last: int) -> ReadBatches:
-        """Return the batches between these offsets. The result takes over the records, or they are closed."""
+        """Return the batches between these offsets. The result owns the records, so this object must not be used
+        afterwards. Without such batches, the records are closed.
+        """
         wanted = [index for index, batch in enumerate(self.batches) if batch.last >= first and batch.first <= last]
         if not wanted or not isinstance(self.records, FileRegion):
             self.close()

@@ -1,6 +1,6 @@
 """The metrics of share groups: Kafka's `ShareGroupMetrics`, `SharePartitionMetrics` and `ShareSessionCache`.
 
-Their values are read when metrics are collected.
+`open_shares` registers them. The thread that collects metrics reads their values.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The delivery state of share partitions, written to and read from the store.
 
 There is a row for each partition, and one for each offset at which the state changes. A write contains only the changed
-rows.
+rows. The functions only make statements, which their callers submit; `load` reads the store at the start.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`Run`: neighbouring offsets that share a state."""
+"""`Run`: adjacent offsets in the same state. A run never changes: `Runs` replaces it, under the partition's lock."""
 
 from __future__ import annotations
 

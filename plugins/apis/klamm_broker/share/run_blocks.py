@@ -1,4 +1,6 @@
-"""`RunBlocks`: runs in order of their offsets. A run is found or replaced without a scan of all runs."""
+"""`RunBlocks`: runs in order of their offsets. A run is found or replaced without a scan of all runs. Only `Runs` uses
+it, under the share partition's lock.
+"""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class StateChanges:
             return
         ranges.append((first, last))
         if len(ranges) > self._limit:
-            # Only failing writes to the store lead here: meanwhile the same offsets change again and again.
+            # The list grows this long only while writes to the store fail, and the same offsets change repeatedly.
             self._ranges = _merged(ranges)
             self._limit = 2 * len(self._ranges) + _FEW_RANGES
 

@@ -1,4 +1,6 @@
-"""The schema of the metadata store, step by step."""
+"""The schema of the metadata store, step by step. `Store.open` runs the missing steps. To change the schema, append a
+step and leave the others as they are, because files of every version exist.
+"""
 
 from __future__ import annotations
 

@@ -228,8 +228,8 @@ class Store:
         return self.commit_pending() > 0
 
     def _report_later(self) -> None:
-        """Without an owner thread, let the callbacks of queued writes run in later steps: the caller of
-        `write_and_wait` may hold locks that they need.
+        """Let the callbacks of queued writes run later than the writes. `write_and_wait` calls this if there is no
+        owner thread, because its caller may hold locks that the callbacks need.
         """
         waiting: list[_Write] = []
         self._drain_into(waiting)

@@ -7,6 +7,8 @@ Metric          1: name, 5: Gauge, 7: Sum
 Gauge, Sum      1: NumberDataPoint*; Sum 2: temporality (1 delta, 2 cumulative)
 NumberDataPoint 4: double, 6: integer of 64 bits, 7: KeyValue*
 KeyValue        1: key, 2: AnyValue (1: string, 2: bool, 3: integer, 4: double)
+
+`ClientTelemetry.push` calls the parser, on the thread of the request and without its lock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The directories of partitions that exist when the server starts, and those of deleted topics."""
+"""The directories of partitions that exist when the server starts, and those of deleted topics. `TopicRegistry.load`
+calls the functions, before the first request.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,9 @@ _BATCH_BYTES: Final = 512 * 1024
 
 
 class OwnRecords:
-    """The service `services.shared.once("klamm.records", …)`. Any thread may call it while the broker is open."""
+    """The owner of `append`, which other parts of the server get as the shared service `klamm.records`. Any thread may
+    call it while the broker is open.
+    """
 
     def __init__(self, topics: TopicRegistry, clock: Clock) -> None:
         self._topics = topics

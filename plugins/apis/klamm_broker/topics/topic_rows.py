@@ -1,4 +1,4 @@
-"""The rows of topics in the store: statements that add, change and remove them."""
+"""The rows of topics in the store: statements that add, change and remove them, for `TopicRegistry`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Writes transactional ids to the store, and reads them back."""
+"""The rows of transactional ids in the store. `TransactionRegistry` submits the statements, and loads the ids at the
+start.
+"""
 
 from __future__ import annotations
 
