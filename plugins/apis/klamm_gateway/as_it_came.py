@@ -1,4 +1,5 @@
-"""`frame_as_it_came`: checks if a decoded Produce request may be sent in its original frame.
+"""`frame_as_it_came`: checks if a decoded Produce request may be sent in its original frame. `Gateway` calls it on the
+thread of the request.
 
 An authorizer has checked the message, and a node must read the same message. A frame whose size equals the size of the
 encoded message contains nothing else: no tagged field that klamm does not know, no bytes after the body.

@@ -1,4 +1,6 @@
-"""`ClientSession`: one client's connection, and the connection to the node that serves it."""
+"""`ClientSession`: the connection to the node that serves one client. `Gateway` makes it and calls it on the loop's
+thread of the client's connection.
+"""
 
 from __future__ import annotations
 

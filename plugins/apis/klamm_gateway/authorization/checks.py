@@ -116,7 +116,7 @@ def require_topics(context: RequestContext, cluster: Cluster, operation: AclOper
 
 
 def named(element: Any, _cluster: Cluster) -> str | None:
-    """Return the name that an element itself is: a group, a key or a transactional id."""
+    """Return the element itself, which is a name: of a group, a key or a transactional id."""
     name: str = element
     return name
 

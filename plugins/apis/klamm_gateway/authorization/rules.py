@@ -241,7 +241,7 @@ def _offset_delete(message: Any, context: RequestContext, _cluster: Cluster) -> 
     if not denied:
         return Forwarded(message)
 
-    # Sent even if all topics are denied: the node's error of the group goes first, as in Kafka.
+    # The request is sent even if all topics are denied: as in Kafka, the node's error for the whole group comes first.
     def add(response: Any) -> Any:
         if not response.error_code:
             response.topics.extend(denied)

@@ -1,4 +1,6 @@
-"""The files that the settings of a gateway name, and checks that find errors in them before the start."""
+"""The files that the settings of a gateway name, and checks that find errors in them before the start. `Gateway` reads
+them at the start and at each reload.
+"""
 
 from __future__ import annotations
 
