@@ -2,10 +2,10 @@
 
 Follows `ReplicaManager.becomeLeaderOrFollower` of Kafka 3.9.
 
-- The whole request fails with STALE_CONTROLLER_EPOCH if its controller epoch is below the highest one seen, and with
-  STALE_BROKER_EPOCH if its broker epoch is below the node's. A KRaft controller must name exactly the node's epoch.
-- A partition gets STALE_CONTROLLER_EPOCH if its leader epoch is not higher, UNKNOWN_TOPIC_OR_PARTITION if it does not
-  exist or if its new replicas do not include this node, and INCONSISTENT_TOPIC_ID if the topic has another id.
+- A controller epoch below the highest one seen: STALE_CONTROLLER_EPOCH for the whole request. A broker epoch below the
+  node's: STALE_BROKER_EPOCH for the whole request. A KRaft controller must name exactly the node's epoch.
+- A leader epoch that is not higher than the partition's: STALE_CONTROLLER_EPOCH. A partition that does not exist, or
+  whose new replicas do not include this node: UNKNOWN_TOPIC_OR_PARTITION. Another topic id: INCONSISTENT_TOPIC_ID.
 - All nodes share one leadership of a partition, so clients see a change at every node at once. In Kafka, each broker
   needs a request of its own. Here the request to a second node succeeds too, although it changes nothing more.
 - The request does not create topics. Replicas on running nodes are in sync; `isr` and replicas on unknown nodes are

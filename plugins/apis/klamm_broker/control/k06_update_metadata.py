@@ -3,8 +3,8 @@
 Follows `ReplicaManager.maybeUpdateMetadataCache` of Kafka 3.9.
 
 - Controller and broker epochs are checked as in LeaderAndIsr.
-- Nodes report their real state, so the request can only change this state: if it has a higher leader epoch for a
-  partition, the partition changes as with LeaderAndIsr. It ignores its other partitions.
+- Nodes report their real state, and the request can change this state. A partition for which the request has a higher
+  leader epoch changes as with LeaderAndIsr. The node ignores all other partitions of the request.
 - The list of live brokers is ignored: clients get the addresses of the running nodes.
 
 Authorization: CLUSTER_ACTION on the cluster.

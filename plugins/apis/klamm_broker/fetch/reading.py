@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from klamm_broker.topics.topic import Partition, Topic
 
 READ_AT_ONCE: Final = 250
-"""Maximum number of partitions that a network thread, the thread of a Produce request or the scheduler reads for one
-Fetch, because other work waits for these threads meanwhile.
+"""Maximum number of partitions of one Fetch that are read on a network thread, on the thread of a Produce request or on
+the scheduler's, because other work waits for these threads.
 """
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 _FIRST_VERSION_FROM_REPLICAS = 11
@@ -65,8 +65,8 @@ its records.
 class Reading:
     """The result of one pass over the wanted partitions.
 
-    `sizes` are the bytes of records per partition, `failed` is True if a partition has an error (which ends any wait),
-    `ends` are the partitions that were read.
+    `sizes` are the bytes of records per partition. `failed` is True if a partition has an error; an error ends any
+    wait. `ends` are the partitions that were read.
     """
 
     __slots__ = ("answered", "ends", "failed", "size_bytes", "sizes")

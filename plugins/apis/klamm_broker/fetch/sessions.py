@@ -125,9 +125,10 @@ class FetchSession:
 class FetchSessionCache:
     """The sessions of a broker; the settings limit their number, and the number of all their partitions.
 
-    A full cache frees a slot for a new session by dropping one unused for two minutes, or one that has existed for two
-    minutes and has fewer partitions. Room for partitions comes only from sessions unused for two minutes, because a
-    large new session would otherwise end many others. A session that grows beyond the limit ends. Thread-safe.
+    In a full cache, a new session takes the slot of another: of a session that was unused for two minutes, or of a
+    smaller session that has existed for two minutes. Room for partitions comes only from sessions unused for two
+    minutes, because a large new session would otherwise end many others. A session that grows beyond the limit ends.
+    Thread-safe.
 
     One owner has at most nine tenths of the slots and of the partitions. Among the sessions that may be evicted, those
     of the owner with the most sessions go first. An owner with fewer sessions than the requesting owner loses none.

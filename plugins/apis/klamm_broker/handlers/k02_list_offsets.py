@@ -1,6 +1,6 @@
 """ListOffsets, versions 1 to 11.
 
-Returns the offset of the first record at or after a timestamp, exact to the record, or of a special timestamp: latest
+Returns the offset of the first record at or after a timestamp, exact to the record. Special timestamps mean: latest
 (-1), earliest (-2), the record with the largest timestamp (-3, from version 7), earliest local (-4, from version 8),
 latest tiered (-5, from version 9), earliest pending upload (-6, from version 11). Follows
 `KafkaApis.handleListOffsetRequest`, `ReplicaManager.fetchOffset` and `UnifiedLog.fetchOffsetByTimestamp`.

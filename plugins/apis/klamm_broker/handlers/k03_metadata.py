@@ -3,8 +3,8 @@
 Returns the running nodes with the addresses that the listener advertises; the first is the controller. Describes topics
 by name, by id (from version 12), or all of them. Follows `KafkaApis.handleTopicMetadataRequest`.
 
-- A name that does not exist: UNKNOWN_TOPIC_OR_PARTITION; a name that cannot exist: INVALID_TOPIC_EXCEPTION; an id:
-  UNKNOWN_TOPIC_ID.
+- A name that does not exist: UNKNOWN_TOPIC_OR_PARTITION; an id that does not exist: UNKNOWN_TOPIC_ID. A name that
+  cannot exist: INVALID_TOPIC_EXCEPTION.
 - If `auto.create.topics.enable` and the request allow it, a name that does not exist is created in the background, and
   found by a later request. Creation counts towards `controller_mutation_rate`; a failure is not reported.
 - A partition that no node leads: LEADER_NOT_AVAILABLE.

@@ -31,7 +31,7 @@ _NO_NODE_ID = -1
 _NO_ERROR = "NONE"
 """The error message that Kafka sends in versions 1 to 3 with error code 0."""
 _SHARE_KEY = re.compile(r"[^:]+:[A-Za-z0-9_-]{22}:-?[0-9]+")
-"""Group id, topic id, partition."""
+"""A share key: group id, topic id and partition."""
 
 
 def find_coordinators(

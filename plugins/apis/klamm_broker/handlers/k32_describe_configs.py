@@ -1,8 +1,8 @@
 """DescribeConfigs, versions 1 to 4.
 
-Describes the configs of topics, groups, this node (by its id) and the dynamic defaults of all brokers (an empty name),
-with their sources, synonyms, types and documentation; also the loggers of this broker and their levels. No list of
-keys, or an empty one, means all keys. Follows `ConfigHelper.describeConfigs`.
+Describes the configs of topics, groups, this node (by its id) and the dynamic defaults of all brokers (an empty name):
+values, sources, synonyms, types and documentation. Also describes the loggers of this broker and their levels. No list
+of keys, or an empty one, means all keys. Follows `ConfigHelper.describeConfigs`.
 
 - No such topic: UNKNOWN_TOPIC_OR_PARTITION; an invalid topic name: INVALID_TOPIC_EXCEPTION.
 - Another broker, an empty name of a group or of a client metrics subscription: INVALID_REQUEST.

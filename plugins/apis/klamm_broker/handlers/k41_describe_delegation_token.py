@@ -1,8 +1,8 @@
 """DescribeDelegationToken, versions 1 to 3 (KIP-48, KIP-373): the tokens of certain owners or of all, with secrets.
 
-Authorization: a client sees the tokens that it owns or may renew, and others if it has DESCRIBE on the token or
-DESCRIBE_TOKENS on the owner; the rest is left out. Follows `KafkaApis.handleDescribeTokensRequest` and
-`DelegationTokenManager.filterToken`. With an empty list of owners the answer has no tokens.
+Authorization: a client sees the tokens that it owns or may renew. To see another token, it needs DESCRIBE on the token
+or DESCRIBE_TOKENS on the token's owner. The other tokens are left out. Follows `KafkaApis.handleDescribeTokensRequest`
+and `DelegationTokenManager.filterToken`. With an empty list of owners the answer has no tokens.
 
 - A client that is anonymous or authenticated with a token: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
 - No `delegation.token.secret.key`: DELEGATION_TOKEN_AUTH_DISABLED.

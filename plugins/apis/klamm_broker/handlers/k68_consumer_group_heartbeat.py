@@ -1,7 +1,8 @@
 """ConsumerGroupHeartbeat, versions 0 and 1 (KIP-848).
 
-A member joins (epoch 0), stays in the group and leaves (-1; temporarily, if it is static: -2), reports its partitions
-and gets its assignment, which the server computes. Answered once the changes are durable. Follows
+With epoch 0 a member joins, with -1 it leaves, and with -2 a static member leaves temporarily. With its own epoch it
+stays in the group, reports its partitions, and gets the assignment that the server computes. Answered once the changes
+are durable. Follows
 `KafkaApis.handleConsumerGroupHeartbeat` and `GroupMetadataManager.consumerGroupHeartbeat`.
 
 - A field that does not fit the epoch: INVALID_REQUEST. From v1 on the client chooses its member id.

@@ -4,8 +4,8 @@ The response combines all subscriptions (configs of the resource CLIENT_METRICS)
 shortest of their intervals. Without a subscription there are no metrics. A client with the id zero gets a new id.
 Follows `ClientMetricsManager`.
 
-- A client that sends the request again before its interval is over: THROTTLING_QUOTA_EXCEEDED, unless its last push was
-  refused for its subscription or its compression, or subscriptions have changed meanwhile.
+- A client that sends the request again before its interval is over: THROTTLING_QUOTA_EXCEEDED. This does not apply if
+  subscriptions have changed, or if the last push was refused because of its subscription id or its compression.
 
 Authorization: none.
 """

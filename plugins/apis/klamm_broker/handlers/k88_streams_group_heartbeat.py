@@ -1,8 +1,9 @@
 """StreamsGroupHeartbeat, versions 0 and 1 (KIP-1071).
 
-A member of a Kafka Streams application joins (epoch 0), stays in the group and leaves (-1; temporarily, if it is
-static: -2), reports its tasks and gets its target assignment, which the server computes. Answered once the changes are
-durable. Follows `KafkaApis.handleStreamsGroupHeartbeat` and `GroupMetadataManager.streamsGroupHeartbeat`.
+With epoch 0 a member of a Kafka Streams application joins, with -1 it leaves, and with -2 a static member leaves
+temporarily. With its own epoch it stays in the group, reports its tasks, and gets the assignment that the server
+computes. Answered once the changes are durable. Follows `KafkaApis.handleStreamsGroupHeartbeat` and
+`GroupMetadataManager.streamsGroupHeartbeat`.
 
 - A field that does not fit the epoch, tasks that the topology does not have, a topology that differs from the group's
   and has no lower epoch, source topics by regular expression: INVALID_REQUEST.

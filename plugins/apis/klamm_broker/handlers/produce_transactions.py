@@ -1,8 +1,8 @@
 """Produce of transactional batches: each batch joins the open transaction of its producer (KIP-98, KIP-890).
 
 Follows `ReplicaManager.handleProduceAppend` and `AddPartitionsToTxnManager`. A batch is appended while its transaction
-is locked, so that no batch follows the marker that ends the transaction. klamm verifies the producer of each batch;
-Kafka only that of the first batch in a transaction.
+is locked, so that no batch follows the marker that ends the transaction. klamm verifies the producer of each batch.
+Kafka verifies the producer of the first batch in a transaction only.
 """
 
 from __future__ import annotations
