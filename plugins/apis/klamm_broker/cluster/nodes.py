@@ -89,8 +89,8 @@ class Nodes:
             self._leave_moved(before)
 
     def start(self, node_id: int) -> None:
-        """Open a stopped node's ports again. The node leads its partitions that have no leader; an election gives it
-        back the others.
+        """Open a stopped node's ports again. The node leads those of its partitions that have no leader. An election
+        can make it the leader of the others.
 
         Raises an exception if another program has taken a port meanwhile.
         """

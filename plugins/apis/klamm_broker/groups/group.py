@@ -278,8 +278,8 @@ class OffsetBook:
 class Group(GroupLock, ABC):
     """One group, of one kind (`group_type`).
 
-    If a group changes its kind, a new object replaces it, which shares its lock and its offsets; the old object is
-    dead. So a caller that has waited for the lock checks `is_dead` first.
+    If a group changes its kind, a new object with the same lock and the same offsets takes its place. The old object is
+    dead from then on. So a caller that has waited for the lock must check `is_dead` first.
 
     Threading: a thread may use only `group_id` and `log_name` unless it holds the group (`with group:`). Answers that
     are given while a thread holds the group are delivered after the release, so no reply runs under the lock.

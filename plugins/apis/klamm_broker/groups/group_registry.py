@@ -56,8 +56,8 @@ class GroupRegistry:
     def get_or_create_classic(
         self, group_id: str, owner: str, admit: Callable[[ClassicGroup], None] = _admit
     ) -> tuple[ClassicGroup | None, bool]:
-        """Call `get_or_make` for a classic group, and return it with True if it is new; None for a group of another
-        kind.
+        """Return the classic group with this id, created like in `get_or_make`, and True if it is new. Return None in
+        place of a group of another kind.
         """
         group, created = self._get_or_make(group_id, owner, self._new_classic, admit)
         return (group, created) if isinstance(group, ClassicGroup) else (None, False)

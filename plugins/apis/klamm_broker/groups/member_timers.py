@@ -50,7 +50,7 @@ class MemberTimers(Generic[GroupT]):
     def restart_session(self, group: GroupT, member_id: str, timeout_ms: int) -> None:
         """Restart a member's session.
 
-        A running timer is kept, and checks the new deadline when it fires, unless it would fire after the deadline.
+        A running timer checks the new deadline when it fires. It is replaced only if it would fire after the deadline.
         """
         deadline_ns = group.deadlines[member_id] = self._clock.monotonic_ns() + timeout_ms * NS_PER_MS
         timer = group.timers.get((SESSION, member_id))

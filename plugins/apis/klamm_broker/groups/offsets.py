@@ -319,7 +319,8 @@ class OffsetManager:
             if error is not None:
                 return
             with group:
-                # By now the memory has all earlier commits, and none for a new topic of the same name.
+                # The store confirms writes in order. So the memory has all commits from before this deletion, and no
+                # later one, e.g. for a new topic with the name.
                 book.forget_pending(book.pending_of(topics))
                 book.remove(
                     [(topic, index) for topic in group.offsets.keys() & topics for index in group.offsets[topic]]

@@ -306,7 +306,7 @@ class Rebalancer:
     def keep_alive(self, group: ClassicGroup, member: Member, timeout_ms: int | None = None) -> None:
         """Restart the member's session with this timeout, or with the member's session timeout if none is given.
 
-        A running timer is kept, and checks the new deadline when it fires, unless it would fire after the deadline.
+        A running timer checks the new deadline when it fires. It is replaced only if it would fire after the deadline.
         """
         if timeout_ms is None:
             timeout_ms = member.session_timeout_ms

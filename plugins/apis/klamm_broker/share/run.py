@@ -13,8 +13,8 @@ class Run:
 
     `delivery_count`  number of times they were acquired.
     `member_id`       the holder while they are ACQUIRED, until `deadline_ns`.
-    `is_rejected`     True if they are ARCHIVING because a member has rejected them; `is_sent` is True from the time at
-                      which their dead letters are handed over.
+    `is_rejected`     True if they are ARCHIVING because a member has rejected them; `is_sent` is True once their dead
+                      letters are handed over.
     `before`          the run before a transition that is not durable yet; `write` is the number of the write that makes
                       the transition durable.
     """

@@ -65,9 +65,9 @@ class ShareSession:
 class ShareSessionCache:
     """At most `max_sessions` sessions with at most `max_partitions` in total. One owner has at most nine tenths.
 
-    `ended(key)` is called without a lock after a session has ended, except if it ended with its connection, because the
-    network thread must not wait. Such a session is `unreleased` until `released` is called or another session begins
-    for the member.
+    `ended(key)` is called without a lock after a session has ended. It is not called for a session that ends with its
+    connection, because the network thread must not wait. That session is `unreleased` until `released` is called or
+    another session begins for the member.
     """
 
     def __init__(self, max_sessions: int, max_partitions: int, ended: Callable[[SessionKey], object]) -> None:
