@@ -2,8 +2,8 @@
 
 A pass reads the dirty part of a log, which lies between the end of the last pass and the first segment that must not be
 touched. Then it rewrites all segments before this segment. A new file has the suffix `.cleaned` until it is complete
-and synced, then `.swap` until the files that it replaces are renamed; `klamm_broker.log.recovery` handles the files
-that a crash leaves.
+and synced. Then it has the suffix `.swap` until the files that it replaces are renamed. `klamm_broker.log.recovery`
+handles the files that a crash leaves.
 """
 
 from __future__ import annotations

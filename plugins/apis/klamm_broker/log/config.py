@@ -17,11 +17,14 @@ _CODECS: Final = {"uncompressed": Codec.NONE} | {codec.name.lower(): codec for c
 class LogConfig:
     """The configs of a topic, parsed from texts by Kafka's names. Missing configs have Kafka's defaults. Immutable.
 
-    Attributes are the configs' names with underscores. Some are derived: `codec` is the codec in which the broker
-    compresses, at `codec_level` (None: it keeps the producer's); `compact` and `delete` are True if the cleanup policy
-    contains these words; `log_append_time` is True if timestamps are the broker's; `roll_ms` is `segment.ms`, in a
-    compacted topic at most `max.compaction.lag.ms`; `has_earliest_timestamp` is True if records can be too old;
-    `prepares_all` is True if each batch must be read before it is stored. Source: Kafka's `LogConfig`.
+    Attributes are the configs' names with underscores. Source: Kafka's `LogConfig`. These attributes are derived:
+
+    `codec`             the codec in which the broker compresses, at `codec_level`; None keeps the producer's codec.
+    `compact`, `delete` True if the cleanup policy contains the word.
+    `log_append_time`   True if records get the broker's timestamps.
+    `roll_ms`           `segment.ms`; in a compacted topic at most `max.compaction.lag.ms`.
+    `has_earliest_timestamp`  True if records can be too old.
+    `prepares_all`      True if each batch must be read before it is stored.
 
     Raises KafkaError(INVALID_CONFIG) for unknown names, bad values, and values that contradict each other.
     """

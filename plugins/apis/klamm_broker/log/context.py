@@ -92,8 +92,8 @@ class LogContext:
     `random_below(n)` returns an integer from 0 to n - 1. `start_offset_moved` is called when a client has moved a log's
     start, because the new start must survive a crash. `flush_later` is called with a log and an offset when the log has
     rolled a segment; records below the offset are to be synced. If `validates_records` is True, the records of produced
-    batches are checked, not only the headers. `batch_limits` apply to those batches. `producers` limits the number of
-    producers that all logs remember.
+    batches are checked, not only the headers. `batch_limits` are the limits of produced batches. `producers` limits the
+    number of producers that all logs remember.
     """
 
     __slots__ = (

@@ -62,8 +62,8 @@ class PartitionLog(SegmentedLog):
 
     Any thread may call any method. Changes take the log's lock, which is held for a write to the page cache, never for
     a sync; reads take no lock. A failed write raises KafkaError(KAFKA_STORAGE_ERROR) and leaves the log unchanged; the
-    next append tries again. After a failed sync (the content of the disk is then unknown), and after a compaction that
-    failed between two renames, appends are refused until the log is opened again.
+    next append tries again. Two failures make the log refuse appends until it is opened again: a failed sync, because
+    the content of the disk is then unknown, and a compaction that failed between two renames.
     """
 
     __slots__ = ()

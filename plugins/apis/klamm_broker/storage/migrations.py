@@ -246,9 +246,9 @@ offset, or to `end_offset`.
 `pending_offsets` are the offsets that open transactions would commit. `transactions.state` is Kafka's name of the
 state, `partitions` a JSON object of partition indexes by topic. `added_partitions` are further partitions of open
 transactions, a row for each request.
-`state_owners.owner` is the creator of a group, a transactional id or a topic, towards whose share of the limits it
-counts; `owner` of an offset or a member is the principal that committed the offset, or joined.
+`state_owners.owner` is the creator of a group, a transactional id or a topic. The object counts towards the creator's
+share of the limits. `owner` of an offset or a member is the principal that committed the offset, or joined.
 `internal_topics` are the internal topics whose records agree with the other tables; a row exists from a stop to the
-next start. `configs.resource_type` is Kafka's `ConfigResource.Type` id (2 topic, 4 broker, 32 group). Topic ids are 16
-bytes.
+next start. `configs.resource_type` is Kafka's `ConfigResource.Type` id (2 topic, 4 broker, 16 client metrics, 32
+group). Topic ids are 16 bytes.
 """

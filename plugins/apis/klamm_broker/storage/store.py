@@ -4,10 +4,11 @@ State lives in the memory of the parts that own it (topic registry, group coordi
 `read`, and afterwards only write. Writes go through one queue to one owner thread, which commits all queued writes in
 one transaction (group commit): a caller that needs durability passes a callback, or waits.
 
-The file is in WAL mode. Every committed write survives `kill -9` of the process. Writes by `write_and_wait` (topics,
-configs, ACLs, ids: rare and important) are synced, and survive a power failure too; writes by `submit` (groups and
-their offsets: frequent) are synced if `sync_submitted` is set, or if the write asks for it (transactions). A synced
-commit makes all earlier ones durable. Free pages are returned to the file system, in small steps between writes.
+The file is in WAL mode. Every committed write survives `kill -9` of the process. Writes by `write_and_wait` are rare
+and important: topics, configs, ACLs, ids. They are synced, and survive a power failure too. Writes by `submit` are
+frequent: groups and their offsets. They are synced if `sync_submitted` is set, or if the caller asks for a sync, as for
+transactions. A synced commit makes all earlier ones durable. Free pages are returned to the file system, in small steps
+between writes.
 """
 
 from __future__ import annotations

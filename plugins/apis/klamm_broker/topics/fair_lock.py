@@ -7,8 +7,8 @@ from types import TracebackType
 
 
 class FairLock:
-    """A lock that goes to a waiting thread when its holder releases it, even if the holder takes it again at once, e.g.
-    for the next of many topics.
+    """A lock that goes to a waiting thread when its holder releases it. A holder that wants the lock again, e.g.
+    for the next of many topics, has to wait for its turn.
     """
 
     def __init__(self) -> None:

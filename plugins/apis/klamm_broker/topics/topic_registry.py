@@ -2,8 +2,8 @@
 
 The store decides which topics exist. One write creates a topic there. Only this step can fail, so nothing ever has to
 be undone. The topic's directories are created afterwards: at the first use of a partition, or soon in the background. A
-deletion starts in the store too; a row that records it stays until the topic's directories are removed, and a start of
-the server completes such deletions.
+deletion starts in the store too: a row records it until the topic's directories are removed. If the server stops
+before, the next start completes the deletion.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class TopicRegistry:
     topics once look-ups cannot find them. `wake` completes the fetches that wait for a partition. `placement`
     chooses the nodes of replicas. `open_later` gets new partitions, whose directories are to be created.
 
-    Changes take a `check_turn`, called when it is their turn, which raises KafkaError if they have waited too long.
+    A method that makes changes takes a function `check_turn`. It is called when it is the change's turn, and raises
+    KafkaError if the change has waited too long.
     """
 
     # 9 parameters: the parts of the broker that topics belong to.
