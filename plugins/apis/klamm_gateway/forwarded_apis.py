@@ -61,8 +61,8 @@ _MAX_KEY: Final = 127
 def forwarded_apis(*, unknown: bool = False) -> Iterator[tuple[ApiSpec, range]]:
     """Yield every forwarded API with its versions.
 
-    With `unknown`, also yield APIs and versions that klamm does not know, but no newer versions of APIs whose responses
-    name nodes, because these would lead clients past the gateway.
+    With `unknown`, also yield APIs and versions that klamm does not know. APIs whose responses name nodes get no newer
+    versions, because responses that klamm cannot rewrite would lead clients past the gateway.
     """
     for spec in SPECS:
         if spec.api_key in _BETWEEN_BROKERS or spec.api_key in _ANSWERED_HERE or spec.api_key in _NOT_OFFERED:

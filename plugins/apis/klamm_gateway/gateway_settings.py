@@ -1,4 +1,4 @@
-"""Settings of the handler set `gateway`."""
+"""Settings of the handler set `gateway`. A setting's `doc` becomes a line of the reference."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _check_function(text: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class GatewaySettings:
-    """`[gateway]`."""
+    """The keys of `[gateway]`. They never change."""
 
     bootstrap: tuple[str, ...] = setting(
         doc="HOST:PORT of some nodes of the cluster, from which the gateway gets the others.",
