@@ -23,6 +23,13 @@ def test_a_handler_takes_services_request_and_context(api):
     assert module.NAME + "Request" in handle.__annotations__.values()
 
 
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.api_key.name)
+def test_a_handler_says_on_which_thread_it_runs(api):
+    _module, handle = api.bind(object()).load()
+    thread = "the processor's thread" if api.inline_max_bytes or not api.blocking else "a request handler's thread"
+    assert f"Runs on {thread}" in " ".join(handle.__doc__.split())
+
+
 def test_every_handler_module_is_in_the_table_once():
     modules = {module.name for module in pkgutil.iter_modules(package.__path__) if module.name.startswith("k")}
     assert sorted(api.module for api in APIS) == sorted(modules)

@@ -1,6 +1,7 @@
 """One module per API, named after its key. Its docstring has versions, behaviour, errors and deviations.
 
 "CONDITION: ERROR_CODE" in a docstring means that the client gets this error if the condition is true. `served_apis.py`
-registers the handlers, and says which of them run on the processor's thread; the others run on request handlers'
-threads. Many calls run concurrently. "Raises KafkaError" means that the whole request fails with this error.
+registers the handlers, and chooses the thread that each docstring names. Large requests always run on other threads
+than the processors'. Many calls run concurrently. "Raises KafkaError" means that the whole request fails with this
+error.
 """

@@ -56,7 +56,9 @@ from klamm_broker.transactions.transaction import TopicPartition
 def produce_records(
     broker: BrokerServices, request: ProduceRequest, context: RequestContext
 ) -> ProduceResponse | Pending:
-    """Append each partition's batch. Raises KafkaError for an error of the whole request."""
+    """Append each partition's batch. Raises KafkaError for an error of the whole request. Runs on the processor's
+    thread if the request is small, else on a request handler's.
+    """
     transaction = None
     count = count_partitions(request.topic_data)
     if request.transactional_id is None:

@@ -50,7 +50,7 @@ _READ_COMMITTED = 1
 
 
 def find_offsets(broker: BrokerServices, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
-    """Look up one offset per partition."""
+    """Look up one offset per partition. Runs on a request handler's thread."""
     committed_only = request.isolation_level == _READ_COMMITTED
     asked = [(wanted.name, each.partition_index) for wanted in request.topics for each in wanted.partitions]
     twice = {key for key, times in Counter(asked).items() if times > 1}

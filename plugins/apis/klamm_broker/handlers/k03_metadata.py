@@ -45,7 +45,9 @@ _PARTITION_BYTES = 26
 
 
 def topic_metadata(broker: BrokerServices, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-    """Describe brokers and topics. Raises KafkaError INVALID_REQUEST for a topic id in an early version."""
+    """Describe brokers and topics. Raises KafkaError INVALID_REQUEST for a topic id in an early version. Runs on the
+    processor's thread, so it must not block.
+    """
     wanted = request.topics
     if wanted is None or (not wanted and context.api_version == 0):
         guarded = context.listener.authorizer is not None

@@ -39,7 +39,9 @@ _FIRST_VERSION_WITH_MEMBER_EPOCHS = 9
 def commit_offsets(
     broker: BrokerServices, request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | Pending:
-    """Commit offsets of existing partitions. Each other partition gets an error. Raises KafkaError."""
+    """Commit offsets of existing partitions. Each other partition gets an error. Raises KafkaError. Runs on the
+    processor's thread, so it must not block.
+    """
     require_group(context, AclOperation.READ, request.group_id)
     broker.cluster.check_coordinates(request.group_id)
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS

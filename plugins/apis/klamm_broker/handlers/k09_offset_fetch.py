@@ -43,7 +43,9 @@ _OFFSET_BYTES = 16
 
 
 def fetch_offsets(broker: BrokerServices, request: OffsetFetchRequest, context: RequestContext) -> Pending:
-    """Return committed offsets. Raises KafkaError for a single group that may not be described."""
+    """Return committed offsets. Raises KafkaError for a single group that may not be described. Runs on the processor's
+    thread, so it must not block.
+    """
     if context.api_version < _FIRST_VERSION_WITH_GROUPS:
         _fetch_of_one_group(broker, request, context)
     else:

@@ -37,8 +37,8 @@ _SHARE_KEY = re.compile(r"[^:]+:[A-Za-z0-9_-]{22}:-?[0-9]+")
 def find_coordinators(
     broker: BrokerServices, request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:
-    """Return the coordinator of each key. Raises KafkaError if the request has a single key, and it is wrong or
-    denied.
+    """Return the coordinator of each key. Raises KafkaError if the request has a single key, and it is wrong or denied.
+    Runs on the processor's thread, so it must not block.
     """
     many = context.api_version >= _FIRST_VERSION_WITH_MANY_KEYS
     if not many:

@@ -28,7 +28,7 @@ _FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
 
 def join(broker: BrokerServices, request: JoinGroupRequest, context: RequestContext) -> Pending:
-    """Join a group. The response is sent when the join phase ends."""
+    """Join a group. The response is sent after the join phase. Runs on the processor's thread, so it must not block."""
     require_group(context, AclOperation.READ, request.group_id)
     broker.cluster.check_coordinates(request.group_id)
     version = context.api_version

@@ -15,7 +15,7 @@ from klamm_broker.services import BrokerServices
 
 
 def keep_session(broker: BrokerServices, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
-    """Keep the member's session alive. Raises KafkaError."""
+    """Keep the member's session alive. Raises KafkaError. Runs on the processor's thread, so it must not block."""
     require_group(context, AclOperation.READ, request.group_id)
     broker.cluster.check_coordinates(request.group_id)
     return HeartbeatResponse(

@@ -20,7 +20,7 @@ _FIRST_VERSION_WITH_MANY_MEMBERS = 3
 
 
 def leave(broker: BrokerServices, request: LeaveGroupRequest, context: RequestContext) -> Pending:
-    """Remove members."""
+    """Remove members. Runs on the processor's thread, so it must not block."""
     require_group(context, AclOperation.READ, request.group_id)
     broker.cluster.check_coordinates(request.group_id)
     many = context.api_version >= _FIRST_VERSION_WITH_MANY_MEMBERS

@@ -20,7 +20,10 @@ _FIRST_VERSION_WITH_PROTOCOL = 5
 
 
 def sync(broker: BrokerServices, request: SyncGroupRequest, context: RequestContext) -> Pending:
-    """Wait for the assignment. Raises KafkaError if the protocol is missing or the client may not read the group."""
+    """Answer once the assignment is durable. Runs on the processor's thread, so it must not block.
+
+    Raises KafkaError if the protocol is missing or the client may not read the group.
+    """
     names_protocol = request.protocol_type is not None and request.protocol_name is not None
     if context.api_version >= _FIRST_VERSION_WITH_PROTOCOL and not names_protocol:
         raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

@@ -23,7 +23,7 @@ _FIRST_VERSION_WITH_NOT_FOUND = 6
 
 
 def describe(broker: BrokerServices, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-    """Describe groups."""
+    """Describe groups. Runs on a request handler's thread."""
     response = DescribeGroupsResponse()
     answer_bytes = 0
     for group_id in request.groups:

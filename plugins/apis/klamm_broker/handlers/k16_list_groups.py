@@ -16,7 +16,7 @@ from klamm_broker.services import BrokerServices
 
 
 def list_all(broker: BrokerServices, request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
-    """List groups."""
+    """List groups. Runs on a request handler's thread."""
     every = may_cluster(context, AclOperation.DESCRIBE, log_if_denied=False)
     return ListGroupsResponse(
         groups=[

@@ -14,5 +14,7 @@ from klamm_broker.services import BrokerServices
 def late_handshake(
     _broker: BrokerServices, _request: SaslHandshakeRequest, _context: RequestContext
 ) -> SaslHandshakeResponse:
-    """Answer ILLEGAL_SASL_STATE, because the channel is authenticated or its listener has no SASL."""
+    """Answer ILLEGAL_SASL_STATE, because the channel is authenticated or its listener has no SASL. Runs on the
+    processor's thread, so it must not block.
+    """
     return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)

@@ -52,7 +52,9 @@ _FIRST_VERSION_WITH_STRICT_QUOTA = 6
 def create_named_topics(
     broker: BrokerServices, request: CreateTopicsRequest, context: RequestContext
 ) -> CreateTopicsResponse:
-    """Create topics, or only validate the request. Raises KafkaError(POLICY_VIOLATION) for the whole request."""
+    """Create topics, or only validate the request. Raises KafkaError(POLICY_VIOLATION) for the whole request. Runs on a
+    request handler's thread.
+    """
     # The answer has the configs of each topic, so it may become large.
     context.expect_answer(len(request.topics) * len(TOPIC_CONFIGS))
     if sum(_requested_count(broker, wanted) for wanted in request.topics) > _MAX_PARTITIONS_PER_REQUEST:

@@ -40,7 +40,7 @@ _FIRST_VERSION_WITH_STRICT_QUOTA = 5
 def delete_named_topics(
     broker: BrokerServices, request: DeleteTopicsRequest, context: RequestContext
 ) -> DeleteTopicsResponse:
-    """Delete topics. Raises KafkaError for the whole request if deletion is off."""
+    """Delete topics. Raises KafkaError for the whole request if deletion is off. Runs on a request handler's thread."""
     version = context.api_version
     if not broker.settings.delete_topic_enable:
         disabled = version >= _FIRST_VERSION_WITH_DELETION_DISABLED

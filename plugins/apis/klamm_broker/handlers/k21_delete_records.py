@@ -35,7 +35,7 @@ def delete_records_before(
     request: DeleteRecordsRequest,
     context: RequestContext,
 ) -> DeleteRecordsResponse:
-    """Delete the records before the offsets."""
+    """Delete the records before the offsets. Runs on a request handler's thread."""
     topics = []
     for wanted in request.topics:
         topic = broker.topics.get(wanted.name)

@@ -32,7 +32,7 @@ _FIRST_VERSION_WITH_FENCED = 4
 def new_producer_id(
     broker: BrokerServices, request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse | Pending:
-    """Return a producer id and epoch. Raises KafkaError."""
+    """Return a producer id and epoch. Raises KafkaError. Runs on a request handler's thread."""
     transactional_id = request.transactional_id
     if transactional_id is not None:
         require_transactional_id(context, AclOperation.WRITE, transactional_id)

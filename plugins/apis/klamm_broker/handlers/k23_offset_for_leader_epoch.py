@@ -34,7 +34,7 @@ def end_offsets(
     request: OffsetForLeaderEpochRequest,
     context: RequestContext,
 ) -> OffsetForLeaderEpochResponse:
-    """Return the end offset of an epoch, per partition."""
+    """Return the end offset of an epoch, per partition. Runs on the processor's thread, so it must not block."""
     every = may_cluster(context, AclOperation.CLUSTER_ACTION, log_if_denied=False)
     topics = []
     for wanted in request.topics:

@@ -47,7 +47,9 @@ _Outcomes = Mapping["TopicPartition", ErrorCode]
 def add_partitions(
     broker: BrokerServices, request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> AddPartitionsToTxnResponse | Pending:
-    """Add or verify the partitions of each transaction, and answer when all are done. Raises KafkaError."""
+    """Add or verify the partitions of each transaction, and answer when all are done. Raises KafkaError. Runs on a
+    request handler's thread.
+    """
     if context.api_version >= _FIRST_VERSION_OF_BROKERS:
         require_cluster(context, AclOperation.CLUSTER_ACTION)
         transactions = list(request.transactions)

@@ -21,7 +21,9 @@ _CLIENT_VERSION = 0
 
 
 def add_offsets(broker: BrokerServices, request: AddOffsetsToTxnRequest, context: RequestContext) -> Pending:
-    """Add the group, and answer when this is durable. Raises KafkaError."""
+    """Add the group, and answer when this is durable. Raises KafkaError. Runs on the processor's thread, so it must not
+    block.
+    """
     require_transactional_id(context, AclOperation.WRITE, request.transactional_id)
     broker.cluster.check_coordinates(request.transactional_id)
     require_group(context, AclOperation.READ, request.group_id)

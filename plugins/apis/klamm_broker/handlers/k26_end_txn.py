@@ -28,7 +28,7 @@ _FIRST_VERSION_WITH_EPOCHS = 5
 
 
 def end_transaction(broker: BrokerServices, request: EndTxnRequest, context: RequestContext) -> Pending:
-    """Commit or abort. Raises KafkaError."""
+    """Commit or abort. Raises KafkaError. Runs on a request handler's thread."""
     require_transactional_id(context, AclOperation.WRITE, request.transactional_id)
     broker.cluster.check_coordinates(request.transactional_id)
 

@@ -37,7 +37,7 @@ from klamm_broker.transactions.offsets_partition import OFFSETS_TOPIC
 def write_markers(
     broker: BrokerServices, request: WriteTxnMarkersRequest, context: RequestContext
 ) -> WriteTxnMarkersResponse | Pending:
-    """Write each marker to each of its partitions. Raises KafkaError."""
+    """Write each marker to each of its partitions. Raises KafkaError. Runs on a request handler's thread."""
     if not may_cluster(context, AclOperation.ALTER, log_if_denied=False):
         require_cluster(context, AclOperation.CLUSTER_ACTION)
     response = WriteTxnMarkersResponse()

@@ -45,7 +45,9 @@ _CLIENT_VERSION = 2
 def commit_in_transaction(
     broker: BrokerServices, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse | Pending:
-    """Store offsets of existing partitions as pending. Each other partition gets an error. Raises KafkaError."""
+    """Store offsets of existing partitions as pending. Each other partition gets an error. Raises KafkaError. Runs on
+    the processor's thread, so it must not block.
+    """
     require_transactional_id(context, AclOperation.WRITE, request.transactional_id)
     require_group(context, AclOperation.READ, request.group_id)
     broker.cluster.check_coordinates(request.group_id)

@@ -24,7 +24,7 @@ from klamm_broker.services import BrokerServices
 def matching_acls(
     _broker: BrokerServices, request: DescribeAclsRequest, context: RequestContext
 ) -> DescribeAclsResponse | Pending:
-    """Return the ACLs that match. Raises KafkaError."""
+    """Return the ACLs that match. Raises KafkaError. Runs on a request handler's thread."""
     if not is_known(request):
         return refuse_unknown(context)
     authorizer = authorizer_of(context, AclOperation.DESCRIBE)

@@ -17,7 +17,7 @@ from klamm_broker.services import BrokerServices
 def create_bindings(
     _broker: BrokerServices, request: CreateAclsRequest, context: RequestContext
 ) -> CreateAclsResponse | Pending:
-    """Add rules. Raises KafkaError."""
+    """Add rules. Raises KafkaError. Runs on a request handler's thread."""
     if not all(
         are_known(each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
         for each in request.creations

@@ -24,7 +24,7 @@ from klamm_broker.services import BrokerServices
 def delete_bindings(
     _broker: BrokerServices, request: DeleteAclsRequest, context: RequestContext
 ) -> DeleteAclsResponse | Pending:
-    """Delete rules. Raises KafkaError."""
+    """Delete rules. Raises KafkaError. Runs on a request handler's thread."""
     if not all(map(is_known, request.filters)):
         return refuse_unknown(context)
     authorizer = authorizer_of(context, AclOperation.ALTER)

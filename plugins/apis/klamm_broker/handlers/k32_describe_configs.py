@@ -45,7 +45,9 @@ _ELEMENTS_PER_CONFIG: Final = 3
 def configs_of_resources(
     broker: BrokerServices, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
-    """Describe configs, per resource. Raises KafkaError for a resource type that does not exist."""
+    """Describe configs, per resource. Raises KafkaError for a resource type that does not exist. Runs on a request
+    handler's thread.
+    """
     for resource in request.resources:
         if resource.resource_type not in _TYPES:
             raise KafkaError(

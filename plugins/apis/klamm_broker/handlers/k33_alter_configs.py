@@ -30,7 +30,7 @@ from klamm_broker.services import BrokerServices
 def replace_configs(
     broker: BrokerServices, request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse:
-    """Replace configs, or only validate the request."""
+    """Replace configs, or only validate the request. Runs on a request handler's thread."""
     responses = for_each_resource(
         context,
         [

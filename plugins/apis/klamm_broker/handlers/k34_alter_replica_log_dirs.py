@@ -32,7 +32,9 @@ _MOVING_SUFFIX_LENGTH = len(".") + 32 + len("-future")
 def move_replicas(
     broker: BrokerServices, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
-    """Return an error for each replica that is not in the requested directory. Raises KafkaError."""
+    """Return an error for each replica that is not in the requested directory. Raises KafkaError. Runs on the
+    processor's thread, so it must not block.
+    """
     require_cluster(context, AclOperation.ALTER)
     codes: dict[str, dict[int, ErrorCode]] = {}
     for directory in request.dirs:

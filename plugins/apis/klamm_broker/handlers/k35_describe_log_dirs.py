@@ -33,7 +33,7 @@ log = logging.getLogger("klamm.broker.log")
 def log_directories(
     broker: BrokerServices, request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
-    """Describe the data directory. Raises KafkaError."""
+    """Describe the data directory. Raises KafkaError. Runs on a request handler's thread."""
     require_cluster(context, AclOperation.DESCRIBE)
     log_dir = str(broker.log_dir)
     try:

@@ -13,6 +13,8 @@ from klamm_broker.services import BrokerServices
 def late_authenticate(
     _broker: BrokerServices, _request: SaslAuthenticateRequest, _context: RequestContext
 ) -> SaslAuthenticateResponse:
-    """Answer ILLEGAL_SASL_STATE, because the channel is authenticated or its listener has no SASL."""
+    """Answer ILLEGAL_SASL_STATE, because the channel is authenticated or its listener has no SASL. Runs on the
+    processor's thread, so it must not block.
+    """
     message = "SaslAuthenticate request received after successful authentication"
     return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, message)

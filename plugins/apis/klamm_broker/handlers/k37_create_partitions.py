@@ -34,7 +34,7 @@ _FIRST_VERSION_WITH_STRICT_QUOTA = 3
 def add_partitions(
     broker: BrokerServices, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
-    """Add partitions to topics, or only validate the request."""
+    """Add partitions to topics, or only validate the request. Runs on a request handler's thread."""
     times = Counter(wanted.name for wanted in request.topics)
     deadline = Deadline(broker.clock, request.timeout_ms)
     results = []

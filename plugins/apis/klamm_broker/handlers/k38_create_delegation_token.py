@@ -23,7 +23,7 @@ _FIRST_VERSION_WITH_REQUESTERS = 3
 def create_token(
     broker: BrokerServices, request: CreateDelegationTokenRequest, context: RequestContext
 ) -> CreateDelegationTokenResponse:
-    """Create a token."""
+    """Create a token. Runs on a request handler's thread."""
     requester = owner = context.principal
     if request.owner_principal_name:
         owner = KafkaPrincipal(request.owner_principal_name, request.owner_principal_type or "")

@@ -18,7 +18,7 @@ from klamm_broker.services import BrokerServices
 def renew_token(
     broker: BrokerServices, request: RenewDelegationTokenRequest, context: RequestContext
 ) -> RenewDelegationTokenResponse:
-    """Extend a token. The response has the new expiry."""
+    """Extend a token. The response has the new expiry. Runs on a request handler's thread."""
     error_code, expiry_ms = new_expiry(
         context, lambda: broker.delegation_tokens.renew(request.hmac, context.principal, request.renew_period_ms)
     )

@@ -15,7 +15,7 @@ from klamm_broker.services import BrokerServices
 def expire_token(
     broker: BrokerServices, request: ExpireDelegationTokenRequest, context: RequestContext
 ) -> ExpireDelegationTokenResponse:
-    """Set the expiry of a token."""
+    """Set the expiry of a token. Runs on a request handler's thread."""
     error_code, expiry_ms = new_expiry(
         context, lambda: broker.delegation_tokens.expire(request.hmac, context.principal, request.expiry_time_period_ms)
     )

@@ -27,7 +27,7 @@ from klamm_broker.services import BrokerServices
 def tokens_of_owners(
     broker: BrokerServices, request: DescribeDelegationTokenRequest, context: RequestContext
 ) -> DescribeDelegationTokenResponse:
-    """Describe tokens. Raises KafkaError."""
+    """Describe tokens. Raises KafkaError. Runs on the processor's thread, so it must not block."""
     require_token_requests(context)
     owners = None
     if request.owners is not None:

@@ -19,7 +19,7 @@ from klamm_broker.services import BrokerServices
 
 
 def delete(broker: BrokerServices, request: DeleteGroupsRequest, context: RequestContext) -> Pending:
-    """Delete groups."""
+    """Delete groups. Runs on the processor's thread, so it must not block."""
     names = list(dict.fromkeys(request.groups_names))
 
     def reply(outcomes: Mapping[str, ErrorCode]) -> None:

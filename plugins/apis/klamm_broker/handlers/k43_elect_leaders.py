@@ -34,7 +34,7 @@ _PREFERRED, _UNCLEAN = 0, 1
 
 
 def elect(broker: BrokerServices, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
-    """Elect leaders. Raises KafkaError."""
+    """Elect leaders. Raises KafkaError. Runs on the processor's thread, so it must not block."""
     require_cluster(context, AclOperation.ALTER)
     nothing_asked = request.topic_partitions is not None and not request.topic_partitions
     if request.election_type not in (_PREFERRED, _UNCLEAN) and not nothing_asked:

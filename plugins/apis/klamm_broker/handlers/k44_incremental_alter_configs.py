@@ -32,7 +32,7 @@ from klamm_broker.services import BrokerServices
 def alter_some_configs(
     broker: BrokerServices, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
-    """Change configs, or only validate the request."""
+    """Change configs, or only validate the request. Runs on a request handler's thread."""
     responses = for_each_resource(
         context,
         [

@@ -30,7 +30,7 @@ from klamm_broker.services import BrokerServices
 def reassign(
     broker: BrokerServices, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
-    """Change replicas. Raises KafkaError."""
+    """Change replicas. Raises KafkaError. Runs on the processor's thread, so it must not block."""
     require_cluster(context, AclOperation.ALTER)
     return AlterPartitionReassignmentsResponse(
         # If no topics are named, Kafka answers without a look at the rest of the request.

@@ -20,6 +20,6 @@ from klamm_broker.services import BrokerServices
 def list_reassignments(
     _broker: BrokerServices, _request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
-    """Return an empty list. Raises KafkaError."""
+    """Return an empty list. Raises KafkaError. Runs on the processor's thread, so it must not block."""
     require_cluster(context, AclOperation.DESCRIBE)
     return ListPartitionReassignmentsResponse(error_message=None)

@@ -25,7 +25,9 @@ from klamm_broker.services import BrokerServices
 
 
 def delete_offsets(broker: BrokerServices, request: OffsetDeleteRequest, context: RequestContext) -> Pending:
-    """Delete offsets. Raises KafkaError for the errors of the whole request."""
+    """Delete offsets. Raises KafkaError for the errors of the whole request. Runs on the processor's thread, so it must
+    not block.
+    """
     require_group(context, AclOperation.DELETE, request.group_id)
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)

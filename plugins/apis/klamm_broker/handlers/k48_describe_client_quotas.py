@@ -36,7 +36,7 @@ _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 def matching_quotas(
     _broker: BrokerServices, request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
-    """Return the quotas that match. Raises KafkaError."""
+    """Return the quotas that match. Raises KafkaError. Runs on the processor's thread, so it must not block."""
     require_cluster(context, AclOperation.DESCRIBE_CONFIGS)
     _check(request.components)
     rows = quota_table(context).rows

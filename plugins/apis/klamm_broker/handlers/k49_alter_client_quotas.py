@@ -34,7 +34,9 @@ from klamm_broker.services import BrokerServices
 def alter_quotas(
     _broker: BrokerServices, request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
-    """Alter quotas, or only validate the request. Raises KafkaError if the store failed."""
+    """Alter quotas, or only validate the request. Raises KafkaError if the store failed. Runs on a request handler's
+    thread.
+    """
     require_cluster(context, AclOperation.ALTER_CONFIGS)
     outcomes: dict[str, ResponseEntryData] = {}
     changed_quotas: list[tuple[str, str, float | None, float | None]] = []

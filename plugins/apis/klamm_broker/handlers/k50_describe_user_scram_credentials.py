@@ -27,7 +27,7 @@ from klamm_broker.services import BrokerServices
 def scram_users(
     broker: BrokerServices, request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse:
-    """Describe users and their mechanisms. Raises KafkaError."""
+    """Describe users and their mechanisms. Raises KafkaError. Runs on the processor's thread, so it must not block."""
     require_cluster(context, AclOperation.DESCRIBE)
     context.expect_answer(len(broker.scram_credentials.rows))
     known: dict[str, list[CredentialInfo]] = {}

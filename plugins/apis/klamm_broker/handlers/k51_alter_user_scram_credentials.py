@@ -37,7 +37,7 @@ _Change = ScramCredentialDeletion | ScramCredentialUpsertion
 def alter_scram_users(
     broker: BrokerServices, request: AlterUserScramCredentialsRequest, context: RequestContext
 ) -> AlterUserScramCredentialsResponse:
-    """Write and delete credentials. Raises KafkaError."""
+    """Write and delete credentials. Raises KafkaError. Runs on a request handler's thread."""
     require_cluster(context, AclOperation.ALTER)
     changed: list[_Change] = [*request.deletions, *request.upsertions]
     changed_rows: list[tuple[str, Mapping[str, Any] | None, Mapping[str, Any] | None]] = []

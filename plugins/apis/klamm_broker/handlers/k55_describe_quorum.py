@@ -31,7 +31,7 @@ _QUORUM_EPOCH = 0
 
 
 def quorum(broker: BrokerServices, request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
-    """Describe the quorum. Raises KafkaError."""
+    """Describe the quorum. Raises KafkaError. Runs on the processor's thread, so it must not block."""
     require_cluster(context, AclOperation.DESCRIBE)
     asked = [(topic.topic_name, each.partition_index) for topic in request.topics for each in topic.partitions]
     if asked != [(KRAFT_METADATA_TOPIC, 0)]:

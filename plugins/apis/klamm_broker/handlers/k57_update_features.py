@@ -31,7 +31,7 @@ _FAILED = "The update failed for all features since the following feature had an
 def change_levels(
     broker: BrokerServices, request: UpdateFeaturesRequest, context: RequestContext
 ) -> UpdateFeaturesResponse:
-    """Change levels. Raises KafkaError."""
+    """Change levels. Raises KafkaError. Runs on a request handler's thread."""
     require_cluster(context, AclOperation.ALTER)
     updates = {
         each.feature: FeatureUpdate(each.max_version_level, each.upgrade_type) for each in request.feature_updates

@@ -22,7 +22,7 @@ _BROKERS, _CONTROLLERS = 1, 2
 def cluster(
     broker: BrokerServices, request: DescribeClusterRequest, context: RequestContext
 ) -> DescribeClusterResponse:
-    """Describe the cluster. Raises KafkaError."""
+    """Describe the cluster. Raises KafkaError. Runs on the processor's thread, so it must not block."""
     if request.endpoint_type == _CONTROLLERS:
         raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is the endpoint of a broker, not of a controller")
     if request.endpoint_type != _BROKERS:

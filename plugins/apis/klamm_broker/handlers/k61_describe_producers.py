@@ -31,7 +31,7 @@ _PRODUCER_BYTES = 36
 def active_producers(
     broker: BrokerServices, request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:
-    """Describe the active producers, per partition."""
+    """Describe the active producers, per partition. Runs on a request handler's thread."""
     topics = []
     producers = 0
     for wanted in request.topics:

@@ -26,7 +26,7 @@ from klamm_broker.services import BrokerServices
 def describe(
     broker: BrokerServices, request: DescribeTransactionsRequest, context: RequestContext
 ) -> DescribeTransactionsResponse:
-    """Describe transactional ids, in the order of the request."""
+    """Describe transactional ids, in the order of the request. Runs on the processor's thread, so it must not block."""
     partitions = 0
     for transactional_id in request.transactional_ids:
         transaction = broker.transactions.registry.get(transactional_id)

@@ -31,7 +31,9 @@ from klamm_broker.transactions.transaction import Transaction
 def list_matching(
     broker: BrokerServices, request: ListTransactionsRequest, context: RequestContext
 ) -> ListTransactionsResponse:
-    """List the transactional ids that pass all filters. Raises KafkaError."""
+    """List the transactional ids that pass all filters. Raises KafkaError. Runs on the processor's thread, so it must
+    not block.
+    """
     known = {state.value: state for state in State}
     context.expect_answer(len(broker.transactions.registry.all()))
     passes = _filter(request, known, broker.clock.wall_ms(), context)

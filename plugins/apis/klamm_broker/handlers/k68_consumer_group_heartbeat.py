@@ -44,7 +44,7 @@ _FIRST_VERSION_WHOSE_CLIENTS_MAKE_MEMBER_IDS = 1
 
 
 def keep_consumer(broker: BrokerServices, request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> Pending:
-    """Serve a member's heartbeat. Raises KafkaError."""
+    """Serve a member's heartbeat. Raises KafkaError. Runs on a request handler's thread."""
     require_protocol(broker)
     check_heartbeat(broker, context, request.group_id, request.subscribed_topic_names or ())
 

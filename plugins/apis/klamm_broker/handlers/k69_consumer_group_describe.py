@@ -31,7 +31,7 @@ _CONSUMER = 1
 def describe_consumers(
     broker: BrokerServices, request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> ConsumerGroupDescribeResponse:
-    """Describe consumer groups, each separately. Raises KafkaError."""
+    """Describe consumer groups, each separately. Raises KafkaError. Runs on a request handler's thread."""
     require_protocol(broker)
     groups = describe_each(
         broker,

@@ -24,7 +24,7 @@ from klamm_broker.telemetry.clients import CODECS
 def telemetry_subscription(
     broker: BrokerServices, request: GetTelemetrySubscriptionsRequest, context: RequestContext
 ) -> GetTelemetrySubscriptionsResponse:
-    """Return the client's subscription. Raises KafkaError."""
+    """Return the client's subscription. Raises KafkaError. Runs on the processor's thread, so it must not block."""
     client = broker.telemetry.subscribe(request.client_instance_id, context)
     return GetTelemetrySubscriptionsResponse(
         client_instance_id=client.id,

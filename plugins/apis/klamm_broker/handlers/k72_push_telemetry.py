@@ -21,7 +21,7 @@ from klamm_broker.services import BrokerServices
 def take_metrics(
     broker: BrokerServices, request: PushTelemetryRequest, context: RequestContext
 ) -> PushTelemetryResponse:
-    """Add a client's metrics to the server's. Raises KafkaError."""
+    """Add a client's metrics to the server's. Raises KafkaError. Runs on a request handler's thread."""
     broker.telemetry.push(
         request.client_instance_id,
         request.subscription_id,

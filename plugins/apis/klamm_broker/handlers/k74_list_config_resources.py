@@ -26,7 +26,7 @@ _FIRST_VERSION_WITH_TYPES = 1
 def config_resources(
     broker: BrokerServices, request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
-    """List the resources that have configs. Raises KafkaError."""
+    """List the resources that have configs. Raises KafkaError. Runs on the processor's thread, so it must not block."""
     require_cluster(context, AclOperation.DESCRIBE_CONFIGS)
     if context.api_version < _FIRST_VERSION_WITH_TYPES:
         return ListConfigResourcesResponse(config_resources=_client_metrics(broker))

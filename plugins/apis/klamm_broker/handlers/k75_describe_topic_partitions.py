@@ -37,7 +37,7 @@ _SORTED_AT_ONCE: Final = 2_000
 def topic_partitions(
     broker: BrokerServices, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
-    """Describe partitions, beginning at the cursor."""
+    """Describe partitions, beginning at the cursor. Runs on the processor's thread, so it must not block."""
     cursor = request.cursor
     named = {topic.name for topic in request.topics}
     every = not named

@@ -31,7 +31,7 @@ from klamm_broker.topics.names import SHARE_GROUP_STATE
 
 
 def keep_share_member(broker: BrokerServices, request: ShareGroupHeartbeatRequest, context: RequestContext) -> Pending:
-    """Serve a member's heartbeat. Raises KafkaError."""
+    """Serve a member's heartbeat. Raises KafkaError. Runs on a request handler's thread."""
     require_share_groups(broker)
     check_heartbeat(broker, context, request.group_id, request.subscribed_topic_names or ())
 

@@ -26,7 +26,7 @@ from klamm_broker.services import BrokerServices
 def describe_share_groups(
     broker: BrokerServices, request: ShareGroupDescribeRequest, context: RequestContext
 ) -> ShareGroupDescribeResponse:
-    """Describe share groups, each separately. Raises KafkaError."""
+    """Describe share groups, each separately. Raises KafkaError. Runs on a request handler's thread."""
     require_share_groups(broker)
     groups = describe_each(
         broker,

@@ -47,7 +47,7 @@ from klamm_broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, 
 
 
 def fetch_shared(broker: BrokerServices, request: ShareFetchRequest, context: RequestContext) -> Pending:
-    """Acknowledge and acquire. Raises KafkaError for errors of the whole request."""
+    """Acknowledge and acquire. Runs on a request handler's thread. Raises KafkaError for the whole request."""
     require_share_groups(broker)
     group_id, member_id = request.group_id or "", request.member_id or ""
     require_group(context, AclOperation.READ, group_id)

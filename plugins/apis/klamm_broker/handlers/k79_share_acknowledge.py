@@ -36,7 +36,7 @@ from klamm_broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, 
 
 
 def acknowledge_shared(broker: BrokerServices, request: ShareAcknowledgeRequest, context: RequestContext) -> Pending:
-    """Acknowledge. Raises KafkaError for errors of the whole request."""
+    """Acknowledge. Raises KafkaError for errors of the whole request. Runs on a request handler's thread."""
     require_share_groups(broker)
     key = SessionKey(request.group_id or "", request.member_id or "", broker.cluster.node_id)
     require_group(context, AclOperation.READ, key.group_id)

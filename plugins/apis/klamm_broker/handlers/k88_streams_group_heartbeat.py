@@ -61,7 +61,7 @@ _FIRST_VERSION_WITH_MISSING_CLIENT_TAGS = 1
 def keep_streams_member(
     broker: BrokerServices, request: StreamsGroupHeartbeatRequest, context: RequestContext
 ) -> Pending:
-    """Serve a member's heartbeat. Raises KafkaError."""
+    """Serve a member's heartbeat. Raises KafkaError. Runs on a request handler's thread."""
     require_streams_groups(broker)
     check_heartbeat(broker, context, request.group_id)
     topology = None if request.topology is None else _topology(request.topology)

@@ -46,7 +46,7 @@ _NOT_STORED = 1
 def describe_streams_groups(
     broker: BrokerServices, request: StreamsGroupDescribeRequest, context: RequestContext
 ) -> StreamsGroupDescribeResponse:
-    """Describe streams groups, each separately. Raises KafkaError."""
+    """Describe streams groups, each separately. Raises KafkaError. Runs on a request handler's thread."""
     require_streams_groups(broker)
     groups = describe_each(
         broker,

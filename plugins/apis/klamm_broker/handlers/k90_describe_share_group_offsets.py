@@ -32,7 +32,7 @@ _OFFSET_BYTES = 16
 def describe_share_offsets(
     broker: BrokerServices, request: DescribeShareGroupOffsetsRequest, context: RequestContext
 ) -> DescribeShareGroupOffsetsResponse:
-    """Describe offsets, group by group. Raises KafkaError."""
+    """Describe offsets, group by group. Raises KafkaError. Runs on a request handler's thread."""
     require_share_groups(broker)
     groups = []
     offsets = 0

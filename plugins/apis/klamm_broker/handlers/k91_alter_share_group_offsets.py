@@ -35,7 +35,9 @@ from klamm_broker.topics.topic import Partition
 def alter_share_offsets(
     broker: BrokerServices, request: AlterShareGroupOffsetsRequest, context: RequestContext
 ) -> AlterShareGroupOffsetsResponse:
-    """Alter offsets, partition by partition. Raises KafkaError for errors of the whole request."""
+    """Alter offsets, partition by partition. Raises KafkaError for errors of the whole request. Runs on a request
+    handler's thread.
+    """
     require_share_groups(broker)
     require_group(context, AclOperation.READ, request.group_id)
     if not request.group_id:

@@ -29,7 +29,9 @@ from klamm_broker.share.administration import require_empty
 def delete_share_offsets(
     broker: BrokerServices, request: DeleteShareGroupOffsetsRequest, context: RequestContext
 ) -> DeleteShareGroupOffsetsResponse:
-    """Delete offsets, topic by topic. Raises KafkaError for errors of the whole request."""
+    """Delete offsets, topic by topic. Raises KafkaError for errors of the whole request. Runs on a request handler's
+    thread.
+    """
     require_share_groups(broker)
     require_group(context, AclOperation.DELETE, request.group_id)
     if not request.group_id:

@@ -23,7 +23,7 @@ from klamm_broker.services import BrokerServices
 def refuse_description(
     broker: BrokerServices, request: StreamsGroupTopologyDescriptionUpdateRequest, context: RequestContext
 ) -> StreamsGroupTopologyDescriptionUpdateResponse:
-    """Raise KafkaError, because the server keeps no descriptions."""
+    """Raise KafkaError: the server keeps no descriptions. Runs on the processor's thread, so it must not block."""
     require_streams_groups(broker)
     require_group(context, AclOperation.READ, request.group_id)
     raise KafkaError(
