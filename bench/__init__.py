@@ -1,1 +1,1 @@
-"""Benchmarks of klamm beside Apache Kafka; `python -m bench.run --help`."""
+"""Benchmarks of klamm, some of them next to Apache Kafka. Developers run them by hand: `python -m bench.run --help`."""

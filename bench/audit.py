@@ -1,10 +1,12 @@
 """The cost of the observer `audit`: `python -m bench.audit [--suites small paced] [--rounds 5]`.
 
-Two servers, one without and one with the observer, run the whole time; the load goes to them in turn, so that whatever
-else the machine does hits both alike. The last column is what the observer takes: of the throughput, or added to the
-latency and to the processor time per request, which says most where other programs run too. Then how many events the
-spool has got, and the time per event that the observer takes on the thread that serves requests, and on its own,
-without any server; and what the intent of a state change adds to it.
+Two servers, one without and one with the observer, run the whole time. The load goes to them in turn, so that other
+work of the machine affects both alike. The column `cost` shows how much throughput the observer takes, or how much it
+adds to the latency and to the processor time per request. The processor time is the most reliable if other programs run
+too.
+
+Then it prints the number of events in the spool, and two times per event without any server: on the thread that serves
+requests, and on the observer's own thread. The last table has the time that the intent of a state change adds to it.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ _INTENTS = 2000
 
 @contextmanager
 def off_and_on(directory: Path, more: dict[str, str]) -> Iterator[tuple[Server, Server]]:
-    """A server without the observer, and one with it that writes below `directory`."""
+    """Yield a server without the observer, and one with it that writes below `directory`."""
     audited = {
         "listeners.default.observers": "audit",
         "listeners.default.audit.spool": str(directory / "spool"),
@@ -71,7 +73,7 @@ class Result:
 
 
 def run(benchmark: Benchmark, server: Server, seconds: float) -> Result:
-    """One run. The warm-up takes processor time as well, at the same rate."""
+    """Measure one run. The warm-up takes processor time too, at the same rate."""
     before = cpu_seconds(server)
     load = benchmark.run(server, seconds)
     taken = cpu_seconds(server) - before
@@ -79,7 +81,7 @@ def run(benchmark: Benchmark, server: Server, seconds: float) -> Result:
 
 
 def measure(benchmark: Benchmark, servers: Sequence[Server], rounds: int, seconds: float) -> list[list[Result]]:
-    """The results of each server, taken in turn."""
+    """Return the results of each server. The servers take turns."""
     results: list[list[Result]] = [[] for _ in servers]
     for server in servers:
         benchmark.run(server, seconds)
@@ -90,7 +92,7 @@ def measure(benchmark: Benchmark, servers: Sequence[Server], rounds: int, second
 
 
 def rows(benchmark: Benchmark, results: Sequence[Sequence[Result]]) -> Iterator[str]:
-    """The table's lines for one benchmark."""
+    """Yield the table's lines for one benchmark."""
     for quantity in benchmark.measures:
         read = [[quantity.read(result.load) for result in many] for many in results]
         yield _row(benchmark.name, quantity, read, 0)
@@ -123,7 +125,7 @@ def _events(listener: ListenerContext, count: int) -> list[RequestEvent]:
 
 
 def micro(directory: Path, aggregate_above_per_second: int) -> tuple[float, float]:
-    """Microseconds per event: handing over, and recording with writing."""
+    """Return the microseconds per event: first for handing it over, then for recording and writing it."""
     settings = AuditSettings(
         spool=directory,
         node="micro",
@@ -141,7 +143,7 @@ def micro(directory: Path, aggregate_above_per_second: int) -> tuple[float, floa
     for batch in batches:
         observer.completed_many(batch)
     handed_over = time.perf_counter()
-    # Closing writes what waits, on the writer's thread, while no other thread runs.
+    # close() writes the queued events on the writer's thread. No other thread runs meanwhile.
     observer.close()
     written = time.perf_counter()
     return (handed_over - begin) / _MICRO_EVENTS * 1e6, (written - handed_over) / _MICRO_EVENTS * 1e6
@@ -162,7 +164,7 @@ _CHANGES = (
 
 
 def intents(directory: Path, request: Message, sync_intents: str, threads: int) -> float:
-    """Microseconds that the intent of a state change adds to it, at the median of `threads` at a time."""
+    """Return the median of the microseconds that an intent adds to a state change, with `threads` changes at a time."""
     settings = AuditSettings(
         spool=directory,
         node="micro",
@@ -193,7 +195,7 @@ def intents(directory: Path, request: Message, sync_intents: str, threads: int) 
 
 
 def intent_rows(directory: Path) -> Iterator[str]:
-    """The table's lines for the intents of state changes."""
+    """Yield the table's lines for the intents of state changes."""
     yield "\n| intent of | synced | 1 thread | 8 threads |\n| --- | --- | --- | --- |"
     for request in _CHANGES:
         name = type(request).__name__.removesuffix("Request")
@@ -204,7 +206,7 @@ def intent_rows(directory: Path) -> Iterator[str]:
 
 
 def spooled(folder: Path) -> tuple[int, int]:
-    """Events in a spool, and the requests that they stand for."""
+    """Return the number of events in a spool, and the number of requests that these events stand for."""
     events = requests = 0
     for path in (*sealed_segments(folder), *open_segments(folder)):
         for line in decompress(path.read_bytes(), path.suffix).splitlines():

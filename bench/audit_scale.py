@@ -1,19 +1,19 @@
-"""A fleet's trail on one machine: the spools of 50 nodes, shipped, verified and reported on, beside DuckDB and PySpark.
+"""Ship, verify and report on the spools of 50 nodes on one machine, and compare with DuckDB and PySpark.
 
     python -m bench.audit_scale                                         2 M events
     python -m bench.audit_scale --events 100000000 --many 100000        the full size: 90 GB of disk, hours
     python -m bench.audit_scale --compression none
-    python -m bench.audit_scale --events 100000000 --keep /mnt/fleet --only write         the full size in steps, each
-    python -m bench.audit_scale --events 100000000 --keep /mnt/fleet --only ship          on what those before it left
-    python -m bench.audit_scale --events 100000000 --keep /mnt/fleet --only verify report
+    python -m bench.audit_scale --events 100000000 --keep /mnt/fleet --only write           the full size in steps:
+    python -m bench.audit_scale --events 100000000 --keep /mnt/fleet --only ship            each uses the files of
+    python -m bench.audit_scale --events 100000000 --keep /mnt/fleet --only verify report   the steps before it
 
-The segments repeat eight samples with other names of nodes and boots: of each boot there is one segment. `--many` is
-the number of small segments for the last table, which shows whether the time per batch stays the same. The steps
-`plain` and `spark`, which is `ship` by PySpark, need the extra `spark` and Java. Plain PySpark runs in a process of its
-own, with Spark's own settings and as many cores and as much memory as `ship`. Processor time is that of all processes.
-With `--keep` the spool and the lake stay, and a spool that is there already is used: give the same `--events` and
+All segments are copies of eight samples, with other names of nodes and boots; each boot has one segment. `--many` is
+the number of small segments for the last table, which shows if the time per batch stays the same. The steps `plain` and
+`spark` (`ship` by PySpark) need the extra `spark` and Java. Plain PySpark runs in a process of its own, with Spark's
+own settings and with as many cores and as much memory as `ship`. Processor time is the sum over all processes. With
+`--keep` the spool and the lake stay, and an existing spool is used again: pass the same `--events` and
 `--segment-events`. Steps of `--only`: write, codecs, duckdb, spool (`report` on the spool), plain, ship, spark, verify,
-report, many; `ship` again needs a folder without `lake`.
+report, many. To run `ship` again, remove the folder `lake` first.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ MANY_BATCHES = 80
 PIECE_BYTES = 1 << 20
 SPARK_MASTER = "local[2]"
 STEPS = ("write", "codecs", "duckdb", "spool", "plain", "ship", "spark", "verify", "report", "many")
-"""In this order."""
+"""The steps, in the order in which they run."""
 
 
 def main() -> None:
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def measure(folder: Path, options: argparse.Namespace) -> None:
-    """All steps that are wanted."""
+    """Run all steps that `options` names."""
     settings, wanted = SparkSettings(lake=folder / "lake"), set(options.only)
     segments = max(1, options.events // options.segment_events)
     events = segments * options.segment_events
@@ -113,7 +113,7 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
 
 
 def row(name: str, events: int, run: Callable[[], Any], spark: SparkSession | None = None) -> None:
-    """Measure and print; processor seconds are those of this process and of the JVM."""
+    """Measure and print one step; its processor seconds are those of this process and of the JVM."""
     began, spent = time.monotonic(), processor_seconds(spark)
     run()
     seconds, spent = time.monotonic() - began, processor_seconds(spark) - spent
@@ -121,7 +121,7 @@ def row(name: str, events: int, run: Callable[[], Any], spark: SparkSession | No
 
 
 def processor_seconds(spark: SparkSession | None) -> float:
-    """Return the processor time of this process, of those that have ended, and of a session's JVM and Python."""
+    """Return the processor time of this process, of its children that have ended, and of a session's JVM and Python."""
     own = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = sum(each.ru_utime + each.ru_stime for each in own)
     if spark is not None:
@@ -136,13 +136,13 @@ def _family(pid: int) -> list[int]:
 
 def _spent(pid: int) -> float:
     """Return the processor time of a process and of its children that have ended."""
-    # The name of the program, which stands in brackets, may have blanks.
+    # The program's name stands in brackets and may contain blanks.
     numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, numbers[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def measure_codecs(segment_events: int) -> None:
-    """Measure what each codec makes of an event, in the pieces in which the server writes, and its CPU time."""
+    """Measure the size of an event and the CPU time per codec, compressed in pieces like those of the server."""
     data = b"".join(map(line_of, sample_events(segment_events, seed=0)))
     print("| compression | bytes an event | CPU, µs an event |\n| --- | ---: | ---: |")
     for codec in COMPRESSED_SUFFIXES:
@@ -157,7 +157,7 @@ def measure_codecs(segment_events: int) -> None:
 
 
 def write_fleet(spool: Path, segments: int, segment_events: int, compression: str) -> int:
-    """The spools of `NODES` nodes; their bytes on disk."""
+    """Write the spools of `NODES` nodes. Return their bytes on disk."""
     samples = [
         b"".join(map(line_of, sample))
         for sample in (sample_events(segment_events, seed=seed) for seed in range(SAMPLES))
@@ -176,7 +176,7 @@ def write_fleet(spool: Path, segments: int, segment_events: int, compression: st
 def write_segment(
     folder: Path, boot: str, data: bytes, index: int, previous_chain: str, compression: str
 ) -> tuple[str, int]:
-    """A sealed segment with its seal; its chain, and its bytes on disk."""
+    """Write a sealed segment and its seal. Return the segment's chain value and its bytes on disk."""
     lines = data.splitlines()
     stem, sha256 = SegmentName(boot, 0).stem, hashlib.sha256(data).hexdigest()
     sealed = lines_sha256(digests_of(data))
@@ -207,7 +207,7 @@ def write_segment(
 
 
 def read_with_duckdb(spool: Path) -> None:
-    """Measure DuckDB at its best: it reads the few fields that a query names."""
+    """Measure DuckDB at its best: it reads only the few fields that a query names."""
     import duckdb
 
     columns = {"kind": "VARCHAR", "outcome": "VARCHAR", "principal": "VARCHAR", "request_bytes": "BIGINT"}
@@ -220,7 +220,7 @@ def read_with_duckdb(spool: Path) -> None:
 
 
 def report_on_spool(spool: Path) -> None:
-    """All questions and detections."""
+    """Answer all questions and detections of the report from the spool."""
     from klamm_spark.queries.event_views import DuckDbViews, Period
     from klamm_spark.report.command import answer
 
@@ -254,7 +254,7 @@ def measure_plain(folder: Path, events: int) -> None:
 
 
 def measure_lake(folder: Path, settings: SparkSettings, events: int, wanted: set[str]) -> None:
-    """Measure `ship` over the same files, then what reads the lake."""
+    """Measure `ship` over the same files, then the commands that read the lake."""
     from klamm_spark.lake import ship, verify
     from klamm_spark.lake.layout import Lake
     from klamm_spark.report.command import build
@@ -285,7 +285,7 @@ def ignore(line: str) -> None:
 
 
 def measure_batches(folder: Path, settings: SparkSettings, many: int) -> None:
-    """The time of a batch over many small segments: as long at the end as at the beginning."""
+    """Measure the time of a batch over many small segments: it should not grow from the first batches to the last."""
     from klamm_spark.lake import ship
 
     write_fleet(folder / "many", many, 2, "none")

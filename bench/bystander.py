@@ -1,10 +1,10 @@
 """Waiting times of a client beside hostile ones: `python -m bench.bystander [--apis Metadata Fetch] [--connections 1
 8]`.
 
-A client asks for Metadata every 2 ms, while others send the costliest frame of one API without a pause: the largest
-that a network thread runs itself, one of 1,500 elements, and the largest that the limits allow. Prints its p99 beside
-each of them, and how many times that is what it was alone just before, which counts as 2 ms at least. See
-`tests/faults/worst_frames.py`.
+A client requests Metadata every 2 ms, while hostile clients send the costliest frame of one API without a pause. The
+frames have three sizes: the largest that a network thread runs itself, one of 1,500 elements, and the largest that the
+limits allow. Prints the client's p99 beside each frame, and its ratio to the p99 that the client had alone just before;
+the ratio counts a lower p99 than 2 ms as 2 ms. The measuring code is in `tests/faults/worst_frames.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The cost of the most expensive frames: `python -m bench.cost [--guarded] [--large]` prints a table of all APIs.
 
-For the first and the last version of each API, the worst frame that a network thread takes up itself; with `--large`
-the worst one within the default limits, which the handlers run. Processor milliseconds, and the peak of memory beside
-the frame. See `tests/faults/cost_meter.py`.
+Measures the first and the last version of each API with the worst frame that a network thread runs itself, or with
+`--large` the worst frame within the default limits, which the handlers run. Prints processor milliseconds, and the peak
+of memory without the frame. The measuring code is in `tests/faults/cost_meter.py`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def worst(meter: CostMeter, api: str, version: int, max_bytes: int, max_elements: int) -> tuple[CostlyFrame, Cost]:
-    """The frame that takes most time, of both threads together."""
+    """Return the frame that takes the most time on both threads together."""
     found = []
     for made in costly_frames(api, version, max_bytes, max_elements):
         cost = meter.run(made.frame)

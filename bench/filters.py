@@ -1,7 +1,8 @@
 """The cost of filters: `python -m bench.filters [--rounds 5]`.
 
 Calls each filter with one request and its response as a server does, on one core, without a server. Prints a Markdown
-table of microseconds for a request with its response: the best of the rounds, as other processes only add to it.
+table of microseconds for a request with its response. Each is the best of the rounds, because other processes only add
+time.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ MESSAGES: dict[str, Callable[[str], tuple[Any, Any, int]]] = {
 
 
 def filters(folder: Path) -> dict[str, RequestFilter]:
-    """One of each, with usual settings."""
+    """Return one filter of each kind, with usual settings."""
     schema, keys = folder / "schema.json", folder / "keys.toml"
     schema.write_text(json.dumps(_SCHEMA))
     keys.write_text(f'current = "k"\n[keys]\nk = "{"A" * 43}="\n')
@@ -96,7 +97,7 @@ def filters(folder: Path) -> dict[str, RequestFilter]:
 
 
 def cost_us(part: RequestFilter, messages: tuple[Any, Any, int], listener: MemoryListener) -> float:
-    """Microseconds of one request with its response, in one round."""
+    """Return the microseconds of one request with its response, measured in one round."""
     request, response, version = messages
     calls, spent_ns = 0, 0
     end_ns = time.monotonic_ns() + int(_SECONDS * 1e9)
@@ -112,7 +113,7 @@ def cost_us(part: RequestFilter, messages: tuple[Any, Any, int], listener: Memor
 
 
 def _encrypt(part: RequestFilter, messages: tuple[Any, Any, int], listener: MemoryListener) -> None:
-    """Give the response of a Fetch the records that a Produce through the filter has written."""
+    """Put the records of a Produce that went through the filter into the response of a Fetch."""
     request, _, version = _produce(_TOPIC)
     written = part.on_request(request, listener.request(request, version))
     messages[1].responses[0].partitions[0].records = written.topic_data[0].partition_data[0].records

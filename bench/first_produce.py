@@ -1,9 +1,9 @@
 """The time from an empty environment to a first test that produces: `python -m bench.first_produce [PYTHON ...]`.
 
-A folder with the wheels of klamm, of pytest and of what they require stands in for a package index; it is filled before
-the time runs, by the package index that pip knows. The time runs from `python -m venv` until pytest has passed the
-first test of docs/testing.md. Nothing of the checkout is used meanwhile, and no network. With KLAMM_COMPILE=1 klamm's
-wheel is compiled. Without a PYTHON it is the one that runs this.
+A folder stands in for a package index. It holds the wheels of klamm, of pytest and of their requirements; pip fills it
+from its own index before the time runs. The time runs from `python -m venv` until pytest has passed the first test of
+docs/testing.md. Meanwhile nothing uses the checkout or the network. With KLAMM_COMPILE=1 klamm's wheel is compiled.
+Without a PYTHON the one that runs this module is measured.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
 
 @dataclass(slots=True, frozen=True)
 class Taken:
-    """The time that one Python took until each step was done, and that of processors in all."""
+    """The times in which one Python finished each step, and the processor time of all steps."""
 
     environment_s: float
     installed_s: float
@@ -40,7 +40,7 @@ def first_test() -> str:
 
 
 def run(*command: str | Path, cwd: Path) -> None:
-    """Run a command that finds nothing of this checkout. Raises RuntimeError with what it says if it fails."""
+    """Run a command that finds nothing of this checkout. Raises RuntimeError with the command's output if it fails."""
     environment = {
         name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VENV", "VIRTUAL_ENV")
     }
@@ -57,7 +57,7 @@ def build_wheel(python: str | Path, folder: Path) -> Path:
 
 
 def fill_index(python: str | Path, folder: Path, wheel: Path | None, *others: str) -> tuple[Path, Path]:
-    """Return a Python that has pip, and a folder with the wheels of klamm, of others, and of what they require."""
+    """Return a Python that has pip, and a folder with the wheels of klamm, of `others`, and of their requirements."""
     run(python, "-m", "venv", "prepared", cwd=folder)
     with_pip, index = folder / "prepared" / "bin" / "python", folder / "index"
     index.mkdir()
@@ -74,7 +74,7 @@ def install(python: Path, index: Path, *packages: str) -> None:
 def timed(
     python: str | Path, work: Path, index: Path, packages: tuple[str, ...], last: Callable[[Path], None]
 ) -> Taken:
-    """Measure a new environment, the installation of packages in it, and what comes last, called with its programs."""
+    """Measure a new environment, the installation of packages in it, and `last`, which gets the environment's `bin`."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     run(python, "-m", "venv", "venv", cwd=work)
     environment_s = time.perf_counter() - began
@@ -89,7 +89,7 @@ def timed(
 
 
 def measure(python: str | Path, folder: Path, wheel: Path | None = None) -> Taken:
-    """Measure in an empty folder, with klamm's wheel or one that is built now. Raises RuntimeError."""
+    """Measure in an empty folder, with klamm's `wheel`, or with one that this function builds. Raises RuntimeError."""
     _, index = fill_index(python, folder, wheel, "pytest")
     work = folder / "work"
     work.mkdir()

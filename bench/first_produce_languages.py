@@ -1,8 +1,8 @@
 """The time from an empty folder to a first test in Go, Java or Node: `python -m bench.first_produce_languages NAME`.
 
 The test is the program in the README of the language's package, and produces. As in `bench.first_produce` a folder of
-wheels stands in for a package index; Maven's repository is filled before the time runs, by a run of the same project.
-The time runs from `python -m venv` until the test has passed. Go begins without a cache of what it built.
+wheels stands in for a package index. A run of the same project fills Maven's repository before the time runs. The time
+runs from `python -m venv` until the test has passed. Go starts with an empty build cache.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAVEN = ("mvn", "-q", "-B", "-Dmaven.repo.local={folder}/repository")
 
 
 class Project(NamedTuple):
-    """Files beside the test, where the test goes, and the commands before and within the time."""
+    """The files beside the test, the path of the test, and the commands before and within the measured time."""
 
     tool: str
     files: dict[str, str]

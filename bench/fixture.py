@@ -1,4 +1,4 @@
-"""The cost of the pytest fixture: suites of tests, each with a topic of its own, and brokers of one test.
+"""The cost of the pytest fixture: suites whose tests have a topic each, and brokers that serve one test.
 
 python -m bench.fixture            # all rows
 python -m bench.fixture --peers    # the same suites on kfake and Apache Kafka, each started once for a suite
@@ -36,7 +36,7 @@ def test_round_trip(klamm_server, klamm_topic, number):
     assert consumer.poll(20).value() == b"value"
     consumer.close()
 """
-# As _GROUPS, and prints for how long the clients waited for the broker; the rest is their own timers and threads.
+# The suite _GROUPS, which also prints how long the clients waited for the broker. The rest is the clients' own time.
 _WAITS = """
 import logging
 import re
@@ -140,7 +140,7 @@ def main() -> None:
 
 
 def _peers(few: int, many: int) -> None:
-    """Print the rows of the other servers; a new one for each suite."""
+    """Print the rows of the other servers. Each suite gets a new server."""
     for kind in (KfakeServer, KafkaServer):
         for text, tests, what in (
             (_GROUPS, few, "confluent-kafka, a group each"),
@@ -156,14 +156,14 @@ def _peers(few: int, many: int) -> None:
 
 
 def _suite(text: str, tests: int, peer: str = "") -> float:
-    """Seconds that pytest reports for a suite."""
+    """Return the seconds that pytest reports for a suite."""
     found = re.search(rf"{tests} passed in ([\d.]+)s", _suite_output(text, tests, peer))
     assert found is not None
     return float(found[1])
 
 
 def _suite_output(text: str, tests: int, peer: str = "") -> str:
-    """Return pytest's output for a suite, which passes."""
+    """Return pytest's output for a suite. Exits with the end of the output if a test fails."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "test_suite.py").write_text(text.replace("{tests}", str(tests)))
         environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -188,7 +188,7 @@ def _suite_output(text: str, tests: int, peer: str = "") -> str:
 
 
 def _brokers(count: int) -> None:
-    """Print what a broker in this process takes, from its making until clients can connect."""
+    """Print how long a broker in this process takes from its construction until clients can connect, and to stop."""
     from klamm.testing import EmbeddedServer
 
     taken: list[tuple[float, ...]] = []
@@ -197,7 +197,7 @@ def _brokers(count: int) -> None:
         server = EmbeddedServer().start()
         ready, ready_processor = time.perf_counter(), time.process_time()
         server.stop()
-        # The first ones import what the later ones have.
+        # The first rounds import the modules that the later ones use.
         if number >= 0:
             taken.append((ready - began, ready_processor - began_processor, time.perf_counter() - ready))
     for what, seconds in zip(("start", "start, processor time", "stop"), zip(*taken, strict=True), strict=True):

@@ -29,10 +29,11 @@ _MARKED_OFFSET = 0x0123456789ABCDEF
 
 @dataclass(slots=True, frozen=True)
 class Frame:
-    """A request frame and positions in bytes: in the response without its size, or in the request with it.
+    """A request frame, and positions of fields in it and in its response, in bytes.
 
-    -1 where the message has no such field, or none at a fixed place. With `vary_at` each request gets 16 hexadecimal
-    digits of its own there.
+    `error_at` and `records_at` count in the response, without its size field. `offset_at` and `vary_at` count in the
+    request, with its size field. -1 means that the message has no such field, or none at a fixed place. The load
+    generator writes 16 hexadecimal digits at `vary_at`, different ones for each request.
     """
 
     data: bytes
@@ -43,7 +44,7 @@ class Frame:
 
 
 def _varint(number: int) -> bytes:
-    """Kafka's zigzag varint of a number that is not negative."""
+    """Return Kafka's zigzag varint of a number that is not negative."""
     number <<= 1
     out = bytearray()
     while number > 127:
@@ -54,7 +55,7 @@ def _varint(number: int) -> bytes:
 
 
 def record_batch(record_count: int, value_bytes: int) -> bytes:
-    """A batch of magic 2 with random values, no keys, no compression and no producer id."""
+    """Return a batch of magic 2 with random values, without keys, compression and producer id."""
     records = bytearray()
     for offset_delta in range(record_count):
         value = os.urandom(value_bytes)
@@ -66,9 +67,10 @@ def record_batch(record_count: int, value_bytes: int) -> bytes:
 
 
 def text_batch(records: int, value_bytes: range, codec: Codec, *, keys: bool = False) -> bytes:
-    """A batch of words, as logs and JSON have them; sizes are drawn from `value_bytes`, the same in each run.
+    """Return a batch of words, like logs and JSON, with sizes drawn from `value_bytes`: the same batch in each run.
 
-    With keys, each record has one, a millisecond more than the one before, and every fourth a header.
+    With `keys` each record has a key, and a time that is 1 ms later than that of the record before; every fourth has a
+    header.
     """
     chance = random.Random(20)
     words = [
@@ -103,7 +105,7 @@ def metadata(topic: str) -> Frame:
 
 
 def with_varied_client_id(frame: Frame) -> Frame:
-    """The same request, with a client id that no other request has."""
+    """Return the same request with a client id that the load generator changes for each request."""
     head = struct.Struct(">ihhih")
     size, api_key, version, correlation_id, id_size = head.unpack_from(frame.data)
     rest = frame.data[head.size + id_size :]
@@ -113,7 +115,7 @@ def with_varied_client_id(frame: Frame) -> Frame:
 
 
 def produce(topic: str, partition: int, batch: bytes) -> Frame:
-    """acks=all, one batch for one partition."""
+    """Return a Produce request with acks=all and one batch for one partition."""
     data = [TopicProduceData(topic, partition_data=[PartitionProduceData(partition, batch)])]
     request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=data)
     head, arrays_and_name, index = 5, 3 + len(topic), 4
@@ -121,7 +123,7 @@ def produce(topic: str, partition: int, batch: bytes) -> Frame:
 
 
 def fetch(topic: str, partition: int, max_bytes: int) -> Frame:
-    """A fetch without session, of one partition; the load generator fills in the offset."""
+    """Return a Fetch request without a session, for one partition. The load generator fills in the offset."""
     partitions = [FetchPartition(partition, fetch_offset=_MARKED_OFFSET, partition_max_bytes=max_bytes)]
     topics = [FetchTopic(topic, partitions=partitions)]
     request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=max_bytes, topics=topics)

@@ -1,15 +1,15 @@
 """The gateway before Apache Kafka, beside Kafka alone: `python -m bench.gateway [--rounds 5] [--seconds 4]`.
 
-One Kafka; `kafka` is its own port, `klamm` the gateway, `klamm-guarded` the gateway with an authorizer, quotas and the
-audit, which decode every request. Another proxy joins them if the environment variable `KLAMM_BENCH_PROXY` names a
-script: `SCRIPT start DIR PORT HOST:PORT` starts one on PORT before the Kafka at HOST:PORT and prints its process id,
-`SCRIPT stop DIR` stops it. All run the whole time, and each benchmark goes to them in turn (`bench.run`); the load
-generator has a core of its own. Prints a Markdown table, medians with the least and the largest, and klamm's ratio to
-each of the others. Processor time is the proxy's own, or Kafka's where there is none; memory is what is resident at the
-end.
+There is one Kafka. `kafka` is its own port, `klamm` a gateway in front of it, and `klamm-guarded` a gateway with an
+authorizer, quotas and the audit, which decode every request. The environment variable `KLAMM_BENCH_PROXY` may name a
+script for another proxy: `SCRIPT start DIR PORT HOST:PORT` starts one on PORT before the Kafka at HOST:PORT and prints
+its process id, `SCRIPT stop DIR` stops it. All run the whole time, and each benchmark goes to them in turn
+(`bench.run`). The load generator has a core of its own. Prints a Markdown table of medians with the least and the
+largest value, and klamm's ratio to each of the others. Processor time and the memory at the end are those of the proxy;
+in the column `kafka` they are Kafka's.
 
-`bench.gateway_tls` has the gateway with TLS and SASL too, `bench.gateway_workers` the one with several workers. With
-`--rounds 2 --seconds 1.5` each of them takes less than five minutes.
+`bench.gateway_tls` measures the gateway with TLS and SASL, `bench.gateway_workers` with several workers. With `--rounds
+2 --seconds 1.5` each of the three takes less than five minutes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ GUARDS: Final = {
 
 
 def gateway_settings(bootstrap: str) -> dict[str, str]:
-    """Return the settings of a gateway in front of that Kafka, whose node id is 1."""
+    """Return the settings of a gateway in front of the Kafka at `bootstrap`, whose node id is 1."""
     return {
         "listeners.default.api_set": "gateway",
         "gateway.bootstrap": f'["{bootstrap}"]',
@@ -55,7 +55,7 @@ def gateway_settings(bootstrap: str) -> dict[str, str]:
 
 
 class Gateway(KlammServer):
-    """klamm before a Kafka that runs."""
+    """A klamm gateway in front of a running Kafka."""
 
     def __init__(self, directory: Path, bootstrap: str, *, guarded: bool = False) -> None:
         super().__init__(directory, gateway_settings(bootstrap))
@@ -99,7 +99,7 @@ class ScriptedProxy(Server):
 
 
 def with_cpu_per_mb(benchmark: Benchmark) -> Benchmark:
-    """The same, with the server's processor time per megabyte that it has taken in or sent."""
+    """Return the same benchmark, with the server's processor time per megabyte that it has received or sent."""
 
     def run(server: Server, seconds: float) -> LoadResult:
         before_s = cpu_seconds(server)
@@ -112,7 +112,7 @@ def with_cpu_per_mb(benchmark: Benchmark) -> Benchmark:
 
 
 def connections() -> list[Benchmark]:
-    """A connection for each request: one that a gateway answers itself, and one that a node answers."""
+    """Return benchmarks with a connection per request, which the gateway answers itself, or which a node answers."""
     topic = "connections"
 
     def benchmark(name: str, frame: frames.Frame) -> Benchmark:
@@ -126,7 +126,7 @@ def connections() -> list[Benchmark]:
 
 
 def one_record() -> list[Benchmark]:
-    """One record of 1 KiB a request, acks=all: one connection that waits for each answer, and a paced load."""
+    """Return benchmarks with one record of 1 KiB a request, acks=all: one connection that waits, and a paced load."""
 
     def run(server: Server, seconds: float) -> LoadResult:
         create_topic(server, _TOPIC)
@@ -138,7 +138,7 @@ def one_record() -> list[Benchmark]:
 
 
 def benchmarks(batches_kib: Sequence[int]) -> list[Benchmark]:
-    """All of them, by batch size of the bulk ones."""
+    """Return all benchmarks, the bulk ones once for each batch size."""
     large = [with_cpu_per_mb(one) for batch_kib in batches_kib for one in bulk(batch_kib)]
     return [*large, *connections(), *one_record()]
 
@@ -150,7 +150,7 @@ def memory_row(peers: Sequence[Server]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """See the module."""
+    """Run the benchmarks and print their table; the module's docstring describes them."""
     parser = argparse.ArgumentParser(prog="python -m bench.gateway", description="the gateway beside Kafka alone")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0, help="of each round of each benchmark")

@@ -1,13 +1,13 @@
-"""The gateway with everything on, clients by TLS: `python -m bench.gateway_tls [--rounds 5] [--seconds 3]`.
+"""The gateway with all protections on, for clients with TLS: `python -m bench.gateway_tls [--rounds 5] [--seconds 3]`.
 
-`guarded-tls` is klamm before a Kafka with TLS, SASL SCRAM, ACLs, quotas and the audit. Beside it, clients of the same
-kind use that Kafka's own port, its TLS port without SASL, and, if `KLAMM_BENCH_PROXY` names a script (`bench.gateway`
-says how), another proxy without TLS. The load comes from librdkafka as in `bench.tls`: 1 KiB records, produced with
-acks=all and read again; all take turns.
+`guarded-tls` is klamm before a Kafka with TLS, SASL SCRAM, ACLs, quotas and the audit. The same clients also use that
+Kafka's own port, its TLS port without SASL, and another proxy without TLS, if `KLAMM_BENCH_PROXY` names its script (see
+`bench.gateway`). The load comes from librdkafka as in `bench.tls`: records of 1 KiB, produced with acks=all and read
+again. All endpoints take turns.
 
-TLS costs the client more than the server, and both share the cores. So beside what comes through stands the processor
-time of the server for each megabyte: of the proxy alone, or of Kafka where there is none. A ratio above 1 means that
-`guarded-tls` is better.
+TLS costs the client more than the server, and both share the cores. So the table shows two numbers: the throughput, and
+the server's processor time for each megabyte. The server is the proxy alone, or Kafka for Kafka's own ports. A ratio
+above 1 means that `guarded-tls` is better.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def endpoints(folder: Path, script: str | None) -> Iterator[list[Endpoint]]:
 
 
 def rows(what: str, results: dict[str, list[Result]]) -> Iterator[str]:
-    """The lines of the table for `produce` or `fetch`."""
+    """Yield the lines of the table for `produce` or `fetch`."""
     for unit, values in (
         ("MB/s", {name: [one.mb_per_s for one in rounds] for name, rounds in results.items()}),
         ("ms of CPU per MB", {name: [one.cpu_ms_per_mb for one in rounds] for name, rounds in results.items()}),
@@ -102,7 +102,7 @@ def rows(what: str, results: dict[str, list[Result]]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """See the module."""
+    """Run the benchmark and print its table; the module's docstring describes it."""
     parser = argparse.ArgumentParser(prog="python -m bench.gateway_tls", description="the gateway with everything on")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each round of each benchmark")

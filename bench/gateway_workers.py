@@ -1,15 +1,16 @@
 """Throughput of a gateway with more workers: `python -m bench.gateway_workers [--rounds 3] [--seconds 2]`.
 
-One Kafka, and before it a gateway with each number of `--workers`, without and with the guards of `bench.gateway`.
-Produce and fetch of 1 KiB records in batches of 64 KiB over 12 connections, five requests in flight on each when
-producing. The load generator stays on one core; Kafka and the workers share the machine with it.
+There is one Kafka. In front of it runs one gateway for each number of `--workers`, without and with the guards of
+`bench.gateway`. The load is Produce and Fetch of 1 KiB records in batches of 64 KiB over 12 connections; producing
+keeps five requests in flight on each. The load generator stays on one core, and Kafka and the workers share the machine
+with it.
 
-On a machine with fewer cores than workers, Kafka and the client need together, the measured rate says what more workers
-cost, not what they give. So beside it stand the processor time of all workers for each megabyte, which holds on any
-machine, and a model made of it: `workers × 1000 / (ms of CPU per MB)`, what they pass on if each has a core of its own,
-and Kafka and the clients keep up. Workers share nothing but the accept queue, so the time per megabyte should not grow
-with their number; where it does, the model has it. `Kafka's` is the processor time that Kafka takes meanwhile: with
-`1000 / it` MB/s for each of its cores, it says how many cores the cluster needs for the rate of the model.
+If the machine has fewer cores than the workers, Kafka and the client need together, the measured rate shows the cost of
+more workers, not their gain. So the table has two more numbers. The first is the processor time of all workers per
+megabyte, which holds on any machine. The second is a model: `workers × 1000 / (ms of CPU per MB)`, the rate if each
+worker has a core of its own and Kafka and the clients keep up. Workers share only the accept queue, so the time per
+megabyte should not grow with their number; if it does, the model includes that. `Kafka's` is the processor time that
+Kafka takes per megabyte. Divide the model's rate by `1000 / Kafka's` to get the number of cores that the cluster needs.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Row(NamedTuple):
 
 
 class WorkerGateway(Gateway):
-    """The gateway with so many workers."""
+    """The gateway with a given number of workers."""
 
     def __init__(self, directory: Path, bootstrap: str, workers: int, *, guarded: bool) -> None:
         super().__init__(directory, bootstrap, guarded=guarded)
@@ -59,7 +60,7 @@ class WorkerGateway(Gateway):
 
 
 def load(what: str, gateway: Gateway, batch: bytes, seconds: float) -> LoadResult:
-    """One run of the load generator."""
+    """Run the load generator once."""
     address = HOST, gateway.port
     if what == "Fetch":
         requests = [frames.fetch(_FETCHED, partition, 1 << 20) for partition in range(PARTITIONS)]
@@ -75,7 +76,7 @@ def load(what: str, gateway: Gateway, batch: bytes, seconds: float) -> LoadResul
 
 
 def measure(what: str, gateway: WorkerGateway, kafka: KafkaServer, batch: bytes, seconds: float) -> Row:
-    """One round."""
+    """Measure one round."""
     before_s, kafka_before_s = gateway.cpu_seconds(), cpu_seconds(kafka)
     result = load(what, gateway, batch, seconds)
     used_s, kafka_s = gateway.cpu_seconds() - before_s, cpu_seconds(kafka) - kafka_before_s
@@ -92,7 +93,7 @@ def fill(kafka: KafkaServer, batch: bytes) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """See the module."""
+    """Run the benchmark and print its table; the module's docstring describes it."""
     parser = argparse.ArgumentParser(prog="python -m bench.gateway_workers", description="more workers of the gateway")
     parser.add_argument("--workers", default="1,2,4")
     parser.add_argument("--rounds", type=int, default=3)

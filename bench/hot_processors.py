@@ -1,9 +1,9 @@
-"""A hot processor, and what moving connections does for its others: `python -m bench.hot_processors [--seconds 5]`.
+"""The effect of moving connections away from a hot processor: `python -m bench.hot_processors [--seconds 5]`.
 
-Four heavy connections produce what the server has to compress, as fast as they can, on the processor's thread; sixty
-light ones ask for metadata twenty times a second each. They connect in an order in which two processors, filled in
-turns, get all heavy ones on one. Prints the latency of the light ones, counted from when a request was due, under
-`round_robin` and under `least_loaded`.
+Four heavy connections produce records that the server has to compress, as fast as they can, on the processor's thread.
+Sixty light connections request metadata twenty times a second each. They connect in an order in which `round_robin`
+puts all heavy ones on one of the two processors. Prints the latency of the light ones, counted from the time when a
+request was due, under `round_robin` and under `least_loaded`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ASSIGNERS = ("round_robin", "least_loaded")
 
 
 def produce_for_ever(peers: Sequence[socket.socket], frame: bytes) -> None:
-    """On each connection several requests in flight, until the process is ended."""
+    """Keep several requests in flight on each connection, until the process is killed."""
 
     def run(peer: socket.socket) -> None:
         for _ in range(HEAVY_DEPTH):
@@ -54,7 +54,7 @@ def produce_for_ever(peers: Sequence[socket.socket], frame: bytes) -> None:
 
 
 def light_latencies_s(peers: Sequence[socket.socket], frame: bytes, seconds: float) -> list[float]:
-    """One request on each connection per interval, evenly spread; late answers count from when they were due."""
+    """Send a request per interval on each connection, evenly spread. Latency counts from when the request was due."""
     poller = selectors.DefaultSelector()
     begin = time.monotonic()
     due = [(begin + LIGHT_INTERVAL_S * number / len(peers), number) for number in range(len(peers))]
@@ -79,7 +79,7 @@ def light_latencies_s(peers: Sequence[socket.socket], frame: bytes, seconds: flo
 
 
 def measure(assigner: str, directory: Path, seconds: float) -> list[float]:
-    """Latencies of the light ones in seconds, after connections had time to move."""
+    """Return the latencies of the light connections in seconds, measured after connections had time to move."""
     settings = {
         "listeners.default.processors": "2",
         "listeners.default.dispatch": "inline",
@@ -94,7 +94,7 @@ def measure(assigner: str, directory: Path, seconds: float) -> list[float]:
         while len(heavy) + len(light) < HEAVY + LIGHT:
             kind = heavy if len(heavy) < HEAVY and len(heavy) == len(light) else light
             kind.append(socket.create_connection((HOST, server.port), 10))
-            # The order of arrival decides who goes where.
+            # The order of arrival decides the processor of a connection.
             kind[-1].sendall(frames.metadata(TOPIC).data)
             receive_frame(kind[-1])
         batch = encode_batch([Record(value=bytes(RECORD_BYTES))] * RECORDS)

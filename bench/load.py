@@ -1,4 +1,4 @@
-"""Builds the load generator with gcc, once per source text, and runs it."""
+"""The load generator, a C program: builds it with gcc once per source text, and runs it for the other benchmarks."""
 
 from __future__ import annotations
 
@@ -32,15 +32,17 @@ class Load:
     depth: int = 1
     rate_per_s: float = 0.0
     reconnect: bool = False
-    """Close each connection after one answer, and open another: a request is then a whole connection. Needs depth 1."""
+    """Close each connection after one answer and open another, so that a request is a whole connection. Needs depth 1.
+    """
     rotate: bool = False
-    """Every request is the next frame, instead of one frame for each connection. All are of one size."""
+    """Send the frames in turn, instead of one frame for each connection. All frames have the same size."""
 
 
 @dataclass(slots=True, frozen=True)
 class LoadResult:
-    """The result that the load generator printed. A megabyte is 1,000,000 bytes; `client_cpu` is its own use of a core,
-    0 to 1.
+    """The result that the load generator printed. A megabyte is 1,000,000 bytes.
+
+    `client_cpu` is the generator's own use of a core, from 0 to 1.
     """
 
     seconds: float
@@ -60,12 +62,12 @@ class LoadResult:
     unanswered: int
     client_cpu: float
     server_cpu_us: float = 0.0
-    """Processor time of the server per request, where that was measured."""
+    """Processor time of the server per request, if the benchmark measures it."""
 
 
 @contextmanager
 def on_cores_for_servers(count: int | None) -> Iterator[None]:
-    """Start servers that stay on so many cores, without the load generator's; on all cores for None."""
+    """Start servers on `count` cores, which exclude the load generator's core; with None on all cores."""
     cores = os.sched_getaffinity(0)
     if count is not None:
         os.sched_setaffinity(0, sorted(cores)[1 : 1 + count])
@@ -77,7 +79,7 @@ def on_cores_for_servers(count: int | None) -> Iterator[None]:
 
 @contextmanager
 def on_one_core() -> Iterator[None]:
-    """Stay on one core, with all that is started meanwhile, so that the server has the others for itself."""
+    """Keep this process and its new children on one core, so that the server has the other cores."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
     try:
@@ -87,7 +89,7 @@ def on_one_core() -> Iterator[None]:
 
 
 def load_generator() -> Path:
-    """The compiled program, in the user's cache directory. Raises CalledProcessError when gcc does."""
+    """Return the compiled program in the user's cache directory. Raises CalledProcessError if gcc fails."""
     return cached_program("loadgen", SOURCE, _build)
 
 
@@ -118,7 +120,7 @@ class IdleConnections:
         return parsed
 
     def release(self) -> int:
-        """End, and how many the server had not closed by then."""
+        """End the connections. Return how many the server had not closed before."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         return self._line()["held"]
@@ -136,7 +138,7 @@ def run_load(
     warmup_s: float = WARMUP_S,
     end_offset: int = 0,
 ) -> LoadResult:
-    """Send `frames`, connection i the i-th modulo their number. RuntimeError when one answer carried an error."""
+    """Send `frames`: connection i sends frame i modulo their number. Raises RuntimeError if an answer has an error."""
     host, port = address
     first = frames[0]
     arguments = ["--host", host, "--port", str(port), "--connections", str(load.connections)]

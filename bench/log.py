@@ -1,7 +1,7 @@
 """The log alone, without a network: `python -m bench.log [--rounds 15] [--data-dir DIR]`.
 
-Every measure is the median over the rounds of the mean time of one call, in microseconds, with the smallest and the
-largest round beside it. A memory file system as the directory shows the log's own time, a disk what users have.
+Each row has the time of one call in microseconds: the median over the rounds, and beside it the smallest and the
+largest round. A memory file system as `--data-dir` shows the log's own time; a disk shows the time that users see.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ WARM_UP_CALLS: Final = 20
 PARTITIONS: Final = 100
 
 Work = Callable[[], object]
-"""One call of what is measured."""
+"""One call of the measured function."""
 
 
 def batch_of(size_bytes: int) -> bytes:
-    """One batch of records of 1 KiB, or less."""
+    """Return one batch of records of 1 KiB, or of one smaller record."""
     record_bytes = min(size_bytes, 1024)
     return bytes(encode_batch([Record(value=b"v" * record_bytes) for _ in range(size_bytes // record_bytes)]))
 
 
 class Bench:
-    """Logs on one data directory, each topic of its own; dropped segments are removed between rounds."""
+    """Logs on one data directory, one for each topic. `tidy` removes dropped segments between rounds."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -56,25 +56,25 @@ class Bench:
         return self.manager.get_or_create(topic, 0, TOPIC_ID, LogConfig(names))
 
     def tidy(self) -> None:
-        """Drop what the last round has written."""
+        """Delete the segments that the last round wrote."""
         now_ms = self.clock.wall_ms()
         self.manager.delete_old_segments(now_ms)
         self.manager.checkpoint(now_ms + 1)
 
     def appends(self, name: str, size_bytes: int, **fields: str) -> Work:
-        """Append one batch after the other, from a buffer as the network layer hands it over."""
+        """Append one batch after the other, from a buffer like those of the network layer."""
         log = self.log(name, max_message_bytes=str(2 * size_bytes + 1024), **fields)
         batch = bytearray(batch_of(size_bytes))
 
         def append() -> None:
-            # The log has written base offset and leader epoch into it.
+            # The log wrote its base offset into the buffer: set it back.
             batch[0:8] = bytes(8)
             log.append(batch, now_ms=self.clock.wall_ms())
 
         return append
 
     def idempotent_appends(self) -> Work:
-        """The same by a producer with a sequence number."""
+        """Append batches of a producer with sequence numbers."""
         log = self.log("idempotent", retention_bytes="0", file_delete_delay_ms="0")
         sequences = iter(range(2**31))
         value = Record(value=b"v" * 1024)
@@ -86,25 +86,25 @@ class Bench:
         return append
 
     def filled(self, name: str, batches: int) -> PartitionLog:
-        """A log of batches of 1 KiB in segments of 4 MiB."""
+        """Return a log of batches of 1 KiB in segments of 4 MiB."""
         log = self.log(name, segment_bytes=str(4 << 20))
         for _ in range(batches):
             log.append(batch_of(1024), now_ms=self.clock.wall_ms())
         return log
 
     def tail_reads(self) -> Work:
-        """Read the last batch, as a consumer that keeps up."""
+        """Read the last batch, like a consumer that keeps up."""
         log = self.filled("tail", 1000)
         return lambda: _read(log, log.end_offset - 1)
 
     def old_reads(self) -> Work:
-        """Read 1 MiB from somewhere in the past, which takes the index and a scan."""
+        """Read 1 MiB from an old position, which needs the index and a scan."""
         log = self.filled("old", 20_000)
         offsets = _spread(log.end_offset)
         return lambda: _read(log, next(offsets))
 
     def end_reads(self) -> Work:
-        """Ask at the end, where there is nothing."""
+        """Read at the end, where no record is."""
         log = self.filled("end", 10)
         return lambda: log.read(log.end_offset, 1 << 20)
 
@@ -155,7 +155,7 @@ class Bench:
 
 
 def checks(size_bytes: int, *, codec: Codec = Codec.NONE, is_regular: bool = True) -> Work:
-    """Check the records of one batch, of text of 1 KiB each, or of any length up to twice that."""
+    """Check the records of one batch: texts of 1 KiB each, or with `is_regular=False` of 64 bytes to 2 KiB."""
     count = size_bytes // 1024
     texts = [(f"record {number} has some text. " * 90).encode() for number in range(count)]
     lengths = [1024 if is_regular else 64 + number * 613 % 1920 for number in range(count)]
@@ -173,7 +173,7 @@ def _read(log: PartitionLog, offset: int) -> None:
 
 
 def _spread(count: int) -> Iterator[int]:
-    """Numbers below a count, for ever, each far from the one before."""
+    """Yield numbers below `count` for ever, each far from the one before."""
     number = 0
     while True:
         yield number
@@ -181,7 +181,7 @@ def _spread(count: int) -> Iterator[int]:
 
 
 def mean_us(work: Work, calls: int) -> float:
-    """Mean time of one call. Work that returns seconds has measured itself."""
+    """Return the mean time of one call. Work that returns seconds has measured itself."""
     started = time.perf_counter()
     measured_s = 0.0
     for _ in range(calls):
@@ -191,7 +191,7 @@ def mean_us(work: Work, calls: int) -> float:
 
 
 def row(name: str, work: Work, calls: int, rounds: int, between: Callable[[], None]) -> str:
-    """One line of the table."""
+    """Measure, and return one line of the table."""
     for _ in range(min(WARM_UP_CALLS, calls)):
         work()
     means = []

@@ -1,10 +1,13 @@
 """A data directory with many topics: `python -m bench.many_topics [--topics 2000] [--partitions 5] [--rounds 3]`.
 
-Every partition has one batch of 10 records of 100 bytes. Measured are: the time from just before the process is created
-until a client has the answer to its first ApiVersions, after a clean stop and after a kill (right after the last
-produce); the answer to Metadata of all topics, the first and the fastest of ten later ones; and the resident memory
-beyond that of a server with one topic, divided by the number of partitions, with every log in use and after a start,
-and how much it grows for each partition after those of the first 100 topics.
+Every partition has one batch of 10 records of 100 bytes. The rows are:
+
+- the time from the creation of the process until a client has the answer to its first ApiVersions, after a clean stop
+  and after a kill right after the last produce;
+- the answer to Metadata of all topics: the first, and the fastest of ten later ones;
+- the memory per partition: the resident memory beyond that of a server with one topic, divided by the number of
+  partitions, with every log in use and after a start;
+- the growth of that memory for each partition after those of the first 100 topics.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ _CREATE_VERSION = 7
 
 
 def first_answer_ms(server: Server) -> float:
-    """Start it; it runs when this returns."""
+    """Start the server, and return the milliseconds until its first answer. The server still runs afterwards."""
     begin = server.spawn()
     while True:
         try:
@@ -46,7 +49,7 @@ def first_answer_ms(server: Server) -> float:
 
 
 def fill(server: Server, topics: int, partitions: int, first_topic: int = 0) -> None:
-    """Create the topics from this number on, and give each partition a batch."""
+    """Create the topics from `first_topic` to `topics`, and produce a batch to each of their partitions."""
     batch = record_batch(10, 100)
     names = [f"topic-{number:05d}" for number in range(first_topic, topics)]
     with WireClient(HOST, server.port, 120) as client:
@@ -60,7 +63,7 @@ def fill(server: Server, topics: int, partitions: int, first_topic: int = 0) -> 
 
 
 def produce(client: WireClient, names: Sequence[str], partitions: int, batch: bytes) -> None:
-    """One batch for each partition, in one request."""
+    """Produce one batch to each partition, in one request."""
     data = [
         TopicProduceData(name, partition_data=[PartitionProduceData(index, batch) for index in range(partitions)])
         for name in names
@@ -71,7 +74,7 @@ def produce(client: WireClient, names: Sequence[str], partitions: int, batch: by
 
 
 def metadata_ms(server: Server) -> tuple[float, float]:
-    """Return the time of Metadata for all topics, until the last byte: the first time, and the fastest of ten more."""
+    """Return the time until the last byte of Metadata for all topics: of the first, and of the fastest of ten more."""
     times = []
     with WireClient(HOST, server.port) as client:
         client.call(ApiVersionsRequest(), 0)

@@ -1,8 +1,8 @@
 """The cost of recording metrics: `python -m bench.metrics [--pairs 8] [--rounds 3]`.
 
-Pairs of servers that differ in `[server] metrics` alone, each on its own port, get the same load in turn. What is
-compared is the processor time that the server takes per request: on a machine that others use too it is steadier than
-requests per second. Prints a Markdown table: medians, and the median ratio of recording to not with its spread.
+Pairs of servers that differ in `[server] metrics` alone get the same load in turn. The table compares the server's
+processor time per request, because on a busy machine this is steadier than requests per second. It has medians, and the
+median ratio of recording to not recording with its spread.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ CASES = {
 
 
 def cpu_s(server: Server) -> float:
-    """Processor time of all threads of a server, in seconds."""
+    """Return the processor time of all threads of a server, in seconds."""
     threads = Path(f"/proc/{server.pid}/task").iterdir()
     return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
 
 def cpu_us_per_request(server: Server, frame: frames.Frame, load: Load, seconds: float) -> float:
-    """Processor time that one request costs, in microseconds."""
+    """Return the server's processor time for one request, in microseconds."""
     before_s = cpu_s(server)
     result = run_load((HOST, server.port), [frame], load, seconds, warmup_s=0.0)
     return (cpu_s(server) - before_s) / result.requests * 1e6
@@ -47,13 +47,13 @@ def cpu_us_per_request(server: Server, frame: frames.Frame, load: Load, seconds:
 def compare(
     dispatch: str, frame: frames.Frame, load: Load, pairs: int, rounds: int, seconds: float
 ) -> tuple[float, float, list[float]]:
-    """Microseconds per request without and with recording, and the ratio of each pair of servers, ordered.
+    """Return the microseconds per request without and with recording, and the sorted ratios of the pairs of servers.
 
     Two processes with equal settings differ by some percent for as long as they live, so several pairs are compared.
     """
     medians: dict[bool, list[float]] = {False: [], True: []}
     for pair in range(pairs):
-        # Which server is started first makes a difference by itself.
+        # The order in which the two servers start makes a difference by itself.
         order = (False, True) if pair % 2 else (True, False)
         times: dict[bool, list[float]] = {False: [], True: []}
         with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="klamm-bench-") as directory:

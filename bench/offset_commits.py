@@ -1,8 +1,9 @@
-"""Cost of `__consumer_offsets` for those who commit: `python -m bench.offset_commits [--rounds 5] [--commits 2000]`.
+"""The cost of `__consumer_offsets` for an OffsetCommit: `python -m bench.offset_commits [--rounds 5] [--commits 2000]`.
 
-The topic is made by the first FindCoordinator, and then gets what the store has. Two brokers take turns: of one no
-client has asked for a coordinator. Given are processor microseconds of the process for one commit, until all is
-written, with the client's share; the median of the rounds with the least and the largest, and the ratio of medians.
+The first FindCoordinator creates that topic; from then on klamm writes each commit to it too. Two brokers take turns:
+one with the topic, and one without, because no client has sent it a FindCoordinator. The table has the processor
+microseconds of the process for one commit, including the client, until all is written: the median of the rounds with
+the least and the largest, and the ratio of the medians.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _VERSION: Final = 9
 
 
 class Committer:
-    """A broker, and a client that commits offsets of as many partitions at once."""
+    """A broker, and a client that commits the offsets of `partitions` partitions in each request."""
 
     def __init__(self, partitions: int, *, has_topic: bool) -> None:
         self.server = EmbeddedServer(["listeners.default.gates=[]"])
@@ -44,7 +45,7 @@ class Committer:
         self.server.stop()
 
     def run(self, count: int) -> float:
-        """Commit so often, and return processor microseconds for one."""
+        """Commit `count` times, and return the processor microseconds of one commit."""
         began_ns = time.process_time_ns()
         for _ in range(count):
             self._committed += 1
@@ -81,7 +82,7 @@ def main() -> None:
                 times.append(committer.run(arguments.commits))
         for committer in committers:
             committer.close()
-        # The first round is for caches.
+        # The first round only fills caches.
         without, beside = (times[1:] for times in found)
         print(f"| {size} | {shown(without)} | {shown(beside)} | {median(beside) / median(without):.2f} |", flush=True)
 

@@ -1,4 +1,4 @@
-"""The servers that are compared, with settings that are as similar as possible."""
+"""The servers that benchmarks compare, with settings that are as similar as possible."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ PEERS: dict[str, type[Server]] = {
     "kfake-disk": KfakeOnDiskServer,
     "mock": MockServer,
 }
-"""By name. The mock cluster serves only some APIs; it has the suite `peers`."""
+"""Server classes by name. The mock cluster serves only some APIs, enough for the suite `peers`."""
 
 SETTINGS = {
     "num.partitions": "3",
     "message.max.bytes": "8388608",
     "auto.create.topics.enable": "false",
-    # What one round has written is not to weigh on the disk during the next.
+    # Files of one round should not burden the disk during the next.
     "log.segment.delete.delay.ms": "100",
     # The batches carry an old timestamp, so that they are the same in every run.
     "log.retention.ms": "-1",
@@ -33,17 +33,17 @@ SETTINGS = {
 
 @contextmanager
 def servers(targets: Sequence[str], directory: Path) -> Iterator[list[Server]]:
-    """Started one after the other, all running until the block ends."""
+    """Start the servers one after the other. All of them run until the block ends."""
     with ExitStack() as stack:
         yield [stack.enter_context(PEERS[target](directory / target, SETTINGS)) for target in targets]
 
 
 def cpu_seconds(server: Server) -> float:
-    """Processor time that a server has taken, in the kernel and outside."""
+    """Return the processor time that a server has used, in user and kernel mode."""
     return cpu_seconds_of(server.pid)
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """The same of any process."""
+    """Return the processor time that a process has used, in user and kernel mode."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,8 +1,8 @@
 """klamm beside Apache Kafka, kfake and librdkafka's mock cluster: `python -m bench.peers_rows [--rounds 5]`.
 
-One table: start-up first, while nothing else runs, then connections, small requests and a paced produce, in rounds that
-take turns (`bench.run`). Needs Java and Maven for Kafka, Go for kfake, cargo, make and gcc for the mock cluster; all
-are fetched and built once, into the user's cache directory.
+Prints one table: start-up first, while nothing else runs, then connections, small requests and a paced produce, in
+rounds that take turns (`bench.run`). Needs Java and Maven for Kafka, Go for kfake, and cargo, make and gcc for the mock
+cluster. The peers are fetched and built once, into the user's cache directory.
 """
 
 from __future__ import annotations

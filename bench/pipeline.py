@@ -1,7 +1,7 @@
 """The cost of a request between its frame and its answer, without sockets.
 
-`python -m bench.pipeline` prints the quickest of some rounds, in microseconds a request; then the same of Produce, by
-codec, with the part that the check of its records has. Times are the thread's processor time.
+`python -m bench.pipeline` prints microseconds a request, from the quickest round. The second table has Produce by
+codec, and the share of the check of the records. Times are the thread's processor time.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def print_produce(server: EmbeddedServer, runtime: ListenerRuntime) -> None:
-    """A table of Produce: one batch for one partition, of records of 100 to 300 bytes."""
+    """Print the table of Produce: one batch for one partition, of records of 100 to 300 bytes."""
     with WireClient(*server.address()) as client:
         client.call(CreateTopicsRequest([CreatableTopic(TOPIC, 1, 1)]), 5)
     print(
@@ -59,7 +59,7 @@ def print_produce(server: EmbeddedServer, runtime: ListenerRuntime) -> None:
     for codec in Codec:
         batch = text_batch(CODEC_BATCH_BYTES // 210, RECORD_BYTES, codec)
         frame, header = produce(TOPIC, 0, batch).data[SIZE_BYTES:], read_header(batch)
-        # Each of its own: the log writes offsets into them.
+        # Each request needs its own copy, because the log writes offsets into the batch.
         whole_us = quickest_us(runtime, partial(_copies, frame), rounds=PRODUCE_ROUNDS)
         check_us = min(_check_us(batch, header) for _ in range(PRODUCE_ROUNDS))
         print(f"| {codec.name.lower()} | {len(batch):,} | {whole_us:.1f} | {check_us:.1f} |", flush=True)
@@ -82,7 +82,7 @@ def quickest_us(
     *,
     rounds: int = ROUNDS,
 ) -> float:
-    """Microseconds a request, in the quickest round; `frames` gives the requests of a round."""
+    """Return the microseconds a request in the quickest round. `frames` returns the requests of a round."""
     ledger = RequestLedger(runtime.clock, runtime.context, runtime.new_recorder(), None, None)
     pipeline = RequestPipeline(runtime.requests, ledger, print, print)
     connection = ConnectionContext("c", runtime.context, Address("127.0.0.1", 1), Address("127.0.0.1", 2))

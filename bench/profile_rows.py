@@ -1,7 +1,7 @@
 """A profile of the server's processor time: `python -m bench.profile_rows`, for the rows of small requests.
 
-`perf` samples klamm while a benchmark of `bench.suites` runs. A sample in the kernel counts for the system call that
-it serves, a sample in user space for the program or library that runs. Needs Linux and Debian's package linux-perf.
+`perf` samples klamm while a benchmark of `bench.suites` runs. A sample in the kernel counts for the system call that it
+belongs to, a sample in user space for the running program or library. Needs Linux and Debian's package linux-perf.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEAST_SHARE = 0.02
 
 
 def place_of(stack: Sequence[str]) -> str:
-    """The system call of a sample's stack, or the file that ran; `stack` has perf's lines, innermost first."""
+    """Return the system call of a sample's stack, or the file that ran; `stack` has perf's lines, innermost first."""
     for line in stack:
         if found := SYSTEM_CALL.search(line):
             return f"kernel, {found[1]}"
@@ -37,7 +37,7 @@ def place_of(stack: Sequence[str]) -> str:
 
 
 def shares(report: Iterable[str]) -> dict[str, float]:
-    """The share of each place in the text of `perf script`, largest first."""
+    """Return the share of each place in the output of `perf script`, the largest first."""
     counts: Counter[str] = Counter()
     stack: list[str] = []
     for line in [*report, ""]:
@@ -52,7 +52,7 @@ def shares(report: Iterable[str]) -> dict[str, float]:
 
 
 def profile(benchmark: Benchmark, server: KlammServer, seconds: float) -> str:
-    """One line for each place, under a line with the server's processor time for each request."""
+    """Return a line with the server's processor time for each request, and one line for each place."""
     benchmark.run(server, seconds)
     with tempfile.TemporaryDirectory() as folder:
         data = f"{folder}/perf.data"

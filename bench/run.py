@@ -1,8 +1,8 @@
 """klamm and its peers side by side: `python -m bench.run [--suites small paced bulk] [--targets klamm kafka]`.
 
-All servers run the whole time; each benchmark warms them up and then goes to them in turn, A B A B …, so that whatever
-else the machine does hits all alike. Prints a Markdown table: the median of the rounds, their minimum and maximum, and
-the ratio of the medians, above 1 where klamm is better than that peer.
+All servers run the whole time. Each benchmark warms them up and then goes to them in turn, A B A B …, so that other
+work of the machine affects all alike. Prints a Markdown table: the median of the rounds, their minimum and maximum, and
+the ratio of the medians. A ratio above 1 means that klamm is better than that peer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Results = dict[str, list[LoadResult]]
 
 
 def measure(benchmark: Benchmark, peers: Sequence[Server], rounds: int, seconds: float) -> Results:
-    """The results of each peer, by its name. A first, longer run lets a JVM compile what is going to be measured."""
+    """Return the results of each peer by its name. A first, longer run lets a JVM compile the measured code."""
     results: Results = {peer.name: [] for peer in peers}
     for peer in peers:
         benchmark.run(peer, 2 * seconds)
@@ -43,23 +43,23 @@ def _number(value: float) -> str:
 
 
 def cell(values: Sequence[float]) -> str:
-    """The median and, in parentheses, the least and the largest."""
+    """Return the median and, in parentheses, the least and the largest."""
     return f"{_number(median(values))} ({_number(min(values))}–{_number(max(values))})"
 
 
 def head(names: Sequence[str]) -> str:
-    """The first two lines of the table: a column for each server, and one for klamm's ratio to each of the others."""
+    """Return the table's first two lines: a column for each server, and one for klamm's ratio to each of the others."""
     columns = ["", "", *names, *[f"klamm : {name}" for name in ratio_names(names)]]
     return f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}"
 
 
 def ratio_names(names: Sequence[str]) -> list[str]:
-    """The servers that klamm is compared with: none when klamm is not measured."""
+    """Return the names of the servers that klamm is compared with: none if klamm is not measured."""
     return [name for name in names if name != KLAMM] if KLAMM in names else []
 
 
 def row(name: str, unit: str, values: dict[str, list[float]], *, more_is_better: bool) -> str:
-    """One line of the table; `values` are the rounds of each server."""
+    """Return one line of the table; `values` are the rounds of each server."""
     medians = {server: median(rounds) for server, rounds in values.items()}
     ratios = [
         medians[KLAMM] / medians[other] if more_is_better else medians[other] / medians[KLAMM]
@@ -76,7 +76,7 @@ def _values(quantity: Measure, results: Results) -> dict[str, list[float]]:
 def measure_suites(
     suites: Sequence[str], only: str, peers: Sequence[Server], rounds: int, seconds: float
 ) -> dict[str, Results]:
-    """Print the rows of the benchmarks that have `only` in their name; all results, by benchmark."""
+    """Print the rows of the benchmarks with `only` in their name. Return all results by benchmark."""
     everything = {}
     for benchmark in (one for suite in suites for one in SUITES[suite]() if only in one.name):
         results = everything[benchmark.name] = measure(benchmark, peers, rounds, seconds)

@@ -1,8 +1,9 @@
-"""Acknowledging one record among many: `python -m bench.share_runs [--runs 100 10000 100000] [--acknowledgements 500]`.
+"""The cost of acknowledging one record among many: `python -m bench.share_runs [--runs 100 10000 100000]`.
 
-A member of a share group holds every other record of a partition, and the records between are done, so that each is a
-run of its own. Accepts and releases are acknowledged one by one, at random, and each is committed to the store. Given
-are the median and the longest time of one: in memory, the commit, and both; and how long a start takes to load them.
+A member of a share group holds every other record of a partition, and the records between are done, so each record is a
+run of its own. The member accepts or releases records one by one, at random, and each change is committed to the store.
+The table has the median and the longest time of one acknowledgement: in memory, the commit, and both. The last column
+is the time in which a start loads the runs.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _KINDS: Final = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE)
 
 
 def in_flight(runs: int) -> tuple[SharePartition, Limits]:
-    """Return a partition with so many runs, every other of which is held."""
+    """Return a partition with `runs` runs. The member holds every other one."""
     limits = Limits(delivery_count=5, record_locks=runs)
     partition = SharePartition(0, [StateBatch(at, at, ACKNOWLEDGED, 1) for at in range(1, runs, 2)])
     partition.acquire(
@@ -43,7 +44,7 @@ def measured(runs: int, count: int, store: Store) -> str:
     update = partition.begin_write()
     store.write_and_wait(persistence.put(KEY, update))
     partition.written(update.number)
-    # Each run that was available once is looked at once: not by the first acknowledgement.
+    # The first call looks at each available run once. Make it now, not within the first measured acknowledgement.
     partition.next_fetch_offset()
     in_memory, commits, whole = list[float](), list[float](), list[float]()
     for offset in random.Random(runs).sample(range(0, runs, 2), min(count, runs // 2)):

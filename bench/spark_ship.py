@@ -1,11 +1,11 @@
-"""From spool to lake: events/s of `klamm audit ship`, and how long an event waits from its seal to its mark.
+"""From spool to lake: events/s of `klamm audit ship`, and the time from an event's seal to its segment's mark.
 
     python -m bench.spark_ship                         1 M and 4 M events
     python -m bench.spark_ship --events 200000
 
     python -m bench.spark_ship --master local[2]       by PySpark; needs the extra `spark` and Java
 
-Sample events of about 900 bytes, in segments of 50,000. A first batch that warms a JVM up is not counted.
+Sample events have about 900 bytes, in segments of 50,000. A first batch warms up the JVM and is not counted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LATENCY_EVENTS = 1_000
 
 
 class Throughput(NamedTuple):
-    """One run over a spool that is there already."""
+    """One run over a finished spool."""
 
     events: int
     seconds: float
@@ -90,7 +90,7 @@ def throughput(spark: SparkSession | None, folder: Path, spool: Path, events: in
 
 
 def latency(spark: SparkSession | None, folder: Path) -> list[float]:
-    """Seconds from each segment's seal until it is marked as shipped, with a new segment every second."""
+    """Return the seconds from each segment's seal until its mark as shipped, with a new segment every second."""
     from klamm_spark.lake import ship
 
     spool, stop = folder / "live", threading.Event()
