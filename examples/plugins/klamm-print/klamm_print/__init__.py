@@ -1,4 +1,4 @@
-"""klamm-print: the handler set `print`. klamm imports this module at every start, so it holds the hook alone."""
+"""klamm-print: the handler set `print`. klamm imports this module at every start, so it holds only the hook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The handler set `print`: Metadata, InitProducerId, Produce and Fetch, as much as a producer needs."""
+"""The handler set `print`: Metadata, InitProducerId, Produce and Fetch, enough for a producer.
+
+klamm calls the handlers: Produce on a request handler's thread, the others (`blocking=False`) on the processor's
+thread.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ _NODE_ID = 1
 
 
 class PrintRecords(ApiSet):
-    """Answers every Produce with success and prints what came; every topic that is asked for exists."""
+    """Answers every Produce with success and prints its records. Every requested topic exists."""
 
     def __init__(self, settings: PrintSettings) -> None:
         super().__init__(settings)
@@ -53,7 +57,7 @@ class PrintRecords(ApiSet):
 
     @handles(metadata, versions=metadata.VERSIONS, blocking=False)
     def metadata(self, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-        """One broker, which leads every partition of every topic."""
+        """Return one broker, which leads every partition of every topic."""
         host, port = context.listener.advertised
         partitions = [
             MetadataResponsePartition(
@@ -74,15 +78,15 @@ class PrintRecords(ApiSet):
 
     @handles(init_producer_id, versions=init_producer_id.VERSIONS, blocking=False)
     def init_producer_id(self, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
-        """An id for an idempotent producer; there are no transactions."""
+        """Return an id for an idempotent producer. Transactions are refused."""
         if request.transactional_id is not None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return InitProducerIdResponse(producer_id=next(self._producer_ids), producer_epoch=0)
 
-    # From version 13 on, topics come by id; leaving that version out keeps clients to names.
+    # From version 13 on, requests name topics by id. Without that version, clients use names.
     @handles(produce, versions=range(3, 13))
     def produce(self, request: ProduceRequest, context: RequestContext) -> ProduceResponse | Pending:
-        """Print the records. May wait for the terminal or the disk, so it does not say `blocking=False`."""
+        """Print the records. Writing may wait for the terminal or the disk, so the handler is not `blocking=False`."""
         responses = [
             TopicProduceResponse(
                 name=topic.name,
@@ -92,10 +96,10 @@ class PrintRecords(ApiSet):
         ]
         return context.no_response() if request.acks == 0 else ProduceResponse(responses=responses)
 
-    # librdkafka writes today's record batches only where today's Fetch is served too.
+    # librdkafka writes record batches of the current format only if the server has a Fetch of at least version 4.
     @handles(fetch, versions=range(4, 13), blocking=False)
     def fetch(self, request: FetchRequest, context: RequestContext) -> FetchResponse:
-        """There is nothing to read."""
+        """Refuse every Fetch, because no record is kept."""
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Records are printed and not kept.")
 
     def _print(self, topic: str, data: PartitionProduceData) -> PartitionProduceResponse:
