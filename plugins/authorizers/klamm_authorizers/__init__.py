@@ -1,4 +1,4 @@
-"""The authorizers `acl` and `static`."""
+"""The authorizers `acl` and `static`. klamm imports this module at every start and calls its hook."""
 
 from __future__ import annotations
 

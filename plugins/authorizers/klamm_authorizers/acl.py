@@ -1,4 +1,7 @@
-"""The authorizer `acl`: Kafka's ACLs, in a shared table that the admin APIs write. Follows `StandardAuthorizer`."""
+"""The authorizer `acl`: Kafka's ACLs, in a shared table that the admin APIs write. Follows `StandardAuthorizer`.
+
+klamm calls it on any thread that handles requests, and on the thread of whatever changed the rules' table.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +49,9 @@ class AclAuthorizer(IndexAuthorizer):
         self._unwatch: Callable[[], None]
 
     def open(self, listener: ListenerContext) -> None:
-        """Load the rules from their table or from the gateway's cluster, and follow their changes. Raises
-        KafkaError.
+        """Load the rules from their table or from the gateway's cluster, and follow their changes.
+
+        Raises KafkaError.
         """
         super().open(listener)
         if self._is_clusters:
@@ -55,7 +59,8 @@ class AclAuthorizer(IndexAuthorizer):
             return
         self._table = listener.services.shared.table(TABLE)
         self._unwatch = self._table.watch(self._on_changes)
-        # Another thread may change the table meanwhile, and notify an index that is being replaced.
+        # Another thread may change the table while this one builds the index, and then updates the old index: build
+        # again.
         while self._rebuild() is not self._table.rows:
             pass
 
@@ -107,7 +112,7 @@ class AclAuthorizer(IndexAuthorizer):
         found: list[Collection[AclBinding] | KafkaError] = []
 
         def delete(_rows: Mapping[str, Mapping[str, Any]]) -> dict[str, None]:
-            # `modify` holds the table's lock, so the index has the same rules.
+            # `modify` holds the table's lock, so the index has the same rules as the table.
             found[:] = [self.acls(wanted) for wanted in filters]
             return {_key(binding): None for each in found if not isinstance(each, KafkaError) for binding in each}
 
@@ -141,9 +146,7 @@ def _matches_pattern(wanted: AclBindingFilter, binding: AclBinding) -> bool:
 
 
 def _problem(binding: AclBinding) -> KafkaError | None:
-    """Return the error for a binding that Kafka's `AclApis` or `AclControlManager.validateNewAcl` refuses; else
-    None.
-    """
+    """Return the error with which Kafka (`AclApis`, `AclControlManager.validateNewAcl`) refuses a binding, or None."""
     try:
         _check(binding)
     except ValueError as error:

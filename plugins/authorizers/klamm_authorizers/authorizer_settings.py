@@ -47,7 +47,7 @@ class AclSettings:
     )
 
     def warnings(self, listener: ListenerSecurity) -> Iterator[tuple[str, str]]:
-        """Warn about rules of a cluster that does not exist."""
+        """Warn if the rules should come from a cluster and the listener has none behind it."""
         if self.rules == "cluster" and not listener.has_cluster_acls:
             yield (
                 "rules",

@@ -1,4 +1,7 @@
-"""`IndexAuthorizer`: the base class of `acl` and `static`, with super users, the index, the log and the counters."""
+"""`IndexAuthorizer`: the base class of `acl` and `static`, with super users, the index, the log and the counters.
+
+Any thread that handles requests may call it, several at a time.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +24,11 @@ _LINE: Final = "listener=%s principal=%s %s operation=%s host=%s resource=%s:%s 
 _NOT_KNOWN: Final = Verdict(False, "not_known")
 _SUPER_USER: Final = Verdict(True, "super_user")
 _SOME_RESOURCE: Final = "hardcode"
-"""The name that Kafka authorizes to find out if resources without rules are allowed."""
+"""A name for no resource in particular: Kafka uses it to find out if resources without rules are allowed."""
 
 
 class _Terms(NamedTuple):
-    """Settings and rules. They are replaced as a whole, so that no decision mixes old and new ones."""
+    """Settings and rules in one value, replaced as a whole, so that no decision mixes old and new ones."""
 
     super_users: frozenset[str]
     default: bool
@@ -33,18 +36,17 @@ class _Terms(NamedTuple):
 
 
 class IndexAuthorizer(Authorizer):
-    """An authorizer that decides by `index`. It logs denials at INFO and permissions at DEBUG, like Kafka's
-    `kafka.authorizer.logger`.
+    """An authorizer that decides by `index`. It logs denials at INFO, and permissions at DEBUG, like Kafka's logger.
 
-    Clients can cause any number of denials. Therefore it writes at most five lines a minute for each principal, host,
-    operation and resource type, and then the number of further denials. DEBUG has all of them.
+    Clients can cause any number of denials. So it writes at most five lines a minute for each principal, host,
+    operation and resource type, and then the number of further denials. At DEBUG it writes all of them.
     """
 
     settings: AclSettings | StaticSettings
 
     def __init__(self, settings: AclSettings | StaticSettings) -> None:
         super().__init__(settings)
-        # A reload replaces the settings while the thread of another connection may replace the rules.
+        # One thread may reload the settings while another, e.g. of a connection that creates ACLs, replaces the rules.
         self._lock = threading.Lock()
         self._terms = _Terms(frozenset(), False, AclIndex(()))
         self._use(settings)
@@ -123,7 +125,7 @@ class IndexAuthorizer(Authorizer):
         log_if_denied: bool = True,
     ) -> Verdict:
         principal = str(context.principal)
-        # Rules are replaced before `is_known` is set, so they are read after it.
+        # A writer replaces the rules before it sets `is_known`, so read `is_known` first.
         is_known, terms = self.is_known, self._terms
         if principal in terms.super_users:
             self._allowed.add()

@@ -1,4 +1,7 @@
-"""`AclIndex`: the rules in dictionaries. Kafka's `StandardAuthorizerData` walks over sorted rules instead."""
+"""`AclIndex`: the rules in dictionaries, for the decisions of `acl` and `static` on any thread.
+
+Kafka's `StandardAuthorizerData` walks over sorted rules instead. The results are the same.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +47,7 @@ class Host:
 
 @lru_cache(maxsize=4096)
 def host_of(text: str) -> Host:
-    """Return the `Host` of an address. It is the same for each notation: full, short, with a zone, or IPv4 wrapped in
-    IPv6.
-    """
+    """Return the `Host` of an address, the same for each notation: full, short, with a zone, or IPv4 within IPv6."""
     try:
         address = ip_address_of(text)
     except ValueError:
@@ -56,7 +57,7 @@ def host_of(text: str) -> Host:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A binding with its parsed host. `network` is None for a single address and for all hosts.
+    """A binding with its parsed host. `network` is None if the host is a single address or `*`.
 
     `verdict` is the decision for a request that the rule matches.
     """
@@ -83,10 +84,10 @@ _BY_DEFAULT: Final = (Verdict(False, "no_acl_found"), Verdict(True, "no_acl_foun
 
 
 class AclIndex:
-    """The rules by resource type, name or prefix, and principal. `decided_by` returns the text about the deciding rule.
+    """The rules by resource type, name or prefix, and principal. `decided_by` is the kind of rule that verdicts name.
 
-    Any thread may read while one thread changes the rules, because the rules of one pattern and principal are replaced
-    as a whole.
+    Any thread may read while one thread changes the rules, because `add` and `remove` replace the tuple of rules of a
+    pattern and principal as a whole.
     """
 
     def __init__(self, bindings: Iterable[AclBinding], decided_by: str = "acl") -> None:
@@ -116,7 +117,7 @@ class AclIndex:
         return tuple(self._rules)
 
     def add(self, binding: AclBinding) -> None:
-        """Add a rule. The cost does not depend on the rules of other patterns and principals."""
+        """Add a rule. The cost does not grow with the rules of other patterns and principals."""
         if binding in self._rules:
             return
         rule = self._rules[binding] = _rule(binding, self._decided_by)

@@ -1,4 +1,4 @@
-"""Parsing and checks of rules in text form."""
+"""Parsing and checks of rules in text form, for the settings of `static` and the ACL APIs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def parse_rule(text: str) -> list[AclBinding]:
     """Return the bindings of `allow|deny PRINCIPAL OPERATION,… RESOURCE:NAME [from HOST]`, one per operation.
 
     RESOURCE is topic, group, cluster (without a name), transactional_id, delegation_token or user. A NAME that ends in
-    `*` is a prefix, `*` alone is every resource. Raises ValueError.
+    `*` is a prefix; `*` alone stands for every resource. Raises ValueError.
     """
     words = text.split()
     host = WILDCARD

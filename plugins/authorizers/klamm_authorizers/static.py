@@ -9,8 +9,9 @@ from klamm_authorizers.rules import parse_rule
 
 
 class StaticAuthorizer(IndexAuthorizer):
-    """The authorizer `static`. It decides like `acl`, but only the configuration changes its rules. The ACL APIs are
-    refused.
+    """The authorizer `static`. It decides like `acl`, but only the configuration changes its rules.
+
+    It refuses the ACL APIs.
     """
 
     def __init__(self, settings: StaticSettings) -> None:
