@@ -1,4 +1,4 @@
-"""Processor assigners and request schedulers."""
+"""Processor assigners and request schedulers. klamm imports this module at every start and calls its hooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assigners of new connections to processors."""
+"""The assigner `round_robin`. klamm calls it on the acceptor's thread."""
 
 from __future__ import annotations
 

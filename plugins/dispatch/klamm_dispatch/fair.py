@@ -1,4 +1,7 @@
-"""The request scheduler `fair`: takes turns between clients, by the cost of their requests."""
+"""The request scheduler `fair`: takes turns between clients, by the cost of their requests.
+
+`LaneScheduler` calls the methods with an underscore under its lock, on processor and handler threads.
+"""
 
 from __future__ import annotations
 
@@ -56,9 +59,10 @@ class FairSettings:
 class Fair(LaneScheduler):
     """The scheduler `fair`: deficit round robin (Shreedhar and Varghese) over clients, which have one lane each.
 
-    Each turn gives a client a credit of one quantum times its weight, and serves the client while it has credit. A
-    request is first charged the average cost of its client's requests. After its handling, the difference from its real
-    cost is charged. A client without requests does not save credit, but its debt stays until no client waits.
+    Each turn gives a client a credit of one quantum times its weight, and serves the client while it has credit. When a
+    request starts, its client pays the average cost of its requests. When the request ends, the client pays the
+    difference to the real cost. A client without requests does not save credit, but its debt stays until no client
+    waits.
     """
 
     settings: FairSettings
@@ -102,7 +106,7 @@ class Fair(LaneScheduler):
         may_run = [lane for lane in self._round if lane.running < limit]
         if not may_run:
             return None
-        # Gives all the turns at once that are needed until a client has credit.
+        # No client has credit: give at once the number of turns that the first client needs to get some.
         rounds = min(math.floor(-lane.credit / (self._quantum * lane.weight)) + 1 for lane in may_run)
         for lane in may_run:
             lane.credit += rounds * self._quantum * lane.weight

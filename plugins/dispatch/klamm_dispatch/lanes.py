@@ -1,4 +1,7 @@
-"""`LaneScheduler`, the base class of `priority` and `fair`: lanes, their bounds, and reserved handlers."""
+"""`LaneScheduler`, the base class of `priority` and `fair`: lanes, their bounds, and reserved handlers.
+
+Processor threads call `offer`, request handlers call `take` and `handled`.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,11 @@ class Lane:
 
 
 class LaneScheduler(RequestScheduler):
-    """A bounded queue that consists of lanes. `_next_lane` chooses the next lane, under the lock.
+    """A bounded queue that consists of lanes. A subclass chooses the next lane in `_next_lane`, under the lock.
 
-    Handlers wait on a `SimpleQueue` with a token for each queued request, which is faster than a condition. If no lane
-    may run now, because all handlers that it may use are busy, the token is set aside until a handler is free.
+    Handlers wait on a `SimpleQueue`, which is faster than a condition and has a token for each queued request. If a
+    handler has a token but no lane may run, because reserved handlers must stay free, it sets the token aside until a
+    request is finished.
     """
 
     def __init__(self, settings: Any, capacity: int) -> None:
@@ -50,7 +54,7 @@ class LaneScheduler(RequestScheduler):
 
     @abstractmethod
     def _next_lane(self) -> Lane | None:
-        """Return the next lane; None if no lane with requests may run now."""
+        """Return the lane of the next request, or None if no lane with requests may run now. Called under the lock."""
 
     def _queued(self, lane: Lane) -> None:
         """Note that a request was appended to the lane. Called under the lock."""
@@ -111,7 +115,8 @@ class LaneScheduler(RequestScheduler):
         return self._size
 
     def _handlers_less(self, reserved: int) -> int:
-        """Return the number of handlers without the reserved ones. It is at least one, and unlimited until the number
-        of handlers is known.
+        """Return the number of handlers without the reserved ones, at least one.
+
+        Until the number of handlers is known, it is unlimited.
         """
         return max(1, self._handlers - reserved) if self._handlers else 1 << 31

@@ -1,4 +1,7 @@
-"""The assigner `least_loaded`: assigns new connections by load, and migrates connections from hot processors."""
+"""The assigner `least_loaded`: assigns new connections by load, and moves connections away from hot processors.
+
+klamm calls `assign` on the acceptor's thread, and `rebalance` on the scheduler's thread.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +46,15 @@ class LeastLoadedSettings:
 
 
 class LeastLoaded(ProcessorAssigner):
-    """The assigner `least_loaded`. A new connection goes to the processor with the least sum of its shares of
-    connections, bytes and busy time.
+    """The assigner `least_loaded`. A new connection goes to the processor with the smallest load.
 
-    Connections migrate if the busiest processor is busier than `hot`, and busier than the idlest one by `skew`. With
-    the goal `latency`, light connections go to the idlest processor, where no heavy request delays them, and heavy
+    The load is a sum of three shares: of the listener's connections, of its bytes, and of its busy time.
+
+    Connections move if the busiest processor is busier than `hot`, and busier than the idlest one by `skew`. With the
+    goal `latency`, light connections move to the idlest processor, where no heavy request delays them, and heavy
     connections are balanced among the others. With the goal `throughput`, heavy connections are balanced among all
     processors, and light connections only leave a processor that one heavy connection keeps busy. Processors are then
-    less busy, but on each of them a light request may wait for a heavy one.
+    less busy, but a light request may wait for a heavy one on each of them.
     """
 
     settings: LeastLoadedSettings
@@ -107,7 +111,7 @@ class LeastLoaded(ProcessorAssigner):
     def _move_light(
         self, connections: Sequence[ConnectionLoad], gap: float, target: int, *, only_for_one: bool = False
     ) -> Sequence[Move]:
-        """Move light connections away from heavy ones, but only as many as leave the target less busy."""
+        """Move light connections away from heavy ones, as long as the target stays less busy."""
         light = [one for one in connections if one.busy <= _LIGHT]
         heavies = len(connections) - len(light)
         if not heavies or (only_for_one and heavies > 1):

@@ -1,4 +1,7 @@
-"""The request scheduler `priority`: control requests go ahead of data requests, but do not starve them."""
+"""The request scheduler `priority`: control requests go ahead of data requests, but do not starve them.
+
+`LaneScheduler` calls `_next_lane` and `_started` under its lock, on handler threads.
+"""
 
 from __future__ import annotations
 
@@ -83,11 +86,14 @@ class PrioritySettings:
 
 
 class Priority(LaneScheduler):
-    """The scheduler `priority`, with the lanes `control` and `data`. Control comes first. Each time that data has to
-    wait, it earns `data_share` of a turn. When it has earned a whole turn, it takes one.
+    """The scheduler `priority`, with the lanes `control` and `data`. Control requests go first.
 
-    Handlers are not interrupted, so some are reserved for control: if all of them executed long data requests, the
-    first place in the queue would not help. Kafka separates control from data only by threads (KIP-291).
+    Each time that data has to wait, it earns `data_share` of a turn. When it has earned a whole turn, a data request
+    goes first.
+
+    Some handlers are reserved for control requests. Without them, long data requests could occupy all handlers, and the
+    first place in the queue would not help, because handlers are not interrupted. Kafka separates control from data
+    only by threads (KIP-291).
     """
 
     settings: PrioritySettings
@@ -123,7 +129,7 @@ class Priority(LaneScheduler):
             return data if data_may_run else None
         if data_may_run:
             data.credit += self.settings.data_share
-            # The bound is inexact, because a share such as 0.1 is not exact in binary.
+            # Sums of a share such as 0.1 are inexact in binary, so compare with a little less than 1.
             if data.credit > 1.0 - 1e-9:
                 return data
         return control

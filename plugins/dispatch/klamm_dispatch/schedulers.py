@@ -1,4 +1,4 @@
-"""The request scheduler `fifo`."""
+"""The request scheduler `fifo`: processor threads call `offer`, request handlers call `take`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from klamm.dispatch import RequestScheduler
 class Fifo(RequestScheduler):
     """The scheduler `fifo`: first in, first out.
 
-    `SimpleQueue` is more than twice as fast as `Queue`. The bound is checked before the put, so each processor that
-    offers a request at the same instant may exceed it by one.
+    `SimpleQueue` is more than twice as fast as `Queue`. `offer` checks the bound before the put. If several processors
+    call it at the same time, each of them may exceed the bound by one request.
     """
 
     def __init__(self, settings: Any, capacity: int) -> None:
