@@ -1,4 +1,4 @@
-"""The names of APIs in settings of filters."""
+"""The names of APIs in settings of filters: patterns, and their checks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def matching(patterns: Iterable[str]) -> frozenset[int]:
 
 
 def check_apis(patterns: Iterable[str]) -> str | None:
-    """Return the problem with names or patterns of APIs, if one matches no API, else None."""
+    """Return an error text if one of the names or patterns matches no API, else None."""
     wrong = [one for one in patterns if not matching((one,))]
     if not wrong:
         return None

@@ -1,4 +1,4 @@
-"""The filter `client_limits`."""
+"""The filter `client_limits`. klamm calls it on the thread that runs a request, for several requests at once."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from klamm_filters.refusals import Refusals
 _UNKNOWN: Final = "unknown"
 _KEPT_VERDICTS: Final = 4096
 _KEPT_CHARACTERS: Final = 1_024
-"""Maximum total length of a client's names. The results for longer names are not cached."""
+"""Maximum total length of a client's names. Verdicts on longer names are not cached."""
 
 
 class ClientLimits(RequestFilter):
-    """The filter `client_limits`. It checks each request, because a client may change its name. The result for a client
-    is computed once.
+    """The filter `client_limits`. It checks each request, because a client may change its name during a connection.
+
+    The verdict on a client's names and versions is computed once and cached.
     """
 
     settings: ClientLimitsSettings

@@ -1,8 +1,8 @@
 """The filter `deny_apis`.
 
 If CreateTopics is denied, Metadata creates no topics either. Metadata itself is answered, because clients cannot work
-without it. Before version 4, a Metadata request cannot forbid the creation of topics. So the filter requests all topics
-instead, and the client gets those that it has named.
+without it. A Metadata request before version 4 cannot forbid the creation of topics. So the filter replaces it with a
+request for all topics, and reduces the response to the topics that the client named.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ _FIRST_VERSION_THAT_SAYS_CREATE: Final = 4
 
 
 class DenyApis(RequestFilter):
-    """The filter `deny_apis`. Only requests of the denied APIs reach it, so that all others cost nothing."""
+    """The filter `deny_apis`. Other APIs than the denied ones, and sometimes Metadata, do not reach it and cost
+    nothing.
+    """
 
     settings: DenyApisSettings
 

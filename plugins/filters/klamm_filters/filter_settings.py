@@ -18,8 +18,9 @@ _NUMBERS: Final = re.compile(r"\d+(?:\.\d+)*")
 
 
 def parse_version(text: str) -> tuple[int, ...] | None:
-    """Return the numbers at the beginning of a version, without zeros at the end; None if the version does not begin
-    with a number.
+    """Return the numbers at the beginning of a version, without zeros at the end.
+
+    Return None if the version does not begin with a number.
     """
     found = _NUMBERS.match(text)
     if found is None or len(found[0]) > 100:

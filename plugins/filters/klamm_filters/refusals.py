@@ -1,5 +1,6 @@
-"""`Refusals`: counts and logs the requests that a filter refuses, with at most five lines a minute for each client and
-API.
+"""`Refusals`: counts and logs the requests that a filter refuses.
+
+It writes at most five lines a minute for each client and API.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Refusals:
         """Count and log a refusal."""
         self._counter.add()
         if self._log is not None:
-            # The reason is no part of the key, because it may contain the client's own words and numbers.
+            # The key excludes the reason, which may contain the client's own words and numbers.
             self._log.log(
                 (context.api_key, str(context.principal), context.connection.client_address.host),
                 logging.WARNING,

@@ -1,4 +1,4 @@
-"""The filter `rewrite_client_id`."""
+"""The filter `rewrite_client_id`. klamm calls it on the thread that runs the request."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ _MAX_BYTES: Final = 32767
 
 
 class RewriteClientId(RequestFilter):
-    """The filter `rewrite_client_id`. It sets the client id of each request before later filters, the handler set and
-    quotas read it.
+    """The filter `rewrite_client_id`. It replaces the client id of each request.
+
+    Later filters, the handler set and quotas see only the new client id.
     """
 
     settings: RewriteClientIdSettings

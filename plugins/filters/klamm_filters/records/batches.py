@@ -1,4 +1,4 @@
-"""Encryption and decryption of the values in a batch."""
+"""Encryption and decryption of the values in a batch, for `RecordEncryption` on the thread that runs the request."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _PURPOSE: Final = b"klamm record value"
 
 
 def _bound_to(header: bytes, topic: str, key: bytes | None) -> bytes:
-    """Return the data to which a value is bound: format, algorithm, key id, data key, topic, and the record's key.
+    """Return the data to which encryption binds a value.
 
-    The first four are in the header. Each field of variable length follows its length.
+    These are: format, algorithm, key id and data key, which the header has; the topic; and the record's key. A change
+    of any of them makes the decryption fail. Each field of variable length follows its length.
     """
     name = topic.encode()
     lengths = len(header).to_bytes(4, "big"), len(name).to_bytes(4, "big")
@@ -29,7 +30,8 @@ def _bound_to(header: bytes, topic: str, key: bytes | None) -> bytes:
 def refuse_header(records: PartitionRecords) -> None:
     """Raise KafkaError if a produced record has the header of encryption.
 
-    A search shows that most batches do not contain the header's name. Only the records of the other batches are read.
+    Most batches do not contain the header's name anywhere. A quick search finds the others, whose records are then
+    read.
     """
     if records.contains(_HEADER_BYTES):
         for record in records:

@@ -1,4 +1,4 @@
-"""The filter `record_encryption`."""
+"""The filter `record_encryption`. klamm calls it on a request handler's thread, because it is `blocking`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _GROWN: Final = (
 
 
 class RecordEncryption(RequestFilter):
-    """The filter `record_encryption`. It encrypts the values of Produce and decrypts those of Fetch and ShareFetch, in
-    the configured topics.
+    """The filter `record_encryption`. In the configured topics, it encrypts produced values and decrypts fetched
+    values.
 
-    A value is bound to the name of its topic. Producers may not send the header of encryption, to any topic. A value
-    that cannot be encrypted is not written, and a value that cannot be decrypted is not sent. The partition gets an
-    error instead.
+    Fetched values are those of Fetch and ShareFetch. A value is bound to the name of its topic. Producers may not send
+    the header of encryption to any topic. A value that cannot be encrypted is not written, and a value that cannot be
+    decrypted is not sent: the partition gets an error instead.
     """
 
     settings: RecordEncryptionSettings
@@ -53,7 +53,7 @@ class RecordEncryption(RequestFilter):
         self.reload()
 
     def reload(self) -> None:
-        """Read the keys again. From now on new values are encrypted with the new current key."""
+        """Read the keys again. From now on the new current key encrypts new values."""
         settings, host = self.settings, self._host
         assert host is not None
         if settings.keys_function is not None:
@@ -107,18 +107,19 @@ class RecordEncryption(RequestFilter):
             self._names.learn(response)
             return response
         for topic in response.responses:
-            # An id without a known name may belong to an encrypted topic, and its values are bound to the name.
+            # Without a name, the topic may be an encrypted one. Decryption would need the name, so such a partition
+            # fails.
             name = self._names.find(getattr(topic, "topic", ""), topic.topic_id, context)
             if name is not None and self._is_wanted(name) is None:
                 continue
             for partition in topic.partitions:
-                # Partitions with an error of the broker or without new records have no records.
+                # A partition without new records, or with the broker's error, has nothing to decrypt.
                 if partition.records is not None and partition.records != b"":
                     self._decrypt(name, partition, context)
         return response
 
     def _explain(self, response: Any, context: RequestContext) -> None:
-        """Explain in the broker's error for too large batches that encryption has made them larger."""
+        """Replace the message of MESSAGE_TOO_LARGE: encryption has made the batch larger than the client sent it."""
         for topic in response.responses:
             for partition in topic.partition_responses:
                 if partition.error_code == ErrorCode.MESSAGE_TOO_LARGE:

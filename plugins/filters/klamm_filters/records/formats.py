@@ -1,4 +1,4 @@
-"""Checks of keys and values: functions from bytes to a short description of the error, or None."""
+"""Checks of keys and values, for `record_validation`: functions that return a short error text for bytes, or None."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from klamm import clipped
 Check = Callable[[bytes], "str | None"]
 
 MAX_JSON_BYTES: Final = 8 * 1_048_576
-"""Maximum size in bytes of one JSON text. Python needs up to eight times as much memory to parse it, and other threads
-do not run meanwhile.
+"""Maximum size in bytes of one JSON text.
+
+To parse it, Python needs up to eight times as much memory, and no other thread runs meanwhile.
 """
 _UTF8_PIECE_BYTES: Final = 1_048_576
 
@@ -55,7 +56,7 @@ def load_schema(path: Path) -> Any:
 
 
 def _unique_items(validator: Any, is_wanted: Any, items: Any, _schema: Any) -> Iterator[Exception]:
-    """Check `uniqueItems` in one pass, because the library would compare all pairs of objects."""
+    """Check `uniqueItems` in one pass. The library itself would compare all pairs of objects."""
     from jsonschema import ValidationError
 
     if is_wanted and validator.is_type(items, "array"):
@@ -65,7 +66,7 @@ def _unique_items(validator: Any, is_wanted: Any, items: Any, _schema: Any) -> I
 
 
 def _with_whole_numbers(value: Any) -> Any:
-    """Return a JSON value with 1 in place of 1.0, because both are the same number."""
+    """Return a JSON value with 1 in place of 1.0, because JSON Schema treats them as the same number."""
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
     if isinstance(value, list):
@@ -81,7 +82,7 @@ def elements_of(content: bytes) -> int:
 
 
 def _utf8_problem(content: bytes) -> str | None:
-    # Done in pieces, because a text may need four times as much memory as its bytes.
+    # In pieces, because the decoded text may need four times as much memory as the bytes.
     decoder = getincrementaldecoder("utf-8")()
     try:
         for start in range(0, len(content), _UTF8_PIECE_BYTES):
@@ -110,15 +111,13 @@ def _whole(text: str) -> int:
     except OverflowError:
         raise ValueError("a number is too large") from None
     except ValueError:
-        # Python refuses to parse more digits, because this would take long.
+        # Python refuses to convert so many digits, because that takes too long.
         raise ValueError("a number has too many digits") from None
     return number
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the members of an object. Raises ValueError if two have the same name, because parsers differ in which one
-    they take.
-    """
+    """Return the members of an object. Raises ValueError if a name occurs twice, because parsers differ."""
     members = dict(pairs)
     if len(members) < len(pairs):
         raise ValueError("a name occurs twice in an object")
@@ -131,8 +130,9 @@ _DECODER: Final = json.JSONDecoder(
 
 
 def _parsed(content: bytes) -> Any:
-    """Return the value of a JSON text. Raises ValueError for invalid JSON (RFC 8259) or UTF-8, and for JSON that is too
-    large or too deep.
+    """Return the value of a JSON text.
+
+    Raises ValueError for invalid JSON (RFC 8259) or UTF-8, and for JSON that is too large or nested too deep.
     """
     if len(content) > MAX_JSON_BYTES:
         raise ValueError(f"more than {MAX_JSON_BYTES} bytes")
@@ -161,7 +161,7 @@ def _reason(error: ValueError) -> str:
 
 
 class _SchemaCheck:
-    """A check that JSON matches a schema. It reports the first error and its place."""
+    """A check that a JSON text matches a schema. It reports the first error and its place."""
 
     def __init__(self, validator: Any) -> None:
         self._validator = validator

@@ -1,4 +1,7 @@
-"""`KeyRing`: key encryption keys, and the data keys that they encrypt (wrap)."""
+"""`KeyRing`: the key encryption keys, and the data keys. A key encryption key encrypts (wraps) data keys.
+
+A data key encrypts values. Its wrapped form travels in the header of each record.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +52,9 @@ class Keys:
 
 
 def checked_keys(content: Mapping[str, Any]) -> Keys:
-    """Return the keys in the content of a file or the result of a function: `current`, and `keys` as bytes or base64.
-    Raises ValueError, whose text contains no key.
+    """Return the keys in the content of a file, or in the result of a function.
+
+    The content has `current`, and `keys` as bytes or base64. Raises ValueError, whose text contains no key.
     """
     unknown = set(content) - {"current", "keys"}
     if unknown:
@@ -102,7 +106,7 @@ def call_for_keys(function: str) -> Keys:
 
 
 class DataKey:
-    """A key that encrypts values. `header` is the header of their records, with the data for their decryption."""
+    """A key that encrypts values. `header` goes into each record, and has the wrapped key for decryption."""
 
     def __init__(self, header: bytes, cipher: AESGCM, made_ns: int) -> None:
         self.header = header
@@ -112,7 +116,7 @@ class DataKey:
 
 
 class KeyRing:
-    """The key encryption keys and the data keys. It creates, wraps and unwraps data keys. Any thread may call it."""
+    """All keys of one filter. It creates, wraps and unwraps data keys. Any thread may call it."""
 
     def __init__(
         self, keys: Keys, clock: Clock, random_bytes: Callable[[int], bytes], max_records: int, max_age_ms: int
@@ -124,13 +128,13 @@ class KeyRing:
         self._wrapping = {key_id: AESGCM(key) for key_id, key in keys.by_id.items()}
         self._clock, self._random_bytes = clock, random_bytes
         self._max_records, self._max_age_ns = max_records, max_age_ms * 1_000_000
-        # Protects the data key for new values with its count, and the data keys of old values.
+        # Protects the newest data key with its count, and the cache of unwrapped keys.
         self._lock = threading.Lock()
         self._newest: DataKey | None = None
         self._unwrapped: OrderedDict[bytes, AESGCM] = OrderedDict()
 
     def data_key(self, values: int) -> DataKey:
-        """Return the data key for `values` further values, and count them."""
+        """Return a data key that may encrypt `values` further values, and count them."""
         now_ns = self._clock.monotonic_ns()
         with self._lock:
             key = self._newest
@@ -146,12 +150,13 @@ class KeyRing:
         return DataKey(head + nonce + wrapped, self._cipher(data_key), now_ns)
 
     def nonce(self) -> bytes:
-        """Return a random nonce. A data key is used for so few values that a repetition is very unlikely."""
+        """Return a random nonce. A data key encrypts so few values that two equal nonces are very unlikely."""
         return self._random_bytes(NONCE_BYTES)
 
     def cipher_of(self, header: bytes) -> AESGCM:
-        """Return the cipher that decrypts the values of records with this header. Raises UnknownKeyError,
-        DecryptionError.
+        """Return the cipher for values of records with this header.
+
+        Raises UnknownKeyError, DecryptionError.
         """
         with self._lock:
             cipher = self._unwrapped.get(header)

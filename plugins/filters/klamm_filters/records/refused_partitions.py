@@ -1,5 +1,6 @@
-"""`RefusedPartitions`: removes partitions that a filter refuses from a Produce request, and adds them to its
-response.
+"""`RefusedPartitions`: the partitions of a Produce that a filter refuses while the others go to the broker.
+
+The filters that read records call it on request and response.
 """
 
 from __future__ import annotations
@@ -29,15 +30,13 @@ class Refusal:
 
 
 Check = Callable[[Any, Any], "Refusal | None"]
-"""A function that returns the refusal of a partition of a ProduceRequest; None if the partition may pass. It may change
-the partition.
-"""
+"""A function that returns the refusal of a partition of a ProduceRequest, or None. It may change the partition."""
 
 
 class RefusedPartitions:
-    """The refused partitions of one filter. As in Kafka, a refused partition does not prevent that others are written.
+    """The refused partitions of one filter. As in Kafka, the other partitions of the request are still written.
 
-    `note` is called for each refused partition, with its message.
+    It calls `note` with the message of each refused partition.
     """
 
     def __init__(self, note: Callable[[RequestContext, str], None]) -> None:
@@ -48,9 +47,9 @@ class RefusedPartitions:
         return len(self._refused)
 
     def take_out(self, request: ProduceRequest, context: RequestContext, check: Check) -> ProduceRequest | Answer:
-        """Return the request for the broker without refused partitions, or the response if no partition is left.
+        """Return the request without refused partitions, or the whole response if no partition is left.
 
-        Raises KafkaError for a request without a response, which closes the connection.
+        Raises KafkaError for a request that gets no response (acks=0), which closes the connection.
         """
         refused: list[TopicProduceResponse] = []
         for topic in request.topic_data:
@@ -69,12 +68,12 @@ class RefusedPartitions:
         request.topic_data = [topic for topic in request.topic_data if topic.partition_data]
         if not request.topic_data:
             return Answer(ProduceResponse(responses=refused))
-        # Several requests of one connection may wait at once, even with the same correlation id.
+        # The key is the context, because several requests of a connection may wait, even with the same correlation id.
         self._refused[context] = refused
         return request
 
     def put_back(self, response: ProduceResponse, context: RequestContext) -> ProduceResponse:
-        """Return the response with the partitions that `take_out` has refused."""
+        """Return the response with the partitions that `take_out` refused."""
         refused = self._refused.pop(context, [])
         written = {(topic.name, topic.topic_id): topic for topic in response.responses} if refused else {}
         for topic in refused:

@@ -1,4 +1,4 @@
-"""`TopicNames`: the names of topics that requests name by their ids."""
+"""`TopicNames`: the names of topics that requests identify by id, for filters whose settings name topics."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _LEARNED_FROM: Final = (ApiKey.METADATA, ApiKey.CREATE_TOPICS, ApiKey.DESCRIBE_T
 _MAX_NAMES: Final = 100_000
 _KEPT_VERDICTS: Final = 10_000
 _LONGEST_NAME: Final = 249
-"""Maximum length of a topic name. A client may send longer names, but results for them are not cached."""
+"""Maximum length of a topic name. Clients may send longer names, but verdicts on them are not cached."""
 _REFUSED: Final = ""
 _LINES_PER_MINUTE: Final = 5
 
 
 class TopicNames:
-    """The names of topics, for one filter. They come from the handler set. If it does not provide them, the filter
-    takes them from its responses.
+    """The names of topics, for one filter. Any thread may call it.
 
-    Listeners do not share names, because they may belong to different clusters. Any thread may call it.
+    The names come from the handler set. If it provides none, the filter learns them from responses. Listeners share no
+    names, because they may belong to different clusters.
     """
 
     def __init__(self) -> None:
-        # Replaced when it is full. Single reads and writes need no lock.
+        # `learn` replaces it when it is full. Single reads and writes need no lock.
         self._learned: dict[bytes, str] = {}
         self._ask: Lookup | None = None
         self._listener = ""
@@ -58,9 +58,10 @@ class TopicNames:
         return _LEARNED_FROM if self._ask is None else ()
 
     def learn(self, response: Any) -> None:
-        """Note the topics of a response of `api_keys`.
+        """Note the topics of a response. `api_keys` names the responses that qualify.
 
-        An id keeps its name as long as its topic exists. So an id that gets another name has no name from then on.
+        A topic keeps its name and its id as long as it exists. So if an id appears with a second name, it has no name
+        from then on.
         """
         for topic in response.topics:
             if not topic.name or not any(topic.topic_id):
@@ -74,7 +75,7 @@ class TopicNames:
                 self._learned[topic.topic_id] = topic.name
                 continue
             self._learned[topic.topic_id] = _REFUSED
-            # Logged at a limited rate, because one response may change the names of any number of ids.
+            # At a limited rate, because one response may have any number of such ids.
             self._log.log(
                 "renamed",
                 logging.ERROR,
@@ -93,8 +94,8 @@ class TopicNames:
         return found or None
 
     def known(self, name: str, topic_id: bytes, context: RequestContext) -> str:
-        """Return the name like `find`. Raises KafkaError(UNKNOWN_TOPIC_ID) for an unknown id, after which the client
-        requests Metadata.
+        """Return the name like `find`. For an unknown id, raises KafkaError(UNKNOWN_TOPIC_ID): clients then send
+        Metadata.
         """
         found = self.find(name, topic_id, context)
         if found is None:

@@ -1,4 +1,4 @@
-"""The filter `record_validation`."""
+"""The filter `record_validation`. klamm calls it on a request handler's thread, because it is `blocking`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from klamm_filters.refusals import Refusals
 
 MAX_RECORD_ERRORS: Final = 1000
 MAX_JSON_ELEMENTS: Final = 250_000
-"""Maximum number of JSON elements in one batch. A few KiB may decompress to tens of millions of elements, which would
-take gigabytes and minutes.
+"""Maximum number of JSON elements in one batch.
+
+A few KiB of compressed records may have tens of millions of elements. Parsing them would take gigabytes and minutes.
 """
 
 
@@ -66,7 +67,7 @@ class _Rules:
 
 
 class RecordValidation(RequestFilter):
-    """The filter `record_validation`. It checks Produce requests, and takes topic names from responses."""
+    """The filter `record_validation`. It checks Produce requests, and learns topic names from responses."""
 
     def __init__(self, settings: RecordValidationSettings) -> None:
         super().__init__(settings)
@@ -127,7 +128,7 @@ class RecordValidation(RequestFilter):
     def _wrong_records(self, rule: _Rule, partition: Any) -> Iterator[tuple[int, str]]:
         """Yield the index and a message for each refused record. Raises KafkaError for an invalid batch.
 
-        If the batch has too many JSON elements, the error is MESSAGE_TOO_LARGE, after which producers split a batch.
+        The error for too many JSON elements is MESSAGE_TOO_LARGE, because producers then split the batch.
         """
         assert self._records is not None
         found = elements = 0

@@ -13,7 +13,7 @@ FORMATS = ("any", "utf8", "json")
 
 @dataclass(frozen=True, slots=True)
 class RecordRuleSettings:
-    """The required format of some topics' records."""
+    """The required format of the records in some topics."""
 
     topics: tuple[str, ...] = setting(doc="Names of topics, or patterns as in `orders-*`.")
     value: str = setting("any", doc="Format of values.", choices=FORMATS)

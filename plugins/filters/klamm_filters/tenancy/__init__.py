@@ -1,1 +1,1 @@
-"""The filter `topic_prefix`: topics, groups and transactional ids of their own for tenants that share a cluster."""
+"""The filter `topic_prefix`: gives each tenant of a shared cluster its own topics, groups and transactional ids."""

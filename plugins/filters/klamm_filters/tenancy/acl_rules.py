@@ -1,5 +1,7 @@
-"""The ACLs of a tenant: rules for its own resources. `*` stands for all of these, and becomes a prefix at the
-broker.
+"""The ACL requests of tenants, called by the filter `topic_prefix`.
+
+A tenant may only have rules for its own resources. For a tenant `*` means all of these. At the broker this is a rule
+with the tenant's prefix.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ def _is_own(tenant: Tenant, rule: Any) -> bool:
 
 
 def describe(request: Any, context: RequestContext, tenant: Tenant) -> None:
-    """Forward a filter for all types unchanged, and filter the response."""
+    """Map a filter to the broker's names. A filter for all types goes on; `described` reduces its response."""
     if request.resource_type_filter not in (ResourceType.ANY, *_TYPES):
         raise _refused("Clients that have a prefix can only have ACLs for topics, groups and transactional ids.")
     if request.resource_name_filter is not None:
@@ -45,14 +47,14 @@ def describe(request: Any, context: RequestContext, tenant: Tenant) -> None:
 
 
 def described(response: Any, context: RequestContext, tenant: Tenant) -> None:
-    """Keep the rules that are only for resources of the tenant."""
+    """Keep only the rules for resources of the tenant, with the tenant's names."""
     response.resources = [one for one in response.resources if _is_own(tenant, one)]
     for one in response.resources:
         one.resource_name, one.pattern_type = _to_client(tenant, one.resource_name, one.pattern_type)
 
 
 def create(request: Any, context: RequestContext, tenant: Tenant) -> None:
-    """Create all rules if all are for the tenant's own resources, else none."""
+    """Map the new rules. Refuses the whole request if one rule is not for the tenant's own resources."""
     for one in request.creations:
         if one.resource_type not in _TYPES or one.resource_pattern_type not in _ONE_PATTERN or not one.resource_name:
             raise _refused("Clients that have a prefix can only create ACLs for topics, groups and transactional ids.")
@@ -61,7 +63,7 @@ def create(request: Any, context: RequestContext, tenant: Tenant) -> None:
 
 
 def delete(request: Any, context: RequestContext, tenant: Tenant) -> None:
-    """Refuse a deletion with filters that could match rules of others."""
+    """Map the filters of a deletion. Refuses filters that could match rules of other tenants."""
     for one in request.filters:
         is_one = one.resource_type_filter in _TYPES and one.pattern_type_filter in _ONE_PATTERN
         if not is_one or not one.resource_name_filter:

@@ -1,4 +1,4 @@
-"""`prefixed`: changes regular expressions of tenants so that they match only after the tenant's prefix."""
+"""`prefixed`: puts the tenant's prefix in front of a regular expression. `Tenant` calls it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ _CLASS: Final = re.compile(r"\[\^?\]?")
 
 
 def prefixed(pattern: str, escaped_prefix: str) -> str:
-    r"""Return an expression that matches a whole name: the prefix, followed by a match of the pattern.
+    r"""Return an expression that matches a whole name: the prefix, and then a match of the pattern.
 
-    Raises KafkaError(INVALID_REGULAR_EXPRESSION) for a pattern that RE2 does not accept, or that would have another
-    meaning after a prefix: `^` except at the beginning of a name, `\A`, and quotes with `\Q` and `\E`.
+    Raises KafkaError(INVALID_REGULAR_EXPRESSION) for a pattern that RE2 does not accept, and for a pattern that would
+    change its meaning after a prefix: one with `^` except at the beginning of a name, with `\A`, or with quotes (`\Q`,
+    `\E`).
     """
     own = _without_anchors(pattern)
-    # The pattern must be valid on its own, so that it cannot close the group that is put around it.
+    # Check the pattern on its own: else it could close the group that encloses it below.
     try:
         compile_re2(own)
     except ValueError:
@@ -29,10 +30,9 @@ def prefixed(pattern: str, escaped_prefix: str) -> str:
 
 
 def _without_anchors(pattern: str) -> str:
-    """Return the pattern without each `^` at the beginning of a name, because a whole name is matched anyway."""
+    """Return the pattern without the `^` at the beginning of a name. A whole name must match anyway."""
     kept: list[str] = []
-    # True if no part of a name can come before this position, also counting what comes before the groups that contain
-    # it.
+    # True if this position can only be the beginning of a name, also with regard to the enclosing groups. it.
     leading, groups = True, [True]
     position = 0
     while position < len(pattern):

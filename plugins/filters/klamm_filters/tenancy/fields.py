@@ -1,5 +1,7 @@
-"""Functions that find the fields of any message: by the fields' names, and by the type of the entities that they
-name.
+"""Functions that find fields in any message, for the filter `topic_prefix`.
+
+`FieldChanges` finds fields by their names. The functions at the end find them by the type of entity that they name,
+e.g. `topicName` (`ENTITY_FIELDS`).
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ class _Plan(NamedTuple):
 
 
 class FieldChanges:
-    """The replacement of all values of fields with certain names, in every struct of a message, in place."""
+    """A change of all values of fields with certain names, in every struct of a message, in place."""
 
     def __init__(self, changes: Mapping[str, Change]) -> None:
         self._changes = changes
 
     def apply(self, message: WireStruct) -> None:
-        """Map the values of a message. Null stays null."""
+        """Change the values in a message. Null stays null."""
         plan = plan_of(type(message), frozenset(self._changes))
         if plan is not None:
             self._apply(message, plan)
@@ -52,7 +54,7 @@ _PLANS: Final[dict[tuple[type, frozenset[str]], _Plan | None]] = {}
 
 
 def plan_of(kind: type[WireStruct], names: frozenset[str]) -> _Plan | None:
-    """Return the places in a message that have fields with these names; None if there are none."""
+    """Return the places in a message that have fields with these names, or None."""
     key = kind, names
     if key not in _PLANS:
         _PLANS[key] = _find(kind, names)
@@ -60,7 +62,7 @@ def plan_of(kind: type[WireStruct], names: frozenset[str]) -> _Plan | None:
 
 
 def _find(kind: type[WireStruct], names: frozenset[str]) -> _Plan | None:
-    # Generated classes have their annotations at their constructors.
+    # Generated classes have type annotations only in `__init__`.
     hints = typing.get_type_hints(vars(kind)["__init__"], vars(sys.modules[kind.__module__]))
     own, below = [], []
     for name in kind.__slots__:
@@ -83,7 +85,7 @@ def _struct_in(hint: Any) -> type[WireStruct] | None:
 # ---- by entity
 
 _Step = tuple[str, str, int]
-"""A field. If it counts only with a certain code in another field, that field and the code."""
+"""A field's name, and a condition: the name and the value of another field. Without a condition these are "" and 0."""
 
 _PATHS: Final[dict[tuple[str, str], tuple[tuple[_Step, ...], ...]]] = {}
 
@@ -117,7 +119,7 @@ def entity_values(part: Any, path: tuple[_Step, ...]) -> Iterator[Any]:
 
 
 def leave_out(part: Any, path: tuple[_Step, ...], hidden: Callable[[Any], bool]) -> None:
-    """Remove the structs with a hidden name at the path from their list or their field."""
+    """Remove the structs that have a hidden name at the path from their list or their field."""
     (name, _, _), rest = path[0], path[1:]
     value = getattr(part, name)
     is_list = value.__class__ is list

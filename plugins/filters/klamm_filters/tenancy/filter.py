@@ -1,4 +1,7 @@
-"""The filter `topic_prefix`: maps the names in all requests and responses of tenants."""
+"""The filter `topic_prefix`: maps the names in all requests and responses of tenants.
+
+klamm calls it on the thread that runs the request, for several requests at once.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _FETCHES: Final = (ApiKey.FETCH, ApiKey.SHARE_FETCH)
 _NAMES: Final = ("topicName", "groupId", "transactionalId")
 _TEXTS: Final = ("error_message", "batch_index_error_message", "acknowledge_error_message", "status_detail")
 _UNUSED_FROM: Final = {(ApiKey.OFFSET_FETCH, "group_id"): 8, (ApiKey.FIND_COORDINATOR, "key"): 4}
-"""The versions from which on a request lacks a field."""
+"""The version from which on a request no longer has the field."""
 _KEPT_PRINCIPALS: Final = 10_000
 
 
@@ -36,13 +39,14 @@ class _Mapper:
 
 
 def _is_hidden(tenant: Tenant, by_id: bool, name: str | None) -> bool:
-    # A topic without a name is one that the client has named by id.
+    # If a topic has no name, the client has named it by id.
     return not (by_id if not name else tenant.owns(name))
 
 
 class _Tenants:
-    """The tenants of one configuration, created at their first request. Any thread may call it; two threads may create
-    equal tenants.
+    """The tenants of one configuration, created at their first request.
+
+    Any thread may call it. If two threads create the same tenant, one of the two equal objects is dropped.
     """
 
     def __init__(self, settings: TopicPrefixSettings, secret: bytes) -> None:
@@ -51,7 +55,7 @@ class _Tenants:
         self._by_prefix: dict[str, _Mapper] = {}
 
     def find(self, principal: KafkaPrincipal) -> _Mapper | None:
-        """Return the tenant of a principal; None if it has no prefix."""
+        """Return the tenant of a principal, or None if the principal has no prefix."""
         key, known = (principal.type, principal.name), self._by_principal
         if key not in known:
             prefix = prefix_of(self._settings, principal)
@@ -68,7 +72,7 @@ class _Tenants:
 
 
 class TopicPrefix(RequestFilter):
-    """The filter `topic_prefix`. All APIs except harmless ones reach it. An API without a rule is refused."""
+    """The filter `topic_prefix`. All APIs except the harmless ones reach it, and it refuses an API without a rule."""
 
     def __init__(self, settings: TopicPrefixSettings) -> None:
         super().__init__(settings)
@@ -142,8 +146,9 @@ class TopicPrefix(RequestFilter):
 
 
 def _map_consumer_bytes(message: Any, tenant: Tenant) -> None:
-    """Map the topics in the bytes that consumers exchange. Raises KafkaError for bytes that a broker may parse
-    differently.
+    """Map the topics in the bytes that consumers exchange through their group.
+
+    Raises KafkaError for bytes that a broker may parse differently.
     """
     try:
         map_consumer_protocol(message, tenant.add, strict=True)
@@ -164,7 +169,7 @@ def _close_left_out(before: list[Any], left: list[Any]) -> None:
 
 
 def _check_groups(message: Any, context: RequestContext) -> None:
-    """Raise KafkaError for an empty group id. It names one group of all clients, so it cannot have a prefix."""
+    """Raise KafkaError for an empty group id: with the prefix, it would be a group with a name."""
     for path in entity_paths(message, "groupId"):
         if context.api_version >= _UNUSED_FROM.get((ApiKey(context.api_key), path[-1][0]), 1 << 15) and len(path) == 1:
             continue

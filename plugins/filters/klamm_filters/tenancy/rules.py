@@ -1,8 +1,7 @@
-"""The rules of single APIs: complete lists, patterns, and resources by type. Names are mapped in all APIs without a
-rule.
+"""The rules of `topic_prefix` for single APIs: the steps before and after the general mapping of names.
 
-An API that this module lists neither as mapped nor as harmless is refused. So new APIs are refused until they are
-examined.
+The filter refuses an API that is in neither `MAPPED` nor `HARMLESS`. So a new API stays refused until it is examined
+and added here.
 """
 
 from __future__ import annotations
@@ -39,7 +38,8 @@ _GROUP: Final = 32
 _GROUP_KEY: Final = 0
 _TRANSACTION_KEY: Final = 1
 _NAMES_A_TOPIC: Final = "errors.deadletterqueue.topic.name"
-"""A config of share groups (KIP-1191): Kafka writes their undelivered records to that topic, and may create it."""
+"""A config of share groups (KIP-1191). Kafka writes undelivered records to the topic that it names, and may create it.
+"""
 _NO_SESSION: Final = 0
 _SESSIONS: Final = "klamm.filters.topic_prefix.fetch_sessions"
 _KEPT_SESSIONS: Final = 100
@@ -47,9 +47,7 @@ _KEPT_SESSIONS: Final = 100
 
 
 class Rule(NamedTuple):
-    """The steps of one API. They run before the names of a request or response are mapped, or map these names
-    themselves.
-    """
+    """The steps of one API. They run before the general mapping of names, or instead of it if `maps_…` is True."""
 
     request: Step | None = None
     response: Step | None = None
@@ -65,8 +63,8 @@ def refused(context: RequestContext, why: str = "is not for clients that have a 
 def _from_cursor(request: Any, context: RequestContext, tenant: Tenant) -> None:
     cursor = request.cursor
     if cursor is None and not request.topics:
-        # A response for all topics is ordered by name, so the tenant's topics are adjacent. A limit must not end before
-        # them.
+        # Responses for all topics are sorted by name, so the tenant's topics are adjacent. Start there: otherwise the
+        # response could reach its limit before them.
         request.cursor = RequestCursor(tenant.prefix, 0)
     elif cursor is not None:
         cursor.topic_name = tenant.add(cursor.topic_name)
@@ -75,10 +73,10 @@ def _from_cursor(request: Any, context: RequestContext, tenant: Tenant) -> None:
 
 
 def _own_fetch(request: Any, context: RequestContext, tenant: Tenant) -> None:
-    """Refuse a fetch of a follower, which a node would count as a replica, and a fetch in another client's session.
+    """Refuse a fetch of a follower, because a node would count the client as a replica.
 
-    A session id that this connection did not get is treated as unknown, because brokers do not check the owner
-    (KIP-227).
+    A session id that this connection did not get is replaced by an unknown one. Brokers do not check the owner of a
+    session (KIP-227), so the client could otherwise read the partitions of another client's session.
     """
     state = request.replica_state
     if request.replica_id >= 0 or (state is not None and state.replica_id >= 0):
@@ -108,7 +106,7 @@ def _find_coordinator(request: Any, context: RequestContext, tenant: Tenant) -> 
 
 def _found_coordinators(response: Any, context: RequestContext, tenant: Tenant) -> None:
     for one in response.coordinators:
-        # An empty transactional id is sent unchanged, and refused by the broker.
+        # The client sent an empty id; the broker has refused it.
         one.key = tenant.strip(one.key) if one.key else one.key
 
 
@@ -231,4 +229,4 @@ MAPPED: Final[dict[int, Rule]] = {
     ApiKey.LIST_CONFIG_RESOURCES: Rule(None, _listed_config_resources),
     ApiKey.STREAMS_GROUP_HEARTBEAT: Rule(_source_regexes),
 }
-"""APIs whose names are mapped. APIs for administrators of the cluster, or for brokers, are not here."""
+"""The APIs that tenants may use, and their rules. Not here: APIs for brokers and for administrators of the cluster."""

@@ -18,9 +18,7 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def _folded(name: str) -> str:
-    """Replace `.` by `_`. Kafka treats names that differ only in these as the same, because the names of their metrics
-    are equal.
-    """
+    """Replace `.` by `_`. For Kafka such names collide, because the names of their metrics are equal."""
     return name.replace(".", "_")
 
 
@@ -106,7 +104,7 @@ def read_secret(path: Path | None) -> bytes:
 
 
 def prefix_of(settings: TopicPrefixSettings, principal: KafkaPrincipal) -> str | None:
-    """Return the prefix of a principal; None if it has none, or if it overlaps with another principal's."""
+    """Return the prefix of a principal, or None if it has none or if it overlaps with another principal's prefix."""
     own = settings.principals.get(str(principal))
     if own is not None:
         return own

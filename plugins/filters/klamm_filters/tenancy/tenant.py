@@ -1,4 +1,4 @@
-"""`Tenant`: maps the names that the clients of one prefix use to the broker's names, and back."""
+"""`Tenant`: maps the names of one tenant's clients to the broker's names, and back. Any thread may call it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class ForeignNameError(Exception):
 class TopicIds:
     """A keyed permutation of topic ids: a Feistel network of four rounds over BLAKE2b.
 
-    A client that sees an id of another tenant cannot use it: decrypted with the client's own key, it is not the id of
-    any topic. No ids are stored, so all servers of a cluster agree.
+    A client that sees an id of another tenant cannot use it: decrypted with the client's own key, the id belongs to no
+    topic. No ids are stored, so all servers of a cluster map them in the same way.
     """
 
     def __init__(self, secret: bytes, prefix: str) -> None:
@@ -78,23 +78,22 @@ class Tenant:
         return name[len(self.prefix) :]
 
     def strip_or_hide(self, name: str) -> str:
-        """Return the name like `strip`, or an empty text for a name of others. It is for the bytes that consumers
-        exchange, in which no name can be left out.
+        """Return the name like `strip`, but an empty text for a name of another tenant.
+
+        It is for the bytes that consumers exchange: their format does not allow leaving out a name.
         """
         return name[len(self.prefix) :] if name.startswith(self.prefix) else ""
 
     def text(self, message: str) -> str:
-        """Return an error message without the prefix of the names in it."""
+        """Return an error message in which no name has the prefix."""
         return self._in_text.sub("", message)
 
     def pattern_to_broker(self, pattern: str) -> str:
-        """Return the broker's expression for the tenant's names that an expression matches. Raises the errors of
-        `prefixed`.
-        """
+        """Return the broker's expression that matches the same names of the tenant. Raises the errors of `prefixed`."""
         return prefixed(pattern, self._escaped)
 
     def pattern_to_client(self, pattern: str) -> str:
-        """Return the expression as a client has sent it; empty for an expression of others."""
+        """Return the expression that the client sent; empty if it belongs to another tenant."""
         begin = f"{self._escaped}(?:"
         if pattern.startswith(begin) and pattern.endswith(")"):
             return pattern[len(begin) : -1]
