@@ -1,4 +1,4 @@
-"""Exporters of metrics and traces, and the commands that look at a running server."""
+"""Exporters of metrics and traces, and commands that show a running server. klamm imports it at every start."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _OTHER: Final = re.compile(r"[^a-z0-9]+")
 
 
 def prometheus_name(mbean: str, kind: str) -> str:
-    """Return the Prometheus name of an MBean; for a counter, without the `_total` of its samples.
+    """Return the Prometheus name of an MBean. A counter's name lacks the `_total` that its samples have.
 
     Raises ValueError if the text is not the name of an MBean.
     """
@@ -51,8 +51,8 @@ log = logging.getLogger("klamm.prometheus")
 class RegistryCollector(Collector):
     """A collector of the metrics in a `MetricsRegistry` whose names match a pattern of `include` and none of `exclude`.
 
-    An exporter makes it, and reads it on its own threads, concurrently if several scrapers ask.
-    A family that Prometheus does not allow is logged once and left out. The others are exported.
+    An exporter creates it and calls it on its own threads, several at once if several scrapers send requests. If
+    Prometheus does not allow a family, the collector logs this once and exports the others.
     """
 
     def __init__(
@@ -91,8 +91,7 @@ class RegistryCollector(Collector):
                 self.leave_out(family, error)
                 continue
             mbeans[name] = family.name
-            # Collecting all metrics at once would hold the interpreter too long while processors wait, so other threads
-            # get a turn in between.
+            # Collecting all metrics without a pause would hold the interpreter too long. Let waiting processors run.
             time.sleep(0)
             yield name, family
 

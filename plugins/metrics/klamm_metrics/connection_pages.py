@@ -1,4 +1,7 @@
-"""Pages about open connections: /connections, and the actions /connections/close and /connections/move."""
+"""The page /connections about open connections, and the actions /connections/close and /connections/move.
+
+The HTTP server of the extension `prometheus` calls them, with a thread for each request.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,10 @@ _JSON: Final = "application/json"
 
 
 class ConnectionPages:
-    """The pages about connections. If no token is configured, connections can be viewed, like metrics, but not closed
-    or moved. If one is configured, each page needs it.
+    """The pages about connections.
+
+    Without a configured token, clients can view connections, like metrics, but not close or move them. With a token,
+    clients need it for each of these pages.
     """
 
     def __init__(self, server: ServerServices, token_file: Path | None) -> None:
@@ -29,7 +34,7 @@ class ConnectionPages:
         self.actions = {"/connections/close": self._close, "/connections/move": self._move}
 
     def reload(self) -> None:
-        """Read the token. If it raises OSError, the old token stays."""
+        """Read the token. Raises OSError, and then keeps the old token."""
         file = self._token_file
         token = file.read_text(encoding="utf-8").strip().encode() if file is not None else None
         if token == b"":

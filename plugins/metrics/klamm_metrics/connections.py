@@ -1,6 +1,4 @@
-"""The command `klamm connections`: shows what each connection of a running server does now, and which use its
-threads.
-"""
+"""The command `klamm connections`: shows each connection of a running server, and which ones use its threads most."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ RATES: Final = {
     "received_bytes": "received_bytes_per_s",
     "sent_bytes": "sent_bytes_per_s",
 }
-"""The totals of a connection, and the names of their growth per second. The growth of a time is a share of one
-thread.
-"""
+"""The totals of a connection, and the names of their growth per second. For a time, this is a share of one thread."""
 SORTS: Final = {
     "time": lambda row: row["processor_share"] + row["handler_share"],
     "requests": lambda row: row["requests_per_s"],
@@ -80,7 +76,7 @@ def main(arguments: list[str]) -> int:
 
 
 def empty_line(seen: Row) -> str:
-    """Return the line for a server without connections, or without some that match the filters."""
+    """Return the line for an empty table: the server has no connections, or none that matches the filters."""
     line = "no connections match" if seen["connections"] else "no connections"
     waiting = [
         f"{one['waiting']} to be accepted by listener {one['listener']}"
@@ -140,11 +136,11 @@ def with_rates(now: Row, before: Row, seconds: float) -> Row:
     old = {_key(row): row for row in before["connections"]}
     connections = []
     for row in now["connections"]:
-        # An older connection is missing in the first sample, because its processor did not answer. So it has no rates.
+        # If the first sample lacks an older connection, its processor did not answer then: the connection has no rates.
         earlier = old.get(_key(row), {} if row["age_ms"] <= 1000 * seconds else row)
         rates = {}
         for total, rate in RATES.items():
-            # The time of a request that ends just now is counted a moment later.
+            # A total may fall, because the time of a request that has just ended is added a moment later.
             grown = max(0, row[total] - earlier.get(total, 0)) / seconds
             rates[rate] = grown / 1000 if total.endswith("_ms") else grown
         connections.append({**row, **rates})

@@ -1,5 +1,6 @@
-"""Functions that name clients, requests and parts to look at, for the rules of `klamm explain`. They use no sockets and
-clocks.
+"""Functions that name clients, requests and parts to look at, for the rules of `klamm explain`.
+
+They work on samples, without sockets and clocks.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def running(rows: Iterable[Row]) -> list[str]:
 
 
 def behind(rows: Iterable[Row]) -> str:
-    """Return a text that names the request that keeps a handler; empty if none does so for a second."""
+    """Return a text about the oldest request in a handler, or an empty text if it is there for less than a second."""
     oldest = next(iter(_in_handlers(rows)), None)
     if oldest is None or oldest["in_flight_ms"] < _OLD_MS:
         return ""
@@ -60,7 +61,7 @@ def behind(rows: Iterable[Row]) -> str:
 
 
 def holders(rows: Sequence[Row]) -> list[str]:
-    """Return texts that name the clients that hold much of the memory, and in which requests."""
+    """Return texts about the clients that hold much of the memory, and about their requests in handlers."""
     total = sum(row["held_bytes"] for row in rows)
     texts = []
     for client, size in most(rows, "held_bytes"):
@@ -76,7 +77,7 @@ def holders(rows: Sequence[Row]) -> list[str]:
 
 
 def slow_readers(rows: Sequence[Row]) -> list[str]:
-    """Return texts that name the clients with the most unsent bytes, and all bytes that their connections hold."""
+    """Return texts about the clients with the most unsent bytes, and about all bytes that their connections hold."""
     held = {client_of(row): 0.0 for row in rows}
     for row in rows:
         held[client_of(row)] += row["held_bytes"]
@@ -87,7 +88,7 @@ def slow_readers(rows: Sequence[Row]) -> list[str]:
 
 
 def parts_of(listeners: Iterable[Row], api: str) -> list[str]:
-    """Return texts that name the filters and the handler set that see an API, and the thread that runs them."""
+    """Return texts that name the filters, authorizer and handler set that see an API, and the thread that runs them."""
     texts = []
     for one in listeners:
         seen = one["apis"].get(api)
@@ -102,12 +103,12 @@ def parts_of(listeners: Iterable[Row], api: str) -> list[str]:
             f"the plugins and the handler set that see {api} on listener {one['listener']}: "
             f"{', '.join(names)}; they run on {thread}"
         )
-    # With several workers, each describes the same listeners.
+    # With several workers, each worker describes the same listeners.
     return list(dict.fromkeys(texts)) or [f"the plugins and the handler set that see {api}"]
 
 
 def keeps_accepting(listeners: Iterable[Row], name: str) -> list[str]:
-    """Return texts that name the gates that keep the acceptor of a listener."""
+    """Return texts that name the gates in which the acceptor of a listener has been waiting."""
     return [
         f"gate {one['gate']} of [listeners.{name}] gates has not returned for {seconds(one['gate_ms'])}, "
         f"on {one['accepted_on']}"

@@ -1,4 +1,7 @@
-"""The extension `prometheus`: /metrics, /live, /ready and /started over HTTP."""
+"""The extension `prometheus`: /metrics, /live, /ready and /started over HTTP.
+
+`PageServer` calls the functions of the pages, with a thread for each request.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,9 @@ class ServerState(enum.Enum):
 
 
 class PrometheusExporter(ServerExtension):
-    """The extension `prometheus`. It answers from before the listeners open until after they are closed, so that a slow
-    start or stop can be observed.
+    """The extension `prometheus`. It answers before the listeners open and until they are closed.
+
+    So a slow start or stop can be observed.
     """
 
     def __init__(self, settings: PrometheusSettings) -> None:
@@ -39,14 +43,15 @@ class PrometheusExporter(ServerExtension):
         self._state = ServerState.STARTING
         self._services: ServerServices
         self._registry: CollectorRegistry
-        # Held while a page is rendered, one at a time.
+        # Held while a page of metrics is rendered, one at a time.
         self._rendering = threading.Lock()
         self._http: PageServer
         self._connections: ConnectionPages
 
     def open(self, server: ServerServices) -> None:
-        """Bind the address and start to answer. Raises OSError if the address cannot be bound or the token cannot be
-        read.
+        """Bind the address and start to answer.
+
+        Raises OSError if the address cannot be bound, or the token cannot be read.
         """
         settings: PrometheusSettings = self.settings
         self._services = server
@@ -71,7 +76,7 @@ class PrometheusExporter(ServerExtension):
         self._connections.reload()
 
     def _metrics(self, request: Request) -> Page:
-        # The whole text exists before any part of it is sent, so that a slow reader holds no lock.
+        # Render the whole text before sending any of it, so that a slow reader does not hold the lock.
         with self._rendering:
             return render(self._registry, request.accept)
 

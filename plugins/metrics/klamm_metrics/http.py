@@ -1,8 +1,8 @@
-"""A small HTTP server for a few pages. Clients that send or read slowly do not block other clients.
+"""The HTTP server of the extension `prometheus`. Clients that send or read slowly do not block other clients.
 
-At most `CONNECTIONS` connections are open, each with a thread and one deadline for request and answer. When a further
-connection arrives, the oldest connection of the address with the most connections is closed. So a client that opens
-many connections loses its own, and a client that sends its request at once gets its answer.
+At most `CONNECTIONS` connections are open. Each has a thread, and one deadline for request and answer. If one more
+arrives, the server closes the oldest connection of the address with the most connections. So a client that opens many
+connections loses its own, and a client that sends its request at once gets its answer.
 """
 
 from __future__ import annotations
@@ -70,8 +70,9 @@ class _Connection(NamedTuple):
 
 
 class PageServer(HttpServer):
-    """The HTTP server. Its constructor binds the address, and raises OSError if it cannot. It answers from `start` to
-    `close`.
+    """The HTTP server. It binds the address in its constructor, and answers from `start` to `close`.
+
+    Raises OSError if it cannot bind the address.
     """
 
     def __init__(
@@ -81,19 +82,20 @@ class PageServer(HttpServer):
         clock: Clock,
         actions: Mapping[str, PageSource] | None = None,
     ) -> None:
-        """`pages` answer GET, `actions` answer POST. Both have their arguments in the query."""
+        """Create the server: `pages` answer GET, `actions` answer POST. Both read their arguments from the query."""
         self.pages = pages
         self.actions = actions or {}
         self._clock = clock
         self._lock = threading.Lock()
-        # The open connections, the oldest first. One that was closed to make room is not in it; its thread ends soon.
+        # The open connections, the oldest first. `_abort` removes a connection from it; its thread ends soon
+        # afterwards.
         self._open: dict[socket.socket, _Connection] = {}
         self._thread_places = threading.BoundedSemaphore(2 * CONNECTIONS)
         super().__init__(address, _Handler, "klamm-prometheus")
 
     def service_actions(self) -> None:
-        """Close connections whose deadline has passed. The server's loop calls this after each connection and every 0.1
-        s.
+        """Close connections whose deadline has passed. The server's loop calls it after each connection and every 100
+        ms.
         """
         now_ns = self._clock.monotonic_ns()
         with self._lock:
@@ -107,7 +109,7 @@ class PageServer(HttpServer):
         with self._lock:
             if len(self._open) >= CONNECTIONS:
                 self._abort(self._connection_to_close())
-        # Threads of connections that were closed to make room end soon, but not at once.
+        # The thread of an aborted connection ends soon, but not at once: wait for its place.
         if not self._thread_places.acquire(timeout=_PLACE_WITHIN_S):
             self.shutdown_request(request)
             return

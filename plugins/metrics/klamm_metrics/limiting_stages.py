@@ -1,8 +1,8 @@
-"""The rules that find the stages that limit a server, in two samples of its metrics and connections. They use no
-sockets and clocks.
+"""The rules that find the stages that limit a server, for `klamm explain`. They use no sockets and clocks.
 
-Each rule checks one stage; the stages are in the order in which a request passes them. A finding has a `weight` from 0
-to 1: roughly the share of time, of a queue or of connections that the stage takes. Findings are ordered by weight.
+Each rule checks one stage, in two samples of the server's metrics and connections. The rules are in the order in which
+a request passes their stages. A finding has a `weight` from 0 to 1: roughly the share of the time, of a queue or of
+connections that the stage takes. The finding with the largest weight comes first in the output.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _ONE_CLIENT: Final = 0.5
 _DEPLETED: Final = 0.1
 _WAITING_HANDSHAKES: Final = 5
 _SLOW_READER_MS: Final = 1000
-# A share of the busy threads, because other processes of the machine use processors too.
+# A share of the busy threads' time, and not all of it, because other programs use the processors too.
 _COMPUTES: Final = 0.3
 _SECOND_THREAD: Final = 1.5
-# A handler or filter with this mean time is slow itself. Many quick requests are a matter of the client.
+# If the mean time is this long, the handler or filter itself is slow. Otherwise the client sends many quick requests.
 _LONG_MS: Final = 5.0
 _OF_THE_LOG: Final = ("Produce", "Fetch")
 _NS: Final = 1e9
@@ -46,7 +46,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Two samples of the metrics, and the second sample of the connections, with rates."""
+    """Two samples of the metrics, and the second sample of the connections with its rates."""
 
     seen: Difference
     connections: list[Row]
@@ -54,9 +54,7 @@ class Samples:
     listeners: list[Row]
 
     def shares(self, counter: str, *labels: str) -> dict[tuple[str, ...], float]:
-        """Return the share of time that each thread spent, from a counter of seconds. With workers, it is their
-        mean.
-        """
+        """Return the share of time that each thread spent, from a counter of seconds; with workers, the mean of all."""
         return {key: min(1.0, rate / self.seen.workers) for key, rate in self.seen.rates(counter, *labels).items()}
 
     def processors(self, counter: str = "klamm_processor_busyseconds_total") -> dict[tuple[str, ...], float]:
@@ -69,20 +67,18 @@ class Samples:
         return min(1.0, self.seen.rate("klamm_requesthandlerpool_busyseconds_total") / handlers)
 
     def computing(self) -> float:
-        """Return the number of processors of the machine that the server uses."""
+        """Return how many of the machine's processors the server keeps busy."""
         rates = self.seen.rate("process_cpu_seconds_total"), self.seen.rate("klamm_workers_cpuseconds_total")
         return sum(rates)
 
     def busy_threads(self) -> float:
-        """Return the number of threads that do not wait for work: processors and handlers."""
+        """Return the number of busy threads among the processors and handlers."""
         return self.seen.rate("klamm_processor_busyseconds_total") + self.seen.rate(
             "klamm_requesthandlerpool_busyseconds_total"
         )
 
     def slowest_api(self) -> tuple[str, float, float]:
-        """Return the API whose handlers and filters took the most time, with this time as a share, and the mean in
-        ms.
-        """
+        """Return the API whose handlers and filters took the most time, their share of time, and the mean in ms."""
         group = "kafka_network_requestmetrics_localtimems"
         totals = {api: rate / 1000 for (api,), rate in self.seen.rates(f"{group}_sum", "request").items()}
         api = max(totals, key=lambda one: totals[one], default="")
@@ -101,7 +97,7 @@ def findings(seen: Difference, looked: Row) -> list[Finding]:
 
 def accept_blocked(samples: Samples) -> Iterable[Finding]:
     """Find acceptors that wait."""
-    # A waiting connection is counted once, perhaps long ago.
+    # The counter grows once for each connection that waits. So use any value above 0, and not its rate.
     reasons = [labels for labels, count in samples.seen.now.rows("klamm_acceptor_connectionspaused_total") if count]
     for (listener,), share in samples.shares("klamm_acceptor_blockedseconds_total", "listener").items():
         if share < _BLOCKED:
@@ -120,7 +116,7 @@ def accept_blocked(samples: Samples) -> Iterable[Finding]:
 
 
 def backlog(samples: Samples) -> Iterable[Finding]:
-    """Find full queues of new connections in the system."""
+    """Find full queues of the operating system for new connections."""
     limits = samples.seen.now
     sizes = {labels.get("listener", ""): size for labels, size in limits.rows("klamm_acceptor_acceptqueuesize")}
     mosts = {labels.get("listener", ""): size for labels, size in limits.rows("klamm_acceptor_acceptqueuelimit")}
@@ -130,7 +126,7 @@ def backlog(samples: Samples) -> Iterable[Finding]:
         share = size / max(1.0, mosts.get(listener, 1.0))
         if share >= _FULL:
             rate = accepted.get((listener,), 0.0)
-            # Linux keeps one connection more than the limit.
+            # Linux queues one connection more than the limit.
             full = "its queue is full" if size >= mosts[listener] else f"its queue has room for {mosts[listener]:,.0f}"
             text = (
                 f"{counted(size, 'connection')} wait{'s' if size == 1 else ''} to be accepted by listener {listener}, "
@@ -143,12 +139,12 @@ def backlog(samples: Samples) -> Iterable[Finding]:
                 f"gates, max_incoming and processors of [listeners.{listener}]: one of them keeps the acceptor"
             ]
             look_at = (*why, f"backlog of [listeners.{listener}] and net.core.somaxconn, if connections come in bursts")
-            # The weight is above that of the cause, because clients notice the waiting connections.
+            # The weight is higher than that of the cause, because clients notice the waiting connections.
             yield Finding("accept", min(1.0, 0.95 * share), text, look_at)
 
 
 def handshakes(samples: Samples) -> Iterable[Finding]:
-    """Find processors, or threads for handshakes, that new connections keep busy."""
+    """Find processors that new connections keep busy, and handshakes that wait for a thread."""
     setting_up = [row for row in samples.connections if row["waits_for"] == "set-up"]
     who = Counter(row["client_address"].rpartition(":")[0] for row in setting_up).most_common(1)
     look_at = (
@@ -170,7 +166,7 @@ def handshakes(samples: Samples) -> Iterable[Finding]:
 
 
 def processors(samples: Samples) -> Iterable[Finding]:
-    """Find processors that are busy all the time, or that one turn keeps busy."""
+    """Find processors that are busy all the time, and processors whose turn does not end."""
     for row in samples.unanswered:
         yield Finding("processor", 1.0, unanswered_line(row), ("a handler, filter or other part computes there",))
     setup = samples.processors("klamm_processor_setupseconds_total")
@@ -218,7 +214,7 @@ def handlers(samples: Samples) -> Iterable[Finding]:
 
 
 def interpreter(samples: Samples) -> Iterable[Finding]:
-    """Find threads that wait for the interpreter, because another thread computes."""
+    """Find threads that wait for the interpreter while another thread computes."""
     busy, computing = samples.busy_threads(), samples.computing()
     per_worker = computing / samples.seen.workers
     if per_worker >= _HOT and busy >= _SECOND_THREAD * computing:
@@ -239,7 +235,7 @@ def parts(samples: Samples) -> Iterable[Finding]:
         return
     text = f"handlers and filters of {api} take {mean_ms:,.1f} ms a request, {share:.1f} threads in all"
     computes = computing >= _COMPUTES * busy
-    # It is 0 if the metrics of the process are not exported.
+    # `computing` is 0 if the metrics of the process are not exported.
     if computing and not computes and api in _OF_THE_LOG:
         yield Finding("disk", 0.95, f"{text}; they wait and do not compute", ("the disk of data_dir",))
         return
@@ -249,7 +245,7 @@ def parts(samples: Samples) -> Iterable[Finding]:
 
 
 def disk(samples: Samples) -> Iterable[Finding]:
-    """Find syncs of the disk for which requests wait."""
+    """Find syncs of the disk that take much of the time; requests wait for them."""
     sync = "kafka_log_logflushstats_logflushrateandtimems"
     share = min(1.0, samples.seen.rate(f"{sync}_sum") / 1000)
     if share >= _FULL:

@@ -1,4 +1,7 @@
-"""The OpenTelemetry resource of klamm's traces and metrics, and the thread that exports them."""
+"""The OpenTelemetry resource of klamm's traces and metrics, and the thread that exports them.
+
+The observer `otlp_traces` and the extension `otlp_metrics` use it.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def resource() -> Resource:
 class ExportLoop:
     """A thread that calls `export` every `interval_ms`, and once at the end.
 
-    `export` waits for the collector. The library logs its failures.
+    `export` waits for the collector. OpenTelemetry's library logs if the collector does not take an export.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The extension `otlp_metrics`: all metrics of the server, sent to a collector of OpenTelemetry."""
+"""The extension `otlp_metrics`: exports all metrics of the server to an OpenTelemetry collector, on its own thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from klamm_metrics.collector import RegistryCollector
 from klamm_metrics.otlp import SCOPE, ExportLoop, resource
 from klamm_metrics.otlp_settings import OtlpMetricsSettings
 
-# If the extra is missing, the import of klamm_metrics.otlp has already raised an error that names it.
+# klamm_metrics.otlp comes first: if the extra is missing, its import raises an error that names the extra.
 # isort: split
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk.metrics.export import (
@@ -68,7 +68,7 @@ class MetricsExporter(ServerExtension):
         return Gauge(points)
 
     def _histograms(self, family: Family, now_ns: int) -> Iterator[HistogramDataPoint]:
-        # Histograms do not keep the smallest and the largest value, and the protocol does not require them.
+        # klamm's histograms have no smallest and largest value, and the protocol does not require them.
         unknown: Any = None
         for sample in family.samples:
             value = sample.value

@@ -1,4 +1,8 @@
-"""The observer `otlp_traces`: sampled requests as spans of OpenTelemetry."""
+"""The observer `otlp_traces`: exports some requests as spans of OpenTelemetry.
+
+klamm calls `completed` on processors' threads, which only put the request into a queue. A thread of its own exports
+them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from klamm.wire.records import iterate_records
 from klamm_metrics.otlp import SCOPE, ExportLoop, resource
 from klamm_metrics.otlp_settings import OtlpTracesSettings
 
-# If the extra is missing, the import of klamm_metrics.otlp has already raised an error that names it.
+# klamm_metrics.otlp comes first: if the extra is missing, its import raises an error that names the extra.
 # isort: split
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import ReadableSpan
@@ -44,9 +48,9 @@ class _Traced(NamedTuple):
 
 
 class TracesExporter(RequestObserver):
-    """The observer `otlp_traces`. It exports a share of a listener's requests.
+    """The observer `otlp_traces`. It exports a random share of a listener's requests.
 
-    Each request is a span, with the stages as spans below it. Processors' threads only put the request into a queue.
+    Each request is a span, and its stages are spans below it.
     """
 
     def open(self, listener: ListenerContext) -> None:
@@ -134,13 +138,13 @@ def _error_of(event: RequestEvent) -> str:
         try:
             return ErrorCode(event.error_code).name
         except ValueError:
-            # E.g. that of a newer Kafka behind a gateway.
+            # E.g. an error of a newer Kafka behind a gateway.
             return str(event.error_code)
     return "" if event.outcome in _FINE else event.outcome.value
 
 
 def _attributes(event: RequestEvent) -> dict[str, str | int]:
-    """Return the attributes, by the semantic conventions where they have a name."""
+    """Return the attributes, with the names of OpenTelemetry's semantic conventions if they define one."""
     context, error = event.context, _error_of(event)
     found: dict[str, str | int] = {
         "messaging.system": "kafka",
@@ -167,7 +171,7 @@ def _attributes(event: RequestEvent) -> dict[str, str | int]:
 
 
 def _only_topic(request: Any) -> Any:
-    """Return the name of the topic if the request names only one. The time does not depend on their number."""
+    """Return the topic's name if the request names one topic alone. A request with many topics takes no longer."""
     for field in ("topics", "topic_data"):
         topics = getattr(request, field, None)
         if isinstance(topics, list) and len(topics) == 1:
@@ -179,7 +183,7 @@ def _only_topic(request: Any) -> Any:
 def _parents(request: Any) -> tuple[str, ...]:
     """Return the different values of the header `traceparent` in the first records of the first batch, at most eight.
 
-    Only a small batch that is not compressed is read: a processor's thread does it.
+    It reads only a small, uncompressed batch, because it runs on a processor's thread.
     """
     for topic in request.topic_data or ():
         for partition in topic.partition_data or ():
@@ -200,7 +204,7 @@ def _parents_in(records: Any) -> Iterator[str]:
                 if name == "traceparent" and value is not None and len(value) <= 64:
                     yield bytes(value).decode("ascii", "replace")
     except KafkaError:
-        # The handler has refused the batch.
+        # The batch is invalid, so the handler has refused it.
         return
 
 

@@ -1,4 +1,4 @@
-"""`RunningServer`: requests of commands to the extension `prometheus` of a running server."""
+"""`RunningServer`: HTTP requests of klamm's commands to the extension `prometheus` of a running server."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class RunningServer:
     def _ask(self, request: urllib.request.Request) -> str:
         if request.type not in ("http", "https"):
             raise UnreachableError(f"{request.full_url} is not an http or https URL")
-        # No proxy of the environment is used, because the server is near, and only it may get the token.
+        # Ignore the environment's proxy: the server is near, and a proxy must not get the token.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(request, timeout=_TIMEOUT_S) as answer:
@@ -87,7 +87,7 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def find(text: str, token_file: Path | None = None) -> RunningServer:
-    """Return the server that an argument names. Raises UnreachableError for a file that cannot be read."""
+    """Return the server that the argument SERVER names. Raises UnreachableError for a file that cannot be read."""
     if text.endswith(".toml"):
         file = Path(text)
         table = _table(file)
@@ -97,7 +97,7 @@ def find(text: str, token_file: Path | None = None) -> RunningServer:
             raise UnreachableError(f"{file}: prometheus.bind: {error}") from error
         text = format_host_port(host_to_connect(host), port)
         if token_file is None and "token_file" in table:
-            # The path is relative to the file, as in the server.
+            # The path is relative to the TOML file, as for the server.
             token_file = file.parent / Path(str(table["token_file"])).expanduser()
     try:
         token = token_file.read_text(encoding="utf-8").strip() if token_file is not None else ""

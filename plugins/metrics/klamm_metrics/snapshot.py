@@ -1,4 +1,7 @@
-"""`Snapshot`: the metrics of an exporter at one moment. `Difference`: their change between two moments."""
+"""`Snapshot`: the metrics of an exporter at one moment. `Difference`: their change between two moments.
+
+The commands `klamm top` and `klamm explain` make them from an exporter's text.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Samples by name and labels. `time_s` may come from any clock, because only differences are used.
+    """Samples by name and labels, which do not change.
 
-    The commands `klamm top` and `klamm explain` make it from an exporter's text. It does not change.
+    `time_s` may come from any clock, because only differences are used.
     """
 
     time_s: float
@@ -42,7 +45,7 @@ class Snapshot:
 
 
 class Difference:
-    """Two snapshots of one server, for one command. Without the earlier snapshot there are no rates."""
+    """Two snapshots of one server. Without the earlier snapshot there are no rates."""
 
     def __init__(self, now: Snapshot, before: Snapshot | None) -> None:
         self.now = now
@@ -77,8 +80,9 @@ class Difference:
         return sum(self.rates(name).values())
 
     def means(self, histogram: str, by: str) -> dict[str, float]:
-        """Return the mean of a histogram's observations between the snapshots, by a label. Without an earlier snapshot,
-        it is the mean since the start.
+        """Return the mean of a histogram's observations between the snapshots, by a label.
+
+        Without an earlier snapshot, it is the mean since the server's start.
         """
         if self.before is None:
             counts = {dict(labels).get(by, ""): value for labels, value in self._all(f"{histogram}_count")}

@@ -152,8 +152,8 @@ def _processors(seen: Difference) -> Table:
 def _busy(seen: Difference) -> dict[tuple[str, str], float]:
     """Return the busy share of each processor over the interval.
 
-    For the first sample, and for several workers (whose counters are sums), it is the share over the server's own
-    window.
+    For the first sample it is the share over the server's own window, and so it is for several workers, because their
+    counters are sums.
     """
     rates = seen.rates("klamm_processor_busyseconds_total", "listener", "networkProcessor")
     if rates and seen.now.value("klamm_workers_count") is None:
@@ -194,8 +194,9 @@ def _lanes(seen: Difference) -> Table:
 
 
 def _accept_queues(seen: Difference) -> Table:
-    """Return a table of the system's queues of new connections, with the times that they were full on the whole host,
-    and the time that acceptors waited.
+    """Return a table of the operating system's queues of new connections.
+
+    It also has the time that acceptors waited, and how often a queue was full on the whole host.
     """
     columns = ("listener", "waiting", "at most", "accept blocked", "queue full, of this host")
     table = _table("Queues of new connections", *columns)

@@ -1,4 +1,4 @@
-"""Functions that format numbers and names for a terminal."""
+"""Functions that format numbers and names for the terminal, for `klamm top`, `connections` and `explain`."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from rich.text import Text
 
 
 def printable(text: str) -> str:
-    """Return a name that a client has chosen, without characters that move the cursor."""
+    """Return a name that a client has chosen, with `?` in place of characters that could move the cursor."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def plain(text: str) -> Text:
-    """Return a name that a client has chosen, like `printable`, and escaped so that it is not read as markup."""
+    """Return a name that a client has chosen, like `printable`, as text that `rich` does not parse as markup."""
     return Text(printable(text))
 
 
 def counted(number: float, noun: str) -> str:
-    """Return a number and a noun, which has an s unless the number is 1."""
+    """Return a number and a noun. The noun gets an s unless the number is 1."""
     return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
 
 
 def short_number(value: float) -> str:
-    """Return a number as text, with two decimals below 10, and with none above."""
+    """Return a number as text: with two decimals below 10, with none above."""
     if value and abs(value) < 10:
         return f"{value:.2f}".rstrip("0").rstrip(".")
     return f"{value:,.0f}"
