@@ -1,4 +1,4 @@
-"""The transport `plaintext`."""
+"""The transport `plaintext`. klamm imports this module at every start and calls its hook."""
 
 from __future__ import annotations
 

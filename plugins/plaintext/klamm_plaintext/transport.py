@@ -1,4 +1,7 @@
-"""The transport `plaintext`: unencrypted bytes over a TCP socket. Follows Kafka's `PlaintextTransportLayer`."""
+"""The transport `plaintext`: unencrypted bytes over a TCP socket. Follows Kafka's `PlaintextTransportLayer`.
+
+A processor's thread calls all methods, except `abort`, which any thread may call.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,9 @@ from klamm import END_OF_STREAM, WOULD_BLOCK, Address, Buffer, Interest, Transpo
 from klamm.runtime import PLATFORM
 
 _CLOSING = threading.Lock()
-"""Held while a socket is closed or aborted. Without it, `abort` could close another connection with the same
-descriptor.
+"""Held while a socket is closed or aborted.
+
+Without it, `abort` could shut down another connection, which got the descriptor of a socket that was just closed.
 """
 _MORE = getattr(socket, "MSG_MORE", 0)
 
