@@ -1,4 +1,7 @@
-"""Connection quotas: the gates `connection_quota`, `creation_rate`, `handshake_limit`, `authentication_penalty`."""
+"""Connection quotas: the gates `connection_quota`, `creation_rate`, `handshake_limit`, `authentication_penalty`.
+
+klamm imports this module at every start and calls its hook.
+"""
 
 from __future__ import annotations
 

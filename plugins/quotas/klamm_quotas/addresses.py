@@ -1,4 +1,4 @@
-"""`NetworkMap`: maps networks to values."""
+"""`NetworkMap`: maps networks to values, for settings of gates that depend on a client's address."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Failures:
 
 
 class AuthenticationFailures:
-    """The failures of one server, by address. The gates of all listeners share it, on any thread.
+    """The failures of one server, by address. The gates of all listeners share it, and use it on any thread.
 
     A gate holds `lock` while it reads or changes `by_source`, which is in the order of the last failures.
     """
@@ -54,13 +54,13 @@ class AuthenticationFailures:
 
 
 class AuthenticationPenalty(ConnectionGate):
-    """The gate `authentication_penalty`. Each failure above `allowed_failures` refuses the address for twice as long as
-    the previous one.
+    """The gate `authentication_penalty`. It refuses an address that has failed to authenticate too often.
 
-    Meanwhile the address's connections are closed after a delay; they do not extend the refusal. A connection whose
-    client proves its identity removes one failure. A handshake that proves no identity removes none. Many clients may
-    share an address. So a client with a wrong password does not lock the others out for good, and a client with a valid
-    account cannot use it to guess passwords of others.
+    The first `allowed_failures` are free. Each further failure refuses the address for twice as long as the one before.
+    Meanwhile the address's connections are closed after a delay; they do not extend the refusal. A connection removes
+    one failure if its client proves its identity, and none if it only completes a handshake. Many clients may share an
+    address. So a client with a wrong password does not lock the others out for good, and a client with a valid account
+    cannot use it to guess passwords of others.
 
     Failures at all listeners with the gate count together. The settings of the listener where a failure happens decide
     how long the address is refused.
@@ -130,7 +130,7 @@ class AuthenticationPenalty(ConnectionGate):
             failures.forgotten_ns = now_ns + settings.forget_after_ms * _MS_NS
             beyond = failures.count - self._share.at_least_one(settings.allowed_failures)
             if beyond > 0:
-                # More doublings would exceed every limit.
+                # The bound of 32 doublings exceeds every `max_penalty_ms`.
                 penalty_ms = min(settings.max_penalty_ms, settings.initial_penalty_ms << min(beyond - 1, 32))
                 failures.penalized_until_ns = now_ns + penalty_ms * _MS_NS
 

@@ -1,5 +1,6 @@
-"""`ConnectionCounts`: the numbers of a server's connections, by source and by listener. The gates of all listeners
-share it.
+"""`ConnectionCounts`: the numbers of a server's connections, by source (a client's address or network) and by listener.
+
+The gates `connection_quota` of all listeners share it, on any thread.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from klamm import ListenerContext
 from klamm.runtime import Scheduler
 from klamm.shared import WorkerShare
 
-# Connections cannot be evicted while they are set up.
+# The time after which listeners try again to close a connection: none can be closed while it is set up.
 _RETRY_MS: Final = 100
 
 
 class ListenerCount:
-    """The connections of one listener. A `protected` listener never has to close a connection for others.
+    """The connections of one listener. A `protected` listener never has to close a connection to make room for others.
 
-    `evicting` is the number of the listener's connections that are about to be closed. `waiting` is True if the
+    `evicting` is the number of the listener's connections that are about to be closed. `waiting` is True while the
     acceptor waits until a connection is closed.
     """
 

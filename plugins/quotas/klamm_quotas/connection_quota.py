@@ -1,4 +1,7 @@
-"""The gate `connection_quota`: limits the number of connections. Follows Kafka's `ConnectionQuotas` (KIP-402)."""
+"""The gate `connection_quota`: limits the number of connections. Follows Kafka's `ConnectionQuotas` (KIP-402).
+
+klamm calls `admit` on the acceptor's thread, and `release` on any thread.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from klamm_quotas.addresses import NetworkMap
 from klamm_quotas.connection_counts import ConnectionCounts, ListenerCount
 from klamm_quotas.quota_settings import UNLIMITED, ConnectionQuotaSettings
 
-# A waiting acceptor is woken earlier. A waiting connection behind a proxy is not.
+# A closed connection wakes a waiting acceptor earlier, but not a connection that waits for its PROXY header.
 _RETRY_MS: Final = 100
 
 

@@ -1,4 +1,7 @@
-"""`ConnectionRates`: the rates of a server's new connections, in total and for each source (KIP-612)."""
+"""`ConnectionRates`: the rates of a server's new connections, in total and for each source (KIP-612).
+
+The gates `creation_rate` of all listeners share it.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,9 @@ _MEAN_WINDOW_MS: Final = 30_000
 
 
 class RecentMean:
-    """The mean of the values that were recorded in the current window of 30 s and the one before, as in Kafka's `Avg`
-    by default; 0 if there are none. The caller holds a lock.
+    """The mean of recent values; 0 if there are none. The caller holds a lock.
+
+    As in Kafka's `Avg` by default, recent are the current window of 30 s and the one before.
     """
 
     def __init__(self) -> None:
@@ -41,9 +45,9 @@ class RecentMean:
 
 
 class ConnectionRates:
-    """The rates, which the gates of all listeners share. A gate holds `lock` while it reads or changes a rate.
+    """The rates of new connections. A gate holds `lock` while it reads or changes a rate.
 
-    Limits by address follow AlterClientQuotas.
+    AlterClientQuotas sets limits for single addresses.
     """
 
     def __init__(self, services: ServerServices, samples: int, window_ms: int) -> None:

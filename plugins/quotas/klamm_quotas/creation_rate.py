@@ -1,4 +1,7 @@
-"""The gate `creation_rate`: limits the rate of new connections. Source: Kafka's `ConnectionQuotas` (KIP-612)."""
+"""The gate `creation_rate`: limits the rate of new connections. Follows Kafka's `ConnectionQuotas` (KIP-612).
+
+klamm calls `admit` on the acceptor's thread, or on a processor's thread if the listener is behind a proxy.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,10 @@ from klamm_quotas.quota_settings import UNLIMITED, CreationRateSettings
 class CreationRate(ConnectionGate):
     """The gate `creation_rate`. It limits the rate of an address, of a listener and of the server.
 
-    A connection that exceeds the rate of its address is not counted, and is closed after the delay that would bring the
+    A connection that exceeds the rate of its address is not counted. It is closed after the delay that would bring the
     rate down. If the rate of the listener or the server is exceeded, the acceptor waits for this delay, and then
-    accepts the connection. No delay is longer than a window. Behind a proxy each connection waits separately.
+    accepts the connection. No delay is longer than a window. Behind a proxy each connection waits separately, instead
+    of the acceptor.
     """
 
     settings: CreationRateSettings
@@ -25,8 +29,8 @@ class CreationRate(ConnectionGate):
     def __init__(self, settings: CreationRateSettings | None = None) -> None:
         super().__init__(settings or CreationRateSettings())
         self._overrides = NetworkMap[float](dict(self.settings.overrides))
-        # For each connection for which an acceptor or, behind a proxy, a processor waits: the end of the wait, and the
-        # exceeded rate.
+        # The waiting connections, each with the end of its wait and the exceeded rate. An acceptor waits for them, or
+        # behind a proxy a processor.
         self._waiting: dict[Address, tuple[int, str]] = {}
         self._rates: ConnectionRates
         self._rate: Rate
@@ -63,8 +67,9 @@ class CreationRate(ConnectionGate):
             return mean.measure(self._rates.now_ms())
 
     def reconfigure(self, settings: CreationRateSettings) -> bool:
-        """Apply new settings at once, except for `ipv6_prefix_length`. As in Kafka, a waiting acceptor continues to
-        wait.
+        """Apply new settings at once, except for `ipv6_prefix_length`.
+
+        As in Kafka, a waiting acceptor continues to wait.
         """
         if settings.ipv6_prefix_length != self.settings.ipv6_prefix_length:
             return False
@@ -77,15 +82,17 @@ class CreationRate(ConnectionGate):
         return True
 
     def limit_of(self, host: str) -> float:
-        """Return the number of connections per second that an address may make. The first that exists applies: the
-        address's own quota of AlterClientQuotas, the longest prefix of the settings, the default of AlterClientQuotas,
-        the default of the settings.
+        """Return the number of connections per second that an address may make.
+
+        The first that exists applies: the address's own quota of AlterClientQuotas, the longest prefix of the settings,
+        the default of AlterClientQuotas, the default of the settings.
         """
         return self._limit_and_source(host)[0]
 
     def _limit_and_source(self, host: str) -> tuple[float, str]:
-        """Return the limit, and the source that is counted towards it. An address with its own quota is counted
-        separately.
+        """Return the limit of an address, and the source under which its connections are counted.
+
+        An address with its own quota is a source of its own.
         """
         rates, settings = self._rates, self.settings
         own = rates.limit_of(host)
@@ -144,7 +151,7 @@ class CreationRate(ConnectionGate):
         return self.settings.protected and len(self._listener.services.listeners) > 1
 
     def release(self, address: Address) -> None:
-        """Do nothing, because rates fall by themselves."""
+        """Do nothing: a rate falls as time passes."""
 
 
 def _new_rates(listener: ListenerContext, samples: int, window_ms: int) -> ConnectionRates:

@@ -1,5 +1,6 @@
-"""The gate `handshake_limit`: limits the number of connections that are in handshake or authentication at the same
-time.
+"""The gate `handshake_limit`: limits the number of connections that are in handshake or authentication at one time.
+
+klamm calls `admit` on the acceptor's thread, or on a processor's thread if the listener is behind a proxy.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Re
 from klamm.shared import WorkerShare, source_of
 from klamm_quotas.quota_settings import UNLIMITED, HandshakeLimitSettings
 
-# A waiting acceptor is woken earlier. A waiting connection behind a proxy is not.
+# A connection that is ready wakes a waiting acceptor earlier, but no waiting connection behind a proxy.
 _RETRY_MS: Final = 100
 
 
@@ -20,7 +21,7 @@ class HandshakeLimit(ConnectionGate):
     """The gate `handshake_limit`. Handshakes are the most expensive work that an unauthenticated client can cause.
 
     At the limit the acceptor waits, and new connections queue in the system's backlog. So if all clients reconnect at
-    once, they are served in order. A limit per address prevents one client from taking all places. The listener's
+    once, they are served in order. `max_handshakes_per_ip` prevents one client from taking all places. The listener's
     `connection_setup_timeout_ms` limits the time of a handshake.
     """
 
