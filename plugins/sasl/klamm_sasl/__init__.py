@@ -1,4 +1,7 @@
-"""The authenticator `sasl`, its mechanisms and its credential stores, and `klamm users`."""
+"""The authenticator `sasl`, its mechanisms and its credential stores, and `klamm users`.
+
+klamm imports this module at every start and calls its hooks.
+"""
 
 from __future__ import annotations
 

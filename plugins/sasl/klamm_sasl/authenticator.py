@@ -1,4 +1,8 @@
-"""`SaslServerAuthenticator`: authenticates one client by SASL. Follows Kafka's class of that name."""
+"""`SaslServerAuthenticator`: authenticates one client by SASL. Follows Kafka's class of that name.
+
+The connection's processor calls it on its thread, except `revoke`, which any thread may call, and `_work`, which runs
+on a thread for checks.
+"""
 
 from __future__ import annotations
 
@@ -50,17 +54,15 @@ _NOT_A_CLIENT: Final = (
     "a client without SASL, of another protocol, or older than KIP-43"
 )
 _MAX_FRAME_BYTES: Final = 8 * 1024
-"""Largest frame in bytes before authentication, except frames with tokens, which `sasl.server.max.receive.size`
-limits.
-"""
+"""Largest frame in bytes before authentication. `sasl.server.max.receive.size` limits frames with tokens instead."""
 _MAX_ELEMENTS: Final = 1000
 """Maximum number of array elements and tagged fields in one frame before authentication."""
 _LASTING: Final = SaslProof(None, lambda: None)
-"""The proof of a session that ends only because of its time limit."""
+"""The proof of a session that only its time limit ends."""
 
 
 class AuthenticationFailedError(Exception):
-    """Raised if a client failed to authenticate. The text is for the log; the frames `send` go to the client."""
+    """Raised if a client failed to authenticate. The text goes to the log, and the frames in `send` to the client."""
 
     def __init__(self, reason: str, send: Sequence[Buffer] = ()) -> None:
         super().__init__(reason)
@@ -68,7 +70,7 @@ class AuthenticationFailedError(Exception):
 
 
 class _Request:
-    """A frame's header, and the function that answers it."""
+    """A request frame with its parsed header."""
 
     __slots__ = ("api_key", "body_offset", "correlation_id", "frame", "version")
 
@@ -89,11 +91,10 @@ class _Request:
 
 
 class SaslServerAuthenticator(Authenticator):
-    """The authentication of one client. See `SaslState` for the states, and Kafka's class for the answers in each
-    state.
+    """The authentication of one client. `SaslState` has the states, and Kafka's class the answers in each state.
 
     A re-authentication on the same connection (KIP-368) uses the same object. `submit(check, password_of)` runs a check
-    on a thread of the authenticator, see `Checks.submit`. `cannot_reauthenticate` counts clients that are too old to
+    on a thread for checks, see `CredentialChecks.submit`. `cannot_reauthenticate` counts clients that are too old to
     re-authenticate.
     """
 
@@ -149,8 +150,8 @@ class SaslServerAuthenticator(Authenticator):
     def reauthenticates(self, api_key: int) -> bool:
         if self._state is not _COMPLETE:
             return True
-        # As in Kafka, a handshake goes to its handler if the session has no end or the last handshake was less than a
-        # second ago.
+        # As in Kafka, a SaslHandshake goes to its handler if the session has no end, or if the last SaslHandshake was
+        # less than a second ago.
         if api_key != _HANDSHAKE or self._expires_ns is None:
             return False
         now_ns = self._clock.monotonic_ns()
@@ -194,7 +195,7 @@ class SaslServerAuthenticator(Authenticator):
             self._sessions.remove(self)
 
     def _end_exchange(self) -> None:
-        # A check that waits for its thread would keep its data until then, e.g. a large token.
+        # A queued check would keep its data, e.g. a large token, until a thread runs it. So drop the data now.
         self._run = None
         server, self._server = self._server, None
         drop, self._drop = self._drop, None
@@ -206,7 +207,7 @@ class SaslServerAuthenticator(Authenticator):
     def revoke(self, reason: str) -> None:
         """End the session. Any thread may call it. Frames that have arrived, and a re-authentication, are refused."""
         self._revoked = reason
-        # Done first, so that the refusal of a frame finds the reason there.
+        # Set it first: when the session ends, a refused frame reads the reason from here.
         self._transport.end_session(reason)
         with contextlib.suppress(IllegalTransitionError):
             self._move(SaslState.REVOKED)
@@ -298,7 +299,7 @@ class SaslServerAuthenticator(Authenticator):
             self._drop = self._submit(lambda: self._work(resume), task.password_of)
 
     def _work(self, resume: Callable[[], None]) -> bool | None:
-        """Compute the outcome and leave it for `resume`. A thread of the authenticator calls this."""
+        """Compute the outcome of a check and store it for `resume`. A thread for checks calls this."""
         run, self._run = self._run, None
         if run is None:
             # The channel was closed meanwhile.
@@ -321,7 +322,7 @@ class SaslServerAuthenticator(Authenticator):
         return proved
 
     def _evaluated(self, evaluate: Callable[[], Any]) -> Any:
-        """Call `evaluate`, and turn its exceptions into the errors that Kafka returns."""
+        """Call `evaluate`. Its exceptions become AuthenticationFailedError with the response that Kafka sends."""
         try:
             return evaluate()
         except SaslAuthenticationError as error:
@@ -360,8 +361,9 @@ class SaslServerAuthenticator(Authenticator):
         return AuthenticationStep([self._request.answer(response)], complete=complete)
 
     def _start_session(self, result: SaslSuccess) -> int:
-        """Record the identity of the client and the end of its session, with one reading of the clocks. Return the
-        session's lifetime in milliseconds.
+        """Record the client's identity and the end of its session. Return the session's lifetime in milliseconds.
+
+        All times come from one reading of the clocks.
         """
         self._principal = result.principal
         wall_ms, now_ns = self._clock.wall_ms(), self._clock.monotonic_ns()
@@ -417,7 +419,7 @@ def _decoded(request: _Request, message_class: Any) -> Any:
 def _unexpected(request: _Request) -> AuthenticationFailedError:
     message = f"Unexpected Kafka request of type {request.name} during SASL authentication."
     if request.api_key not in ApiKey._value2member_map_ or len(request.frame) > _MAX_FRAME_BYTES:
-        # A response is encoded like its request, and costs the same.
+        # A response to a large request costs as much as the request, so send none.
         return AuthenticationFailedError(message)
     module = load(request.api_key)
     try:
@@ -429,7 +431,7 @@ def _unexpected(request: _Request) -> AuthenticationFailedError:
 
 
 def _lifetime_ms(result: SaslSuccess, max_reauth_ms: int, now_ms: int) -> int | None:
-    """Return the lifetime of a session; None if it has no end."""
+    """Return the lifetime of a session in milliseconds; None if the session has no end."""
     limits_ms = [] if result.expires_ms is None else [result.expires_ms - now_ms]
     if max_reauth_ms > 0:
         limits_ms.append(max_reauth_ms)

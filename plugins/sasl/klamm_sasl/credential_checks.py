@@ -1,4 +1,7 @@
-"""The threads on which an authenticator checks credentials."""
+"""`CredentialChecks`: the threads on which an authenticator checks credentials.
+
+Processors' threads call `submit`; the checks themselves run on the threads here.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +19,21 @@ from klamm_sasl.paced_worker import PacedWorker
 log = logging.getLogger("klamm.sasl")
 
 Check = Callable[[], bool | None]
-"""A function that returns True or False for a proved or refused identity; None if it does not decide this."""
+"""A check. It returns True for a proved identity, False for a refused one, and None if the exchange continues."""
 
 _UNPACED: Final = 100
 _COSTLY_NS: Final = 100_000
-"""Every real check of a password takes longer. A shorter check has found a remembered result."""
+"""A check that takes less time has found a remembered result. Computing one always takes longer."""
 _LINES_PER_MINUTE: Final = 10
 
 
 class CredentialChecks:
     """The threads of one listener's authenticator.
 
-    A check of a password takes processor time, and the system may run it on the core of a network thread. So an address
-    that sends passwords without a pause slows down all clients. Therefore the checks of addresses with too many
-    failures (`FailedLogins`) run on a `PacedWorker`, which is busy for at most `paced_percent` of the time. With 100,
-    all checks are treated alike.
+    The check of a password takes processor time, and the system may run it on the core of a network thread. So an
+    address that sends passwords without a pause would slow down all clients. To prevent this, the checks of addresses
+    with too many failures (`FailedLogins`) run on a `PacedWorker`, which is busy for at most `paced_percent` of the
+    time. With 100, no checks are delayed.
     """
 
     def __init__(self, listener: ListenerContext, threads: int, paced_percent: int) -> None:
@@ -66,10 +69,10 @@ class CredentialChecks:
             self._opened = opened.pop_all()
 
     def submit(self, check: Check, address: str, password_of: str | None) -> Callable[[], object] | None:
-        """Call a check once, on one of the threads.
+        """Call a check once, on one of the threads. Return a function that drops the check, or None.
 
-        `password_of` is the user whose password is checked; None for a check that is never paced. The returned function
-        drops the check if it waits for the paced worker. Other checks always run, and soon.
+        `password_of` is the user whose password is checked, or None for a check that is never delayed. The returned
+        function has an effect only while the check waits for the paced worker. Other checks always run, and soon.
         """
         if password_of is None or not self._paces:
             self._workers.submit(check, source_of(address))
@@ -79,12 +82,13 @@ class CredentialChecks:
         def run() -> None:
             started_ns = self._clock.monotonic_ns()
             proved = check()
-            # Many clients with the same outdated password cost one check, so it counts once.
+            # A quick check has found a remembered result. It is not counted: many clients may have the same outdated
+            # password.
             if proved is not None and self._clock.monotonic_ns() - started_ns >= _COSTLY_NS:
                 (self._failed_logins.succeeded if proved else self._failed_logins.failed)(source)
 
         def run_or_wait() -> None:
-            # Since the submission of the check, its address may have failed too often.
+            # While the check waited for its thread, its address may have reached the limit.
             if self._failed_logins.exceeds(source):
                 self._wait(run, source, user)
             else:
@@ -101,7 +105,7 @@ class CredentialChecks:
         self._paced_worker.submit(run, source, user)
 
     def close(self) -> None:
-        """End the threads once their present work is done."""
+        """End the threads after their present work."""
         self._opened.close()
 
     def _log_exceeded(self, source: str) -> None:

@@ -1,4 +1,7 @@
-"""`Credentials`: looks up users in several stores, and makes fake credentials for names that do not exist."""
+"""`Credentials`: looks up users in several stores, and makes fake credentials for unknown names.
+
+The mechanisms PLAIN and SCRAM use it, on processors' threads and on threads for checks.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,9 @@ class Credentials:
     """The stores of one listener as one store. It also makes credentials for names that no store knows.
 
     The credential of an unknown name is derived from the name and a secret of the server. It is the same each time and
-    looks like a real one, but no password matches it. So neither a response nor its time shows which names exist. A
-    name gets different salts as a user and as a delegation token, whether it exists or not. The secret is in the shared
-    table `sasl`, so a restart does not change the credentials of unknown names.
+    looks like a real one, but no password matches it. So neither a response nor its time shows which names exist. Every
+    name has one salt as a user and another one as a delegation token, no matter if it exists. The secret is in the
+    shared table `sasl`, so the fake credentials stay the same after a restart.
     """
 
     def __init__(self, stores: Sequence[CredentialStore], services: ServerServices) -> None:
@@ -54,8 +57,9 @@ class Credentials:
         return None
 
     def ask_for_plain(self, user: str, password: str) -> bool | ScramCredential | None:
-        """Return the verdict of the first store that knows the user, or the credential with which to check the
-        password. Return None if no store knows the user. May block.
+        """Return the verdict of the first store that knows the user, or a credential to check the password with.
+
+        Return None if no store knows the user. May block.
         """
         for store in self._stores:
             found = store.verify_password(user, password)
@@ -67,10 +71,10 @@ class Credentials:
     def proof(
         self, user: str, credential: ScramCredential, mechanism: ScramMechanism | None = None
     ) -> SaslProof | None:
-        """Return the proof of a client that knows the user's password; None if the store is slow, so that it cannot be
-        checked again.
+        """Return the proof of a client that knows the user's password.
 
-        Without a mechanism, the credential is that of PLAIN.
+        `SessionRegistry` checks the proof again when a store changes. The result is None if a store blocks, because
+        this check must not block. Without a mechanism, the credential is the one for PLAIN.
         """
         if self.blocking:
             return None
@@ -84,21 +88,23 @@ class Credentials:
         return SaslProof(user, revoked_because)
 
     def fake(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
-        """Return a fake credential for an unknown user. Callers also call it for existing users, so that both take the
-        same time.
+        """Return a fake credential for an unknown user.
+
+        Callers also call it for existing users, so that a login takes the same time for both.
         """
         return self._like(user, mechanism, self._any_credential(mechanism, self._draw(user, mechanism)))
 
     def fake_token(self, token_id: str, mechanism: ScramMechanism) -> ScramCredential:
         """Return a fake credential for an unknown delegation token, in the form of real ones.
 
-        Callers also call it for existing tokens, so that both take the same time.
+        Callers also call it for existing tokens, so that a login takes the same time for both.
         """
         return self._like(token_id, mechanism, None, kind=b"token")
 
     def fake_for_plain(self, user: str) -> ScramCredential:
-        """Return a fake credential for PLAIN, like `fake`. Mechanisms are as frequent among fake credentials as among
-        real ones.
+        """Return a fake credential for PLAIN, like `fake`.
+
+        Each mechanism is as frequent among the fakes as among real credentials.
         """
         models = self._plain_models()
         if not models:
@@ -108,7 +114,9 @@ class Credentials:
         return self._like(user, model.mechanism, model)
 
     def _plain_models(self) -> list[ScramCredential]:
-        """Return the credential of each user that PLAIN checks. They are collected again after a store has changed."""
+        """Return the credential that PLAIN would check, for each user. The list is made again after a store has
+        changed.
+        """
         now = [store.plain_credentials() for store in self._stores]
         seen, models = self._models
         if len(seen) != len(now) or any(one is not other for one, other in zip(seen, now, strict=True)):
@@ -135,7 +143,7 @@ class Credentials:
             iterations = model.iterations
             salt = noise[: len(model.salt)]
             if is_text(model.salt):
-                # Kafka's tools make salts that consist of text.
+                # Salts that Kafka's tools make are text.
                 salt = "".join(_BASE_36[byte % 36] for byte in salt).encode()
         # No password matches the stored key, because the key is not derived from a password.
         return ScramCredential(mechanism, salt, derive(b"stored key"), derive(b"server key"), iterations)
@@ -152,14 +160,12 @@ class Credentials:
 
 
 def is_text(salt: bytes) -> bool:
-    """Return True if a salt has the form that Kafka's tools give it."""
+    """Return True if the salt looks like those that Kafka's tools make."""
     return all(chr(byte) in _BASE_36 for byte in salt)
 
 
 def form(credential: ScramCredential) -> tuple[str, int, int, bool]:
-    """Return the parts of a credential that a client sees, except the bytes of the salt. Models for fakes are sorted by
-    it.
-    """
+    """Return the parts of a credential that a client can see, except the bytes of the salt: the order of the models."""
     salt = credential.salt
     return credential.mechanism.mechanism_name, credential.iterations, len(salt), is_text(salt)
 

@@ -7,7 +7,7 @@ from klamm.sasl import SaslAuthenticationError, SaslError, SaslMechanism, SaslSe
 
 
 class ExternalMechanism(SaslMechanism):
-    """The mechanism EXTERNAL of one listener."""
+    """The mechanism EXTERNAL of one listener. It never waits: the transport has verified the client before."""
 
     def server(self, connection: ConnectionContext, transport: TransportLayer) -> ExternalServer:
         return ExternalServer(transport.principal)

@@ -1,4 +1,8 @@
-"""The authenticator `sasl` of one listener: its mechanisms, its credential stores and its threads."""
+"""`SaslAuthenticatorFactory`: the authenticator `sasl` of one listener, with its mechanisms, stores and threads.
+
+klamm calls it when the listener starts, reloads and stops; processors' threads call `authenticator` for each
+connection.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +36,13 @@ from klamm_sasl.stores.user_table import InlineStore
 
 @handles(sasl_handshake, versions=range(0, 2), blocking=False)
 def late_handshake(_request: SaslHandshakeRequest, _context: RequestContext) -> SaslHandshakeResponse:
-    """Refuse a handshake, because re-authentication is off or the last handshake was less than a second ago."""
+    """Refuse a SaslHandshake: re-authentication is off, or the last handshake was less than a second ago."""
     return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)
 
 
 @handles(sasl_authenticate, versions=range(0, 3), blocking=False)
 def late_authenticate(_request: SaslAuthenticateRequest, _context: RequestContext) -> SaslAuthenticateResponse:
-    """Refuse a SaslAuthenticate without a SaslHandshake before it."""
+    """Refuse a SaslAuthenticate that no SaslHandshake precedes."""
     message = "SaslAuthenticate request received after successful authentication"
     return SaslAuthenticateResponse(ErrorCode.ILLEGAL_SASL_STATE, message)
 
@@ -71,8 +75,9 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
         self._listener_name = ""
 
     def open(self, listener: ListenerContext) -> None:
-        """Open stores and mechanisms. Raises their errors, and ValueError for settings of a mechanism that is not
-        configured.
+        """Open stores and mechanisms.
+
+        Raises their errors, and ValueError for a setting that names a mechanism that is not configured.
         """
         unknown = sorted(self._max_reauth_ms.keys() - self._mechanisms.keys())
         if unknown:
@@ -104,7 +109,7 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
             self._opened = opened.pop_all()
 
     def reload(self) -> None:
-        """Make stores and mechanisms read their files again. If some fail, raises the last error."""
+        """Make stores and mechanisms read their files again. If some of them fail, raises the last error."""
         failure: Exception | None = None
         for reload in (
             *(store.reload for store in self._stores),
@@ -119,7 +124,7 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
             raise failure
 
     def reconfigure_parts(self, settings: SaslSettings, parts: Mapping[str, tuple[Any, ...]]) -> bool:
-        """Give mechanisms their new settings, if no other setting has changed."""
+        """Give mechanisms their new settings. Return False if another setting has changed, or a mechanism refuses."""
         own = [one.settings for one in self._stores if not isinstance(one, InlineStore)]
         if settings != self.settings or list(parts.get("credential_stores", ())) != own:
             return False
@@ -136,8 +141,8 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
         self._opened.close()
 
     def handlers(self) -> Iterable[ApiHandler]:
-        """Return the handlers of SaslHandshake and SaslAuthenticate, because clients look for these APIs in
-        ApiVersions.
+        """Return the handlers of SaslHandshake and SaslAuthenticate, which make ApiVersions list these APIs for
+        clients.
         """
         return bind_handlers([late_handshake, late_authenticate])
 

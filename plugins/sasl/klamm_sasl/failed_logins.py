@@ -1,4 +1,4 @@
-"""`FailedLogins`: finds addresses that have lately tried many wrong passwords."""
+"""`FailedLogins`: finds addresses that have lately tried many wrong passwords, for `CredentialChecks`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ _PACED_NS: Final = 30 * _S_NS
 
 
 class FailedLogins:
-    """A count of failed checks of passwords, by source. Thread-safe.
+    """A count of failed checks of passwords, by source (a client's address or network). Any thread may call it.
 
-    A source loses one failure every 3 s. When it reaches `MAX_FAILURES`, it exceeds the limit until 30 s after its last
-    failure. A successful check halves the time until no failure counts. This does not help to guess passwords: only
-    checks that ran count. A right password is remembered and not checked again, so one account halves the time only
-    once.
+    The count of a source falls by one every 3 s. When it reaches `MAX_FAILURES`, the source exceeds the limit until 30
+    s after its last failure. A successful check halves the time until the count is 0. A client cannot use this to guess
+    passwords faster: a right password is remembered and not checked again, so one account halves the time only once.
 
-    The `MAX_SOURCES` sources with the latest failures are kept. `exceeded` is called with a source that reaches the
+    The `MAX_SOURCES` sources with the latest failures are kept. It calls `exceeded` with a source that reaches the
     limit.
     """
 
@@ -33,7 +32,7 @@ class FailedLogins:
         self._exceeded = exceeded
         # Protects the counts of the sources.
         self._lock = threading.Lock()
-        # For each source, the monotonic time from which no failure counts. The source that failed last comes last.
+        # For each source, the monotonic time at which its count is 0. The source with the latest failure comes last.
         self._clear_ns: OrderedDict[str, int] = OrderedDict()
 
     def __len__(self) -> int:

@@ -31,13 +31,13 @@ from klamm_sasl.sasl_settings import GssapiSettings
 
 _NO_LAYER: Final = 1
 _NAMED: Final = object()
-"""The key that all sessions share, because a change of the rules can change the principal of each."""
+"""The key of all sessions: a change of the rules may change the principal of any of them."""
 _OFFER: Final = bytes([_NO_LAYER, 0, 0, 0])
-"""The server's offer: no security layer after authentication, and therefore no maximum size of wrapped messages."""
+"""The server's offer: no security layer after authentication. The bytes for the maximum size of messages are then 0."""
 
 
 class _State(enum.Enum):
-    """CONTEXT ─► OFFER (only after a last token of the context) ─► CHOICE ─► ENDED."""
+    """CONTEXT ─► OFFER (only if the server had to send a last token) ─► CHOICE ─► ENDED."""
 
     CONTEXT = enum.auto()
     OFFER = enum.auto()
@@ -81,7 +81,7 @@ class GssapiMechanism(SaslMechanism):
         return GssapiServer(self.credentials, self.principal_of)
 
     def principal_of(self, kerberos_name: str) -> tuple[KafkaPrincipal, SaslProof]:
-        """Return a client's principal, and its key for counting. Raises NoMatchingRuleError."""
+        """Return a client's principal, and the proof for its session. Raises NoMatchingRuleError."""
         named_by = self.namer
         name = named_by.short_name(kerberos_name)
 
@@ -113,7 +113,7 @@ def _default_realm() -> str:
 
 
 class GssapiServer(SaslServer):
-    """One exchange. The authenticator's threads accept the context, because this reads and writes files."""
+    """One exchange. It runs on the threads for checks, because accepting a context reads and writes files."""
 
     def __init__(self, credentials: Any, principal_of: Callable[[str], tuple[KafkaPrincipal, SaslProof]]) -> None:
         self._context: Any = gssapi.SecurityContext(creds=credentials, usage="accept")
@@ -143,7 +143,7 @@ class GssapiServer(SaslServer):
             return SaslChallenge(answer or b"")
         if self._context.mech != gssapi.MechType.kerberos:
             raise SaslError("the client used a GSS-API mechanism other than Kerberos 5")
-        # The client's name is in its ticket. Before the ticket is read, the name is unknown.
+        # The client's name comes from its ticket, so it is known only now.
         self.claimed = str(self._context.initiator_name)
         if answer:
             self._state = _State.OFFER

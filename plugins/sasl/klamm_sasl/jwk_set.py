@@ -15,9 +15,9 @@ class JwksError(Exception):
 
 
 def parse_jwks(data: bytes) -> dict[str, list[Key]]:
-    """Return the keys for signatures by their id; keys without an id are under "". Raises JwksError.
+    """Return the keys that can check signatures, by their id; keys without an id are under "". Raises JwksError.
 
-    Keys of unknown types are left out.
+    Other keys, and keys of unknown types, are left out.
     """
     try:
         content = json.loads(data)
@@ -30,7 +30,7 @@ def parse_jwks(data: bytes) -> dict[str, list[Key]]:
         raise JwksError('is not a JWK set: it is not an object with a list "keys"')
     found: dict[str, list[Key]] = {}
     for entry in entries:
-        # With a secret (symmetric) key, any reader of the set could sign tokens.
+        # Leave out symmetric keys: any reader of the set could sign tokens with them.
         if not isinstance(entry, dict) or entry.get("use", "sig") != "sig" or entry.get("kty") == "oct":
             continue
         try:

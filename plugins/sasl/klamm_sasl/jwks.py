@@ -1,4 +1,4 @@
-"""`JwksKeys`: the keys that sign tokens, from a JWK set in a file or at a URL. A separate thread fetches them."""
+"""`JwksKeys`: the keys that sign tokens, from a JWK set in a file or at a URL. Its own thread fetches them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ _LOGGED_CHARACTERS: Final = 200
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """A handler that follows an endpoint's redirects, but not to a URL where the keys would be less protected in
-    transit.
-    """
+    """A handler of redirects. It refuses a redirect to a URL where the keys would be less protected in transit."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
@@ -67,10 +65,9 @@ def fetcher(settings: OAuthBearerSettings) -> Callable[[], bytes]:
 class JwksKeys:
     """The present keys, and the thread that fetches them. Follows Kafka's `RefreshingHttpsJwks`.
 
-    `keys` is a snapshot that is replaced as a whole; `thumbprints` are those of its keys. `changed` is called after new
-    keys have arrived. After a failed fetch, the keys stay; the failure is logged and counted in `failures`, and the
-    fetch is repeated after a growing pause. `submit` runs work after a new fetch, or at once if the last fetch was less
-    than `jwks_missing_key_interval_ms` ago.
+    `keys` is replaced as a whole; `thumbprints` belong to the keys in it. When new keys have arrived, the thread calls
+    `changed`. After a failed fetch, the keys stay. The failure is logged and counted in `failures`, and the thread
+    tries again after a growing pause.
     """
 
     def __init__(
@@ -102,13 +99,16 @@ class JwksKeys:
         self._thread.start()
 
     def submit(self, work: Callable[[], object]) -> None:
-        """Call a function on the thread, after a new fetch if one is allowed."""
+        """Call a function on the thread of this object.
+
+        It fetches the keys before, unless the last fetch was less than `jwks_missing_key_interval_ms` ago.
+        """
         with self._changed:
             self._waiting.append(work)
             self._changed.notify()
 
     def refresh(self) -> None:
-        """Fetch now. Raises OSError or JwksError; then the keys stay unchanged."""
+        """Fetch now. Raises OSError or JwksError, and the keys stay unchanged then."""
         now_ns = self._clock.monotonic_ns()
         self._forced_from_ns = now_ns + self._settings.jwks_missing_key_interval_ms * 1_000_000
         try:
@@ -132,9 +132,7 @@ class JwksKeys:
         self._due_ns = now_ns + self._refresh_ms * 1_000_000
 
     def turn(self) -> float:
-        """Make the fetch and the calls that are due. Return the seconds until the next fetch; `submit` may end the
-        wait.
-        """
+        """Fetch if a fetch is due, and call the submitted functions. Return the seconds until the next fetch is due."""
         with self._changed:
             works, self._waiting = self._waiting, []
         now_ns = self._clock.monotonic_ns()
@@ -151,7 +149,7 @@ class JwksKeys:
         return max(0.0, (self._due_ns - self._clock.monotonic_ns()) / 1e9)
 
     def close(self) -> None:
-        """End the thread. A fetch in progress is not waited for."""
+        """End the thread. It does not wait for a fetch in progress for more than a second."""
         with self._changed:
             self._stopping = True
             self._changed.notify()

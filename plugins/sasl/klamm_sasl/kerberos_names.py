@@ -1,6 +1,6 @@
 """`KerberosShortNamer`: translates Kerberos principals to user names, by `sasl.kerberos.principal.to.local.rules`.
 
-Grammar and meaning of the rules are those of Kafka's `KerberosShortNamer`, `KerberosRule` and `KerberosName`.
+The grammar and the meaning of the rules are those of Kafka's `KerberosShortNamer`, `KerberosRule` and `KerberosName`.
 """
 
 from __future__ import annotations

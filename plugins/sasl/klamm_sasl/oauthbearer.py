@@ -1,4 +1,7 @@
-"""The mechanism OAUTHBEARER: RFC 7628, KIP-255, KIP-768."""
+"""The mechanism OAUTHBEARER: RFC 7628, KIP-255, KIP-768.
+
+A processor's thread checks most tokens. Only a token with an unknown key waits, for the thread of `JwksKeys`.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ _CLIENT_FIRST: Final = re.compile(
     r"n,(?:a=(?P<authzid>(?:[^\x00=,]|=2C|=3D)+))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7E \t\r\n]+\x01)*)\x01"
 )
 _SIGNED: Final = ("bearer token",)
-"""The key by which `recheck` finds the sessions that were opened with a signed token."""
+"""The key by which `recheck` finds the sessions of signed tokens."""
 _AUTH: Final = re.compile(r"(?P<scheme>\w+) +(?P<token>[-_.A-Za-z0-9]+)", re.ASCII)
 
 
@@ -37,10 +40,10 @@ class OAuthBearerMechanism(SaslMechanism):
     settings: OAuthBearerSettings
 
     def open(self, context: SaslContext) -> None:
-        """Read or fetch the keys. Raises ValueError if no keys are configured, OSError or JwksError for a file that is
-        not a JWK set.
+        """Read or fetch the keys.
 
-        If an endpoint does not answer yet, the keys are fetched later. Until then all signed tokens are refused.
+        Raises ValueError if no keys are configured, OSError or JwksError for a file that is not a JWK set. If an
+        endpoint does not answer yet, the keys are fetched later. Until then all signed tokens are refused.
         """
         settings, services = self.settings, context.listener.services
         sources = [source for source in (settings.jwks_endpoint_url, settings.jwks_file) if source is not None]
@@ -69,7 +72,7 @@ class OAuthBearerMechanism(SaslMechanism):
         self._sessions.recheck([_SIGNED])
 
     def proof(self, token: BearerToken) -> SaslProof | None:
-        """Return the proof of a client that has sent the token; None if the token is not signed."""
+        """Return the proof of a client that has sent a signed token; None for an unsigned token."""
         keys, thumbprint = self.keys, token.key_thumbprint
         if keys is None or thumbprint is None:
             return None
@@ -93,13 +96,14 @@ class OAuthBearerMechanism(SaslMechanism):
 
 
 class OAuthBearerServer(SaslServer):
-    r"""One exchange. A valid token ends it. After an invalid token, the client gets the error and ends the exchange
-    with \x01.
+    r"""One exchange. A valid token ends it.
+
+    After an invalid token, the client gets the error and must end the exchange with \x01.
     """
 
     def __init__(self, mechanism: OAuthBearerMechanism) -> None:
         self._mechanism = mechanism
-        # The client gets this in place of a success.
+        # The error that the client gets after a refused token.
         self._answer = ""
 
     def evaluate(self, token: bytes) -> SaslEvaluation:

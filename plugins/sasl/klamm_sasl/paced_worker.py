@@ -1,4 +1,4 @@
-"""`PacedWorker`: a thread that uses only a share of the time."""
+"""`PacedWorker`: a thread that is busy for only a share of the time. `CredentialChecks` gives it its work."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MAX_REST_NS: Final = 1_000_000_000
 class PacedWorker:
     """One thread that rests after each piece of work, so that it is busy for at most `percent` of the time.
 
-    A rest takes 1 s at most. Sources take turns, and so do the users of a source. So a client whose address is shared
-    by a client that guesses passwords waits for one check of each other user at that address, multiplied by the number
-    of waiting sources.
+    A rest takes 1 s at most. Sources take turns, and within a source its users. So if one client guesses passwords,
+    another client at the same address does not wait for all of them: in each turn of its source, another user of the
+    address is next.
 
     The thread starts with the first work, and does not keep the process alive. It rests in `stopping.wait`.
     """
@@ -36,7 +36,7 @@ class PacedWorker:
         self._stopping = stopping or threading.Event()
         # Protects the waiting work, by source and user.
         self._lock = threading.Lock()
-        # It has only sources and users with waiting work. The next ones come first.
+        # Only sources and users with waiting work are in it. The first ones are next.
         self._sources: dict[str, dict[str, dict[Work, None]]] = {}
         self._waiting = 0
         self._workers = Workers(name, 1, threads)
@@ -47,15 +47,15 @@ class PacedWorker:
         return self._waiting
 
     def submit(self, work: Work, source: str, user: str) -> None:
-        """Queue a function, which the thread calls when its turn comes. Its exceptions are logged."""
+        """Queue a function, which the thread calls when its turn comes. Exceptions of the function are logged."""
         with self._lock:
             self._sources.setdefault(source, {}).setdefault(user, {})[work] = None
             self._waiting += 1
-        # The thread chooses the source and the user at this point.
+        # One call for each piece of work. `_do_next` chooses the piece when the thread gets there.
         self._workers.submit(self._do_next)
 
     def drop(self, work: Work, source: str, user: str) -> None:
-        """Remove work, if it still waits."""
+        """Remove a piece of work if it still waits."""
         with self._lock:
             users = self._sources.get(source, {})
             works = users.get(user, {})
@@ -102,6 +102,6 @@ class PacedWorker:
         finally:
             busy_ns = self._clock.monotonic_ns() - started_ns
             rest_ns = min(MAX_REST_NS, busy_ns * (100 - self._percent) // self._percent)
-            # Frees the objects of the work before the rest.
+            # Free the objects of the work before the rest.
             del work
             self._stopping.wait(rest_ns / 1e9)

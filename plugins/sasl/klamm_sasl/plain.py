@@ -1,9 +1,9 @@
 """The mechanism PLAIN: RFC 4616. Passwords are checked with SCRAM credentials, or by a store that checks passwords.
 
 A check with a credential computes PBKDF2, which takes 0.6 ms for SCRAM-SHA-256 with 4096 iterations and 2.2 ms for
-SCRAM-SHA-512. So it runs on the authenticator's threads. Right and wrong passwords are remembered as HMACs under a key
-of this process, together with the credential of the check. So a client that connects again, with a right or an outdated
-password, causes no PBKDF2 and does not wait for a thread.
+SCRAM-SHA-512, so it runs on a thread for checks. The results of checks are remembered, for right and for wrong
+passwords, as HMACs under a key of this process. So a client that connects again with the same password causes no PBKDF2
+and does not wait for a thread. A remembered result is only valid for the same credential.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PlainMechanism(SaslMechanism):
     def open(self, context: SaslContext) -> None:
         services = context.listener.services
         self.credentials = Credentials(context.stores, services)
-        # If a store checks passwords, a check mostly waits for it, and the store must check remembered passwords again.
+        # A store that checks passwords itself, or blocks, must check each password again.
         self.knows_passwords = not (self.credentials.blocking or self.credentials.checks_passwords)
         self._key = services.random_bytes(32)
         self._right: OrderedDict[bytes, None] = OrderedDict()
@@ -59,7 +59,7 @@ class PlainMechanism(SaslMechanism):
         return PlainServer(self)
 
     def recall(self, user: str, password: str) -> Verdict | None:
-        """Return the verdict of an earlier check, if nothing has changed since; None if the password must be checked.
+        """Return the verdict of an earlier check, or None if the password must be checked.
 
         It takes the same time for users that do not exist.
         """
@@ -89,7 +89,7 @@ class PlainMechanism(SaslMechanism):
         known = self._recall(mark)
         if known is None:
             known = credential.verifies(password) and credential is not fake
-            # Right and wrong passwords are kept apart, so that many wrong passwords do not evict right ones.
+            # Right and wrong passwords are kept separately, so that many wrong ones do not evict right ones.
             memory = self._right if known else self._wrong
             with self._lock:
                 memory[mark] = None
@@ -152,5 +152,5 @@ class PlainServer(SaslServer):
 
 
 def _quoted(name: str) -> str:
-    """Return a name that a client has sent, quoted for the log."""
+    """Return the name that a client has sent, quoted for the log."""
     return repr(clipped(name))

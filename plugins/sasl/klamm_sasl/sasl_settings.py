@@ -1,4 +1,4 @@
-"""Settings of the authenticator `sasl` and of its credential stores."""
+"""Settings of the authenticator `sasl`, of its mechanisms and of its credential stores."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class SaslSettings:
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield re-authentication times of mechanisms that are not in `mechanisms`."""
+        """Yield a problem if a mechanism has a re-authentication time but is not in `mechanisms`."""
         for name in self.mechanism_connections_max_reauth_ms:
             if name not in self.mechanisms:
                 yield "mechanism_connections_max_reauth_ms", f'names "{name}", which is not among mechanisms'
@@ -159,8 +159,9 @@ class CallableStoreSettings:
 
 
 def load_function(path: str | None) -> Callable[..., Any] | None:
-    """Return the function that `module:function` names. Raises the errors of its import, and TypeError if it cannot be
-    called.
+    """Return the function that `module:function` names.
+
+    Raises the errors of its import, and TypeError if it cannot be called.
     """
     if path is None:
         return None
@@ -175,7 +176,7 @@ _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "E
 
 
 def check_url(url: str | None) -> str | None:
-    """Return what is wrong with a URL of keys; None if it is valid."""
+    """Return an error text for a URL of keys, or None if the URL is valid."""
     if url is None or url.startswith(("https://", "file://")):
         return None
     if not url.startswith("http://"):
@@ -282,7 +283,7 @@ class OAuthBearerSettings:
     )
 
     def warnings(self, listener: ListenerSecurity) -> Iterator[tuple[str, str]]:
-        """Yield warnings if tokens of any issuer or for any service, or unsigned tokens, are accepted."""
+        """Yield warnings if the settings accept unsigned tokens, or tokens of any issuer or for any service."""
         if self.unsecured_development_tokens:
             yield "unsecured_development_tokens", "any client can be any user"
         if self.expected_issuer is None and self.allow_unverified_issuer:
@@ -291,8 +292,9 @@ class OAuthBearerSettings:
             yield "allow_unverified_audience", "tokens that were issued for other services are accepted"
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield problems: no source of keys or two sources, a missing audience or issuer, unusable files. It does
-        not fetch keys from an endpoint.
+        """Yield problems: no source of keys or two sources, a missing audience or issuer, unusable files.
+
+        Keys of an endpoint are not fetched for this.
         """
         sources = (self.jwks_endpoint_url, self.jwks_file)
         if None not in sources:
@@ -367,8 +369,9 @@ class GssapiSettings:
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield a problem if the keytab cannot be read or is invalid. When the server starts, it checks
-        that the keytab has a key for `principal`.
+        """Yield a problem if the keytab cannot be read or is invalid.
+
+        The start of the server checks that the keytab has a key for `principal`.
         """
         if self.keytab is not None:
             try:

@@ -1,4 +1,7 @@
-"""The mechanisms SCRAM-SHA-256 and SCRAM-SHA-512: RFC 5802, RFC 7677, KIP-84, and delegation tokens (KIP-48)."""
+"""The mechanisms SCRAM-SHA-256 and SCRAM-SHA-512: RFC 5802, RFC 7677, KIP-84, and delegation tokens (KIP-48).
+
+A processor's thread runs the exchange. Only a lookup in a store that blocks runs on a thread for checks.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ class _State(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """The principal that the client claims, and its credential. `real` is False if the name does not exist."""
+    """The principal that the client claims, and its credential, which is a fake one if `real` is False."""
 
     principal: KafkaPrincipal
     credential: ScramCredential
@@ -83,7 +86,7 @@ class ScramServerMechanism(SaslMechanism):
         self._sessions = context.sessions
         # Protects the timers of expiring tokens.
         self._lock = threading.Lock()
-        # Ids of changed tokens with open sessions.
+        # By token id: timers for changed tokens that have open sessions.
         self._expiry_timers: dict[str, Timer] = {}
         self._unwatch = self.tokens.watch(self._tokens_changed)
 
@@ -106,7 +109,7 @@ class ScramServerMechanism(SaslMechanism):
                 sessions.recheck([key])
                 token = self.tokens.tokens.get(token_id)
                 if token is not None:
-                    # A changed token may now end earlier than it did when its sessions began.
+                    # The token may now expire earlier than its sessions know.
                     left_ms = max(0, token.expiry_timestamp_ms - clock.wall_ms())
                     recheck = functools.partial(sessions.recheck, [key])
                     self._expiry_timers[token_id] = self.services.scheduler.schedule(left_ms, recheck)
@@ -128,9 +131,7 @@ class ScramSha512(ScramServerMechanism):
 
 
 class ScramServer(SaslServer):
-    """One exchange. For a user that does not exist, it makes all steps and fails at the end, as with a wrong
-    password.
-    """
+    """One exchange. For an unknown user, it makes all steps and fails at the end, as with a wrong password."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The states of one client's authentication."""
+"""`SaslState`: the states of one client's authentication, and the transitions between them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ TRANSITIONS: Final[dict[SaslState, frozenset[SaslState]]] = {
 
 
 def moved(now: SaslState, to: SaslState) -> SaslState:
-    """Return `to`. Raises IllegalTransitionError for a transition that is not in the table."""
+    """Return the state `to`. Raises IllegalTransitionError if `TRANSITIONS` does not allow the change."""
     if to not in TRANSITIONS[now]:
         raise IllegalTransitionError(f"{now.name} to {to.name}")
     return to

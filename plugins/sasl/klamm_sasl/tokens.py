@@ -1,4 +1,7 @@
-"""Bearer tokens: signed JWTs (RFC 7519), and unsigned tokens for development. Follows Kafka's `BrokerJwtValidator`."""
+"""`TokenValidator`: checks bearer tokens, which are signed JWTs (RFC 7519), or unsigned ones for development.
+
+Follows Kafka's `BrokerJwtValidator`. The mechanism OAUTHBEARER calls it.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,7 @@ INSUFFICIENT_SCOPE = "insufficient_scope"
 
 
 class TokenError(Exception):
-    """Raised for a refused token. The text is for the log, `status` and `scope` are for the client (RFC 7628,
-    3.2.2).
-    """
+    """Raised for a refused token. The text is for the log; `status` and `scope` go to the client (RFC 7628, 3.2.2)."""
 
     def __init__(self, reason: str, status: str = INVALID_TOKEN, scope: str | None = None) -> None:
         super().__init__(reason)
@@ -31,7 +32,7 @@ class TokenError(Exception):
 
 
 class UnknownKeyError(TokenError):
-    """Raised for a token that is signed with an unknown key. The key may become known later."""
+    """Raised for a token that is signed with an unknown key. A newer key set may have the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class BearerToken:
 
 
 class TokenValidator:
-    """The check of tokens by the settings. `keys` returns the current keys by id, and `wall_ms` the time."""
+    """The check of tokens by the settings. `keys` returns the current keys by id, and `wall_ms` the current time."""
 
     def __init__(
         self, settings: OAuthBearerSettings, keys: Callable[[], Mapping[str, list[Key]]], wall_ms: Callable[[], int]
@@ -66,9 +67,7 @@ class TokenValidator:
         return self._checked(claims, key.thumbprint())
 
     def unproved_name(self, token: str) -> str:
-        """Return the name that a token claims, without a check; empty if there is none. It is only for the record of a
-        refusal.
-        """
+        """Return the name that a token claims, or an empty text. It is unproved: use it only to record a refusal."""
         try:
             name = _json_of(token.split(".")[1]).get(self._settings.sub_claim_name)
         except (TokenError, IndexError, ValueError):
@@ -100,7 +99,7 @@ class TokenValidator:
                 reasons.append(repr(error))
                 continue
             return _object(verified.payload), key
-        # After a change of the key set, the same id may mean another key.
+        # If the key set has changed, the id may belong to another key now.
         raise UnknownKeyError(f"has a signature that does not match: {', '.join(sorted(set(reasons)))}")
 
     def _checked(self, claims: Mapping[str, Any], key_thumbprint: str | None) -> BearerToken:

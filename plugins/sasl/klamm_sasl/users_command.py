@@ -1,5 +1,6 @@
-"""The command `klamm users`: edits a file of users for the credential store `file`. It takes no passwords as
-arguments.
+"""The command `klamm users`: edits a file of users for the credential store `file`.
+
+It takes no password as an argument, because other users of the machine can see arguments.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add(options: argparse.Namespace) -> None:
     _check_user(options.user)
     if options.file.exists():
-        # Checked before the command asks for a password.
+        # Report an invalid file before the command requests a password.
         _read(options.file)
     credentials = _credentials(options)
     replaced = {credential.mechanism for credential in credentials}
@@ -161,8 +162,9 @@ def _read(file: Path) -> list[tuple[str, ScramCredential]]:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    """Hold a lock on the file's folder, so that one command runs at a time. The file itself is replaced, so it cannot
-    be locked.
+    """Hold a lock on the file's folder, so that one command runs at a time.
+
+    The file itself cannot be locked, because it is replaced.
     """
     if PLATFORM.directory_flags:
         descriptor = PLATFORM.open(file.parent, os.O_RDONLY | PLATFORM.directory_flags, 0)
@@ -179,5 +181,5 @@ def _write(file: Path, entries: Sequence[tuple[str, ScramCredential]]) -> None:
     """Replace the file as a whole. Only its owner may read a new file; an existing file keeps its mode."""
     mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
     lines = "".join(f"{user}:{credential.to_text()}\n" for user, credential in entries)
-    # Synced, because a power failure could otherwise restore the old file with a removed user.
+    # Sync the file, because a power failure could otherwise restore the old one with a removed user.
     replace_file(file, f"# users of klamm: NAME:VERIFIER; see `klamm users --help`\n{lines}".encode(), mode)

@@ -1,4 +1,4 @@
-"""The store `broker`: users that AlterUserScramCredentials has written (KIP-554)."""
+"""The store `broker`: users that AlterUserScramCredentials has written (KIP-554). It does not block."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BrokerStore(CredentialStore):
 
     def open(self, listener: ListenerContext) -> None:
         self._table = listener.services.shared.table(SCRAM_CREDENTIALS)
-        # The rows, and the users decoded from them. The users are up to date while the table has these rows.
+        # The rows that were decoded last, and their users. They are valid as long as the table has these rows.
         self._users: tuple[Mapping[str, Any], UserTable] = ({}, UserTable(()))
         self._now()
 

@@ -1,4 +1,7 @@
-"""The store `file`: a file with a user and a SCRAM verifier in each line. It is read again when its content changes."""
+"""The store `file`: a file with a user and a SCRAM verifier in each line.
+
+The scheduler's thread reads the file again when its content changes.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,9 @@ log = logging.getLogger("klamm.sasl")
 
 
 class FileStore(UserTableStore):
-    """The users in a file, which is checked every `refresh_ms` and at SIGHUP. A bad new content is logged and counted,
-    and the old users stay.
+    """The users in a file, which is checked every `refresh_ms` and at SIGHUP.
+
+    If the new content is invalid, this is logged and counted, and the old users stay.
     """
 
     settings: FileStoreSettings
@@ -31,7 +35,8 @@ class FileStore(UserTableStore):
         super().__init__(settings)
         self._path: Path = settings.path
         self._digest = b""
-        # The failure of the last read: a digest of the content or the system's message, and the text for the log.
+        # The last failure, until a read succeeds: a digest of the content or the system's message, and the text for the
+        # log.
         self._failure: tuple[bytes | str, str] | None = None
         self._table = UserTable(())
         self._changed: Callable[[Iterable[str] | None], object] | None = None
@@ -48,8 +53,9 @@ class FileStore(UserTableStore):
         self._timer = services.scheduler.every(self.settings.refresh_ms, self._look)
 
     def reload(self) -> None:
-        """Read the file again. If it raises ValueError or OSError, the old content stays. The same failure is counted
-        once.
+        """Read the file again. Raises ValueError or OSError, and keeps the old content then.
+
+        A failure that repeats is counted once.
         """
         try:
             data = self._path.read_bytes()
@@ -72,7 +78,7 @@ class FileStore(UserTableStore):
         self._table, self._digest, self._failure = table, digest, None
         log.info("%s: %d users", self._path, len(table))
         if self._changed is not None:
-            # A new user may hide a user of a later store.
+            # Include new users: they may hide a user of the same name in a later store.
             self._changed(before.changed_users(table) | table.changed_users(before))
 
     def _failed(self, what: bytes | str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""The store `callable`: a function of the operator that checks passwords or returns verifiers."""
+"""The store `callable`: functions of the operator that check passwords or return verifiers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from klamm_sasl.sasl_settings import CallableStoreSettings, load_function
 
 
 class CallableStore(CredentialStore):
-    """The store `callable`. Both functions may block, because the authenticator's threads call them. An exception
-    refuses the client.
+    """The store `callable`. Its functions may block, because they run on threads for checks.
+
+    If a function raises an exception, the client is refused.
     """
 
     settings: CallableStoreSettings
@@ -23,8 +24,9 @@ class CallableStore(CredentialStore):
         self._verifier: Callable[[str, str], str | None] | None = None
 
     def open(self, listener: ListenerContext) -> None:
-        """Import the functions. Raises ValueError if none is set, ImportError or AttributeError if one cannot be
-        imported.
+        """Import the functions.
+
+        Raises ValueError if no function is set, ImportError or AttributeError if one cannot be imported.
         """
         if self.settings.password is None and self.settings.verifier is None:
             raise ValueError("the credential store callable needs password or verifier")
@@ -45,7 +47,7 @@ class CallableStore(CredentialStore):
         verdict: object = self._password(user, password)
         if verdict is None or isinstance(verdict, bool):
             return verdict
-        # Only True accepts the password. Other values that Python treats as true do not.
+        # Only True accepts a password, and no other value that Python treats as true.
         raise TypeError(
             f"{self.settings.password} returned a {type(verdict).__name__}; it may return True, False or None"
         )

@@ -9,7 +9,7 @@ from klamm_sasl.credentials import DRAW_BITS, form
 
 
 class UserTable:
-    """Users with their credentials. It never changes. `plain` has for each user the credential that PLAIN checks."""
+    """Users with their credentials. It never changes. `plain` has the credential that PLAIN checks, for each user."""
 
     def __init__(self, entries: Iterable[tuple[str, ScramCredential]]) -> None:
         self._credentials: dict[tuple[str, ScramMechanism], ScramCredential] = {}
@@ -25,7 +25,7 @@ class UserTable:
             self._by_mechanism.setdefault(credential.mechanism, []).append(credential)
 
     def changed_users(self, other: UserTable) -> set[str]:
-        """Return the users whose credentials are missing in `other`, or differ there."""
+        """Return the users whose credentials `other` lacks, or has with other values."""
         mine, others = self._credentials, other._credentials
         return {user for (user, mechanism), one in mine.items() if others.get((user, mechanism)) != one}
 
@@ -37,10 +37,10 @@ class UserTable:
         return self._credentials.get((user, mechanism))
 
     def draw(self, mechanism: ScramMechanism, number: int) -> ScramCredential | None:
-        """Return the credential at position `number * count / 2**DRAW_BITS` among those of a mechanism, sorted by form.
+        """Return the credential at position `number * count / 2**DRAW_BITS` of a mechanism's `count` credentials.
 
-        Because the position is a fraction of the count, the form of a fake credential rarely changes when users are
-        added or removed.
+        They are sorted by `form`. The position is a fraction of the count, so a fake credential that copies the form
+        rarely changes when users are added or removed.
         """
         credentials = self._by_mechanism.get(mechanism)
         return credentials[number * len(credentials) >> DRAW_BITS] if credentials else None

@@ -6,7 +6,7 @@ from klamm.sasl import ScramCredential
 
 
 def text_of(data: bytes) -> str:
-    """Return the text of a file. Raises ValueError, which does not quote the file."""
+    """Return the text of a file. Raises ValueError, which does not quote the file's content."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -16,7 +16,7 @@ def text_of(data: bytes) -> str:
 def parse_users(text: str) -> list[tuple[str, ScramCredential]]:
     """Return the users and credentials in a file's text: `alice:SCRAM-SHA-256$…`; `#` begins a comment line.
 
-    Raises ValueError, which has the line's number but does not quote a verifier.
+    Raises ValueError, which names the line but does not quote a verifier.
     """
     entries = []
     for number, line in enumerate(text.splitlines(), 1):
