@@ -1,4 +1,4 @@
-"""TLS: the transport `ssl` and the command `klamm certs`."""
+"""TLS: the transport `ssl` and the command `klamm certs`. klamm imports this module at every start."""
 
 from __future__ import annotations
 

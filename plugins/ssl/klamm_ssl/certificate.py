@@ -1,4 +1,4 @@
-"""Functions that read certificates and revocation lists: the subject in Java's form, and the expiry."""
+"""Functions that read certificates and revocation lists: the subject in Java's form, and the time of expiry."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _KEYWORDS: Final = {
     "0.9.2342.19200300.100.1.1": "UID",
     "0.9.2342.19200300.100.1.25": "DC",
 }
-"""The attribute names of RFC 2253. Java writes every other attribute as a number."""
+"""The attribute names of RFC 2253. Like Java, `subject_name` writes every other attribute as a number."""
 
-# UTF8String, PrintableString, TeletexString, IA5String, BMPString: Java reads all of these as UTF-8.
+# UTF8String, PrintableString, TeletexString, IA5String, BMPString. Java reads all of these as UTF-8.
 _TEXT_TAGS: Final = frozenset({12, 19, 20, 22, 30})
 _ESCAPED: Final = frozenset(',=+<>#;"\\')
 _SPACE: Final = " \r"
@@ -37,9 +37,9 @@ def subject_name(der: bytes) -> str:
 
 
 def refused_certificate_details(der: bytes) -> dict[str, str]:
-    """Return subject, issuer and serial number of a certificate that was refused, for logs and observers.
+    """Return subject, issuer and serial number of a refused certificate, for logs and observers.
 
-    Unreadable parts are left out. A certificate of more than 8 KiB is not read at all, because any client can send one.
+    Unreadable parts are left out. A certificate of more than 8 KiB is not read at all, because any client can send it.
     """
     if len(der) > _MAX_READ_BYTES:
         return {}
@@ -56,7 +56,7 @@ def _printed_name(certificate: x509.Certificate, part: str) -> str:
     try:
         rdns = getattr(certificate, part).rdns
         return ",".join("+".join(_printed(attribute) for attribute in rdn) for rdn in reversed(rdns))
-    # TypeError comes from attributes that are bit strings.
+    # An attribute that is a bit string causes a TypeError.
     except (ValueError, TypeError) as error:
         raise ValueError(f"the {part} of the certificate cannot be read: {error}") from error
 
@@ -92,7 +92,10 @@ def _printed(attribute: x509.NameAttribute[Any]) -> str:
 
 
 def _encoded_value(attribute: x509.NameAttribute[Any]) -> bytes:
-    """Return the tag, length and content of an attribute's value, encoded as in a name with only this attribute."""
+    """Return the encoded value of an attribute: tag, length and content.
+
+    To encode it, the function makes a name that has only this attribute.
+    """
     name = x509.Name([attribute]).public_bytes()
     position = 0
     # The name is a sequence of a set of a sequence of type and value.
@@ -103,7 +106,7 @@ def _encoded_value(attribute: x509.NameAttribute[Any]) -> bytes:
 
 
 def _element(der: bytes, position: int) -> tuple[int, int]:
-    """Return the start and end of the content of the element at a position."""
+    """Return the start and the end of the content of the DER element at a position."""
     length = der[position + 1]
     begin = position + 2
     if length & 0x80:

@@ -153,8 +153,9 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _bind(host: str, shown: str, port: int) -> str:
-    """Return the configuration lines of a listener that clients reach by a host's name. The name need not resolve to an
-    address of this machine.
+    """Return the configuration lines of a listener that clients reach by `host`.
+
+    If `host` is not this machine's loopback, the listener binds all addresses, because the name may not resolve here.
     """
     if host in _LOOPBACK:
         return f'bind = "{shown}:{port}"'
@@ -162,7 +163,7 @@ def _bind(host: str, shown: str, port: int) -> str:
 
 
 def _is_for(file: Path, host: str) -> bool:
-    """Return True if a certificate contains the host among its names."""
+    """Return True if a certificate names the host."""
     certificate = x509.load_pem_x509_certificate(file.read_bytes())
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

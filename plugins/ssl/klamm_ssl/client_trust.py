@@ -1,4 +1,4 @@
-"""`ClientTrust`: checks that a client's certificate is trusted and not revoked."""
+"""`ClientTrust`: checks if a client's certificate is still trusted, when files change while the client is connected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AUTHORITIES = 1024
 
 
 class CertificateId(NamedTuple):
-    """The parts of a certificate that are compared. Names and keys are in DER."""
+    """The parts of a certificate that `ClientTrust` compares. Names and keys are in DER."""
 
     subject: bytes
     public_key: bytes
@@ -25,7 +25,7 @@ class CertificateId(NamedTuple):
 
 
 Chain: TypeAlias = tuple[CertificateId, ...]
-"""A client's certificate, and the authorities above it that the handshake has found."""
+"""A client's certificate, and the certificates of authorities above it that the handshake has found."""
 
 
 def identify(der: bytes) -> CertificateId:
@@ -41,32 +41,30 @@ def identify(der: bytes) -> CertificateId:
     )
 
 
-# The tuple is shared by all connections whose chains end with the same authorities.
+# Cached, so that connections with the same authorities share their identities.
 _identify_authority = functools.lru_cache(_AUTHORITIES)(identify)
 
 
 def chain_of(ders: Sequence[bytes]) -> Chain:
-    """Return the identities of certificates in DER, the client's first. Raises ValueError if one is not a
-    certificate.
-    """
+    """Return the identities of certificates in DER, the client's first. Raises ValueError if one is invalid."""
     return (identify(ders[0]), *map(_identify_authority, ders[1:]))
 
 
 class ClientTrust:
-    """The trust store and the revocation lists at one moment. It is immutable, so any thread may use it.
+    """The trust store and the revocation lists at one moment. It never changes, so any thread may use it.
 
-    It is less strict than a handshake: a session continues if a revocation list is missing or out of date.
+    It is less strict than a handshake: a session continues even if a revocation list is missing or out of date.
     """
 
     def __init__(self, authorities: Sequence[bytes], revocation_lists: Sequence[bytes], *, leaf_only: bool) -> None:
-        """Both arguments are in DER."""
+        """Create it from certificates and revocation lists in DER."""
         self._anchors: dict[tuple[bytes, bytes], CertificateId] = {}
         self._knows_all_anchors = True
         for der in authorities:
             try:
                 anchor = identify(der)
             except (ValueError, x509.InvalidVersion):
-                # OpenSSL may accept this certificate nevertheless.
+                # OpenSSL may still accept this certificate as an anchor.
                 self._knows_all_anchors = False
             else:
                 self._anchors[anchor.subject, anchor.public_key] = anchor
@@ -77,10 +75,10 @@ class ClientTrust:
         self._leaf_only = leaf_only
 
     def rejection_reason(self, chain: Chain, *, is_whole: bool) -> str | None:
-        """Return the reason why a client's certificate is no longer trusted, or None if it is.
+        """Return the reason why a client's certificate is no longer trusted, or None if it is still trusted.
 
-        A complete chain ends at a certificate that was trusted at the handshake. For a resumed session only the
-        client's own certificate is known.
+        A complete chain (`is_whole`) ends at a certificate that was trusted at the handshake. For a resumed session
+        only the client's own certificate is known.
         """
         for certificate in chain[:1] if self._leaf_only else chain:
             if self._is_revoked(certificate):
@@ -99,7 +97,7 @@ class ClientTrust:
     def _leads_to_anchor(self, chain: Chain) -> bool:
         if any((each.subject, each.public_key) in self._anchors for each in chain):
             return True
-        # The chain may end below an authority that is trusted now.
+        # The chain may end with a certificate whose issuer is trusted now.
         last = chain[-1]
         return any(anchor.subject == last.issuer and _has_issued(anchor, last) for anchor in self._anchors.values())
 

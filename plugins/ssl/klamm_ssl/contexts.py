@@ -1,7 +1,9 @@
 """`SslFiles`: builds `ssl.SSLContext`s from settings and the content of files.
 
 All files are read first, and the contexts are built from their content. So a reload compares exactly the content that
-is in use. OpenSSL reads keys only from files; memory files are used if the system has them.
+is in use. OpenSSL reads keys only from files, so the content goes through files in memory if the system has them.
+
+The transport builds contexts when the listener starts, and on the scheduler's thread when a file has changed.
 """
 
 from __future__ import annotations
@@ -38,10 +40,9 @@ _RESERVED: Final = frozenset({DEFAULT_NAME, TRUST_STORE_NAME, REVOCATION_LISTS_N
 
 
 class SslFilesError(Exception):
-    """Raised for certificates, keys or trust stores that cannot be used. The message names the file and the reason, and
-    contains no secret.
+    """Raised for certificates, keys or trust stores that cannot be used.
 
-    `key` is the wrong setting, if the error concerns a single setting.
+    The message names the file and the reason, and contains no secret. `key` is the setting, if a single one is wrong.
     """
 
     def __init__(self, message: str, key: str = "") -> None:
@@ -50,7 +51,7 @@ class SslFilesError(Exception):
 
 
 class ServerObject(ssl.SSLObject):
-    """A connection that remembers the server name (SNI), and notes if this name is unknown or was refused."""
+    """A TLS connection with the server name (SNI) that its client sent, and notes if the name is unknown or refused."""
 
     server_name = ""
     name_unknown = False
@@ -59,7 +60,7 @@ class ServerObject(ssl.SSLObject):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The source of a certificate and its key: paths, or the PEM text itself."""
+    """The source of a certificate and its key: paths, or PEM text."""
 
     certificate: Path | str
     chain: Path | None
@@ -97,9 +98,10 @@ class _Password:
 
 
 class SslContexts(NamedTuple):
-    """The default context, and the expiry times of the certificates (by server name), the trust store and the CRLs.
+    """The default context, with the trust and the times of expiry.
 
-    `trust` has the trusted certificates and the revocation lists, in PEM.
+    `expirations` has the times for the certificates (by server name), the trust store and the CRLs. `trust` has the
+    trusted certificates and the revocation lists, in PEM.
     """
 
     context: ssl.SSLContext
@@ -110,7 +112,7 @@ class SslContexts(NamedTuple):
 class SslFiles:
     """The content of the files that the settings name, at one moment.
 
-    `digest` changes with the content of each file, and with the settings that can change while the server runs. Raises
+    `digest` depends on the content of each file, and on the settings that can change while the server runs. Raises
     SslFilesError for a file that cannot be read.
     """
 
@@ -150,7 +152,8 @@ class SslFiles:
         default, own_names = self._context(self._default, trust, DEFAULT_NAME, expirations)
         contexts = {}
         for host, identity in self._by_host.items():
-            # The label has a final dot, as in DNS, because no other label ends with a dot.
+            # The names in _RESERVED are labels of other files. A final dot, as in DNS, distinguishes a host of that
+            # name.
             label = f"{host}." if host in _RESERVED else host
             contexts[host], _ = self._context(identity, trust, label, expirations)
         refuse = self._settings.unknown_server_name == "refuse"
@@ -160,8 +163,9 @@ class SslFiles:
     def _context(
         self, identity: Identity, trust: bytes, label: str, expirations: dict[str, datetime]
     ) -> tuple[ssl.SSLContext, frozenset[str]]:
-        """Return the context of a certificate, and its host names if `sni` needs them. The expiry is stored in
-        `expirations` under the label.
+        """Return the context of a certificate, and its host names if the setting `sni` is used.
+
+        The time of expiry goes into `expirations` under the label.
         """
         settings = self._settings
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -182,7 +186,7 @@ class SslFiles:
                 ) from error
         context.verify_mode = _VERIFY[settings.client_auth]
         if trust:
-            # As in Java, each certificate of a trust store is an anchor, also if it is not a root.
+            # As in Java, each certificate of a trust store is trusted, even if it is not a root.
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             if settings.revocation_lists:
                 context.verify_flags |= _CRL_CHECK[settings.revocation_check]
@@ -232,9 +236,7 @@ class SslFiles:
         return b"\n".join(parts)
 
     def _load_identity(self, context: ssl.SSLContext, identity: Identity) -> tuple[bytes, datetime]:
-        """Load a certificate and its key. Return the certificate with its chain in PEM, and the time at which they
-        expire.
-        """
+        """Load a certificate and its key. Return the certificate with its chain in PEM, and the time of expiry."""
         password = self._password(identity.password)
         pem = self._content(identity.certificate)
         private_key = None if identity.private_key is None else self._content(identity.private_key)
@@ -244,7 +246,7 @@ class SslFiles:
         elif identity.chain is not None:
             pem = b"\n".join([pem, self._content(identity.chain)])
 
-        # Checked first, because OpenSSL's error does not distinguish the certificate from the key.
+        # Check the certificate first, because OpenSSL's error does not say if the certificate or the key is wrong.
         end = _expiration(pem, identity)
 
         def ask_for_password() -> str:
@@ -256,7 +258,7 @@ class SslFiles:
                 )
             return password
 
-        # A configured key is used even if the certificate's file contains one too.
+        # If the certificate's file contains a key too, the configured key takes precedence.
         key_file = contextlib.nullcontext() if private_key is None else _as_file(private_key)
         with _as_file(pem) as name, key_file as key_name:
             _loading(
@@ -315,9 +317,7 @@ def _read(path: Path, key: str) -> bytes:
 
 @contextlib.contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """Yield a file name under which OpenSSL can read the content. It is not on a disk if the system has memory
-    files.
-    """
+    """Yield the name of a file with this content for OpenSSL, in memory if the system has memory files."""
     if sys.platform == "linux" and PLATFORM.has_memory_files:
         with os.fdopen(os.memfd_create("klamm-ssl", os.MFD_CLOEXEC), "wb") as file:
             file.write(content)
@@ -333,7 +333,7 @@ def _as_file(content: bytes) -> Iterator[str]:
 
 _CAUSES: Final = {
     "KEY_VALUES_MISMATCH": "the private key does not belong to the certificate",
-    # OpenSSL's error for a key of another type than the certificate's.
+    # OpenSSL's error if the key has another type than the certificate.
     "NO_CERTIFICATE_ASSIGNED": "the private key does not belong to the certificate",
     "BAD_DECRYPT": "the password is wrong",
     "NO_START_LINE": "it contains no PEM",
@@ -342,20 +342,21 @@ _CAUSES: Final = {
 
 
 def _loading(what: str, key: str, without_reason: str, load: Callable[[], object]) -> None:
-    """Call `load` and turn OpenSSL's errors into SslFilesError. `without_reason` is the message if OpenSSL gives no
-    reason.
+    """Call `load`, and turn OpenSSL's errors into SslFilesError.
+
+    `without_reason` is the message if OpenSSL gives no reason.
     """
     try:
         load()
     except ssl.SSLError as error:
-        # OpenSSL gives no reason if a part is missing in a file.
+        # OpenSSL gives no reason if a file lacks a part.
         reason = (error.reason or "PEM_LIB").replace(" ", "_")
         cause = without_reason if reason == "PEM_LIB" else _CAUSES.get(reason, reason)
         raise SslFilesError(f"{what}: {cause}", key) from error
 
 
 def _expiration(pem: bytes, identity: Identity) -> datetime:
-    """Return the earliest time at which the certificate or a certificate of its chain expires."""
+    """Return the earliest time at which the certificate, or an authority in its chain, expires."""
     try:
         ends = [read_not_after(der) for der in certificates_of(pem.decode("utf-8", "replace"))]
     except ValueError as error:
@@ -368,7 +369,7 @@ def _expiration(pem: bytes, identity: Identity) -> datetime:
 def _readable_ends(pem: bytes) -> list[datetime]:
     """Return the times at which trusted certificates expire.
 
-    A certificate that OpenSSL accepts is trusted even if its expiry cannot be read.
+    OpenSSL may accept a certificate whose expiry cannot be read. Then it is trusted, and has no time here.
     """
     ends: list[datetime] = []
     with contextlib.suppress(ValueError):
@@ -377,12 +378,12 @@ def _readable_ends(pem: bytes) -> list[datetime]:
 
 
 def certificates_of(pem: str) -> Iterator[bytes]:
-    """Return the certificates of a PEM text, in DER. Raises ValueError."""
+    """Yield the certificates of a PEM text, in DER. Raises ValueError."""
     return _objects_of(pem, _CERTIFICATE)
 
 
 def revocation_lists_of(pem: str) -> Iterator[bytes]:
-    """Return the revocation lists of a PEM text, in DER. Raises ValueError."""
+    """Yield the revocation lists of a PEM text, in DER. Raises ValueError."""
     return _objects_of(pem, _REVOCATION_LIST)
 
 
@@ -419,7 +420,7 @@ def _pem_of_keystore(content: bytes, password: str | None, identity: Identity) -
     if key is None or certificate is None:
         raise SslFilesError(f"{identity.label}: it contains no private key with a certificate", identity.key)
     parts = [key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())]
-    # TLS 1.2 needs the chain in order, and PKCS#12 has no order.
+    # TLS 1.2 needs the chain in order, but PKCS#12 does not keep an order.
     by_subject = {other.subject: other for other in others}
     while certificate is not None:
         parts.append(certificate.public_bytes(Encoding.PEM))
@@ -450,8 +451,9 @@ def _load_pkcs12(content: bytes, password: str | None, label: str, key: str) -> 
 def _choose_by_name(
     contexts: Mapping[str, ssl.SSLContext], own_names: Collection[str], refuse: bool
 ) -> Callable[..., int | None]:
-    """Install the choice of a context by server name. `own_names`, the names of the default certificate, do not count
-    as unknown.
+    """Return the callback that chooses a context by server name.
+
+    A name in `own_names`, the names of the default certificate, is not unknown.
     """
 
     def choose(tls: ServerObject, name: str | None, _: ssl.SSLContext) -> int | None:

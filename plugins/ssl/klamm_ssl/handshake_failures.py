@@ -1,6 +1,6 @@
-"""The reasons for failed TLS handshakes, each with a label for metrics and a message for the log.
+"""The reasons of failed TLS handshakes, each with a label for metrics and a message for the log.
 
-Any thread may call `handshake_error`; it is called on the thread that runs the handshake.
+`TlsLayer` calls `handshake_error` on the thread that runs the handshake.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ REASONS: Final = frozenset(
 
 
 def handshake_error(error: ssl.SSLError, name_refused: bool, server_name: str) -> Exception:
-    """Return the exception for an error of `do_handshake`.
+    """Return the exception for an error of `do_handshake`: usually a HandshakeError.
 
-    A connection that the peer closed is a ConnectionResetError, not a HandshakeError.
+    If the peer closed the connection, it is a ConnectionResetError.
     """
     if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)):
         return ConnectionResetError("closed by peer during the TLS handshake")

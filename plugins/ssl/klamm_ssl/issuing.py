@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-# A peer's clock may be slow.
+# Certificates are valid from this time before now, because a peer's clock may be slow.
 _BACKDATED: Final = timedelta(minutes=5)
 
 
@@ -58,7 +58,7 @@ def _encryption(password: str | None) -> KeySerializationEncryption:
 
 
 class CertificateAuthority:
-    """A root, or an authority that a root has made with `intermediate`. Keys are on the curve P-256."""
+    """A root, or an authority that `intermediate` of a root returned. Keys are on the curve P-256."""
 
     def __init__(self, identity: Identity, root: x509.Certificate) -> None:
         self.identity = identity
@@ -66,7 +66,7 @@ class CertificateAuthority:
 
     @classmethod
     def create(cls, subject: str, *, now: datetime, days: int = 3650) -> CertificateAuthority:
-        """Return a new root; `subject` as in RFC 4514, e.g. `CN=klamm development CA`."""
+        """Return a new root. `subject` has the form of RFC 4514, e.g. `CN=klamm development CA`."""
         key = generate_private_key(SECP256R1())
         name = x509.Name.from_rfc4514_string(subject)
         builder = _builder(name, name, key, now - _BACKDATED, now + timedelta(days=days))
@@ -75,7 +75,7 @@ class CertificateAuthority:
 
     @classmethod
     def load(cls, certificate_pem: bytes, key_pem: bytes) -> CertificateAuthority:
-        """Return a root that `create` has made. Raises ValueError for any other content."""
+        """Return a root that `create` has made before. Raises ValueError for any other content."""
         key = load_pem_private_key(key_pem, None)
         if not isinstance(key, EllipticCurvePrivateKey):
             raise ValueError("the key of the authority is not on an elliptic curve")
@@ -90,7 +90,7 @@ class CertificateAuthority:
         return self.root.public_bytes(Encoding.PEM)
 
     def intermediate(self, subject: str, *, now: datetime, days: int = 3650) -> CertificateAuthority:
-        """Return an authority below this one, which signs only leaf certificates."""
+        """Return an authority below this one. It can sign leaf certificates, and no further authorities."""
         key = generate_private_key(SECP256R1())
         builder = _builder(
             x509.Name.from_rfc4514_string(subject),
@@ -116,7 +116,7 @@ class CertificateAuthority:
         days: float = 397,
         valid_from: datetime | None = None,
     ) -> Identity:
-        """Return a certificate for a server (with `hosts`: names or addresses) or a client (without).
+        """Return a certificate with its key: for a server if `hosts` has names or addresses, else for a client.
 
         If `days` is negative, the certificate has already expired.
         """

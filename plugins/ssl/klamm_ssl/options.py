@@ -1,4 +1,4 @@
-"""The keys of the transport `ssl`, with their meanings and values."""
+"""`SslOptions`: the keys of the transport `ssl`, with their meanings and values."""
 
 from __future__ import annotations
 

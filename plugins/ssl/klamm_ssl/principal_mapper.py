@@ -1,4 +1,4 @@
-"""`SslPrincipalMapper`: maps distinguished names to names of principals. Source: Kafka's class (KIP-371)."""
+"""`SslPrincipalMapper`: maps subjects of client certificates to names of principals, like Kafka's class (KIP-371)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class InvalidRuleError(ValueError):
 
 
 class NoMatchingRuleError(Exception):
-    """Raised if no rule applies to a name. Kafka's `NoMatchingRule`."""
+    """Raised if no rule applies to a name, like Kafka's `NoMatchingRule`."""
 
 
 class SslPrincipalMapper:
     """Rules `DEFAULT` and `RULE:pattern/replacement/[LU]`, joined by commas. The first rule that applies is used.
 
     A pattern is a regular expression in Java's syntax that must match the whole name. In the replacement, `$1` stands
-    for the first group of the pattern; a number without a group stands for itself. `L` and `U` change the case. Raises
+    for the first group of the pattern; a number without a group is kept as text. `L` and `U` change the case. Raises
     InvalidRuleError.
     """
 

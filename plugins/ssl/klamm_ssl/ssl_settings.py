@@ -15,7 +15,7 @@ class SslSettings(SslOptions):
     """`[listeners.NAME.ssl]`."""
 
     def warnings(self, listener: ListenerSecurity) -> Iterator[tuple[str, str]]:
-        """Yield a warning about a file with certificate and private key that other users can read."""
+        """Yield a warning if other users can read a file that has the certificate and the private key."""
         if self.certificate is not None and self.private_key is None and self.private_key_pem is None:
             exposed = check_private(self.certificate)
             if exposed is not None:

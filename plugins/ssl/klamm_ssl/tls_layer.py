@@ -1,4 +1,8 @@
-"""`SslTransportLayer`: one TLS connection over a non-blocking socket."""
+"""`SslTransportLayer`: one TLS connection over a non-blocking socket.
+
+The connection's processor calls it on its thread, except `handshake`, which runs on a thread for handshakes, and
+`abort`, which any thread may call.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +37,9 @@ _RECORD_BYTES: Final = 16 * 1024
 _RECEIVE_BYTES: Final = 32 * 1024
 _TURN_BYTES: Final = 256 * 1024
 _CLOSING: Final = threading.Lock()
-"""Held while a socket is closed or aborted. Without it, `abort` could close another connection with the same
-descriptor.
+"""Held while a socket is closed or aborted.
+
+Without it, `abort` could shut down another connection, which got the descriptor of a socket that was just closed.
 """
 _DER: Final = 2
 """`_ssl.ENCODING_DER`."""
@@ -44,8 +49,8 @@ class SslTransportLayer(TransportLayer):
     """One TLS connection. OpenSSL works in memory, and this class moves bytes between OpenSSL and the socket.
 
     On a socket, OpenSSL would need two system calls for each TLS record, however small, and librdkafka makes two TLS
-    records of every Kafka record. After a partial `write`, the caller's next `write` must begin with the remaining
-    bytes, because they are already encrypted.
+    records of every Kafka record. After a partial `write`, the next `write` must begin with the remaining bytes,
+    because they are already encrypted.
     """
 
     __slots__ = (
@@ -88,8 +93,8 @@ class SslTransportLayer(TransportLayer):
         self._details: Mapping[str, str] = {}
         self._established = False
         self._has_rest = False
-        # Encrypted bytes that the socket has not accepted, and the number of bytes of the last `write` that are in
-        # them.
+        # Encrypted bytes that the socket has not accepted. `_encrypted_bytes` is the number of plain bytes of the last
+        # `write` that they contain.
         self._unsent: Buffer = b""
         self._encrypted_bytes = 0
 
@@ -104,7 +109,7 @@ class SslTransportLayer(TransportLayer):
             self._flush_alert()
             failure = handshake_error(error, tls.name_refused, tls.server_name)
             if isinstance(failure, HandshakeError):
-                # OpenSSL keeps the certificates that it has checked, even refused ones.
+                # OpenSSL keeps the certificates that it has checked, even if it refused them.
                 failure.details = self._failure_details(next(iter(_verified_chain(tls)), b""))
             raise failure from error
         if not self._flush():
@@ -115,7 +120,7 @@ class SslTransportLayer(TransportLayer):
         return Interest.NONE
 
     def _do_handshake(self) -> None:
-        """Continue the handshake. Raises BlockingIOError if the peer must send something."""
+        """Continue the handshake. Raises BlockingIOError if the next step needs bytes from the peer."""
         tls = self._tls
         try:
             while True:
@@ -130,7 +135,7 @@ class SslTransportLayer(TransportLayer):
                     else:
                         self._incoming.write_eof()
         finally:
-            # Reported now, because most clients close the connection when they see a certificate for another name.
+            # Report it now: most clients close the connection when they see a certificate for another name.
             if tls.name_unknown:
                 tls.name_unknown = False
                 self._on_unknown_name(tls.server_name)
@@ -176,7 +181,7 @@ class SslTransportLayer(TransportLayer):
                 if self._has_rest:
                     self._has_rest = False
                 elif more and filled < _TURN_BYTES:
-                    # At most the size of the buffer, or the rest of one TLS record.
+                    # Read at most what the buffer has room for, or else the rest of one TLS record.
                     wanted = min(_RECEIVE_BYTES, max(size - filled, _RECORD_BYTES))
                     data = self._socket.recv(wanted)
                     if not data:
@@ -206,7 +211,8 @@ class SslTransportLayer(TransportLayer):
         if filled == size:
             self._has_rest = incoming.pending > 0 or self._tls.pending() > 0
         if self._outgoing.pending and not self._flush() and self._outgoing.pending > _RECORD_BYTES:
-            # OpenSSL answers each key update. On a socket it would stop reading here.
+            # OpenSSL answers each key update in memory. Without this check, a peer could make the answers grow without
+            # limit.
             raise ConnectionResetError("the peer requests key updates but does not read the responses")
         return filled or WOULD_BLOCK
 
@@ -228,7 +234,7 @@ class SslTransportLayer(TransportLayer):
         for piece in pieces:
             done = min(self._encrypted_bytes, len(piece))
             if done:
-                # These bytes were sent with the rest of an earlier call.
+                # An earlier call encrypted these bytes, and `_flush` has now sent them.
                 self._encrypted_bytes -= done
                 sent += done
                 if done == len(piece):

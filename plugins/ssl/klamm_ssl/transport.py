@@ -1,4 +1,7 @@
-"""The transport `ssl`: TLS over a non-blocking socket, modelled on Kafka's `SslTransportLayer`."""
+"""`SslTransport`: the transport `ssl`, TLS over a non-blocking socket. Follows Kafka's `SslTransportLayer`.
+
+klamm calls `wrap` on the acceptor's or a processor's thread. Timers on the scheduler's thread reload changed files.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ class SslTransport(Transport):
         self.settings: SslSettings = settings
         self._environment = os.environ if environment is None else environment
         self._mapper = SslPrincipalMapper(settings.principal_mapping_rules)
-        # Held during a reload: one reload at a time.
+        # Held during a reload, because a timer and a signal may start one at the same time.
         self._reload_lock = threading.Lock()
         self._seen = b""
         # The digest and the message of the last reported failure.
@@ -118,9 +121,7 @@ class SslTransport(Transport):
             self._timers.append(scheduler.every(self.settings.reload_interval_ms, self._reload_changed))
 
     def _watch_sessions(self) -> None:
-        """Create the registry that ends sessions with their certificates, unless it exists or the settings do not need
-        it.
-        """
+        """Create the registry that closes connections whose certificate is no longer valid, if the settings need it."""
         if self._sessions is None and self.settings.revoke_sessions and self.settings.client_auth != "none":
             self._sessions = SessionRegistry(self._listener, _end_session)
 
@@ -151,7 +152,8 @@ class SslTransport(Transport):
         """Start the session of a client whose certificate `checked_by` trusts. Return a function that removes the
         session.
 
-        Raises HandshakeError.
+        `is_whole` is True if `ders` is the whole chain, and False if it has only the client's certificate. Raises
+        HandshakeError.
         """
         sessions, clock = self._sessions, self._listener.services.clock
         assert sessions is not None
@@ -203,13 +205,12 @@ class SslTransport(Transport):
         return True
 
     def reload(self) -> None:
-        """Load changed files. If they cannot be used, it raises SslFilesError, and the old content stays in use.
+        """Load changed files. Raises SslFilesError if they cannot be used; the old content then stays in use.
 
-        The same failure is counted once.
+        A failure that repeats is counted once.
         """
         digest = b""
         try:
-            # A timer and a signal may call this at the same time.
             with self._reload_lock:
                 files = SslFiles(self.settings, self._environment)
                 digest = files.digest
