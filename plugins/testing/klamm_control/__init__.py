@@ -1,4 +1,4 @@
-"""The extension `control`: an HTTP API that controls a test server from any language. The command `klamm nodes`."""
+"""The extension `control`, an HTTP API that controls a test server from any language, and the command `klamm nodes`."""
 
 from __future__ import annotations
 

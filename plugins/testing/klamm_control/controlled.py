@@ -1,4 +1,4 @@
-"""`Controlled`: the server that the HTTP API controls, in the form that its actions use."""
+"""`Controlled`: the server that the HTTP API controls, as its actions see it. `Actions`: the base of their classes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Controlled:
     """The controlled server. Any thread may call it. It raises LookupError for a feature that the server lacks."""
 
     def __init__(self, services: ServerServices, ca_file: Path | None = None) -> None:
-        """`ca_file` has the authority of a listener with TLS and SCRAM. The API manages this listener's users."""
+        """Create it. `ca_file` is the CA of a listener with TLS and SCRAM, whose users the API manages."""
         self.services = services
         self.forgotten_ns = 0
         self.admin = admin_of(services)
@@ -94,9 +94,10 @@ class Controlled:
 
 
 class Actions:
-    """The base of the classes whose methods answer requests. Arguments and results are JSON values.
+    """The base of the classes whose methods answer requests, each on the thread of its HTTP connection.
 
-    Invalid requests raise ValueError, TypeError, LookupError, TimeoutError or KafkaError.
+    Arguments and results are JSON values. Invalid requests raise ValueError, TypeError, LookupError, TimeoutError or
+    KafkaError.
     """
 
     def __init__(self, server: Controlled) -> None:
@@ -104,5 +105,5 @@ class Actions:
 
 
 def limited(timeout_s: float) -> float:
-    """Return the seconds that a request may wait."""
+    """Return the seconds that a request may wait: `timeout_s`, but at most 60."""
     return min(timeout_s, _MAX_WAIT_S)

@@ -1,4 +1,4 @@
-"""The list of the classes whose marked methods make up the HTTP API."""
+"""The list of the classes whose marked methods make up the HTTP API. Add a new class of actions here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Control`: the extension, its settings, and its address."""
+"""`Control`: the extension `control`, with its settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from klamm_control.openapi import Description
 
 
 def endpoint(text: str) -> tuple[str, int]:
-    """Return the host and the port in `HOST:PORT`. Raises ValueError, also for a host that is no loopback address."""
+    """Return the host and the port in `HOST:PORT`. Raises ValueError if this is invalid, or no loopback address."""
     host, port = parse_host_port(text)
     if not ipaddress.ip_address(host).is_loopback:
         raise ValueError

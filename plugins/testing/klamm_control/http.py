@@ -20,12 +20,13 @@ _SILENT_S: Final = 60.0
 
 
 class ControlServer(HttpServer):
-    """The server. Its constructor binds the address, and raises OSError if it cannot. Each connection has its own
-    thread, because tests open few.
+    """The server. It binds the address in its constructor. Raises OSError if it cannot.
+
+    Each connection has its own thread, because tests open few connections.
     """
 
     def __init__(self, address: tuple[str, int], token: str, parts: Iterable[object]) -> None:
-        """`parts` are objects with methods that `route` marks."""
+        """Create the server. `parts` are objects with methods that `route` marks."""
         self.token = token
         self.operations = [(part, each) for part in parts for each in operations_of(type(part))]
         super().__init__(address, _Handler, "klamm-control")
@@ -38,7 +39,7 @@ class _Handler(HttpHandler):
 
     def do_GET(self) -> None:
         status, answer = self._answer()
-        # The body of a too large request was not read, so the connection cannot be reused.
+        # A body that is too large was not read, so the connection cannot be used again.
         self.close_connection = self.close_connection or status == 413
         self.answer(status, "application/json", json.dumps(answer).encode() + b"\n")
 
@@ -51,7 +52,7 @@ class _Handler(HttpHandler):
             return 400, {"error": str(error)}
         if length > _MAX_BODY_BYTES:
             return 413, {"error": f"a body may have at most {_MAX_BODY_BYTES} bytes"}
-        # If this read fails, the client's connection has failed, and ends.
+        # An exception of this read ends the connection, which is broken anyway.
         body = self.rfile.read(length)
         try:
             return self._answer_to(body)

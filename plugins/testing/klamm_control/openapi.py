@@ -21,7 +21,7 @@ ERRORS: Final = {
     "413": "the body is too large",
     "500": "the request failed; the server's log has the reason",
 }
-"""The meaning of each status except 200."""
+"""The meaning of each status except 200, as the OpenAPI document gives it."""
 
 _ERROR: Final[Schema] = {
     "type": "object",
@@ -43,7 +43,7 @@ _INFO: Final = {
 
 
 class Description:
-    """The request for the description of the API. The description includes this request."""
+    """The actions for the OpenAPI description of the API. The description includes these actions themselves."""
 
     def __init__(self, kinds: Sequence[type]) -> None:
         self._kinds = kinds
@@ -93,7 +93,7 @@ def errors_of(operation: Operation) -> Iterator[str]:
     """Yield the statuses of errors that an operation may answer with."""
     takes = {each.name for each in (*operation.in_path, *operation.options)}
     for status in ERRORS:
-        # A path in the description never returns 405.
+        # Only a method that a path lacks returns 405, and no operation describes that.
         if status == "405" or (status == "400" and not takes) or (status == "408" and "timeout_s" not in takes):
             continue
         yield status
@@ -125,7 +125,7 @@ def _parameter(parameter: Parameter, place: str) -> dict[str, Any]:
     schema = _with_default(parameter)
     kinds = [each for each in types_of(schema) if each != "null"]
     if kinds:
-        # A query has no null, so absent values are left out.
+        # A query cannot contain null: a client leaves the parameter out.
         schema["type"] = kinds[0] if len(kinds) == 1 else kinds
     described = {"name": parameter.name, "in": place, "required": parameter.is_required}
     if "description" in schema:

@@ -1,6 +1,4 @@
-"""`route`: marks the methods that the HTTP API serves, each with its path. `Operation`: the parameters and results of a
-marked method.
-"""
+"""`route`: marks the methods that answer requests of the HTTP API. `Operation`: a marked method with its parameters."""
 
 from __future__ import annotations
 
@@ -43,8 +41,10 @@ class Parameter(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """The parameters of a method; the schema of its result; the schema of the body, if the method takes the members of
-    a typed dictionary, as in `**rule: Unpack[Rule]`; and the schemas to which these refer.
+    """The signature of a method. `answer` is the schema of its result.
+
+    `body` is the schema of the request's body, if the method takes the members of a typed dictionary (`**rule:
+    Unpack[Rule]`). `components` are the schemas to which the others refer.
     """
 
     parameters: list[Parameter]
@@ -74,7 +74,7 @@ class Operation:
         return (inspect.getdoc(self.function) or "").partition("\n")[2].strip()
 
     def fits(self, words: tuple[str, ...]) -> bool:
-        """Return True if the words are a path of this operation."""
+        """Return True if the words of a path belong to this operation."""
         return len(words) == len(self.words) and all(
             _is_name(want) or want == word for want, word in zip(self.words, words, strict=True)
         )
@@ -133,7 +133,7 @@ class Operation:
 
 
 def operations_of(kind: type) -> Iterator[Operation]:
-    """Yield an operation for each marked method of a class, in order."""
+    """Yield an operation for each marked method of a class, in the order of the class."""
     for function in vars(kind).values():
         found = getattr(function, _ROUTE, None)
         if isinstance(found, Route):

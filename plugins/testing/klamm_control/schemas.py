@@ -1,4 +1,4 @@
-"""JSON Schema (2020-12, as in OpenAPI 3.1) for Python annotations, and checks of values against it."""
+"""Functions that make JSON Schemas (2020-12, as in OpenAPI 3.1) of annotations, and check values against them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def members_of(kind: Any, components: Components) -> dict[str, tuple[Schema, boo
 def _named(kind: Any, components: Components) -> Schema:
     name = kind.__name__
     if name not in components:
-        # Added before its members, because these may refer to it.
+        # Add it before its members, because these may refer to it.
         schema = components[name] = {"type": "object"}
         members = members_of(kind, components)
         schema["description"] = (kind.__doc__ or "").partition("\n")[0]
@@ -108,7 +108,7 @@ def types_of(schema: Schema) -> list[str]:
 
 
 def problem_of(value: Any, schema: Schema) -> str:
-    """Return a description of the error in a JSON value, or inside its array or object; empty if there is none."""
+    """Return the problem with a JSON value, or with an element of its array or object, as text, or an empty text."""
     names = types_of(schema)
     if names and not any(_is_of(value, name) for name in names):
         return f"must be {_in_words(schema)}, not {_shown(value)}"
@@ -123,9 +123,7 @@ def problem_of(value: Any, schema: Schema) -> str:
 
 
 def converted(text: str, schema: Schema) -> Any:
-    """Return the value that a text in a path or a query stands for. Raises ValueError, which names the expected
-    type.
-    """
+    """Return the value of a text in a path or a query. Raises ValueError, which names the expected type."""
     value: Any = text
     for name in types_of(schema):
         try:

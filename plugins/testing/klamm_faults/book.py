@@ -1,4 +1,4 @@
-"""`FaultBook`: the rules of one server. Its listeners share them, and tests change them while the server runs."""
+"""`FaultBook`: the fault rules of one server. Its listeners share it, and tests change it while the server runs."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ _CHAOS: Final[tuple[tuple[FaultKind, dict[str, Any]], ...]] = (
 
 
 class FaultBook:
-    """The rules in order. The first rule that matches a request applies. Any thread may call it."""
+    """The rules in order. A request gets the first fault that matches it. Any thread may call it."""
 
     def __init__(self) -> None:
-        # Protects the numbering, and changes of `faults` and `_nodes`, which are replaced as a whole.
+        # Protects the numbers of rules, and changes of `faults` and `_nodes`. Readers need no lock: both are replaced
+        # whole.
         self._lock = threading.Lock()
         self._number = 0
         self.seed = 0
@@ -74,8 +75,8 @@ class FaultBook:
     def chaos(self, *, seed: int | None = None, times: float = 1.0) -> list[Fault]:
         """Add a rule of every kind, each with a small probability, for tests that run for a long time.
 
-        `times` multiplies the probabilities. With the same `seed`, equal requests get equal faults. The default is the
-        seed of the book.
+        `times` multiplies the probabilities. With the same `seed`, equal requests get equal faults; the default is
+        `self.seed`.
         """
         added = []
         for number, (kind, options) in enumerate(_CHAOS, 1):
@@ -111,7 +112,7 @@ class FaultBook:
         return None
 
     def overtaken(self, context: RequestContext, entities: Entities) -> Release | None:
-        """Return a function that releases the request that this one overtakes; None if there is none."""
+        """Return a function that releases the held-back request that this one overtakes, or None."""
         node = self._nodes.get(context.listener.advertised)
         for fault in self.faults:
             if fault.kind is FaultKind.REORDER and fault.concerns(context, entities, node):

@@ -1,4 +1,7 @@
-"""`FaultFilter`: applies the rules of the `FaultBook` to the requests of one listener."""
+"""`FaultFilter`: applies the rules of the `FaultBook` to the requests of one listener.
+
+klamm calls it on the thread that runs the request.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,9 @@ _FLIPPED: Final = bytes(255 - byte for byte in range(256))
 
 
 class FaultFilter(RequestFilter):
-    """The filter `faults`. It does not affect requests of klamm's own test helpers. A fault that fires after the
-    handler needs a request that expects a response.
+    """The filter `faults`. It ignores requests of klamm's own test helpers.
+
+    A fault that fires after the handler needs a request that expects a response.
     """
 
     def __init__(self, settings: FaultsSettings) -> None:
@@ -61,7 +65,7 @@ class FaultFilter(RequestFilter):
             return message
         log.info("listener=%s api=%s: %r", context.listener.name, context.api_name, fault)
         if not fault.kind.before:
-            # The requests of one connection come one after another.
+            # One entry is enough: the requests of a connection run one after the other.
             context.connection.state[_STATE] = context.correlation_id, fault
             if fault.kind is FaultKind.PARTITION_ERROR:
                 context.connection.state[_REFUSED] = take_out(message, fault.names, self._names.get)
@@ -114,7 +118,7 @@ class FaultFilter(RequestFilter):
             refused = context.connection.state.pop(_REFUSED)
             put_errors(response, fault.error, fault.names, self._names.get, refused)
             return response
-        # THROTTLE is the last kind: the connection is muted for this time, as by a quota.
+        # The last kind is THROTTLE. klamm mutes the connection for this time, as for a quota.
         response.throttle_time_ms = context.throttle_time_ms = fault.rule.delay_ms
         return response
 
@@ -126,8 +130,10 @@ def _frame(response: Any, context: RequestContext) -> bytes:
 
 
 def _corrupted(response: Any, context: RequestContext) -> Any:
-    """Return the response with the last byte of its records changed, so that their CRC is wrong; for other APIs, a body
-    in which every byte is wrong.
+    """Return a response with invalid content.
+
+    In a Fetch response, the last byte of the records is changed, so that the CRC is wrong. In others, each byte of the
+    body is changed.
     """
     if not isinstance(response, FetchResponse):
         return EncodedResponse(response.encode(context.api_version).translate(_FLIPPED))

@@ -1,4 +1,4 @@
-"""The kinds of faults, and the required keys of each kind."""
+"""`FaultKind`: the kinds of faults, and the keys that a rule of each kind needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from klamm_faults.partition_errors import APIS as PARTITION_ERROR_APIS
 
 
 class FaultKind(enum.Enum):
-    """The effect of a fault on a request. A kind with `_after` fires once the handler has executed the request."""
+    """The effect of a fault on a request. A kind with `_after` fires after the handler has executed the request."""
 
     ERROR = "error"
     ERROR_AFTER = "error_after"
@@ -40,10 +40,10 @@ NEED_ERROR: Final = frozenset({FaultKind.ERROR, FaultKind.ERROR_AFTER, FaultKind
 MAY_HAVE_ERROR: Final = NEED_ERROR | {FaultKind.COORDINATOR_MOVED}
 NEED_DELAY: Final = frozenset({FaultKind.DELAY, FaultKind.SLOW, FaultKind.THROTTLE, FaultKind.REORDER})
 
-# The APIs of these kinds. A rule that names another API has no effect.
+# Kinds that affect only some APIs. A rule of such a kind that names another API has no effect.
 ONLY_FOR_THEIR_APIS: Final = frozenset({FaultKind.STALE_METADATA, FaultKind.PARTITION_ERROR})
 
-# The APIs of these kinds for a rule that names no API.
+# The APIs that a rule of these kinds affects if it names no API.
 APIS_OF_KIND: Final = {
     FaultKind.PARTITION_ERROR: PARTITION_ERROR_APIS,
     FaultKind.STALE_METADATA: frozenset({ApiKey.METADATA}),

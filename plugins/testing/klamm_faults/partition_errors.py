@@ -1,5 +1,6 @@
-"""Errors of single partitions: the partitions are taken out of a Produce request, and their errors put into the
-response.
+"""Errors of single partitions, for the kind `partition_error` of `FaultFilter`.
+
+`take_out` removes the partitions from a Produce request, and `put_errors` puts their errors into the response.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ Refused = list[tuple[str, bytes, int]]
 
 
 def take_out(request: Any, names: Names, name_of: NameOf) -> Refused:
-    """Remove the named partitions from a Produce request, so that no records are appended to them. Return the
-    partitions. Other requests stay unchanged.
+    """Remove the named partitions from a Produce request, so that no records are appended to them.
+
+    Return these partitions. Other requests stay unchanged.
     """
     refused: Refused = []
     if isinstance(request, ProduceRequest):

@@ -39,8 +39,9 @@ class Reordering:
         return release
 
     def overtaken_by(self, context: RequestContext) -> Release | None:
-        """Return a function that releases the waiting request, for the time when this one is answered; None if none
-        waits.
+        """Return a function that releases the waiting request, or None if this request overtakes none.
+
+        The caller calls the function when this request is answered.
         """
         if self._waiting is None:
             return None
@@ -52,9 +53,7 @@ class Reordering:
 
 
 class Reach(typing.NamedTuple):
-    """The fields of an API that faults use: topics, partitions and groups in requests, and a throttle time in
-    responses.
-    """
+    """The fields of an API that rules use: topics, partitions and groups in requests, throttle time in responses."""
 
     topics: bool
     partitions: bool
@@ -64,7 +63,7 @@ class Reach(typing.NamedTuple):
 
 @cache
 def reach_of(api_key: int) -> Reach:
-    """Return the fields that any version of an API has."""
+    """Return the fields of an API, which at least one of its versions has."""
     name, module = spec_of(api_key).name, vars(load(api_key))
     paths = set(_fields(module[f"{name}Request"]))
     names = {field for _, field in paths}
@@ -78,7 +77,7 @@ def reach_of(api_key: int) -> Reach:
 
 
 def _fields(struct: type[WireStruct]) -> Iterator[tuple[str, str]]:
-    """Yield the names of a message's structs, with the names of their fields."""
+    """Yield pairs for all fields of a message and of the structs in it: the struct's name and the field's name."""
     hints = typing.get_type_hints(struct.__init__)
     for name in struct.__slots__:
         yield struct.__name__, name
@@ -173,7 +172,7 @@ class RuleSettings:
 
 
 class Fault:
-    """An active rule. Any thread may call it. `fired` counts the requests that got the fault."""
+    """An active rule. `fired` counts the requests that got the fault. Any thread may call it."""
 
     def __init__(self, name: str, rule: RuleSettings, seed: int, remove: Callable[[Fault], None]) -> None:
         self.name = name
@@ -202,7 +201,10 @@ class Fault:
         return " ".join(filter(None, (self.kind.value, self.rule.error, delay)))
 
     def take(self, context: RequestContext, entities: Entities, node: int | None) -> bool:
-        """Return True if this request gets the fault. Count the request for `after` and `count`. `node` may be None."""
+        """Return True if this request gets the fault, and count the request for `after` and `count`.
+
+        `node` is the id of the node that got the request, or None if it is unknown.
+        """
         unmet = self.unmet(context, entities, node)
         with self._changed:
             unmet = unmet or self._passes()
@@ -214,7 +216,7 @@ class Fault:
         return True
 
     def _passes(self) -> str:
-        """Return the reason why a matching request gets no fault this time; an empty text if it gets the fault."""
+        """Return the reason why a matching request gets no fault, e.g. `count`; an empty text if it gets the fault."""
         rule = self.rule
         self._seen += 1
         if self._seen <= rule.after:
@@ -230,7 +232,7 @@ class Fault:
         return not self.unmet(context, entities, node)
 
     def unmet(self, context: RequestContext, entities: Entities, node: int | None) -> str:
-        """Return in words the first condition that a request does not meet; an empty text if it meets all."""
+        """Return, in words, the first condition that a request does not meet, or an empty text."""
         rule = self.rule
         if self._apis is None:
             if context.api_key == ApiKey.API_VERSIONS:

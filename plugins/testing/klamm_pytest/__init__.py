@@ -1,4 +1,7 @@
-"""The pytest plugin of klamm: fixtures with a broker. klamm's modules are imported when a test first uses a fixture."""
+"""The pytest plugin of klamm: fixtures with a broker, loaded by pytest in every run.
+
+klamm's own modules are imported only when a test first uses a fixture.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ _FOLDER = "klamm-timeline"
 _NAME_CHARACTERS = 100
 _DIGEST_CHARACTERS = 8
 
-# The servers that the tests of this process share, and the separate server of a marked test.
+# The servers that the tests of this process share. A marked test has its own server in its stash under `_own`.
 _shared: list[Any] = []
 _own = pytest.StashKey[Any]()
 _seed = pytest.StashKey[int]()
@@ -51,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers. Prevent that pytest rewrites the asserts in klamm's modules, which would take two
+    """Register the markers, and exempt klamm's modules from pytest's rewriting of asserts, which would take two
     seconds.
     """
     _rewrite_no_asserts_of_klamm(config)
@@ -101,7 +104,7 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 
 
 def _servers_of(item: pytest.Item) -> list[Any]:
-    """Return the brokers that a test may use."""
+    """Return the brokers that a test may use: its own one, or else all shared ones."""
     own = item.stash.get(_own, None)
     return _shared if own is None else [own]
 
@@ -187,7 +190,7 @@ def klamm_admin(klamm_broker: EmbeddedServer) -> Admin:
 
 
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    """Remove faults after each test, and start a new recording."""
+    """Remove the faults after each test, and clear the recording."""
     for server in _shared:
         server.faults.clear()
         server.forget()
@@ -218,8 +221,9 @@ def pytest_runtest_makereport(
 
 
 def _write_page(item: pytest.Item, page: str, number: int) -> Path:
-    """Write the page to the folder of the command line, else beside the JUnit file, else to pytest's temporary
-    folder.
+    """Write the page of a timeline, and return the file.
+
+    Its folder is that of `--klamm-timeline`, else one beside the JUnit file, else one in pytest's temporary folder.
     """
     config = item.config
     folder = config.getoption(_FOLDER_OPTION)

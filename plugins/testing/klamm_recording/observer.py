@@ -1,4 +1,4 @@
-"""`Recorder`: passes the requests of one listener to the server's recording."""
+"""`Recorder`: passes the requests of one listener to the server's recording, on the threads that notify observers."""
 
 from __future__ import annotations
 

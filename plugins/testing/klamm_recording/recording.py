@@ -1,4 +1,7 @@
-"""`Recording`: the latest requests of one server, each with its response and its end."""
+"""`Recording`: the latest requests of one server, each with its response and its outcome.
+
+The observer adds them. Tests, timelines and the control API read them.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,9 @@ _DEFAULTS: Final[dict[type, Any]] = {}
 
 
 def plain(value: Any) -> Any:
-    """Return a field's value in plain types. A message becomes a dictionary of the fields that differ from their
-    defaults.
+    """Return a field's value in plain types.
+
+    A message becomes a dictionary of the fields that differ from their defaults.
     """
     if isinstance(value, WireStruct):
         fields = {name: getattr(value, name) for name in value.__slots__}
@@ -61,7 +65,7 @@ def _default(kind: type) -> Any:
         try:
             made = _DEFAULTS[kind] = kind()
         except TypeError:
-            # A subclass may need arguments. Then all its fields are shown.
+            # A class whose constructor needs arguments has no default message. Then all its fields are shown.
             return None
     return made
 
@@ -70,7 +74,7 @@ def _records(records: Any) -> Any:
     if records is None:
         return None
     if not isinstance(records, (bytes, bytearray, memoryview)):
-        # The records were sent from a file that may have been deleted.
+        # The records were sent from a file, which may be deleted by now.
         return {"bytes": records.size_bytes}
     found = []
     try:
@@ -95,9 +99,10 @@ _LOOKS: Final = 2000
 
 
 class RecordedRequest:
-    """A completed request. `request` and `response` are messages of `klamm.wire.messages`; None if the body was not
-    read, or no answer was sent. `outcome` is the value of a `klamm.RequestOutcome`, e.g. `answered`. `ended_ms` is the
-    server's time.
+    """A completed request.
+
+    `request` and `response` are messages of `klamm.wire.messages`; None if the body was not read, or if no answer was
+    sent. `outcome` is the value of a `klamm.RequestOutcome`, e.g. `answered`. `ended_ms` is the server's time.
     """
 
     __slots__ = ("_event", "ended_ms")
@@ -187,8 +192,9 @@ class RecordedRequest:
 
 
 class Recording:
-    """The recorded requests. Any thread may call it. Above the limits, the oldest requests are dropped. Requests of
-    test helpers are not recorded.
+    """The recorded requests, without those of test helpers. Any thread may call it.
+
+    Above the limits, it drops the oldest requests.
     """
 
     def __init__(
@@ -197,8 +203,8 @@ class Recording:
         max_bytes: int = 64 << 20,
         wait_until_notified: Callable[[], object] = lambda: None,
     ) -> None:
-        """Keep requests within these limits. `wait_until_notified` returns once `add` was called for each answered
-        request.
+        """Keep requests within the limits. `wait_until_notified` returns when `add` was called for all answered
+        requests.
         """
         self._wait_until_notified = wait_until_notified
         # Protects all fields, because several processors call `add`. Each call notifies it.
@@ -262,9 +268,7 @@ class Recording:
 
 
 def wait_until_notified(services: ServerServices) -> None:
-    """Return once observers were notified of each request whose answer was sent before the call, but after a second at
-    the latest.
-    """
+    """Wait until observers know each request whose answer was sent before the call, but for a second at most."""
     now_ns = services.clock.monotonic_ns()
     for _ in range(_LOOKS):
         if services.served_until_ns() > now_ns:
@@ -273,8 +277,9 @@ def wait_until_notified(services: ServerServices) -> None:
 
 
 def _as_sent(request: Any) -> Any:
-    """Return a Produce request as its client sent it, without the offset and leader epoch that the log has written into
-    its batches.
+    """Return a Produce request as its client sent it.
+
+    The log has written an offset and a leader epoch into the batches; the copy has the client's values again.
     """
     if not isinstance(request, ProduceRequest):
         return request

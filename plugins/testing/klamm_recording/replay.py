@@ -29,9 +29,7 @@ class ReplayError(Exception):
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command. Return 0 if every answer has the recorded error code, 1 if some differ, 2 if the replay is
-    impossible.
-    """
+    """Run the command. Return 0 if every answer has the recorded error code, 1 if some differ, 2 if it fails."""
     parser = argparse.ArgumentParser(prog="klamm replay", description=__doc__)
     parser.add_argument("file", metavar="FILE", type=Path, help="file of a saved recording")
     parser.add_argument("--to", metavar="HOST:PORT", required=True, help="a listener without authentication")

@@ -1,4 +1,4 @@
-"""The extension `schema_registry`: a Schema Registry for tests, with the REST API of Confluent's."""
+"""The extension `schema_registry`: a Schema Registry for tests, with the REST API of Confluent's registry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Api`: the paths of the REST API, and the answers to requests for them."""
+"""`Api`: the paths of the REST API, and the answers to their requests. The threads of `RegistryServer` call it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Request(NamedTuple):
-    """A request. `words` are the parts of the path that stand for `{}` in the route."""
+    """A request. `words` are the parts of its path that stand for `{}` in the path of a route."""
 
     words: Sequence[str]
     query: Mapping[str, str]
@@ -96,7 +96,7 @@ class Api:
             if route.method == method:
                 if body is None and method in ("POST", "PUT"):
                     raise RegistryError(422, "The request has no body")
-                # The lock is held for a whole request, so that none sees a half-made change of another.
+                # Hold the lock for the whole request, so that no other request sees a half-made change.
                 with self._registry.lock:
                     try:
                         return route.function(self._registry, Request(found, query, body or {}))
@@ -108,7 +108,7 @@ class Api:
 
 
 class Text(str):
-    """An answer that is sent as text and not as JSON."""
+    """An answer that is sent as plain text, while other answers are sent as JSON."""
 
 
 class _Route(NamedTuple):
@@ -127,7 +127,7 @@ def _match(path: tuple[str, ...], words: Sequence[str]) -> list[str] | None:
 
 
 def _with_type(found: dict[str, Any]) -> dict[str, Any]:
-    # Records omit the type of an Avro schema, but answers do not.
+    # A stored record omits the type of an Avro schema, but an answer must have it.
     return {"schemaType": AVRO, **found}
 
 
@@ -162,7 +162,7 @@ def _register(registry: Registry, request: Request) -> Any:
     made = registry.register(request.subject, request.submitted)
     found = {"id": made.id, "version": made.version, **_with_type(described(made.content))}
     if made.content.schema_type == PROTOBUF:
-        # Left out, because clients for Python keep this schema, and cannot read the text of a Protobuf schema.
+        # Left out: clients for Python store the schema of this answer, and cannot read the text of a Protobuf schema.
         del found["schema"]
     return found
 

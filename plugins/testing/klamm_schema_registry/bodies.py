@@ -1,6 +1,6 @@
-"""Functions that read values of JSON bodies as Confluent's registry does: a number may be text, and text a number.
+"""Functions that read values of JSON bodies like Confluent's registry, which accepts a number as text and vice versa.
 
-Each function raises TypeError or ValueError for any other value. None counts as no value.
+Each function raises TypeError or ValueError for any other value. None stands for a missing value.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class RegistryError(Exception):
-    """Raised for an error answer. Its code begins with the HTTP status."""
+    """Raised to answer with an error. The first three digits of its code are the HTTP status."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class InvalidSchemaError(RegistryError):
 
 
 def _error(code: int, text: str) -> Callable[..., RegistryError]:
-    """Return a function that makes an error. Its arguments replace the `{}` in the text."""
+    """Return a function that makes an error. The function's arguments replace the `{}` in the text."""
     return lambda *values: RegistryError(code, text.format(*values))
 
 

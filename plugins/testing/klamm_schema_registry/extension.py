@@ -1,4 +1,4 @@
-"""`SchemaRegistry`: the extension, its settings, and its address."""
+"""`SchemaRegistry`: the extension `schema_registry`, with its settings."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class SchemaRegistry(ServerExtension):
         self._admin.close()
 
     def clear(self) -> None:
-        """Read the topic again, because it was deleted or other clients have written to it. Any thread may call it."""
+        """Read the topic again: it was deleted, or other clients have written to it. Any thread may call it."""
         self._registry.clear()
 
     @property

@@ -1,4 +1,7 @@
-"""`ParsedSchema`: the interface of each schema format. `problems`: the compatibility of a schema with earlier ones."""
+"""`ParsedSchema`: the interface of each schema format. `problems`: checks a schema against the earlier ones.
+
+`Registry` calls them, on the threads of the HTTP server.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ AVRO: Final = "AVRO"
 JSON: Final = "JSON"
 PROTOBUF: Final = "PROTOBUF"
 
-# The modules are imported once a schema of their type is registered.
+# The modules of the parsers, imported when a schema of their type is first registered.
 _PARSERS: Final = {
     JSON: "klamm_schema_registry.json_schema.schema",
     PROTOBUF: "klamm_schema_registry.protobuf.schema",
@@ -53,11 +56,11 @@ class Steps:
             raise InvalidSchemaError(self._problem)
 
     def take_characters(self, count: int) -> None:
-        """Count the work on a text: one step for many characters."""
+        """Count the work on a text: many characters are one step."""
         self.take(count // _CHARACTERS_PER_STEP)
 
     def take_elements(self, count: int) -> None:
-        """Count the work on sets: one step for several elements."""
+        """Count the work on sets: several elements are one step."""
         self.take(count // _ELEMENTS_PER_STEP)
 
 
@@ -71,7 +74,7 @@ class ParsedSchema(ABC):
         """Return the text that the registry stores."""
 
     def check_new(self) -> None:  # noqa: B027
-        """Raise ValueError for an error that is accepted in stored schemas, but not in a new one."""
+        """Raise ValueError for an error that is accepted in a stored schema, but not in a new one."""
 
     @abstractmethod
     def normalized(self) -> str:
@@ -87,16 +90,14 @@ class ParsedSchema(ABC):
 
     @abstractmethod
     def unreadable(self, written: ParsedSchema, steps: Steps) -> list[str]:
-        """Return why data of the schema `written`, which has the same format, cannot be read with this schema.
+        """Return the reasons why this schema cannot read data of the schema `written`, which has the same format.
 
         The texts contain `{reader}` and `{writer}`, which the caller replaces by "new" and "old".
         """
 
 
 def strict_json(text: str | bytes) -> Any:
-    """Return the value of a JSON text. Raises ValueError, also for NaN and Infinity, which Python's parser would
-    accept.
-    """
+    """Return the value of a JSON text. Raises ValueError, also for NaN and Infinity, which Python accepts."""
     return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
 
 
@@ -112,10 +113,9 @@ def _finite(text: str) -> float:
 
 
 def parse(schema_type: str, text: str, references: Mapping[str, str]) -> ParsedSchema:
-    """Return the schema in a text. `references` are the texts of the schemas that it names; each comes after those it
-    depends on.
+    """Return the schema in a text. Raises InvalidSchemaError.
 
-    Raises InvalidSchemaError.
+    `references` are the texts of the schemas that it needs. A schema comes after those that it needs itself.
     """
     if schema_type not in _PARSERS:
         raise InvalidSchemaError(f"Invalid schema type {schema_type}")
@@ -132,10 +132,10 @@ def parse(schema_type: str, text: str, references: Mapping[str, str]) -> ParsedS
 
 
 def problems(level: str, new: tuple[str, ParsedSchema], earlier: Iterable[tuple[str, int, ParsedSchema]]) -> list[str]:
-    """Return why a schema may not follow the earlier ones. The latest of `earlier` comes first; each has a type (and
-    version) and a schema.
+    """Return the reasons why a schema may not follow the earlier ones; an empty list if it may.
 
-    As in Confluent's registry, the messages are those for the first incompatible schema.
+    Schemas come with their type, and earlier ones with their version too; the latest comes first. As in Confluent's
+    registry, the reasons are those of the first incompatible schema.
     """
     direction, _, transitive = level.partition("_")
     if direction == "NONE":
@@ -161,7 +161,7 @@ def _between(direction: str, new: ParsedSchema, old: ParsedSchema, version: int,
         forward = [_filled(each, "old", "new") for each in old.unreadable(new, steps)]
     if direction in ("BACKWARD", "FULL"):
         backward = [_filled(each, "new", "old") for each in new.unreadable(old, steps)]
-    # Confluent's registry checks both directions, and shows the old schema only if the new one cannot read its data.
+    # As in Confluent's registry: FULL checks both directions, but only shows the old schema if `backward` has problems.
     about_old = backward or (forward and direction == "FORWARD")
     shown = [f"{{oldSchemaVersion: {version}}}", _shown(old.canonical())] if about_old else []
     return [*forward, *backward, *shown]

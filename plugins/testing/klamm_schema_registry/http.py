@@ -22,7 +22,7 @@ _PIECE_BYTES: Final = 1 << 16
 
 
 class RegistryServer(HttpServer):
-    """The HTTP server. Its constructor binds the address, and raises OSError if it cannot."""
+    """The HTTP server. It binds the address in its constructor. Raises OSError if it cannot."""
 
     def __init__(
         self, address: tuple[str, int], api: Api, max_body_bytes: int, answered: Callable[[int, int], None]
@@ -44,7 +44,7 @@ class _Handler(HttpHandler):
         except RegistryError as error:
             status, answer = error.status, {"error_code": error.code, "message": str(error)}
         except (TimeoutError, ConnectionError):
-            # The error comes from the client's connection: the registry turns its own errors into RegistryError.
+            # The client's connection has failed. Errors of the registry itself are always RegistryErrors.
             raise
         except Exception:
             log.exception("%s %s failed", self.command, self.path[:200])
@@ -67,7 +67,8 @@ class _Handler(HttpHandler):
     def _body(self) -> dict[str, Any] | None:
         length = self._length()
         if length > self.server.max_body_bytes:
-            # A client reads the answer only after the server has read the body. A far too large body is not read.
+            # A client reads the answer only after it has sent its body, so read and drop it, except if it is far too
+            # large.
             self.close_connection = True
             left = min(length, _MAX_DROPPED_BYTES)
             while left > 0 and (dropped := self.rfile.read(min(left, _PIECE_BYTES))):

@@ -14,7 +14,7 @@ _TIME_BITS: Final = range(4, 26)
 
 
 class RegistryMetrics:
-    """The metrics of the registry. Any thread may call it."""
+    """The metrics of the registry. The threads of the HTTP server call `answered`."""
 
     def __init__(self, metrics: MetricsRegistry, registry: Registry) -> None:
         # Protects the counters and the histogram.

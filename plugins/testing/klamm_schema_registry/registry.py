@@ -1,4 +1,4 @@
-"""`Registry`: the subjects and schemas, and the changes that requests make."""
+"""`Registry`: the subjects and schemas, and the changes that requests make. The HTTP server's threads call it."""
 
 from __future__ import annotations
 
@@ -43,24 +43,25 @@ class Limits:
 
 
 class Registry:
-    """The registry. Methods raise RegistryError. Each method takes `lock`; a caller holds it around calls that belong
-    together.
+    """The registry. Methods raise RegistryError.
+
+    Each method takes `lock`. A caller that makes several calls for one request holds it around all of them.
     """
 
     def __init__(self, topic: SchemasTopic, limits: Limits) -> None:
         self._topic = topic
         self._limits = limits
-        # Protects all fields below. Writers hold it while the broker appends.
+        # Protects all fields below. A thread that writes holds it while the broker appends the record.
         self.lock = threading.RLock()
         self._state: State | None = None
-        # The state that metrics show, also between a failed write and the next read.
+        # The last state that was read, for metrics: also after a failed write, until the next request reads the topic.
         self._known = State()
         # Parsed schemas by type, text, and references.
         self._parsed: OrderedDict[tuple[str, str, tuple[tuple[str, str], ...]], ParsedSchema] = OrderedDict()
 
     @property
     def state(self) -> State:
-        """The state that follows from all records. The first call reads the topic."""
+        """The state that the records of the topic make. The first call reads the topic."""
         with self.lock:
             if self._state is None:
                 self._known = self._state = self._read()
@@ -79,9 +80,7 @@ class Registry:
         return state
 
     def sizes(self) -> tuple[int, int]:
-        """Return the numbers of schemas and of subjects in the last known state; 0 until a request has read the
-        topic.
-        """
+        """Return the numbers of schemas and of subjects in the last known state; 0 before the first request."""
         return self._known.schemas, len(self._known.subjects)
 
     def clear(self) -> None:
@@ -95,7 +94,7 @@ class Registry:
         try:
             self._topic.append(key, value)
         except (KafkaError, OSError) as error:
-            # The content of the topic is now unknown.
+            # It is unknown if the topic has the record, so the next request reads the topic.
             self._state = None
             raise errors.RegistryError(50001, f"Error while writing to the Kafka store: {error}") from error
         state.apply(key, value)
@@ -119,7 +118,7 @@ class Registry:
         return None if found is None or (found.deleted and not deleted) else found
 
     def of_id(self, schema_id: int, subject: str | None = None) -> Version:
-        """Return a version whose schema has an id; a version of `subject` if there is one."""
+        """Return a version whose schema has an id, of the subject `subject` if possible."""
         found = [each for each in self.state.of_id(schema_id) if subject in (None, each.subject)]
         found = found or self.state.of_id(schema_id)
         if not found:
@@ -131,7 +130,7 @@ class Registry:
     def parsed(self, content: Content) -> ParsedSchema:
         """Return the parsed schema, with the schemas to which it refers. Raises InvalidSchemaError."""
         with self.lock:
-            # The version that a reference names may have been deleted and replaced by another schema.
+            # Resolve the references each time: another schema may have replaced a version that was deleted.
             referenced: dict[str, str] = {}
             self._resolve(content.references, referenced, 0)
             key = content.schema_type, content.text, tuple(referenced.items())
@@ -182,9 +181,7 @@ class Registry:
         ), made
 
     def _numbered(self, reference: Reference) -> Reference:
-        """Return a reference to `latest` with the number of the version that is the latest now; others stay
-        unchanged.
-        """
+        """Return a reference to `latest` as one to the number of the latest version. Others stay unchanged."""
         named = self._find(reference.subject, LATEST) if reference.version == LATEST else None
         return reference if named is None else reference._replace(version=named.version)
 
@@ -209,19 +206,20 @@ class Registry:
                 return each
         if content.references:
             return None
-        # A schema without references equals a schema that refers to the same content.
+        # As in Confluent's registry, a schema without references also equals one whose references resolve to the same
+        # text.
         others = [each for each in versions if each.content.references]
         alike = (each for each in reversed(others) if each.content.schema_type == content.schema_type)
         return next((each for each in alike if self.parsed(each.content).resolved() == made.canonical()), None)
 
     def register(self, subject: str, asked: Submitted) -> Version:
-        """Return the version of a schema in a subject. Add the schema if the subject does not have it."""
+        """Return the version of a subject that has this schema. Add the schema if the subject lacks it."""
         _check_name(subject)
         with self.lock:
             content, made = self._canonical(subject, asked, new=True)
             known = self._lookup(subject, content, made)
             if known is not None and asked.id in (-1, known.id):
-                # A version without an id is to be added.
+                # An id without a version number may name the known version; another number asks for a new version.
                 named = asked.id == known.id and asked.version == known.version
                 if named or asked.version in (0, LATEST):
                     return known
@@ -273,8 +271,9 @@ class Registry:
     # ---- compatibility
 
     def check(self, subject: str, asked: Submitted, version: int | None) -> list[str]:
-        """Return why a schema may not follow a version of the subject, or those versions that the subject's level
-        requires.
+        """Return the reasons why a schema may not follow a version of the subject.
+
+        Without a `version`, it is compared with the versions that the subject's level requires.
         """
         with self.lock:
             if version is None:
@@ -289,7 +288,7 @@ class Registry:
 
     def _details(self, subject: str, schema_type: str, made: ParsedSchema, versions: Sequence[Version]) -> list[str]:
         level = self.config_in_scope(subject)["compatibilityLevel"]
-        # Parsed one after the other, because the first incompatible version ends the comparison.
+        # A generator, because the comparison ends at the first incompatible version, and the others need no parsing.
         earlier = ((each.content.schema_type, each.version, self.parsed(each.content)) for each in reversed(versions))
         found = problems(level, (schema_type, made), earlier)
         return [*found, f"{{validateFields: 'false', compatibility: '{level}'}}"] if found else []
@@ -354,16 +353,14 @@ class Registry:
     # ---- levels and modes
 
     def config_in_scope(self, subject: str | None) -> dict[str, Any]:
-        """Return the settings of a subject, or the global settings if it has none of its own."""
+        """Return the settings that apply to a subject: its own ones, or else the global ones."""
         with self.lock:
             configs = self.state.configs
             own = configs.get(subject, configs.get(None, {}))
             return {"compatibilityLevel": self._limits.default_level, **own}
 
     def config_of(self, subject: str | None) -> dict[str, Any] | None:
-        """Return the settings of a subject, None if it has none of its own. Without a subject, return the global
-        settings.
-        """
+        """Return the subject's own settings, or None. Without a subject, return the global settings."""
         with self.lock:
             is_set = subject is None or subject in self.state.configs
             return self.config_in_scope(subject) if is_set else None
@@ -393,7 +390,7 @@ class Registry:
             return found
 
     def mode_in_scope(self, subject: str | None) -> str:
-        """Return the mode of a subject, or the global mode if it has none of its own."""
+        """Return the mode that applies to a subject: its own one, or else the global one."""
         with self.lock:
             of_all = self.state.modes.get(None, "READWRITE")
             return of_all if of_all == "READONLY_OVERRIDE" else self.state.modes.get(subject, of_all)

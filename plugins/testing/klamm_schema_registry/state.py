@@ -1,4 +1,7 @@
-"""`State`: the state that follows from the records of the topic, in the format of Confluent's registry."""
+"""`State`: the subjects, ids and settings that follow from the records of the topic.
+
+The records have the format of Confluent's registry. `Registry` holds its lock around all calls, except for metrics.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,9 @@ class Reference(NamedTuple):
 
 
 class Content(NamedTuple):
-    """The content of a schema, which has an id. `contract` is the JSON text of metadata and rules, which are stored
-    without a check.
+    """The content of a schema. Equal contents share one id.
+
+    `contract` is the JSON text of the schema's metadata and rules, which the registry stores but does not apply.
     """
 
     schema_type: str
@@ -41,7 +45,7 @@ class Version:
     deleted: bool = False
 
     def entry(self) -> dict[str, Any]:
-        """Return the version in the form that the REST API and the topic show."""
+        """Return the version as the REST API and the topic have it."""
         return {
             "subject": self.subject,
             "version": self.version,
@@ -55,7 +59,7 @@ class Version:
 
 
 def described(content: Content) -> dict[str, Any]:
-    """Return the fields of a schema. The type of an Avro schema and an empty list of references are left out."""
+    """Return the fields of a schema, without the type of an Avro schema and without an empty list of references."""
     found: dict[str, Any] = {}
     if content.schema_type != AVRO:
         found["schemaType"] = content.schema_type
@@ -72,7 +76,7 @@ def schema_key(subject: str, version: int) -> dict[str, Any]:
 
 
 def setting_key(kind: str, subject: str | None) -> dict[str, Any]:
-    """Return the key of the record with a subject's CONFIG or MODE, or with the global one if `subject` is None."""
+    """Return the key of the record with a subject's CONFIG or MODE; without a subject, of the global one."""
     about = {} if subject is None else {"subject": subject}
     return {"keytype": kind, **about, "magic": 0}
 
@@ -117,19 +121,17 @@ class State:
     @property
     def schemas(self) -> int:
         """The number of schemas, each counted for each subject and version."""
-        # Copied, because metrics read it without the lock.
+        # A copy, because metrics read it without the lock.
         return sum(map(len, self.subjects.copy().values()))
 
     # ---- records
 
     def apply(self, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
-        """Apply a record to the state. Raises LookupError, TypeError or ValueError for a record with an invalid
-        format.
-        """
+        """Apply a record to the state. Raises LookupError, TypeError or ValueError for an invalid record."""
         kind = key.get("keytype")
         subject = key.get("subject")
         if kind == "SCHEMA":
-            # Read before the state is changed, because a record counts as a whole or not at all.
+            # Parse the record before the change, so that an invalid one changes nothing.
             made = None if value is None else _version(value)
             self._forget(key["subject"], key["version"])
             if made is not None:
@@ -172,7 +174,7 @@ class State:
 
 
 def references_of(listed: Any) -> tuple[Reference, ...]:
-    """Return references from JSON. Raises LookupError, TypeError or ValueError."""
+    """Return the references in a JSON value. Raises LookupError, TypeError or ValueError."""
     return tuple(map(_reference, bodies.sequence(listed, "references")))
 
 
@@ -193,9 +195,7 @@ def contract_of(value: Mapping[str, Any]) -> str:
 
 
 def _stored_contract(value: Mapping[str, Any]) -> str:
-    """Return the contract of a stored schema; an empty one if its form is invalid, because the schema is still
-    valid.
-    """
+    """Return the contract of a stored schema. It is empty if its form is invalid, because the schema itself is valid."""
     try:
         return contract_of(value)
     except (TypeError, ValueError):

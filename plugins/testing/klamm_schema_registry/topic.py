@@ -1,4 +1,4 @@
-"""`SchemasTopic`: the compacted topic in which the registry stores its state."""
+"""`SchemasTopic`: the compacted topic in which the registry stores its state. `Registry` reads and appends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SchemasTopic:
 
     def read(self) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any] | None]]:
         """Yield the key and the value of each record, the oldest first. Create the topic if it does not exist."""
-        # A record has the schema of a request, encoded again, and a few more fields.
+        # A record has the schema of a request, encoded as JSON again, and a few more fields.
         configs = {"cleanup.policy": "compact", "max.message.bytes": 2 * self._max_schema_bytes + _MORE_BYTES}
         try:
             self._admin.create_topic(self._name, 1, configs)

@@ -1,1 +1,1 @@
-"""Avro: schemas as Avro's Java library reads and writes them, and its rules of schema resolution."""
+"""Avro: schemas in the form of Avro's Java library, and the rules of schema resolution."""

@@ -1,4 +1,4 @@
-"""`check_defaults`: checks that the default of each field is a value of its type, as Avro's library for Java does."""
+"""`check_defaults`: checks that the default of each field has the field's type, as Avro's Java library does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TEXT: Final = ("string", "bytes", "enum", "fixed")
 
 
 def check_defaults(root: AvroType) -> None:
-    """Raise ValueError if a field has a default of another type, and InvalidSchemaError after many steps."""
+    """Raise ValueError if a default has another type than its field, and InvalidSchemaError after too many steps."""
     steps = Steps(problem="The defaults of the schema are too complex to be checked")
     seen: set[int] = set()
     waiting = [root]
@@ -30,7 +30,7 @@ def check_defaults(root: AvroType) -> None:
 def _fits(kind: AvroType, value: Any, steps: Steps) -> bool:
     steps.take()
     if kind.kind == "union":
-        # A value of any branch is valid, not only of the first.
+        # As in Java, the default may have the type of any branch, not only of the first.
         return any(_fits(branch, value, steps) for branch in kind.types)
     if kind.kind == "null":
         return value is None
@@ -48,7 +48,7 @@ def _fits(kind: AvroType, value: Any, steps: Steps) -> bool:
     if kind.kind == "map":
         return isinstance(value, dict) and all(_fits(kind.types[0], each, steps) for each in value.values())
     return isinstance(value, dict) and all(
-        # The default of a missing field is checked on its own.
+        # A field without a value uses its own default, which is checked elsewhere.
         _fits(field.type, value[field.name], steps) if field.name in value else field.default is not NO_DEFAULT
         for field in kind.fields
     )

@@ -1,6 +1,7 @@
-"""`unreadable`: compares Avro schemas: can data of one be read with another? By the specification's schema resolution.
+"""`unreadable`: finds out if data of one Avro schema can be read with another, by the rules of schema resolution.
 
-Order, paths and words are those of `SchemaCompatibility` of Avro's Java library and of Confluent's registry.
+The order, the paths and the words of the problems are those of `SchemaCompatibility` in Avro's Java library and of
+Confluent's registry.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _PROMOTED: Final = {
 
 
 def unreadable(reader: AvroType, writer: AvroType, steps: Steps) -> list[str]:
-    """Return why data of the writer's schema cannot be read with the reader's schema; an empty list if it can."""
+    """Return the reasons why the reader's schema cannot read data of the writer's schema; an empty list if it can."""
     try:
         return _Comparison(steps).of(reader, writer, ())
     except _AmbiguousError as error:
@@ -28,12 +29,13 @@ def unreadable(reader: AvroType, writer: AvroType, steps: Steps) -> list[str]:
 
 
 class _AmbiguousError(Exception):
-    """Raised if a field of the reader has the names of several fields of the writer."""
+    """Raised if a field of the reader, with its aliases, matches several fields of the writer."""
 
 
 class _Comparison:
-    """The comparison of pairs of types. A pair inside itself counts as compatible, as in a list that contains its own
-    type.
+    """The comparison of pairs of types.
+
+    A type may contain itself, e.g. a list. Such an inner pair counts as compatible while it is compared.
     """
 
     def __init__(self, steps: Steps) -> None:
@@ -109,7 +111,7 @@ class _Comparison:
         return found
 
     def _without_default(self, one: AvroField, writer: AvroType, at: tuple[str, ...]) -> list[str]:
-        # As in Java, the default of an enum does not replace that of the field.
+        # As in Java, the default of an enum type does not count as a default of the field.
         if one.type.kind == "enum" and one.type.default is not None:
             return self.of(one.type, writer, (*at, "type"))
         text = f"The field '{one.name}' at path '{_shown(at)}' in the {{reader}} schema has no default value and is"

@@ -28,7 +28,7 @@ _OF_FIELD: Final = frozenset({"name", "type", "doc", "default", "order", "aliase
 
 
 class AvroSchema(ParsedSchema):
-    """An Avro schema. `referenced` are the types that other schemas define."""
+    """An Avro schema. `referenced` are the names of types that other schemas define."""
 
     def __init__(self, root: AvroType, referenced: frozenset[str]) -> None:
         self.root = root
@@ -53,7 +53,7 @@ class AvroSchema(ParsedSchema):
 
 
 def parse(text: str, references: Mapping[str, str]) -> AvroSchema:
-    """Return the schema in a text. `references` are the texts of the schemas on which it depends. Raises ValueError."""
+    """Return the schema in a text. `references` are the texts of the schemas that it needs. Raises ValueError."""
     parser = _Parser()
     for referenced in references.values():
         parser.type_of(strict_json(referenced), "", 0)
@@ -62,7 +62,7 @@ def parse(text: str, references: Mapping[str, str]) -> AvroSchema:
 
 
 class _Parser:
-    """The parser of types in JSON values. `names` are the types that are already named."""
+    """A parser that turns JSON values into types. `names` has the named types that were defined so far."""
 
     def __init__(self) -> None:
         self.names: dict[str, AvroType] = {}

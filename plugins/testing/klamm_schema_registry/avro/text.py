@@ -1,4 +1,4 @@
-"""The texts of Avro schemas: as Java's `Schema.toString` writes them, and the normal form of Confluent's registry."""
+"""The texts of Avro schemas: like Java's `Schema.toString`, and the normalized text of Confluent's registry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def canonical_text(root: AvroType, referenced: Set[str]) -> str:
 
 
 def normalized_text(root: AvroType, referenced: Set[str]) -> str:
-    """Return the schema with sorted aliases, and with attributes sorted that have no fixed place."""
+    """Return the normalized text: aliases are sorted, and attributes that have no fixed place are sorted too."""
     return _compact(_Canonical(set(referenced), normal=True).value(root, ""))
 
 

@@ -11,7 +11,7 @@ NO_DEFAULT: Final = object()
 
 @dataclass(slots=True, eq=False)
 class AvroField:
-    """A field of a record. `attributes` are the attributes that are not in the specification."""
+    """A field of a record. `attributes` are those that the specification does not define."""
 
     name: str
     type: AvroType
@@ -24,8 +24,9 @@ class AvroField:
 
 @dataclass(slots=True, eq=False)
 class AvroType:
-    """A type. `name` and `aliases` are full names; `types` are the branches of a union, the items of an array or the
-    values of a map.
+    """A type. `name` and `aliases` are full names.
+
+    `types` are the branches of a union, the items of an array or the values of a map.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""`unreadable`: compares JSON Schemas by the rules of Confluent's registry: does one accept all values of the other?"""
+"""`unreadable`: finds out if one JSON Schema accepts all values of another, by the rules of Confluent's registry."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ _BOUNDS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
 
 
 def unreadable(reader: Node, writer: Node, steps: Steps) -> list[str]:
-    """Return why the reader's schema does not accept all values of the writer's schema; an empty list if it does."""
+    """Return the reasons why the reader's schema refuses values of the writer's schema; an empty list if it accepts
+    all.
+    """
     found = _Comparison(steps).of(writer, reader)
     # Clients choose the length of property names, and each path contains them.
     steps.take_characters(sum(len(name) for _, path in found for name in path))
@@ -44,15 +46,15 @@ def unreadable(reader: Node, writer: Node, steps: Steps) -> list[str]:
 
 
 class _Comparison:
-    """The comparison of an original schema and its update. It finds the incompatible differences.
+    """The comparison of an original schema with its update. It finds the differences that are incompatible.
 
-    A pair inside itself counts as compatible, as in a list that contains its own type.
+    A schema may contain itself, e.g. a list. Such an inner pair counts as compatible while it is compared.
     """
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
         self._known: dict[tuple[int, int], list[Difference]] = {}
-        # Targets of references are created during the comparison, and must exist as long as their ids are stored.
+        # Targets of references are created during the comparison. Keep them, because `_known` has their ids as keys.
         self._kept: list[Node] = []
         self._compiled: dict[str, Any] = {}
         self._rules: Mapping[str, Callable[[Node, Node], list[Difference]]] = {
@@ -293,7 +295,7 @@ class _Comparison:
     # ---- patterns
 
     def _partial(self, node: Node, name: str) -> Node | None:
-        """Return the schema that `patternProperties` gives a property that the schema does not name."""
+        """Return the schema of a property that the object does not name: that of a pattern, or that of all others."""
         for pattern, found in node.patterns.items():
             self._steps.take()
             self._steps.take_characters(len(name))
@@ -306,7 +308,7 @@ class _Comparison:
         if found is None:
             self._steps.take(_COMPILING_STEPS)
             found = compile_re2(text)
-            # A single property may take a megabyte.
+            # The memory of compiled patterns is limited: one with a single property may take a megabyte.
             if len(self._compiled) < _KEPT_PATTERNS:
                 self._compiled[text] = found
         return found
@@ -330,8 +332,8 @@ def _bounds(kind: str, original: Node, update: Node) -> list[Difference]:
 def _number(value: Any) -> Fraction | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    # A fraction is compared as it is written, so that 0.1 is a tenth. A whole number may have thousands of digits, and
-    # needs no conversion to text.
+    # `repr` makes a fraction of the number as it is written, so that 0.1 is exactly a tenth. A whole number may have
+    # thousands of digits, and is not converted to text.
     return Fraction(value if isinstance(value, int) else repr(value))
 
 
@@ -346,7 +348,7 @@ def _is_open(node: Node) -> bool:
 
 
 def _beyond(node: Node) -> Node | None:
-    """Return the schema of the properties or items that the schema does not name."""
+    """Return the schema of the properties or items that a schema does not name, or None."""
     if node.others is not None:
         return node.others
     unevaluated = node.unevaluated
@@ -355,8 +357,9 @@ def _beyond(node: Node) -> Node | None:
 
 
 def _matched(fits: list[list[int]], steps: Steps) -> int:
-    """Return the size of the largest matching. `fits` has the places that each element may take; no two take the
-    same.
+    """Return the size of the largest matching: how many elements can get a place, if each place takes one element.
+
+    `fits` has the places that each element may take.
     """
     owner: dict[int, int] = {}
 

@@ -1,4 +1,4 @@
-"""`message`: Confluent's message for a difference between JSON Schemas."""
+"""`message`: Confluent's text for a difference between two JSON Schemas."""
 
 from __future__ import annotations
 

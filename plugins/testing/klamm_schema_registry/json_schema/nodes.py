@@ -1,4 +1,4 @@
-"""`Loader`: turns a JSON Schema into nodes of one kind each, on which the rules of compatibility work.
+"""`Loader`: turns a JSON Schema into nodes of one kind each, which `comparison` compares.
 
 A schema with keywords of several kinds becomes an `allOf`, and a schema with several types an `anyOf`.
 """
@@ -39,8 +39,9 @@ _KEYWORDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A schema of one kind. `parts` are the parts of a combination; `target` is the schema to which a reference
-    refers.
+    """A schema of one kind.
+
+    `parts` are the parts of a combination; `target` returns the schema that a reference points to.
     """
 
     kind: str
@@ -56,7 +57,7 @@ class Node:
     required_with: dict[str, frozenset[str]] = field(default_factory=dict)
     first_items: list[Node] = field(default_factory=list)
     all_items: Node | None = None
-    # The schema of `additionalProperties` or `additionalItems`, and whether the object or array allows more of them.
+    # The schema of `additionalProperties` or `additionalItems`; `open` is False if no others are allowed.
     others: Node | None = None
     open: bool = True
     unevaluated: Node | None = None
@@ -89,7 +90,7 @@ class Loader:
         self._documents = {**references, "": root, self._base.rstrip("#"): root}
         self._root = root
         self._steps = Steps(problem="The schema is too complex")
-        # By the id of the target's JSON value, because one target may be written in many ways. The documents keep the
+        # By the id of the target's JSON value, because references may be written in many ways. `_documents` keeps the
         # values alive.
         self._referred_to: dict[int, Node] = {}
         self.root = self.node(root, 0)
@@ -139,7 +140,7 @@ class Loader:
             if not isinstance(each, str) or each not in TYPES:
                 raise ValueError(f"unknown type: [{str(each)[:200]}]")
         if len(set(types)) < len(types):
-            # Otherwise the type's content would be read once for each, at each level of nested types.
+            # Otherwise the loader would read the content once for each mention, at each level of nested types.
             raise ValueError("type names a type twice")
         nodes = [self._of_type(each, found, depth) for each in types]
         if isinstance(declared, list):
@@ -200,7 +201,7 @@ class Loader:
     # ---- references
 
     def _reference(self, found: Mapping[str, Any]) -> Node:
-        # Resolved here, so that a schema with a broken reference is not registered.
+        # Find the target now, so that a schema with a broken reference is not registered.
         pointed = self._pointed(found["$ref"])
         return Node("reference", found, target=lambda: self._resolved(pointed))
 

@@ -1,1 +1,1 @@
-"""Protocol Buffers: schemas as text or descriptors, and the rules of Confluent's registry for their compatibility."""
+"""Protocol Buffers: schemas as text or descriptors, and their compatibility by the rules of Confluent's registry."""

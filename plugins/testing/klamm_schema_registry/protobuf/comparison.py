@@ -1,6 +1,6 @@
 """`unreadable`: compares schemas of Protocol Buffers by the rules of Confluent's registry.
 
-Fields are the same if they have the same number. Names are not compared, and fields may be added and removed.
+Fields with the same number count as the same field. Their names are not compared, and fields may be added and removed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Types:
 
 
 def unreadable(reader: Types, writer: Types, steps: Steps) -> list[str]:
-    """Return why data of the writer's schema cannot be read with the reader's schema; an empty list if it can."""
+    """Return the reasons why the reader's schema cannot read data of the writer's schema; an empty list if it can."""
     found = dict.fromkeys(_Comparison(writer, reader, steps).of_files())
     # Clients choose the length of message names, and each path contains them.
     steps.take_characters(sum(len(name) for _, path in found for name in path))
@@ -87,7 +87,10 @@ def _message(kind: str, path: tuple[str, ...]) -> str:
 
 
 class _Comparison:
-    """The comparison of an original schema with its update. A pair of messages inside itself counts as compatible."""
+    """The comparison of an original schema with its update.
+
+    A message may contain itself. Such an inner pair counts as compatible while it is compared.
+    """
 
     def __init__(self, original: Types, update: Types, steps: Steps) -> None:
         self._original = original
@@ -226,7 +229,7 @@ def _oneofs(message: DescriptorProto) -> dict[str, list[int]]:
 
 
 def _gone_oneofs(old: DescriptorProto, new: DescriptorProto) -> set[str]:
-    """Return the oneofs whose names and fields are all gone."""
+    """Return the oneofs of `old` whose name and fields are all missing in `new`."""
     left, names = _by_number(new), _oneofs(new)
     return {name for name, numbers in _oneofs(old).items() if name not in names and not left.keys() & set(numbers)}
 
@@ -243,8 +246,9 @@ def _removed(
 
 
 def _moved_into_oneofs(old: DescriptorProto, new: DescriptorProto, path: tuple[str, ...]) -> list[Difference]:
-    """Return the oneofs whose fields come from several places, because earlier data may contain several of these
-    fields.
+    """Return a difference for each oneof whose fields were in several places before.
+
+    Old data may contain several of these fields, but a oneof keeps only one.
     """
     fields = _by_number(old)
     found: list[Difference] = []

@@ -1,7 +1,7 @@
-"""`compiled`: makes descriptors of schemas with the compiler of Protocol Buffers, in a separate process.
+"""`compiled`: makes descriptors of schemas with the compiler of Protocol Buffers (protoc), in a separate process.
 
 The compiler is native code that reads data from clients. In a separate process it can neither crash nor block the
-server.
+server. A request for the registry waits for it.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def compiled(text: str, references: Mapping[str, str]) -> tuple[FileDescriptorPr
         known = Path(grpc_tools.__file__).with_name("_proto")
         arguments = [f"-I{sources}", f"-I{known}", f"--descriptor_set_out={result}", "--include_imports", _NAME]
         try:
-            # Clients name the source files, so Python must not import modules from their folder. Hence -P, and a
-            # working directory elsewhere, because of PYTHONPATH=.
+            # Clients choose the names of the source files. `-P` and the working directory prevent that Python imports
+            # such a file as a module, also if PYTHONPATH has a dot.
             run = subprocess.run(
                 [sys.executable, "-P", "-m", "grpc_tools.protoc", *arguments],
                 stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""`printed`: makes the text of a schema from its descriptor, without options that extensions define."""
+"""`printed`: makes the text of a schema from its descriptor. It leaves out options that extensions define."""
 
 from __future__ import annotations
 

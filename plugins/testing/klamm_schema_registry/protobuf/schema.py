@@ -45,7 +45,7 @@ def parse(text: str, references: Mapping[str, str]) -> ProtobufSchema:
 
 
 def _as_text(text: str) -> str:
-    """Return the text of a schema. Clients for Python send a descriptor instead of text."""
+    """Return the text of a schema, from text or from the descriptor that clients for Python send instead."""
     try:
         file = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
     except (binascii.Error, DecodeError, ValueError):
