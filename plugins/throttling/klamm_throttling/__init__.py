@@ -1,4 +1,4 @@
-"""The throttle `client_quota`."""
+"""The throttle `client_quota`. klamm imports this module at every start and calls its hook."""
 
 from __future__ import annotations
 

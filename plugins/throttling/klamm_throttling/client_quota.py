@@ -1,4 +1,7 @@
-"""The throttle `client_quota`: applies the client quotas of the server to one listener."""
+"""`ClientQuota`: the throttle `client_quota` of one listener, and its metrics.
+
+Threads that run requests call it. All listeners share one `ClientQuotaManager`.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _Samples = Iterable[tuple[dict[str, str], float]]
 
 
 def register(manager: ClientQuotaManager, registry: MetricsRegistry) -> None:
-    """Register all metrics. Their values are computed only when they are collected."""
+    """Register all metrics. Their values are computed when a scraper reads them."""
 
     def labels(usage: Usage) -> dict[str, str]:
         return {"user": usage.user, "client_id": usage.client_id}
@@ -76,7 +79,7 @@ class ClientQuota(Throttle):
         self._manager: ClientQuotaManager
 
     def open(self, listener: ListenerContext) -> None:
-        """Add a listener. Raises ValueError if another listener has different settings."""
+        """Get the shared manager, and join it. Raises ValueError if another listener has different settings."""
         services = listener.services
 
         def make() -> ClientQuotaManager:

@@ -1,4 +1,4 @@
-"""`QuotaLimits`: finds the quota of a client in Kafka's order of precedence."""
+"""`QuotaLimits`: finds the quota that applies to a client, in Kafka's order of precedence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from klamm.shared import QuotaEntity, Row, WorkerShare, quotas_by_entity
 from klamm_throttling.throttling_settings import DEFAULT_NAME, ClientQuotaSettings
 
 DEFAULT: Final = None
-"""The name of a default in the table."""
+"""The name of a default entity in the table of quotas."""
 _ABSENT: Final = ""
 
 Pair: TypeAlias = tuple[str | None, str | None]
@@ -17,7 +17,7 @@ Pair: TypeAlias = tuple[str | None, str | None]
 
 
 class Limit(NamedTuple):
-    """The value of a quota. Clients with the same `user` and `client_id` share it; an empty string stands for all."""
+    """The value of a quota. Clients with this `user` and `client_id` share it; an empty string stands for all."""
 
     value: float
     user: str
@@ -25,9 +25,9 @@ class Limit(NamedTuple):
 
 
 class QuotaLimits:
-    """All quotas: those of the table, and those settings that the table does not override. Immutable.
+    """All quotas: those of the table, and those of the settings that the table does not override. It never changes.
 
-    With several workers, each worker has its share of every quota.
+    If there are several workers, each of them gets an equal share of every quota.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class QuotaLimits:
         self._quotas.setdefault(pair, {}).update(quotas)
 
     def find(self, key: str, user: str, client_id: str) -> Limit | None:
-        """Return the quota `key` of a client: the first of eight levels that has one (`DefaultQuotaCallback`).
+        """Return the quota `key` of a client, from the first level in `_LEVELS` that has it, like Kafka.
 
         A client without a client id can only have quotas of users.
         """
@@ -68,8 +68,9 @@ class QuotaLimits:
 
 _NAMED: Final = "name"
 _NOTHING: Final[Mapping[str, float]] = {}
-# User and client id of the quota, and two flags: each user, and each client id, is counted separately.
+# For each level: the user and the client id of its quotas, and two flags, for users and for client ids. A flag is
 _LEVELS: Final[tuple[tuple[str | None, str | None, bool, bool], ...]] = (
+    # True if each of them is counted separately.
     (_NAMED, _NAMED, True, True),
     (_NAMED, DEFAULT, True, True),
     (_NAMED, _ABSENT, True, False),

@@ -1,7 +1,8 @@
-"""`ClientQuotaManager`: the client quotas of one server and their use.
+"""`ClientQuotaManager`: the client quotas of one server, and how much of them clients use.
 
-Source: Kafka's class of that name, `ClientRequestQuotaManager` and `ControllerMutationQuotaManager`. All listeners
-share one instance. One lock guards it and is held for microseconds.
+Follows Kafka's class of that name, `ClientRequestQuotaManager` and `ControllerMutationQuotaManager`. All listeners
+share one instance. The threads that run requests call it; one lock protects it, and each call holds it for
+microseconds.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ _PRODUCER, _CONSUMER, _REQUEST, _MUTATION = QUOTA_KEYS
 _EXPIRE_AFTER_MS: Final = 3_600_000
 _EXPIRY_PERIOD_MS: Final = 60_000
 MAX_CLIENT_ID_CHARS: Final = 1_024
-"""Number of first characters of a client id that count. Longer client ids with the same beginning count as one, because
-their use is kept in memory.
+"""The number of characters of a client id that count. Longer client ids with the same beginning count as one.
+
+Their use is kept in memory, so the limit bounds it.
 """
 # Kafka's unit is percent: 100 is the whole time of one thread.
 _PERCENT: Final = 100.0
@@ -58,7 +60,7 @@ class ThrottleCounts:
 
 
 class ClientSensors:
-    """The sensors of one user and client id; None where no quota applies."""
+    """The sensors of one user and client id; None for a quota that the client does not have."""
 
     __slots__ = ("consumer", "mutation", "producer", "request")
 
@@ -83,7 +85,8 @@ class ClientQuotaManager:
         self._share = services.worker
         self._shared_use = SharedUse(services.worker)
         self._table = services.shared.table(CLIENT_QUOTAS)
-        # Protects sensors, clients and settings. It is re-entrant, because a notified listener may call this object.
+        # Protects sensors, clients and settings. Re-entrant, because a listener that `_notify` calls may call this
+        # object.
         self._lock = threading.RLock()
         self.settings = settings
         self.counts = {key: ThrottleCounts() for key in QUOTA_KEYS}
@@ -99,7 +102,7 @@ class ClientQuotaManager:
     # ---- quotas
 
     def configure(self, settings: ClientQuotaSettings) -> None:
-        """Apply new settings. If the windows change, past use is forgotten."""
+        """Apply new settings. If the windows change, the use so far is forgotten."""
         with self._lock:
             if _windows(settings) != _windows(self.settings):
                 self._sensors.clear()
@@ -118,7 +121,7 @@ class ClientQuotaManager:
         return bool(self._limits.keys)
 
     def join(self, user: Throttle, watcher: Callable[[], object]) -> None:
-        """Call `watcher()` after each change of quotas, on the thread of the change.
+        """Add a listener. From now on `watcher()` is called after each change of quotas, on the thread that makes it.
 
         Raises ValueError if another listener has different settings.
         """
@@ -149,8 +152,9 @@ class ClientQuotaManager:
                 sensor.limit = self._part_of((key, user, client_id), limit)
 
     def _part_of(self, key: SensorKey, limit: Limit) -> Limit:
-        """Return the part of a quota that this worker may use; in a single process, the quota itself. Mutations are
-        always split.
+        """Return the part of a quota that this worker may use now; in a single process, the whole quota.
+
+        Quotas of mutations are always split equally.
         """
         return limit if key[0] == _MUTATION else self._shared_use.limit(key, limit)
 
@@ -195,9 +199,7 @@ class ClientQuotaManager:
         return max(1, int(consumer.limit.value * whole_windows_s))
 
     def charge_records(self, context: RequestContext, size_bytes: int) -> int:
-        """Implement `klamm.Throttle.charge_records`. A client that exceeds its quota of request time gets no records
-        either.
-        """
+        """Implement `klamm.Throttle.charge_records`. A client over its quota of request time gets no records either."""
         client = self._client(context)
         if not size_bytes or (client.consumer is None and client.request is None):
             return 0
@@ -240,7 +242,7 @@ class ClientQuotaManager:
             key = (key[0], key[1][:MAX_CLIENT_ID_CHARS])
         with self._lock:
             if len(self._clients) >= self.settings.max_tracked_clients:
-                # The clients' next requests rebuild the entries. The use is in the sensors.
+                # Drop all entries. The next requests make them again, and no use is lost, because the sensors have it.
                 self._clients = {}
             client = self._clients[key] = ClientSensors(
                 self._sensor(_PRODUCER, key, self._rate_sensor),
@@ -289,7 +291,7 @@ class ClientQuotaManager:
 
     def _keep(self, sensors: Iterable[tuple[SensorKey, Any]]) -> None:
         self._sensors = dict(sensors)
-        # The entries may refer to removed sensors.
+        # Drop the entries, because they may refer to removed sensors.
         self._clients = {}
 
     # ---- metrics

@@ -1,6 +1,6 @@
-"""Sensors: the use of one quota by all clients that share it. Kafka's `ClientSensors`.
+"""Sensors: each has one quota, and its use by all clients that share it, like Kafka's `ClientSensors`.
 
-The caller holds the lock of the `ClientQuotaManager`.
+The caller holds the lock of the `ClientQuotaManager` in all calls.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from klamm.shared import WorkerShare
 from klamm_throttling.limits import Limit
 
 SensorKey: TypeAlias = tuple[str, str, str]
-"""Quota key, and the user and client id that share the sensor."""
+"""The key of a sensor: the quota, and the user and the client id that share it."""
 
 PERIOD_MS: Final = 1000
 _WHOLE: Final = 1000
@@ -23,7 +23,7 @@ _MOST: Final = 100 * _WHOLE
 
 
 class Sensor(ABC):
-    """One quota and its use. `used_ms` is the time at which it was last looked up or charged."""
+    """One quota and its use. `used_ms` is the time of the last charge."""
 
     __slots__ = ("limit", "used_ms")
 
@@ -41,8 +41,9 @@ class Sensor(ABC):
 
 
 class RateSensor(Sensor):
-    """A sensor of bytes, or percent of a thread's time, per second. `longest_ms`, if not 0, is the longest throttle
-    time.
+    """A sensor of bytes per second, or of percent of a thread's time.
+
+    `longest_ms` limits the throttle time, unless it is 0.
     """
 
     __slots__ = ("_longest_ms", "_rate")
@@ -53,16 +54,16 @@ class RateSensor(Sensor):
         self._longest_ms = longest_ms
 
     def record(self, value: float, now_ms: int) -> int:
-        """Record the value, and return the throttle time."""
+        """Record a value, and return the throttle time."""
         self.used_ms = now_ms
         self._rate.record(value, now_ms)
         return self.throttle_time_ms(now_ms)
 
     def record_if_allowed(self, value: float, now_ms: int) -> int:
-        """Record the value and return 0. If the value would exceed the quota, only return the throttle time.
+        """Record a value and return 0. If it would exceed the quota, only return the throttle time, without recording.
 
-        The first value is allowed even if it is too large. Otherwise a value above the quota of all windows could never
-        pass.
+        The first value is allowed even if it exceeds the quota. Otherwise a value above the quota of all windows could
+        never pass.
         """
         self.used_ms = now_ms
         unused = self._rate.measure(now_ms) <= 0
@@ -73,7 +74,7 @@ class RateSensor(Sensor):
         return throttle_time_ms
 
     def throttle_time_ms(self, now_ms: int) -> int:
-        """Return the throttle time for the values recorded so far."""
+        """Return the throttle time for the values so far."""
         throttle_time_ms = self._rate.throttle_time_ms(self.limit.value, now_ms)
         return min(throttle_time_ms, self._longest_ms) if self._longest_ms else throttle_time_ms
 
@@ -94,7 +95,7 @@ class TokenSensor(Sensor):
         self._bucket = bucket
 
     def take(self, count: int, now_ms: int) -> int:
-        """Take tokens. Return the throttle time if there were too few."""
+        """Take tokens, even if there are too few. Return the throttle time then."""
         self.used_ms = now_ms
         self._bucket.take(count, self.limit.value, now_ms)
         return self._bucket.throttle_time_ms(self.limit.value, now_ms)
@@ -115,12 +116,11 @@ class TokenSensor(Sensor):
 
 
 class SharedUse:
-    """The use of quotas by all workers. Once a second, each worker publishes how much of each quota it uses, in
-    thousandths.
+    """The use of quotas by all workers.
 
-    A worker may use its fair part, and the part that the others leave. So a client with one connection gets its whole
-    quota, and the clients of all workers together stay within it, measured over the time window of rates. The caller
-    holds the lock of the sensors.
+    Once a second, each worker publishes its use of each quota, in thousandths. A worker may use its fair part, and
+    whatever the others leave. So a client with one connection gets its whole quota, and the clients of all workers
+    together stay within it, measured over the time window of rates. The caller holds the manager's lock.
     """
 
     def __init__(self, share: WorkerShare) -> None:
@@ -128,7 +128,7 @@ class SharedUse:
         self._published: dict[SensorKey, int] = {}
 
     def limit(self, key: SensorKey, part: Limit) -> Limit:
-        """Return the present quota of this worker. `part` is its fair part."""
+        """Return the quota that this worker has now. `part` is its fair part."""
         counts = self._share.counts
         if counts is None:
             return part
@@ -137,7 +137,7 @@ class SharedUse:
         return part._replace(value=max(part.value, left))
 
     def publish(self, sensors: Mapping[SensorKey, Sensor], parts: Mapping[SensorKey, Limit], now_ms: int) -> None:
-        """Publish the use of the rate sensors, and set how much each may use."""
+        """Publish the use of the rate sensors, and set how much of its quota each of them has now."""
         counts = self._share.counts
         if counts is None:
             return
@@ -147,7 +147,7 @@ class SharedUse:
                 use = sensor.value(now_ms) / (part.value * self._share.count)
                 self._publish(key, min(_MOST, int(_WHOLE * use)))
                 target, now = self.limit(key, part).value, sensor.limit.value
-                # The limit rises in steps, because workers that all see the same state would oscillate together.
+                # In steps: workers that see the same state and take all of it would oscillate together.
                 value = min(target, now + max(part.value, target - now) / _STEPS)
                 sensor.limit = part._replace(value=max(part.value, value))
         self._forget(parts)
