@@ -1,4 +1,8 @@
-"""A plugin whose handler set does on purpose all that a handler may do: answer, wait, raise, block, talk garbage."""
+"""The plugin `Plugin` of the contract tests: a handler set, a gate, an observer, a throttle and an authenticator.
+
+The fixture `start` of `conftest.py` installs the plugin in a server. A test chooses in its requests, or in settings,
+what the parts do: answer, wait, raise an exception, block, or return a value of a wrong type.
+"""
 
 import threading
 from dataclasses import dataclass
@@ -29,8 +33,12 @@ def without_prefix(name):
 
 
 class Trying(ApiSet):
-    """Metadata answers at once; Heartbeat runs on a handler thread and does what `group_id` says; SyncGroup is answered
-    later by the test; FindCoordinator answers with as many bytes as its key says. A prefix up to a dot counts nowhere.
+    """A handler set whose requests say what their handlers do.
+
+    Metadata answers at once. Heartbeat runs on a handler thread and does what the request's `group_id` says. The test
+    itself answers SyncGroup later: its contexts are in `parked`. FindCoordinator answers with a host of as many bytes
+    as the request's key says. Handlers ignore a prefix of `group_id` and of the key that ends in a dot, because filters
+    add prefixes.
     """
 
     def open(self, server):
@@ -99,7 +107,7 @@ class FussySettings:
 
 
 class FussyGate(ConnectionGate):
-    """Answers what its settings say, and counts."""
+    """A gate that does what its setting `say` says, and counts its calls."""
 
     def open(self, listener):
         self.admitted = self.released = self.failed = self.ready = 0
@@ -135,7 +143,7 @@ GATES = []
 
 
 class TellTale(RequestObserver):
-    """Records every call, and may raise at any."""
+    """An observer that records every call in `events`. With `say=raise` each call also raises an exception."""
 
     def open(self, listener):
         self.events = []
@@ -165,7 +173,7 @@ class SlowSettings:
 
 
 class SlowDown(Throttle):
-    """The same throttle time for every request."""
+    """A throttle that returns the same throttle time for every request."""
 
     def charge(self, context, size_bytes, seconds):
         if self.settings.throttle_time_ms < 0:
@@ -174,7 +182,7 @@ class SlowDown(Throttle):
 
 
 class Endless(AuthenticatorFactory):
-    """Answers every frame with itself, and is never satisfied."""
+    """A factory of authenticators that send each frame back and never complete."""
 
     def authenticator(self, connection, transport):
         return NeverSatisfied()
@@ -189,7 +197,7 @@ class NeverSatisfied(Authenticator):
 
 
 class Plugin:
-    """What an entry point would name."""
+    """The plugin, as an entry point would name it."""
 
     @hookimpl
     def klamm_api_sets(self):

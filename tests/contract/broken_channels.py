@@ -1,4 +1,8 @@
-"""Transports, authenticators and parts of SASL that each break one rule of their conformance suite."""
+"""Transports, authenticators and SASL mechanisms that each break one rule of their conformance suite.
+
+`test_conformance_finds.py` checks that the suite finds each of them. Each table maps the name of a
+rule to a part that breaks it.
+"""
 
 import socket
 import threading
@@ -25,12 +29,12 @@ def block(*_):
 
 
 def changed(base, **members):
-    """A subclass with other members; `part.base` calls what it replaces."""
+    """Return a subclass with other members. A replaced method can reach the original with `super(type(self), self)`."""
     return type(f"Broken{base.__name__}", (base,), members)
 
 
 def one_thread(name):
-    """A method that only the thread may call that made the part."""
+    """Return a method that fails on every thread but the one that made the part."""
 
     def method(self, *arguments, **named):
         if threading.current_thread().name == "conformance" and threading.active_count() > 3:
@@ -44,7 +48,7 @@ def one_thread(name):
 
 
 class Naming(AuthenticatorFactory):
-    """The first frame is `login NAME`."""
+    """A factory of authenticators whose first frame is `login NAME`."""
 
     authenticator_class = None
 
@@ -256,7 +260,7 @@ def fail_by_key_error(self):
 
 
 class Mixed(PlaintextTransport):
-    """All connections are the first one."""
+    """A transport that gives later connections the bytes of the first one."""
 
     first = None
 

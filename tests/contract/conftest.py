@@ -1,4 +1,8 @@
-"""Servers over real sockets: plaintext with epoll and with what other systems have, TLS 1.2, TLS 1.3."""
+"""Fixtures for servers and clients on each kind of connection (`CHANNELS`).
+
+The kinds are plaintext with epoll, plaintext with Python's `selectors` (as on other systems), TLS 1.2 and TLS 1.3. A
+test that uses `start` or `connect` runs once on each kind.
+"""
 
 import ssl
 
@@ -23,7 +27,7 @@ def tls_files(tmp_path_factory):
 
 @pytest.fixture(params=CHANNELS)
 def channel(request):
-    """The kind of connection: poller and TLS version."""
+    """Return the name of the kind of connection, a key of `CHANNELS`."""
     return request.param
 
 
@@ -34,14 +38,14 @@ def poller(channel):
 
 @pytest.fixture
 def client_options(channel, tls_files):
-    """The options of a RawClient for the channel."""
+    """Return the options of a `RawClient` for the channel."""
     version = CHANNELS[channel][1]
     return {} if version is None else {"ssl_context": tls_files.client_context(version=version)}
 
 
 @pytest.fixture
 def on_channel(poller, client_options, tls_files):
-    """`on_channel("NAME")` → the settings that put a listener on the channel, as overrides."""
+    """Return `on_channel("NAME")`, which returns the settings that put the listener NAME on the channel."""
 
     def settings(listener="default"):
         tls = tls_files.server_settings(listener) if client_options else []
@@ -52,13 +56,13 @@ def on_channel(poller, client_options, tls_files):
 
 @pytest.fixture
 def start(on_channel):
-    """`start("key=value", …)` → a server whose handler set the test drives."""
+    """Yield `start("key=value", …)`, which starts a server with the handler set `trying` and returns the server."""
     servers = []
     GATES.clear()
     OBSERVERS.clear()
 
     def start_one(*settings):
-        # No one is late on a busy machine, unless a test wants it.
+        # Authentication may take a minute, because machines are slow. A test that needs less says so.
         own = ["api_set=trying", "connection_setup_timeout_ms=60000", *on_channel()]
         lines = [text if "." in text.partition("=")[0] else f"listeners.default.{text}" for text in [*own, *settings]]
         server = EmbeddedServer(lines, plugins=[Plugin()], clock=MovingClock()).start()
@@ -73,7 +77,7 @@ def start(on_channel):
 
 @pytest.fixture
 def connect(client_options):
-    """`connect(server)` → a raw client that is closed in the end."""
+    """Yield `connect(server)`, which returns a `RawClient` that is closed at the end of the test."""
     clients = []
 
     def connect_one(server, **options):

@@ -1,4 +1,4 @@
-"""Connections that are lost at a chosen byte, of what the server sends or of what the client does; for tests."""
+"""Connections that break at a chosen byte, on the server's side (`CuttingSocket`) or on the client's (`CutClient`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNLIMITED = 1 << 40
 
 
 class CuttingSocket:
-    """A server's socket that sends `left` more bytes; then the connection is lost. `newest` is the latest of all."""
+    """A server's socket that fails after `left` more bytes. `newest` is the socket that was made last."""
 
     newest: ClassVar[CuttingSocket]
 
@@ -34,7 +34,8 @@ class CuttingSocket:
         if self.left <= 0:
             raise ConnectionResetError("cut")
         part = data[: self.left]
-        # Before it is sent: the test may look, or set it, as soon as the client has the bytes.
+        # The count changes before the bytes are sent, because a test may read or set `left` as soon as the client has
+        # the bytes.
         self.left -= len(part)
         count = self._socket.send(part, flags)
         assert count == len(part), "answers of tests are small"
@@ -55,7 +56,7 @@ class CuttingSsl(SslTransport):
 
 
 class CuttingTransports:
-    """A plugin."""
+    """A plugin with the two transports that use `CuttingSocket`."""
 
     @hookimpl
     def klamm_transports(self):
@@ -64,7 +65,7 @@ class CuttingTransports:
 
 
 class TlsSocket:
-    """TLS over a client's socket, whose encrypted bytes `encrypted` returns before they are sent."""
+    """TLS over a client's socket. `encrypted` returns the bytes of TLS without sending them."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
         self.below = sock
@@ -101,7 +102,7 @@ class TlsSocket:
 
 
 class CutClient(RawClient):
-    """A client that can send less than it has, and that can read the bytes below TLS."""
+    """A client that can send a part of a request, and can read the server's bytes below TLS."""
 
     def __init__(self, address, context=None):
         super().__init__(address, timeout_s=30)
@@ -110,14 +111,14 @@ class CutClient(RawClient):
             self.socket = TlsSocket(self._tcp, context)
 
     def on_the_wire(self, data):
-        """The bytes that carry `data`, encrypted if there is TLS. They must be sent in order."""
+        """Return the bytes that carry `data`: encrypted, if there is TLS. Send them in this order."""
         return self.socket.encrypted(data) if isinstance(self.socket, TlsSocket) else data
 
     def send_below(self, data):
         self._tcp.sendall(data)
 
     def receive_below(self):
-        """All bytes until the server closes the connection."""
+        """Return all bytes until the server closes the connection."""
         received = b""
         with contextlib.suppress(ConnectionResetError):
             while data := self._tcp.recv(65536):

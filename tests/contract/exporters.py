@@ -1,4 +1,4 @@
-"""A server with the extension `prometheus`, and what it answers."""
+"""Functions that start servers with the extension `prometheus`, and that read the extension's pages."""
 
 import threading
 import urllib.error
@@ -13,7 +13,10 @@ EXPORTER = ("server.extensions=prometheus", "prometheus.bind=127.0.0.1:0")
 
 
 def servers_with_exporter():
-    """The body of a fixture `start`: `start("key=value", …)` → a server, whose handler set the test drives."""
+    """Yield a function, as the body of a fixture: `start("key=value", …)` starts a server and returns it.
+
+    The handler set is `trying`. The servers are stopped at the end of the test.
+    """
     servers = []
 
     def start_one(*settings, api_set="trying"):
@@ -31,7 +34,7 @@ def exporter(server):
 
 
 def get(server, path, **headers):
-    """Status and text of an answer."""
+    """Return status and text of a page."""
     host, port = exporter(server).address
     request = urllib.request.Request(f"http://{host}:{port}{path}", headers=headers)
     try:
@@ -42,7 +45,7 @@ def get(server, path, **headers):
 
 
 def scrape(server):
-    """Values by name and labels."""
+    """Return the values of all samples on the page `/metrics`, by name and labels."""
     status, text = get(server, "/metrics")
     assert status == 200
     return {
@@ -53,7 +56,7 @@ def scrape(server):
 
 
 def metric(server, name):
-    """Samples of one MBean by labels, as the registry has them."""
+    """Return the values of an MBean's samples by their labels, from the server's registry."""
     for family in server.server.services.metrics.collect(lambda one: one == name):
         return {tuple(sorted(sample.labels.items())): sample.value for sample in family.samples}
     return None

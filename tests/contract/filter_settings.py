@@ -1,8 +1,9 @@
-"""Settings with which tests run each filter that is registered; one without an entry fails `test_every_filter.py`.
+"""Settings with which tests run each registered filter. A filter without an entry fails `test_every_filter.py`.
 
-`SETTINGS` has by filter what stands in its table, so that honest requests pass in any order: behind
-`record_encryption` values are ciphertext, which is neither UTF-8 nor JSON. Only the topic `STRICT` has a rule that
-refuses records. `ON_EACH_REQUEST` has what puts filters in the way of each request of a client that has not logged in.
+`SETTINGS` has the settings of each filter. With them, valid requests pass through all filters in any order. So the
+rules of `record_validation` accept all bytes, except in the topic `STRICT`: `record_encryption` makes values
+ciphertext, which is neither UTF-8 nor JSON. With the settings of `ON_EACH_REQUEST` a filter also acts on the requests
+of clients that have not authenticated.
 """
 
 import base64
@@ -14,7 +15,7 @@ from klamm.config.plugin_registry import PluginRegistry, ProviderKind
 KEYS = f"{__name__}:keys"
 SCHEMA = Path(__file__).with_name("order.schema.json")
 STRICT = "strict"
-"""The topic whose values `record_validation` holds to `SCHEMA`, also behind a prefix."""
+"""The topic in which `record_validation` holds values to `SCHEMA`, with or without a prefix in its name."""
 SETTINGS = {
     "deny_apis": ('deny=["CreateAcls"]',),
     "client_limits": ('client_ids=["*"]',),
@@ -35,34 +36,35 @@ ON_EACH_REQUEST = {
     "faults": ("rules.all.kind=delay", "rules.all.delay_ms=1"),
 }
 OBSERVERS = ("audit",)
-"""Filters that are for an observer of the same name and settings."""
+"""Filters that are used together with an observer of the same name and the same settings."""
 
 
 def keys():
-    """What `record_encryption` gets."""
+    """Return the keys of `record_encryption`, as its setting `keys_function` requires."""
     return {"current": "k", "keys": {"k": base64.b64encode(bytes(32)).decode()}}
 
 
 def registered():
-    """The names of all filters that klamm and what is installed beside it provide."""
+    """Return the names of all registered filters: klamm's, and those of other installed packages."""
     return tuple(one.provider.name for one in PluginRegistry().providers(ProviderKind.REQUEST_FILTER))
 
 
 def alone_and_stacked():
-    """Each filter alone, and all of them, forth and back."""
+    """Return lists of filters: each one alone, all of them, and all in reverse order."""
     names = registered()
     return [*((name,) for name in names), names, names[::-1]]
 
 
 def pairs():
-    """Each two filters in both orders."""
+    """Return all pairs of filters, in both orders."""
     return list(itertools.permutations(registered(), 2))
 
 
 def settings_of(names, folder, listener="default", *, own=(), observers=()):
-    """The settings of a listener with these filters; `FOLDER` in one becomes the folder. Filters of tests have none.
+    """Return the settings of a listener with these filters. The text `FOLDER` in a setting becomes the path `folder`.
 
-    `own` has by filter what stands in place of `SETTINGS`. `observers` are those of the listener, beside the filters'.
+    Filters that a test defines have no entry in `SETTINGS`, and get no settings. `own` replaces the entries of
+    `SETTINGS` for its filters. `observers` are added to the observers that the filters need.
     """
     by_filter = {**SETTINGS, **dict(own)}
     settings = [f"listeners.{listener}.filters={_listed(names)}"]

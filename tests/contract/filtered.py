@@ -1,4 +1,4 @@
-"""A listener with filters before a broker, with the handler set `broker` or through a `gateway`, for their tests."""
+"""A server whose listener has filters: over the handler set `broker`, or over a `gateway` before a second server."""
 
 import contextlib
 
@@ -11,9 +11,10 @@ API_SETS = ("broker", "gateway")
 
 @contextlib.contextmanager
 def served(api_set, settings):
-    """The broker, and the server whose listeners have the settings: the same, or a gateway before it.
+    """Yield the broker, and the server whose listeners have the settings.
 
-    `BROKER` in a setting becomes the address of the broker behind the gateway.
+    With the handler set `broker` both are the same server. With `gateway` the second is a gateway before the broker,
+    and the text `BROKER` in a setting becomes the broker's address.
     """
     with contextlib.ExitStack() as stack:
         if api_set == "broker":
@@ -26,7 +27,7 @@ def served(api_set, settings):
 
 
 def refusals(server):
-    """How many requests the filters of a server have refused, by filter."""
+    """Return how many requests each filter of a server has refused."""
     found = server.server.services.metrics.collect(lambda name: name.endswith("name=RefusalsTotal"))
     counts = {}
     for family in found:

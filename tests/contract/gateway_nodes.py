@@ -1,4 +1,4 @@
-"""Nodes of a cluster as the gateway's tests script them, and a gateway before them."""
+"""A gateway for tests, and nodes behind the gateway whose answers a test scripts (`FakeNode`)."""
 
 import contextlib
 import socket
@@ -14,7 +14,7 @@ _TIMEOUT_S = 20
 
 
 def free_ports(count):
-    """The first of `count` ports in a row that are free."""
+    """Return the first of `count` consecutive ports that are free at this moment."""
     while True:
         with contextlib.ExitStack() as stack:
             first = stack.enter_context(socket.socket())
@@ -29,7 +29,7 @@ def free_ports(count):
 
 
 def gateway(bootstrap, settings=(), *, node_ids=1, first_node_id=1, plugins=(), **options):
-    """A gateway, not started; its node ports are free now."""
+    """Return a gateway that is not started. Its node ports are free at this moment."""
     start = free_ports(node_ids)
     own = [
         "listeners.default.api_set=gateway",
@@ -41,7 +41,7 @@ def gateway(bootstrap, settings=(), *, node_ids=1, first_node_id=1, plugins=(), 
 
 
 def upstream_connections(server):
-    """The connections to nodes that a gateway has open."""
+    """Return how many connections to nodes a gateway has open."""
     found = server.server.services.metrics.collect(lambda name: name.endswith("name=UpstreamConnections"))
     return sum(sample.value for family in found for sample in family.samples)
 
@@ -77,7 +77,7 @@ class FakeNode:
         return self
 
     def __exit__(self, *_):
-        # `close` alone leaves the thread in `accept`.
+        # `close` alone would leave the thread in `accept`.
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
@@ -121,7 +121,7 @@ class FakeNode:
 
 
 def take(sock, count):
-    """Exactly so many bytes. Raises EOFError at the end of the stream."""
+    """Receive exactly `count` bytes. Raises EOFError at the end of the stream."""
     data = b""
     while len(data) < count:
         piece = sock.recv(min(count - len(data), 1 << 20))
@@ -132,14 +132,14 @@ def take(sock, count):
 
 
 def response(correlation_id, api_key, version, body):
-    """A frame of a node."""
+    """Return a response frame as a node sends it, with its size."""
     header = correlation_id.to_bytes(4, "big", signed=True)
     payload = header + bytes(response_header_size(api_key, version) - 4) + body
     return len(payload).to_bytes(4, "big") + payload
 
 
 def answer_with(body):
-    """A `serve` that gives every request the same body."""
+    """Return a function for `FakeNode.serve` that answers every request with the same body."""
 
     def serve(node, sock, frame):
         key, version, correlation_id, _client, _offset = decode_request_header(frame)

@@ -1,4 +1,7 @@
-"""The source as data: who imports whom, where imports run in a circle, and how large each piece is."""
+"""Functions that read Python source: its imports, circles of imports, and the size of each piece of code.
+
+`test_import_rules.py`, `test_import_circles.py`, `test_sizes.py` and `scripts/sizes` use them.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,16 @@ HARD_LIMITS = {
     "methods of a class": 40,
     "parameters of a constructor": 12,
 }
-"""A piece above these is certainly to be split. What is large below them is for a reviewer: `scripts/sizes`."""
+"""Above a limit, a piece must be split; `test_sizes.py` checks that. Reviewers judge the others: `scripts/sizes`."""
 
 Graph = Mapping[str, frozenset[str]]
 
 
 def imports(source: str, package: str = "") -> list[tuple[int, str, str | None]]:
-    """(line, module, name) of every import; `import a.b` has no name. Relative ones are resolved against `package`."""
+    """Return (line, module, name) for every import.
+
+    `import a.b` has no name. Relative imports are resolved in `package`.
+    """
     found: list[tuple[int, str, str | None]] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -37,9 +43,9 @@ def imports(source: str, package: str = "") -> list[tuple[int, str, str | None]]
 
 
 def import_graph(folder: Path) -> Graph:
-    """The modules of the package in `folder`, each with those of the package that it imports.
+    """Return for each module of the package in `folder` the modules of the same package that it imports.
 
-    Every import counts: for type annotations only, and in a function's body, too.
+    Every import counts, also one in a function's body and one for type annotations alone.
     """
     modules: dict[str, tuple[Path, str]] = {}
     for path in sorted(folder.rglob("*.py")):
@@ -57,9 +63,9 @@ def import_graph(folder: Path) -> Graph:
 
 
 def circles(graph: Graph) -> list[frozenset[str]]:
-    """The strongly connected components of more than one module: in each, every module imports every other in the end.
+    """Return the circles of imports: in such a set each module imports every other, directly or through others.
 
-    Tarjan's algorithm.
+    These are the strongly connected components with more than one module, by Tarjan's algorithm.
     """
     order: dict[str, int] = {}
     lowest: dict[str, int] = {}
@@ -88,10 +94,10 @@ def circles(graph: Graph) -> list[frozenset[str]]:
 
 
 def upward_imports(graph: Graph, layers: Collection[Collection[str]]) -> list[str]:
-    """`A -> B` for each module A that imports a module B of a higher layer.
+    """Return `A -> B` for each module A that imports a module B of a higher layer.
 
-    `layers` go from the lowest to the highest. Each names modules and packages; the longest name that fits a module
-    says where it belongs. Raises ValueError for a module that has no layer.
+    `layers` go from the lowest to the highest. Each layer is a set of modules and packages. A module belongs to the
+    layer that has the longest fitting name. Raises ValueError for a module without a layer.
     """
     heights = {name: height for height, layer in enumerate(layers) for name in layer}
 
@@ -112,7 +118,7 @@ def upward_imports(graph: Graph, layers: Collection[Collection[str]]) -> list[st
 
 
 class Piece(NamedTuple):
-    """A file, class, function or constructor, and its size."""
+    """A file, class, function or constructor, with its size."""
 
     kind: str
     name: str
@@ -120,7 +126,7 @@ class Piece(NamedTuple):
 
 
 def pieces(path: Path, name: str) -> Iterator[Piece]:
-    """Measure a file, which is called `name`, and all that is in it."""
+    """Measure the file with this name, and all classes, functions and constructors in it."""
     source = path.read_text(encoding="utf-8")
     yield Piece("lines of a file", name, len(source.splitlines()))
     yield from _pieces_in(ast.parse(source), name)

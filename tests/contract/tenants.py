@@ -1,6 +1,7 @@
-"""Requests of every API and version as a tenant may send them, and what it must never see.
+"""Requests of every API and version for tests of tenancy, and the texts that a tenant must never see.
 
-A broker may be one that is not ready at once: what a tenant makes is tried again.
+`test_tenancy.py` uses two tenants, `a` and `b`. A broker may not be ready at once, so `TenantClient` repeats the
+requests with which it creates things.
 """
 
 import random
@@ -30,13 +31,16 @@ from tools.messages.schema import Schema
 
 PREFIXES = {"a": "tenant-a.", "b": "tenant-b."}
 SECRETS = ("tenant-a", "tenant-b", "only-of-a", "value-of-a", "metadata-of-a", "client-of-a", "config-of-a")
-"""What no response to the tenant `b` may have in it: prefixes, its own too, and what is the tenant `a`'s alone."""
+"""Texts that no response to the tenant `b` may contain: both tenants' prefixes, and texts that only `a` has sent."""
 
 CONSUMER_BYTES = b"\0\1\0\0\0\1\0\6orders\0\0\0\0\0\0\0\0"
 
 
 class Filled(Samples):
-    """Requests whose texts, numbers, ids and bytes are given ones; `empty` as in `Samples`, 0 or 1."""
+    """Requests in which all texts, numbers, ids and bytes have the given values.
+
+    `empty` is the option of `Samples`: 0 or 1.
+    """
 
     def __init__(self, raw, *, text="", number=0, topic_id=bytes(16), records=b"", empty=0.0):
         schema = Schema(raw)
@@ -61,19 +65,19 @@ class Filled(Samples):
             return self.records
         if field.element == "bytes":
             return CONSUMER_BYTES
-        # A follower would have to be a broker.
+        # Another value would be the id of a follower, which only a broker may be.
         return -1 if field.name == "replica_id" else self.number
 
 
 def served_requests(descriptions, served, **options):
-    """(API key, version, request) of every version that a server offers."""
+    """Yield (API key, version, request) for every version that a server offers."""
     for raw in descriptions.values():
         if raw["type"] != "request" or raw["apiKey"] not in served:
             continue
         for version in served[raw["apiKey"]]:
             made = Filled(raw, **options).draw(version)
             if raw["apiKey"] == ApiKey.PRODUCE:
-                # With 0 there is no response.
+                # With 0 there would be no response.
                 made.acks = 1
             try:
                 made.encode(version)
@@ -87,7 +91,7 @@ def batch(value):
 
 
 class TenantClient:
-    """One tenant: what it makes, and what it sees of it."""
+    """A tenant's client: `make` creates what the tenant owns, `state` returns what the tenant sees of it."""
 
     def __init__(self, address, name, timeout_s=60):
         self.address, self.name, self.timeout_s = address, name, timeout_s
@@ -100,7 +104,7 @@ class TenantClient:
         self.client.close()
 
     def answer_to(self, request, version):
-        """The response, or None where the server closes the connection."""
+        """Return the response, or None if the server has closed the connection."""
         try:
             return self.call(request, version)
         except TimeoutError:
@@ -111,7 +115,7 @@ class TenantClient:
             return None
 
     def make(self, topics=("orders",)):
-        """Topics with a record, a group with a member and offsets, a transactional id."""
+        """Create topics with a record each, a group with a member and offsets, and a transactional id."""
         created = self.call(
             create_topics.CreateTopicsRequest([create_topics.CreatableTopic(one, 1, 1) for one in topics]), 7
         )
@@ -163,7 +167,7 @@ class TenantClient:
         )
 
     def state(self):
-        """Return everything of its own that the tenant sees."""
+        """Return all that the tenant sees of its own things."""
         found = self.call(metadata.MetadataRequest(None), 12)
         topics = sorted((one.name, one.topic_id, len(one.partitions)) for one in found.topics)
         wanted = [
@@ -189,7 +193,7 @@ class TenantClient:
 
 
 def shown(response):
-    """Everything that a response shows, as text; records in them are bytes."""
+    """Return all content of a response as text."""
     return repr(response)
 
 
@@ -205,7 +209,7 @@ def served_by(tenant):
     }
 
 
-# Each walk names things another way. With numbers of 1 there are no waits and no followers.
+# Each walk fills the requests with other names, ids or numbers. The numbers are small, so that no request waits long.
 WALKS = {
     "its own names": {"text": "orders", "number": 0},
     "its own names, ones": {"text": "grp", "number": 1},
@@ -215,7 +219,7 @@ WALKS = {
     "no names": {"text": "", "number": 1},
     "id at the broker": {"text": "", "number": 0, "topic_id": "broker"},
     "id of the other": {"text": "", "number": 1, "topic_id": "client"},
-    # At the end: what these make has a prefix in the name that its owner sees.
+    # These come last, because what they create has a doubled prefix in the name that its owner sees.
     "names of the other": {"text": "tenant-a.orders", "number": 0},
     "names of the other, ones": {"text": "tenant-a.orders", "number": 1},
     "groups of the other": {"text": "tenant-a.grp", "number": 3},
@@ -223,9 +227,9 @@ WALKS = {
 
 
 def walk_apis(descriptions, broker_address, a, b, walk, *, unanswered=()):
-    """Send each API in each version as the tenant `b`, which must see nothing of `a`; the APIs that were answered.
+    """Send each API in each version as the tenant `b`. Fail if `b` sees anything of `a`.
 
-    `unanswered` are those that the broker may leave without a response.
+    Return the APIs that were answered. `unanswered` are APIs that the broker may leave without a response.
     """
     options = dict(walk, records=batch(b"value-of-b"))
     if "topic_id" in options:

@@ -1,4 +1,4 @@
-"""A server that offers what a release of Apache Kafka offers."""
+"""Tests of a server with the setting `as_version`: the server offers the APIs and features of that Kafka release."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from klamm.wire.releases import RELEASES
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_no_more_than_the_release_has(release):
+def test_the_server_offers_no_api_version_that_the_release_lacks(release):
     with EmbeddedServer([f'server.as_version="{release}"']) as server, RawClient(server.address()) as client:
         offered = {each.api_key: each for each in client.call(ApiVersionsRequest(), 0).api_keys}
         assert offered.keys() <= RELEASES[release].keys()
@@ -19,7 +19,7 @@ def test_no_more_than_the_release_has(release):
         assert offered.keys() >= {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.API_VERSIONS}
 
 
-def test_later_versions_are_refused_as_that_release_refuses_them():
+def test_later_api_versions_are_refused_as_the_release_refuses_them():
     with EmbeddedServer(['server.as_version="2.8"']) as server, RawClient(server.address()) as client:
         assert client.call(ApiVersionsRequest("a", "1"), 3).error_code == ErrorCode.NONE
         client.send(ApiVersionsRequest("a", "1"), 4)
@@ -46,7 +46,7 @@ def test_later_versions_are_refused_as_that_release_refuses_them():
         ),
     ],
 )
-def test_features_are_those_of_the_release(release, levels, not_finalized):
+def test_the_server_offers_the_features_of_the_release(release, levels, not_finalized):
     with EmbeddedServer([f'server.as_version="{release}"']) as server, RawClient(server.address()) as client:
         answer = client.call(ApiVersionsRequest("a", "1"), RELEASES[release][ApiKey.API_VERSIONS][1])
         assert {each.name: each.max_version_level for each in answer.finalized_features} == levels
@@ -54,7 +54,7 @@ def test_features_are_those_of_the_release(release, levels, not_finalized):
         assert (answer.finalized_features_epoch >= 0) == bool(levels)
 
 
-def test_a_level_that_changes_stays_within_the_release():
+def test_changed_feature_levels_stay_within_the_release():
     with EmbeddedServer(['server.as_version="4.0"']) as server, RawClient(server.address()) as client:
         update = FeatureUpdateKey("transaction.version", 1, upgrade_type=2)
         client.call(UpdateFeaturesRequest(feature_updates=[update]), 1)

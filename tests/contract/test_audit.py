@@ -1,4 +1,4 @@
-"""The observer `audit` behind a real server: its counts are those of the clients."""
+"""Tests of the observer `audit` in a running server. Its counts must be the counts of the clients."""
 
 import itertools
 import os
@@ -38,7 +38,10 @@ def count(events, kind="request", **wanted):
 
 @pytest.fixture
 def serve(tmp_path):
-    """`serve(audit settings, listener settings)` → a server with a broker behind `front` and `back`, and its spool."""
+    """Yield `serve(audit settings, listener settings)`, which returns a server and the folder of its audit spool.
+
+    The server is a broker with two listeners, `front` and `back`.
+    """
     servers = []
 
     def start(audit="", front="", **options):
@@ -129,7 +132,7 @@ def test_events_count_what_clients_did(serve, above):
 
 @pytest.mark.parametrize("above", [-1, 0, 10])
 def test_client_ids_of_one_connection_are_distinguished(serve, above):
-    """As from a proxy that sends the requests of many clients over one connection."""
+    """Send requests of many clients over one connection, as some proxies do."""
     server, spool = serve(f'aggregate_above_per_second = {above}\nexclude_client_ids = ["probe"]')
     requests = ((ApiVersionsRequest("test", "1"), 3), (metadata("missing"), 12), (HeartbeatRequest("g", 1, "m"), 4))
     done = Counter()
@@ -155,7 +158,7 @@ def test_client_ids_of_one_connection_are_distinguished(serve, above):
         assert max(event.get("repeat_count", 1) for event in events) >= 50
 
 
-def test_bytes_of_a_connection_are_those_of_the_socket(serve):
+def test_events_count_the_bytes_that_the_socket_carried(serve):
     server, spool = serve()
     with RawClient(server.address("front")) as client:
         client.call(ApiVersionsRequest("test", "1"), 3)
@@ -247,7 +250,7 @@ def test_authentication_is_reported_with_principal_and_mechanism(serve):
     assert b"guessed" not in b"".join(lines_of(spool))
 
 
-def test_segments_of_a_run_are_a_chain_and_the_next_run_goes_on_with_it(serve):
+def test_the_segments_of_a_second_run_continue_the_chain_of_the_first(serve):
     for _ in range(2):
         server, spool = serve("segment_bytes = 2048")
         with RawClient(server.address("front")) as client:
@@ -261,12 +264,12 @@ def test_segments_of_a_run_are_a_chain_and_the_next_run_goes_on_with_it(serve):
     assert not [event for event in events_of(spool) if event["kind"] == "audit_gap"]
 
 
-def test_refuse_answers_with_a_retriable_error_while_the_disk_is_full(serve, caplog):
+def test_with_on_full_refuse_clients_get_a_retriable_error_while_the_disk_is_full(serve, caplog):
     server, spool = serve(f'on_full = "refuse"\nqueue_capacity = 30\n{NO_ROOM}')
     heartbeat = HeartbeatRequest("group", 1, "member")
     with RawClient(server.address("front")) as client:
         answers = [client.call(heartbeat, 4).error_code for _ in range(60)]
-        # Clients that come must be able to find out what the server speaks.
+        # New clients must be able to find out the server's API versions.
         assert client.call(ApiVersionsRequest("test", "1"), 3).error_code == 0
     assert answers[0] == 25
     assert answers[-1] == 15
@@ -276,7 +279,7 @@ def test_refuse_answers_with_a_retriable_error_while_the_disk_is_full(serve, cap
     assert {event["kind"] for event in events_of(spool)} == {"admin"}, "the administration has a folder of its own"
 
 
-def test_under_block_clients_wait_and_a_stop_ends_it(serve):
+def test_with_on_full_block_clients_wait_until_the_server_stops(serve):
     server, _spool = serve(f'on_full = "block"\nqueue_capacity = 20\n{NO_ROOM}')
     with RawClient(server.address("front"), timeout_s=0.5) as client:
         with pytest.raises(TimeoutError):

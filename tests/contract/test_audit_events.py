@@ -1,6 +1,6 @@
-"""How the audit records rare events: real servers, real sockets, and the spool read back.
+"""Tests of rare audit events: real servers on real sockets cause them, and the tests read the spool.
 
-Every event is held against the checked-in schema and against the tables of docs/audit/reference.md.
+Each event is checked against the JSON schema of the repository and against the tables of docs/audit/reference.md.
 """
 
 import json
@@ -40,7 +40,7 @@ TLS_FIELDS = ("transport", "security_protocol", "tls_version", "sni")
 
 
 def rows_of(heading):
-    """The cells of the first table below a heading of the page."""
+    """Yield the cells of the first table below a heading of the page."""
     lines = iter(PAGE.split(f"\n{heading}\n", 1)[1].splitlines())
     row = next(line for line in lines if line.startswith("| ---"))
     for row in lines:
@@ -50,7 +50,7 @@ def rows_of(heading):
 
 
 def recorded_actions():
-    """Kind → actions, as the page lists them."""
+    """Return the actions of each kind of event, as the page lists them."""
     actions, kind = {}, ""
     for first, words, _when in rows_of("## Recorded events"):
         kind = first.strip("`") or kind
@@ -63,7 +63,7 @@ FIELDS = {cells[0].strip("`"): cells[2] for cells in rows_of("## The record")}
 
 
 def check(event):
-    """It is as the schema and the page say."""
+    """Check that an event fits the schema and the page."""
     assert [error.message for error in VALIDATOR.iter_errors(event)] == []
     assert event["action"] in ACTIONS[event["kind"]]
     for name in event:
@@ -72,7 +72,7 @@ def check(event):
 
 
 def spooled(spool):
-    """All events that there are, checked."""
+    """Return all events of a spool, and check each of them."""
     events = events_of(spool)
     for event in events:
         check(event)
@@ -81,7 +81,7 @@ def spooled(spool):
 
 
 class Audited:
-    """`start("key=value", …)` → a server whose listener is audited; keys without a dot are the listener's."""
+    """A server whose listener is audited. `start("key=value", …)` starts it; keys without a dot are the listener's."""
 
     def __init__(self, folder):
         self.spool = folder / "spool"
@@ -102,12 +102,12 @@ class Audited:
         return RawClient(self.server.address(), **options)
 
     def wait_for(self, action):
-        """Until an event with this action is in the spool."""
+        """Wait until an event with this action is in the spool."""
         text = f'"action":"{action}"'.encode()
         wait_until(lambda: any(text in line for line in lines_of(self.spool, unsealed=True)))
 
     def events(self, *kinds):
-        """The server stops, and its events of these kinds."""
+        """Stop the server, and return its events of these kinds."""
         self.server.stop()
         return [event for event in spooled(self.spool) if event["kind"] in kinds]
 
@@ -138,7 +138,7 @@ def ask(client):
 # ---- certificates
 
 
-def test_a_certificate_that_is_swapped_under_a_running_listener(audited, files):
+def test_a_certificate_that_a_running_listener_reloads_is_recorded(audited, files):
     both = files.server.both
     settings = files.server_settings(certificate=both, private_key=both, reload_interval_ms=10)
     server = audited.start(*settings)
@@ -147,7 +147,7 @@ def test_a_certificate_that_is_swapped_under_a_running_listener(audited, files):
         files.issue("next", "CN=renewed", hosts=("127.0.0.1",))
         os.replace(files.directory / "next-both.pem", both)
         wait_until(lambda: "renewed" in subject_served(server, context, set()))
-        # In one step: the server must not see an empty file first.
+        # Both files change in one step, because the server must not read an empty file.
         garbage = files.directory / "garbage.pem"
         garbage.write_text("garbage")
         os.replace(garbage, both)
@@ -167,9 +167,10 @@ TOKEN_LIFETIME_S = 1.5
 
 
 def expires(audited, client, lifetime_ms):
-    """The client is served, waits for longer than its session and asks again; the event about it.
+    """Let the session of a client expire, send a request, and return the event about the expiry.
 
-    A session that rests on a token is ended by its timer or by the request, if that is earlier: the event is the same.
+    If a token limits the session, a timer of the server ends it, or the request, whichever is first. The event is the
+    same.
     """
     assert 0 < lifetime_ms <= TOKEN_LIFETIME_S * 1000
     assert ask(client).brokers
@@ -192,7 +193,7 @@ def expires(audited, client, lifetime_ms):
     return expiry
 
 
-def test_a_session_that_expires(audited):
+def test_a_session_that_expires_is_recorded(audited):
     audited.start(*sasl("sasl.connections_max_reauth_ms=100"))
     with audited.client() as client:
         expiry = expires(audited, client, log_in(client, "PLAIN", "alice", "sesame").session_lifetime_ms)
@@ -256,7 +257,7 @@ def test_failed_reauthentication_is_recorded_as_denied(audited):
 
 
 class Brittle(ServerExtension):
-    """An extension that cannot be made, cannot open, or cannot get ready."""
+    """An extension that fails when it is made, when it opens, or when it gets ready."""
 
     def __init__(self, settings):
         super().__init__(settings)
@@ -272,7 +273,7 @@ class Brittle(ServerExtension):
             raise OSError("no such device")
 
     def close(self):
-        """There is nothing to close."""
+        """Do nothing, because there is nothing to close."""
 
 
 class BrittlePlugin:
@@ -283,7 +284,7 @@ class BrittlePlugin:
         yield Provider("brittle", f"{__name__}:Brittle", settings=FussySettings)
 
 
-def test_plugins_that_were_loaded(audited):
+def test_loaded_plugins_are_recorded(audited):
     audited.start('gates=["fussy"]', 'throttles=["slow_down"]')
     admin = audited.events("admin")
     assert [event["action"] for event in admin if event["action"] != "plugin_loaded"] == [
@@ -301,7 +302,7 @@ def test_plugins_that_were_loaded(audited):
 
 
 @pytest.mark.parametrize("phase", ["make", "open", "ready"])
-def test_an_extension_that_fails_at_the_start(audited, phase):
+def test_an_extension_that_fails_at_the_start_is_recorded(audited, phase):
     settings = ('server.extensions=["brittle"]', f"brittle.say={phase}")
     with pytest.raises(StartError, match="extension.*brittle.*no such device") as error:
         audited.start(*settings, plugins=[BrittlePlugin()])
@@ -310,7 +311,7 @@ def test_an_extension_that_fails_at_the_start(audited, phase):
     assert failed["detail"] == str(error.value)
 
 
-def test_a_part_of_another_listener_that_fails_at_the_start(audited, tmp_path):
+def test_a_failing_part_of_another_listener_is_recorded(audited, tmp_path):
     other = ("listeners.other.bind=127.0.0.1:0", "listeners.other.transport=ssl",
              f"listeners.other.ssl.certificate={tmp_path / 'missing.pem'}")  # fmt: skip
     with pytest.raises(StartError, match=r"missing\.pem"):
@@ -362,12 +363,12 @@ def test_authentication_below_tls_is_recorded_with_its_protocol(audited, files):
     }
 
 
-def test_a_handshake_that_fails(audited, files):
+def test_a_failed_handshake_is_recorded(audited, files):
     audited.start(*files.server_settings(client_auth="required"), "connection_failed_authentication_delay_ms=20")
     context = files.client_context(version=ssl.TLSVersion.TLSv1_3)
     with audited.client(ssl_context=context) as client, pytest.raises((ssl.SSLError, ConnectionError)):
         client.call(ApiVersionsRequest("test", "1"), 3)
-    # The client gets the failure before the server has recorded it.
+    # The client gets the failure earlier than the server records it.
     audited.wait_for("failure")
     failure, closed = audited.events("authentication", "connection")
     assert (failure["action"], failure["outcome"], failure["principal"]) == ("failure", "denied", "User:ANONYMOUS")
@@ -380,7 +381,7 @@ def test_a_handshake_that_fails(audited, files):
 
 
 def through_proxy(server, header, context=None):
-    """Send a header and a request; whether there was an answer."""
+    """Send a PROXY header and a request. Return True if the server answered."""
     frame = encode_request_header(3, 12, 1, "behind") + MetadataRequest(topics=None).encode(12)
     with socket.create_connection(server.address(), timeout=60) as sock:
         try:
@@ -410,7 +411,7 @@ def test_events_have_the_address_of_a_client_behind_a_proxy(audited, files, head
     assert events[1]["client_id"] == "behind"
 
 
-def test_a_client_behind_a_proxy_that_is_refused(audited):
+def test_a_refused_client_behind_a_proxy_is_recorded_with_its_own_address(audited):
     quota = ('gates=["connection_quota"]', 'connection_quota.overrides={ "203.0.113.7" = 0 }')
     server = audited.start(*PROXY, *quota)
     assert not through_proxy(server, V1)
@@ -423,7 +424,7 @@ def test_a_client_behind_a_proxy_that_is_refused(audited):
 
 
 @pytest.mark.parametrize(("say", "reason"), [("refuse", "fussy"), ("delay", "fussy"), ("raise", "gate_failed")])
-def test_a_refused_connection_has_the_reason_and_where_it_came_from(audited, say, reason):
+def test_a_refused_connection_is_recorded_with_reason_and_address(audited, say, reason):
     server = audited.start('gates=["fussy"]', f"fussy.say={say}", "api_set=trying")
     with RawClient(server.address()) as client:
         port = client.socket.getsockname()[1]
@@ -435,7 +436,7 @@ def test_a_refused_connection_has_the_reason_and_where_it_came_from(audited, say
     assert (refused["transport"], refused["security_protocol"]) == ("plaintext", "PLAINTEXT")
 
 
-def test_a_refused_connection_says_how_many_there_were(audited):
+def test_an_event_of_refused_connections_has_their_number(audited):
     server = audited.start('gates=["connection_quota"]', "connection_quota.max_connections_per_ip=1", "api_set=trying")
     with RawClient(server.address()) as first:
         assert ask(first).brokers
@@ -458,7 +459,7 @@ def test_a_seal_that_cannot_be_read_does_not_stop_the_start(audited, caplog, how
     if how == "garbage":
         seal.write_bytes(b"\xff\xfe garbage")
     else:
-        # What even root cannot read.
+        # Even root cannot read a folder as a file.
         seal.mkdir()
     server = audited.start()
     with RawClient(server.address()) as client:

@@ -1,4 +1,4 @@
-"""Authorizers over real sockets: each listener has its own, and one that raises denies."""
+"""Tests of authorizers over real sockets: their rules, their failures, and changes of rules on open connections."""
 
 import pytest
 
@@ -35,7 +35,7 @@ class Plugin:
 
 @pytest.fixture
 def topics(client_options):
-    """`topics(server)` → the topic names that a client gets."""
+    """Return `topics(server)`, which returns the names of the topics that a client sees."""
 
     def visible(server):
         with RawClient(server.address(), **client_options) as client:
@@ -51,14 +51,14 @@ def test_rules_of_the_configuration_decide_which_topics_are_listed(on_channel, t
         assert topics(server) == ["seen"]
 
 
-def test_an_authorizer_that_fails_denies(on_channel, topics, caplog):
+def test_an_authorizer_that_raises_denies_all(on_channel, topics, caplog):
     with EmbeddedServer(["listeners.default.authorizer=failing", *on_channel()], plugins=[Plugin()]) as server:
         server.api_set().topics.create("seen", 1, {})
         assert topics(server) == []
     assert "out of order" in caplog.text
 
 
-def test_acls_take_effect_at_once_and_answers_are_not_kept(on_channel, topics, connect):
+def test_a_new_acl_applies_to_the_next_request(on_channel, topics, connect):
     settings = [
         "listeners.default.authorizer=acl",
         'listeners.default.acl.super_users=["User:root"]',
@@ -75,7 +75,10 @@ def test_acls_take_effect_at_once_and_answers_are_not_kept(on_channel, topics, c
 
 
 class Busy:
-    """A connection that stays open, with a fetch session; it asks for the topic in several ways."""
+    """A connection that stays open.
+
+    It uses the topic `seen` by Fetch in a session, by Metadata, and by OffsetCommit.
+    """
 
     def __init__(self, client):
         self.client = client
@@ -83,7 +86,7 @@ class Busy:
         self.session = 0
 
     def fetch(self):
-        """In the session the topic is named once, at its beginning."""
+        """Fetch within the session. Only the first request names the topic."""
         topics = [] if self.epoch else [FetchTopic("seen", partitions=[FetchPartition(0, partition_max_bytes=1000)])]
         request = FetchRequest(max_wait_ms=0, session_id=self.session, session_epoch=self.epoch, topics=topics)
         answer = self.client.call(request, 11)
@@ -103,7 +106,7 @@ class Busy:
         return {each.error_code for topic in self.client.call(request, 7).topics for each in topic.partitions}
 
 
-def test_acls_count_from_the_next_request_on_on_open_connections(on_channel, connect):
+def test_changed_acls_apply_to_the_next_request_of_open_connections(on_channel, connect):
     settings = [
         "listeners.default.authorizer=acl",
         'listeners.default.acl.super_users=["User:root"]',
@@ -135,7 +138,7 @@ def test_acls_count_from_the_next_request_on_on_open_connections(on_channel, con
         ("static", 'rules = ["allow User:* ALL topic:se*"]', 'rules = ["alow User:* ALL topic:se*"]', "rules"),
     ],
 )
-def test_changed_settings_count_from_the_next_request_on_open_connections(
+def test_changed_settings_apply_to_the_next_request_of_open_connections(
     tmp_path, on_channel, connect, authorizer, opens, wrong, place
 ):
     file = tmp_path / "klamm.toml"

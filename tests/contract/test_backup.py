@@ -1,4 +1,4 @@
-"""A copy of the data directory is a backup: the commands of docs/production.md are run, around a real server."""
+"""Tests of backups as docs/production.md describes them: the page's commands copy the data of a real server."""
 
 import re
 import shutil
@@ -17,14 +17,14 @@ PAGE = Path(__file__).parents[2] / "docs" / "production.md"
 
 
 def commands(first_word_of_second_line):
-    """The lines of a block of the page."""
+    """Return the lines of a block of the page."""
     blocks = re.findall(r"^```sh\n(systemctl stop .*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     (block,) = [one for one in blocks if one.splitlines()[1].startswith(first_word_of_second_line)]
     return block.splitlines()
 
 
 class Service:
-    """A server that the commands start and stop."""
+    """A server that the page's commands start and stop."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -47,11 +47,11 @@ class Service:
         assert self.process.wait(120) == 0
 
     def run(self, lines):
-        """Do what a block of the page says, in this folder."""
+        """Run the commands of a block of the page in this folder."""
         for line in lines:
             if line.startswith("systemctl "):
                 _, action, *units = line.split()
-                # While the socket is open, systemd starts the server for a client.
+                # The socket must be closed, because systemd would start the server for a client while it is open.
                 assert units == ["klamm.socket", "klamm.service"]
                 getattr(self, action)()
                 continue
@@ -73,7 +73,7 @@ def service(tmp_path):
 
 
 class Client:
-    """What clients have written, and whether a server still has it."""
+    """A client that writes records, and checks later whether a server still has them."""
 
     def __init__(self, service):
         self.service = service
@@ -118,11 +118,11 @@ def test_the_commands_of_the_page_back_up_and_restore(service):
     assert client.read(21) == [*values(0, 20), b"100"]
 
 
-def test_a_copy_of_one_moment_has_every_record_that_was_acknowledged(service):
+def test_a_snapshot_of_a_running_server_has_every_acknowledged_record(service):
     client = Client(service)
     client.create()
     client.write(values(0, 20))
-    # As a snapshot of the file system: the server works on, and knows nothing of it.
+    # The copy is made as by a snapshot of the file system: the server goes on meanwhile.
     service.process.send_signal(signal.SIGSTOP)
     copy = service.folder / "backup" / "klamm"
     shutil.copytree(service.data, copy)

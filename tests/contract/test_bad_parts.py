@@ -1,4 +1,7 @@
-"""Parts that break their contract while requests run: one log line names the part, and the client gets an answer."""
+"""Tests of parts that break their contract while requests run.
+
+The server logs one line that names the part, and the client gets an answer or a closed connection.
+"""
 
 import logging
 
@@ -77,7 +80,7 @@ class NoAuthenticator(AuthenticatorFactory):
 
 
 class Yes(ConnectionGate):
-    """Says yes in its own way."""
+    """A gate that returns True instead of None to admit a connection."""
 
     def admit(self, address):
         return True
@@ -159,7 +162,7 @@ def lines(caplog):
 @pytest.mark.parametrize(
     ("key", "returned"), [("none", "None"), ("message", "HeartbeatResponse"), ("some text", "'some text'")]
 )
-def test_a_handler_that_returns_the_wrong_type(serve, caplog, key, returned):
+def test_a_handler_that_returns_the_wrong_type_is_logged_and_answered(serve, caplog, key, returned):
     with RawClient(serve().address()) as client:
         for _ in range(3):
             assert client.call(find_coordinator.FindCoordinatorRequest(key=key), 3).error_code == UNKNOWN
@@ -175,7 +178,7 @@ def test_a_handler_that_returns_the_wrong_type(serve, caplog, key, returned):
         ("forgetfullater", "on_response", "expected a MetadataResponse, got None"),
     ],
 )
-def test_a_filter_that_forgets_to_return(serve, caplog, name, method, expected):
+def test_a_filter_that_forgets_to_return_is_logged_and_answered(serve, caplog, name, method, expected):
     with RawClient(serve(f'filters=["{name}"]').address()) as client:
         for _ in range(3):
             client.call(metadata.MetadataRequest(topics=None), 12)
@@ -187,7 +190,7 @@ def test_a_filter_that_forgets_to_return(serve, caplog, name, method, expected):
 @pytest.mark.parametrize(
     ("name", "cause"), [("torn", "on purpose"), ("nothing", "expected a TransportLayer, got None")]
 )
-def test_a_transport_whose_wrap_fails(serve, caplog, name, cause):
+def test_a_transport_whose_wrap_fails_is_logged_and_closes_the_connection(serve, caplog, name, cause):
     server = serve(f"transport={name}")
     for _ in range(3):
         with RawClient(server.address()) as client:
@@ -198,7 +201,7 @@ def test_a_transport_whose_wrap_fails(serve, caplog, name, cause):
     assert cause in caplog.text
 
 
-def test_an_authenticator_that_is_none(serve, caplog):
+def test_a_factory_that_returns_no_authenticator_is_logged_and_closes_the_connection(serve, caplog):
     server = serve("authenticator=noauthenticator")
     for _ in range(3):
         with RawClient(server.address()) as client:
@@ -213,7 +216,7 @@ def test_an_authenticator_that_is_none(serve, caplog):
     ("name", "method", "cause"),
     [("yes", "admit", "expected None or a Refuse or a Delay, got True"), ("raising", "release", "on purpose")],
 )
-def test_a_gate_that_fails_costs_one_line(serve, caplog, name, method, cause):
+def test_a_failing_gate_is_logged_in_one_line(serve, caplog, name, method, cause):
     server = serve(f'gates=["{name}"]')
     for _ in range(5):
         with RawClient(server.address()) as client:
@@ -233,7 +236,7 @@ def test_a_gate_that_fails_costs_one_line(serve, caplog, name, method, cause):
 @pytest.mark.parametrize(
     ("name", "cause"), [("undecided", "expected True or False, got None"), ("broken", "on purpose")]
 )
-def test_an_authorizer_that_fails_costs_one_line(serve, caplog, name, cause):
+def test_a_failing_authorizer_is_logged_in_one_line(serve, caplog, name, cause):
     with RawClient(serve(f"authorizer={name}").address()) as client:
         for _ in range(3):
             client.call(metadata.MetadataRequest(topics=None), 12)

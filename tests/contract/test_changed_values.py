@@ -1,4 +1,4 @@
-"""The audit, and all that prints it, has the old values of a configuration, a quota or a credential."""
+"""Tests that audit events, and the commands that print them, show the old values of configs, quotas and credentials."""
 
 import json
 
@@ -35,7 +35,7 @@ KEYS = {
     "CLIENT_METRICS": ("m", "interval.ms", "1000", "2000", "3000"),
     "GROUP": ("g", "consumer.session.timeout.ms", "46000", "47000", "48000"),
 }
-"""By type of resource: a name, a config and three values of it."""
+"""A name, a config and three values of the config, by type of resource."""
 
 
 def incremental(kind, name, *configs, validate_only=False):
@@ -55,7 +55,7 @@ class Audited:
         self.server = EmbeddedServer([f"listeners.default.{line}" for line in lines]).start()
 
     def ask(self, *requests):
-        """Send requests that must succeed, and give what was recorded of changed values, by request."""
+        """Send requests that must succeed. Return their events, in order."""
         self.server.create_topic("t")
         with self.server._connect() as client:
             for request in requests:
@@ -72,7 +72,7 @@ def audited(tmp_path):
 
 
 def changed(event):
-    """(Type, name of the resource, attribute, operation, old value, new value) of each attribute that has a value."""
+    """Return (type, name, attribute, operation, old value, new value) of each attribute with a value."""
     return [
         (one["type"], one["name"], each["name"], each.get("operation"), each.get("old_value"), each.get("new_value"))
         for one in event["resources"]
@@ -82,7 +82,7 @@ def changed(event):
 
 
 @pytest.mark.parametrize(("code", "kind"), CONFIG_TYPES.items(), ids=CONFIG_TYPES.values())
-def test_a_change_of_configs_has_old_and_new_values(audited, code, kind):
+def test_events_of_changed_configs_have_old_and_new_values(audited, code, kind):
     name, key, first, second, third = KEYS[kind]
     events = audited.ask(
         incremental(code, name, (key, SET, first)),
@@ -98,8 +98,8 @@ def test_a_change_of_configs_has_old_and_new_values(audited, code, kind):
     ]
 
 
-def test_configs_that_go_with_others_are_recorded(audited):
-    """AlterConfigs deletes what it does not name; APPEND has the whole list as the new value."""
+def test_configs_that_a_request_changes_implicitly_are_recorded(audited):
+    """AlterConfigs deletes the configs that it does not name. APPEND records the whole list as the new value."""
     events = audited.ask(
         incremental(2, "t", ("cleanup.policy", APPEND, "compact"), ("retention.ms", SET, "5")),
         replacing(2, "t", segment_ms="7"),
@@ -118,13 +118,13 @@ def test_configs_that_go_with_others_are_recorded(audited):
 
 
 def quota(key, value, *parts):
-    """None removes it."""
+    """Return a request that sets a quota, or removes it if the value is None."""
     entity = [RequestEntityData(kind, name) for kind, name in parts]
     return AlterClientQuotasRequest([RequestEntryData(entity, [OpData(key, value or 0.0, value is None)])])
 
 
-def test_a_change_of_quotas_has_old_and_new_values(audited):
-    """Each part of an entity has them; another entity with the same user is another one."""
+def test_events_of_changed_quotas_have_old_and_new_values(audited):
+    """Events name each part of the entity. A user with a client id is another entity than the user alone."""
     both = ("user", "ada"), ("client-id", "c")
     key = "producer_byte_rate"
     events = audited.ask(
@@ -139,7 +139,7 @@ def test_a_change_of_quotas_has_old_and_new_values(audited):
     ]
 
 
-def test_a_change_of_credentials_has_iterations_and_no_secret(audited):
+def test_events_of_changed_credentials_have_iterations_and_no_secret(audited):
     salt, password = b"salt-of-ada", b"password-of-ada-0123456789012345"
     set_to = [
         AlterUserScramCredentialsRequest([], [ScramCredentialUpsertion("ada", 1, iterations, salt, password)])
@@ -154,7 +154,7 @@ def test_a_change_of_credentials_has_iterations_and_no_secret(audited):
     assert "key" not in json.dumps([event["resources"] for event in events])
 
 
-def test_all_that_prints_events_shows_old_and_new_values(audited):
+def test_every_command_that_prints_events_shows_old_and_new_values(audited):
     events = audited.ask(
         incremental(2, "t", ("retention.ms", SET, "5")), incremental(2, "t", ("retention.ms", SET, "6"))
     )

@@ -1,4 +1,4 @@
-"""`deny_apis`, `client_limits` and `rewrite_client_id`, before a broker and before a gateway."""
+"""Tests of the filters `deny_apis`, `client_limits` and `rewrite_client_id`, before a broker and before a gateway."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def produce(client, topic, acks=1):
 
 
 @on_both
-def test_denied_apis_are_refused_and_others_are_not(api_set):
+def test_deny_apis_refuses_only_the_denied_apis(api_set):
     settings = with_filter("deny_apis", 'deny=["CreateTopics", "*Groups"]')
     with served(api_set, settings) as (broker, front), connect(front) as client:
         (topic,) = client.call(CreateTopicsRequest([CreatableTopic("new", 1, 1)]), 7).topics
@@ -56,8 +56,8 @@ def test_denied_apis_are_refused_and_others_are_not(api_set):
 
 @on_both
 @pytest.mark.parametrize("denied", ['deny=["Create*"]', 'allow=["Metadata"]'])
-def test_denied_creation_is_denied_by_metadata_too(api_set, denied):
-    """In each version: what is there is described, what is not is not made, and all topics are all topics."""
+def test_where_creation_is_denied_metadata_creates_no_topic(api_set, denied):
+    """In each version Metadata describes existing topics, creates no missing one, and can list all topics."""
     settings = [*with_filter("deny_apis", denied, 'except_principals=["User:x"]')]
     with served(api_set, ["listeners.plain.bind=127.0.0.1:0", *settings] if api_set == "broker" else settings) as (
         broker,
@@ -75,7 +75,8 @@ def test_denied_creation_is_denied_by_metadata_too(api_set, denied):
                 }
                 of_all = client.call(MetadataRequest(None if version else []), version).topics
                 assert [one.name for one in of_all] == ["there"]
-            # Creation is asked for before the answer is given, and done soon after it: this one comes behind all.
+            # A broker creates a topic soon after the answer. So once this later topic exists, earlier ones would exist
+            # too.
             wait_until(lambda: creates(direct, "by-another"))
             assert {one.name for one in direct.call(MetadataRequest(None), 9).topics} == {"there", "by-another"}
 
@@ -86,7 +87,7 @@ def creates(client, name):
 
 
 @on_both
-def test_with_allowed_apis_all_others_are_denied(api_set):
+def test_deny_apis_with_a_list_of_allowed_apis_refuses_all_others(api_set):
     settings = with_filter(
         "deny_apis", 'allow=["Metadata", "DescribeGroups"]', 'deny=["Describe*"]', "error=UNKNOWN_SERVER_ERROR"
     )
@@ -98,7 +99,7 @@ def test_with_allowed_apis_all_others_are_denied(api_set):
         assert group.error_code == -1, "what is denied is not allowed"
 
 
-def test_a_produce_without_a_response_that_is_denied_closes_the_connection():
+def test_a_denied_produce_that_wants_no_response_closes_the_connection():
     settings = with_filter("deny_apis", 'deny=["Produce"]')
     with served("broker", settings) as (broker, front), connect(front) as client:
         broker.admin.create_topic("t")
@@ -107,7 +108,7 @@ def test_a_produce_without_a_response_that_is_denied_closes_the_connection():
         assert broker.admin.offset("t") == 0
 
 
-def test_a_principal_may_be_exempt():
+def test_deny_apis_exempts_the_principals_of_its_settings():
     settings = with_filter("deny_apis", 'deny=["ListGroups"]', 'except_principals=["User:ANONYMOUS"]')
     with served("broker", settings) as (_broker, front), connect(front) as client:
         assert client.call(ListGroupsRequest(), 4).error_code == 0
@@ -121,7 +122,7 @@ def named(client, software, version):
 
 
 @on_both
-def test_filter_refuses_other_software_and_older_versions(api_set):
+def test_client_limits_refuses_other_software_and_older_versions(api_set):
     settings = with_filter(
         "client_limits", 'software=["apache-*", "librd*"]', 'min_software_versions={"apache-kafka-java" = "3.7"}'
     )
@@ -140,7 +141,7 @@ def test_filter_refuses_other_software_and_older_versions(api_set):
             assert answer.error_code == (0 if served_it else POLICY_VIOLATION), (software, version)
 
 
-def test_a_client_that_does_not_name_itself_is_refused_where_versions_count():
+def test_client_limits_refuses_a_client_without_a_software_version():
     settings = with_filter("client_limits", 'min_software_versions={"librdkafka" = "2"}')
     with served("broker", settings) as (_broker, front), connect(front) as client:
         assert client.call(ListGroupsRequest(), 4).error_code == POLICY_VIOLATION
@@ -151,7 +152,7 @@ def test_a_client_that_does_not_name_itself_is_refused_where_versions_count():
 
 
 @on_both
-def test_filter_refuses_other_client_ids_and_older_request_versions(api_set):
+def test_client_limits_refuses_other_client_ids_and_older_request_versions(api_set):
     settings = with_filter("client_limits", 'client_ids=["billing-*"]', "min_api_versions={Heartbeat = 3}")
     with served(api_set, settings) as (_broker, front):
         with connect(front, client_id="billing-7") as client:
@@ -163,7 +164,7 @@ def test_filter_refuses_other_client_ids_and_older_request_versions(api_set):
         assert refusals(front) == {"client_limits": 3}
 
 
-def test_a_connection_may_be_closed_instead():
+def test_client_limits_can_close_the_connection_instead_of_an_error():
     settings = with_filter("client_limits", 'client_ids=["x"]', "disconnect=true", 'apis=["ListGroups"]')
     with served("broker", settings) as (_broker, front), connect(front) as client:
         assert client.call(HeartbeatRequest("g", 0, "m"), 3).error_code != POLICY_VIOLATION, "it is not checked"
@@ -186,7 +187,7 @@ def test_the_broker_sees_the_new_client_id(api_set):
         assert joined.member_id.startswith("default/ANONYMOUS/c{1}/127.0.0.1-")
 
 
-def test_a_client_id_that_gets_too_long_is_refused():
+def test_a_request_is_refused_if_its_new_client_id_is_too_long():
     settings = with_filter("rewrite_client_id", "template={client_id}{client_id}")
     with served("broker", settings) as (_broker, front), connect(front, client_id="x" * 20_000) as client:
         assert client.call(ListGroupsRequest(), 4).error_code == 42
@@ -214,12 +215,12 @@ def test_wrong_settings_stop_the_start(name, setting, message):
     assert message in str(raised.value)
 
 
-def test_a_filter_that_denies_nothing_is_a_problem():
+def test_deny_apis_without_apis_is_reported_as_a_problem():
     assert [message for _, message in DenyApisSettings().problems()] == ["name APIs in `deny` or in `allow`"]
     assert not list(DenyApisSettings(allow=("Produce",)).problems())
 
 
-def test_a_client_has_five_lines_a_minute_whatever_it_sends(caplog):
+def test_refused_requests_of_a_client_are_logged_at_most_five_times_a_minute(caplog):
     settings = with_filter("client_limits", 'client_ids=["good"]')
     with served("broker", settings) as (_broker, front):
         for number in range(12):

@@ -1,4 +1,8 @@
-"""klamm's own parts pass the conformance suites that others get: each provider stands here, and no other."""
+"""Each registered part of klamm passes the conformance suite of its kind.
+
+A function with `@case` runs the suite for one provider. A provider without a case fails the tests, and so does a case
+without a provider.
+"""
 
 import json
 from contextlib import closing
@@ -58,7 +62,7 @@ def case(kind, name):
 
 
 def part(kind, name, **settings):
-    """The factory of a provider, and settings of its class."""
+    """Return the factory of a provider, and settings of its class."""
     found = REGISTRY.resolve(kind, name)
     settings_class = found.provider.load_settings()
     return load_factory(found), settings_class(**settings) if settings_class is not None else None
@@ -269,7 +273,7 @@ def control_of_nodes(folder):
     pytest.skip("needs a broker beside it: tests/unit/cluster has one")
 
 
-# ---- who may do what
+# ---- authorizers
 
 
 @case(K.AUTHORIZER, "acl")
@@ -292,7 +296,7 @@ def static(folder):
     )
 
 
-# ---- who it is
+# ---- authentication
 
 ALICE = KafkaPrincipal("alice")
 USERS = {"alice": "secret", "bob": "other secret"}
@@ -304,7 +308,7 @@ WRONG_LOGINS = [plain("alice", "wrong"), plain("carol", "secret"), plain("alice"
 
 
 class Users(CredentialStore):
-    """The users of this file."""
+    """The store of the users that this file's cases know."""
 
     def scram_credential(self, user, mechanism):
         return VERIFIERS.get(user, {}).get(mechanism)
@@ -315,7 +319,7 @@ def check_password(user, password):
 
 
 def scram(mechanism, password):
-    """A client of another implementation."""
+    """Return a client of SCRAM from another implementation."""
 
     def client():
         one = scramp.ScramClient([mechanism], "alice", password)
@@ -326,7 +330,7 @@ def scram(mechanism, password):
 
 
 def frames(mechanism, *tokens):
-    """Return what a client sends to the authenticator `sasl`."""
+    """Return the frames that a client sends to the authenticator `sasl`."""
     messages = [(SaslHandshakeRequest(mechanism), 1), *((SaslAuthenticateRequest(token), 2) for token in tokens)]
     return [encode_request_header(one.API_KEY, version, 1, "c") + one.encode(version) for one, version in messages]
 
@@ -418,7 +422,7 @@ def file_store(folder):
 
 
 class SeededBrokerStore(BrokerStore):
-    """The table has the users of this file."""
+    """The broker's user store, which already has the users of this file."""
 
     def open(self, listener):
         rows = {one.row_key(user): made.to_row() for user, known in VERIFIERS.items() for one, made in known.items()}

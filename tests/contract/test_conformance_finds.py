@@ -1,4 +1,8 @@
-"""Each rule of each conformance suite finds a part that breaks it: the good parts here, each with one thing changed."""
+"""Each rule of each conformance suite finds a part that breaks it.
+
+This file has a good part of each kind, and tables with broken variants: each differs from the good part in one thing,
+and is named by the rule that must find it. Broken transports and authenticators are in `broken_channels.py`.
+"""
 
 import sys
 import threading
@@ -62,7 +66,7 @@ def impatient(monkeypatch):
     monkeypatch.setattr(rules, "PATIENCE_S", 0.25)
 
 
-# ---- the life cycle, by the example of an extension
+# ---- the life cycle, shown with an extension
 
 
 class Beside(ServerExtension):
@@ -114,7 +118,7 @@ EXTENSION = {
 
 
 class Gate(ConnectionGate):
-    """At most 3 at a time."""
+    """A gate that admits at most three connections at a time."""
 
     def __init__(self, settings=None):
         super().__init__(settings)
@@ -173,7 +177,7 @@ THROTTLE = {
 
 
 class Reading(Authorizer):
-    """Everyone may read, and nothing else."""
+    """An authorizer that allows everyone to read, and denies all else."""
 
     def authorize(self, context, operation, resource_type, resource_name, *, log_if_denied=True):
         return operation is AclOperation.READ
@@ -373,7 +377,7 @@ def test_the_good_part_passes(suite):
     check(good, **options)
 
 
-# A broken part may raise on a thread of the suite.
+# A broken part may raise an exception on a thread of the suite.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(("suite", "rule"), [(suite, rule) for suite, what in SUITES.items() for rule in what[2]])

@@ -1,4 +1,4 @@
-"""Connection gates over real sockets: the three ways to say No, eviction, and settings that change while it runs."""
+"""Tests of connection gates over real sockets: refusals, delays, eviction, and settings that change in a reload."""
 
 import socket
 import struct
@@ -41,7 +41,7 @@ ASK = MetadataRequest(topics=None)
 
 
 class Served:
-    """A server from a file that a test may change."""
+    """A server with a configuration file that a test can change."""
 
     def __init__(self, file, settings, overrides, client_options):
         self.file = file
@@ -95,7 +95,7 @@ def answers(client):
     return client.call(ASK, 12).cluster_id == "klamm-echo"
 
 
-def test_one_too_many_of_an_address_is_closed_at_once(serve):
+def test_a_connection_above_the_limit_of_its_address_is_closed_at_once(serve):
     served = serve("[connection_quota]\nmax_connections_per_ip = 2")
     assert answers(served.connect())
     assert answers(served.connect("inner"))
@@ -103,7 +103,7 @@ def test_one_too_many_of_an_address_is_closed_at_once(serve):
     assert served.metric("klamm:type=Acceptor,name=ConnectionsRefused") == {("outer", "per_ip"): 1}
 
 
-def test_over_the_rate_of_its_address_a_connection_is_closed_after_the_delay(serve):
+def test_a_connection_above_the_rate_of_its_address_is_closed_after_a_delay(serve):
     served = serve("[creation_rate]\nconnection_creation_rate = 1\nquota_window_num = 2")
     assert answers(served.connect())
     start = time.monotonic()
@@ -113,7 +113,7 @@ def test_over_the_rate_of_its_address_a_connection_is_closed_after_the_delay(ser
     assert served.metric("klamm:type=Acceptor,name=ConnectionsDelayed") == {("outer", "per_ip_rate"): 1}
 
 
-def test_sockets_that_are_to_be_closed_later_are_closed_when_the_server_stops(serve):
+def test_a_stop_closes_refused_connections_that_wait_for_their_delay(serve):
     served = serve(
         "[creation_rate]\nconnection_creation_rate = 1\nquota_window_num = 2\nquota_window_size_seconds = 60"
     )
@@ -126,7 +126,7 @@ def test_sockets_that_are_to_be_closed_later_are_closed_when_the_server_stops(se
     assert all(client.at_end() for client in late)
 
 
-def test_a_full_listener_takes_the_next_as_soon_as_one_goes(serve):
+def test_a_full_listener_accepts_the_next_connection_as_soon_as_one_ends(serve):
     served = serve("[listeners.outer.connection_quota]\nmax_connections = 1")
     first = served.connect()
     assert answers(first)
@@ -134,7 +134,7 @@ def test_a_full_listener_takes_the_next_as_soon_as_one_goes(serve):
     second.send(ASK, 12)
     wait_until(lambda: served.acceptor().outcomes.paused["per_listener"] == 1)
     assert answers(served.connect("inner"))
-    # The metric counts a pause while it lasts.
+    # The metric counts a pause while the pause lasts.
     wait_until(lambda: served.metric("kafka.network:type=Acceptor,name=AcceptorBlockedPercent")[("outer",)] > 0.02)
     start = time.monotonic()
     first.close()
@@ -143,7 +143,7 @@ def test_a_full_listener_takes_the_next_as_soon_as_one_goes(serve):
     assert served.acceptor().blocked_ns_until(time.monotonic_ns()) > 0
 
 
-def test_a_listener_over_its_rate_waits_and_serves_all_clients(serve):
+def test_a_listener_above_its_rate_pauses_and_serves_all_clients(serve):
     served = serve("[listeners.outer.creation_rate]\nmax_connection_creation_rate = 20\nquota_window_num = 2")
     start = time.monotonic()
     clients = [served.connect() for _ in range(40)]
@@ -177,7 +177,7 @@ def test_a_stop_does_not_wait_for_a_full_listener(serve):
     assert time.monotonic() - start < 30
 
 
-def test_new_settings_of_gates_count_from_a_reload_on(serve):
+def test_a_reload_applies_new_settings_of_gates(serve):
     served = serve("[connection_quota]\nmax_connections_per_ip = 1")
     first = served.connect()
     assert answers(first)
@@ -193,7 +193,7 @@ def test_new_settings_of_gates_count_from_a_reload_on(serve):
     assert answers(served.connect())
     assert served.connect().at_end()
     assert answers(first)
-    # What counts now is what the next reload compares with.
+    # The next reload compares its file with the settings that now apply.
     assert served.reload("[connection_quota]\nmax_connections_per_ip = 2\n[creation_rate]\nprotected = true") == [
         "reload: done"
     ]
@@ -207,7 +207,7 @@ class MoodySettings:
 
 
 class Moody(ConnectionGate):
-    """Takes new settings, or cannot, or fails."""
+    """A gate that accepts new settings, leaves them to the next start, or raises an exception."""
 
     def admit(self, address):
         return None
@@ -241,7 +241,7 @@ class MoodyPlugin:
         ),
     ],
 )
-def test_a_reload_says_what_became_of_each_part(tmp_path, mood, lines):
+def test_a_reload_reports_what_each_part_did_with_its_new_settings(tmp_path, mood, lines):
     file = tmp_path / "klamm.toml"
     text = (
         '[listeners.a]\nbind = "127.0.0.1:0"\napi_set = "echo"\ngates = ["moody"]\n[listeners.a.moody]\nmood = "{}"\n'
@@ -254,7 +254,7 @@ def test_a_reload_says_what_became_of_each_part(tmp_path, mood, lines):
         assert reload(server.server, lambda: load_plan(file, registry)) == [*lines, "reload: done"]
 
 
-def test_a_rate_set_with_alter_client_quotas_counts_at_once(tmp_path):
+def test_a_rate_set_with_alter_client_quotas_applies_at_once(tmp_path):
     file = tmp_path / "klamm.toml"
     file.write_text('[listeners.default]\nbind = "127.0.0.1:0"\ngates = ["creation_rate"]\n')
     with EmbeddedServer(file=file) as server, RawClient(server.address()) as client:
@@ -268,7 +268,7 @@ def test_a_rate_set_with_alter_client_quotas_counts_at_once(tmp_path):
 
 
 def come_and_go(served, listener, number):
-    """One connection that ends in one of the ways there are."""
+    """Open a connection and end it in one of nine ways, which `number` selects."""
     way = number % 9
     try:
         client = RawClient(served.embedded.address(listener), timeout_s=60, **served.client_options)
@@ -293,7 +293,7 @@ def come_and_go(served, listener, number):
         elif way == 7:
             client.socket.shutdown(socket.SHUT_WR)
         elif way == 8:
-            # Idle until the server closes it.
+            # The client does nothing until the server closes the idle connection.
             client.at_end()
     except (OSError, AssertionError):
         pass
@@ -323,7 +323,7 @@ max_handshakes = 10
         for processor in listener.processors:
             processor._reactor.expiry._idle_ns = 200_000_000
 
-    # Handshakes are dear; every way is gone often enough.
+    # TLS handshakes are slow, so there are fewer connections. Each way is still used many times.
     share = 60 if client_options else 180
 
     def many(first):

@@ -1,4 +1,4 @@
-"""`klamm connections` of a real server: what it shows, and that it closes and moves them."""
+"""Tests of `klamm connections` with a running server: the command lists, closes and moves connections."""
 
 import json
 import threading
@@ -36,7 +36,7 @@ def start(tmp_path):
 
 @pytest.fixture
 def run(tmp_path, capsys):
-    """`run(server, "--json")` → the exit code, and what is printed to both streams."""
+    """Return `run(server, "--json")`, which returns the exit code and what the command printed to stdout and stderr."""
 
     def run_it(server, *arguments, token="token"):
         host, port = server.server.extensions[0].address
@@ -53,7 +53,7 @@ def rows_of(run, server, *arguments):
     return json.loads(out)["connections"]
 
 
-def test_a_connection_is_shown_with_its_client_and_what_it_waits_for(start, run):
+def test_the_list_shows_a_connections_client_and_what_the_connection_waits_for(start, run):
     server = start()
     trying = server.api_set("trying")
     with RawClient(server.address(), client_id="app") as client, RawClient(server.address(), client_id="idle") as idle:
@@ -74,7 +74,7 @@ def test_a_connection_is_shown_with_its_client_and_what_it_waits_for(start, run)
         assert app["in_flight"] == 1
         assert app["in_flight_ms"] > 0
         assert app["held_bytes"] > 0
-        # The time of a request counts while it runs.
+        # The time of a request counts while the request runs.
         assert app["handler_ms"] > 0
         assert app["requests"] == 2
         assert app["client_address"] == "{}:{}".format(*client.socket.getsockname())
@@ -85,7 +85,7 @@ def test_a_connection_is_shown_with_its_client_and_what_it_waits_for(start, run)
         wait_until(lambda: rows_of(run, server, "--filter", "client_id=app")[0]["handler_ms"] > 0)
 
 
-def test_a_server_without_connections_says_so_and_how_many_wait(start, run):
+def test_the_command_says_that_a_server_has_no_connections_and_how_many_wait(start, run):
     server = start()
     assert run(server)[1] == "no connections\n"
     assert run(server, "--filter", "client_id=unknown")[1] == "no connections\n"
@@ -96,7 +96,7 @@ def test_a_server_without_connections_says_so_and_how_many_wait(start, run):
     assert empty_line(waiting) == "no connections; waiting: 5 to be accepted by listener default"
 
 
-def test_connections_are_sorted_and_filtered_and_only_so_many(start, run):
+def test_options_sort_filter_and_limit_the_list(start, run):
     server = start()
     clients = [RawClient(server.address(), client_id=f"client-{number}") for number in range(5)]
     for number, client in enumerate(clients):
@@ -113,7 +113,7 @@ def test_connections_are_sorted_and_filtered_and_only_so_many(start, run):
         run(server, "--filter", "unknown=4")
 
 
-def test_a_look_at_many_connections_takes_several_turns(start, run):
+def test_the_server_lists_many_connections_in_several_turns(start, run):
     server = start()
     clients = [RawClient(server.address(), client_id="many") for _ in range(230)]
     wait_until(lambda: len(rows_of(run, server, "--limit", "1000")) == len(clients))
@@ -149,7 +149,7 @@ def test_a_connection_is_moved_to_another_processor_of_its_listener(start, run):
         assert "listener default has no processor 7, only 0, 1" in err
 
 
-def test_a_processor_that_is_kept_by_a_turn_is_named_and_the_others_answer(start, run):
+def test_a_blocked_processor_is_named_and_the_others_answer(start, run):
     server = start("listeners.default.processors=2")
     with RawClient(server.address()) as one, RawClient(server.address()) as other:
         for client in (one, other):
@@ -211,14 +211,14 @@ def test_the_address_and_the_token_come_from_the_file_of_the_server(start, tmp_p
     assert "app" in capsys.readouterr().out
 
 
-def test_a_connection_that_the_first_look_missed_has_no_rates():
+def test_rates_of_a_connection_that_the_first_sample_lacks_are_0_unless_it_is_new():
     totals = dict.fromkeys(("processor_ms", "handler_ms", "requests", "received_bytes", "sent_bytes"), 3_600_000)
     rows = [{"id": "old", "age_ms": 5_000_000, **totals}, {"id": "new", "age_ms": 900, **totals}]
     old, new = with_rates({"connections": rows}, {"connections": []}, 1.0)["connections"]
     assert (old["processor_share"], new["requests_per_s"]) == (0, 3_600_000)
 
 
-def test_a_reload_reads_the_token_again_and_keeps_the_old_one_if_it_cannot(start, run, tmp_path):
+def test_a_reload_reads_the_token_again_and_keeps_the_old_one_on_failure(start, run, tmp_path):
     server = start()
     (tmp_path / "token").write_text("another\n")
     (exporter,) = server.server.extensions

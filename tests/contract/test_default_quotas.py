@@ -1,4 +1,4 @@
-"""A server without configuration enforces the quotas that admin clients set, at no cost while there are none."""
+"""A server without configuration enforces the quotas that admin clients set. Without quotas it charges nothing."""
 
 import contextlib
 import socket
@@ -38,14 +38,14 @@ def admin(server):
 
 
 def set_quota(admin, key, value, entity=("client-id", "app")):
-    """None takes it away."""
+    """Set the quota, or remove it if the value is None."""
     operation = OpData(key, value or 0.0, value is None)
     entry = RequestEntryData([RequestEntityData(*entity)], [operation])
     assert admin.call(AlterClientQuotasRequest([entry]), 1).entries[0].error_code == 0
 
 
 def wait_until_throttled(server, throttled):
-    """Wait until requests are charged to throttles, or are not."""
+    """Wait until requests are charged to throttles, or until they are no longer charged."""
     wait_until(lambda: bool(server.server.listeners[0].context.throttles) is throttled)
 
 
@@ -56,13 +56,13 @@ def test_a_producer_is_throttled_from_when_a_quota_is_set_until_it_is_removed(se
 
     assert throttle_time_ms() == 0
     set_quota(admin, "producer_byte_rate", 1000.0)
-    # A hundred times what a second may have, over ten seconds.
+    # The quota allows a second's rate over ten seconds. This load is a hundred times the rate of a second.
     assert 80_000 < throttle_time_ms() < 100_000
     set_quota(admin, "producer_byte_rate", None)
     assert throttle_time_ms() == 0
 
 
-def test_a_muted_producer_is_held_up_on_its_own_connection(server, admin):
+def test_a_throttled_producer_is_held_up_on_its_own_connection(server, admin):
     set_quota(admin, "producer_byte_rate", 9_000.0)
     with RawClient(server.address(), client_id="app") as client:
         started = time.monotonic()
@@ -73,7 +73,7 @@ def test_a_muted_producer_is_held_up_on_its_own_connection(server, admin):
     assert waited_ms > throttle_time_ms * 0.8
 
 
-def test_requests_are_charged_from_the_next_on(server, admin):
+def test_a_new_quota_charges_from_the_next_request(server, admin):
     def ask():
         return admin.call(MetadataRequest([]), 12).throttle_time_ms
 
@@ -81,14 +81,14 @@ def test_requests_are_charged_from_the_next_on(server, admin):
     wait_until_throttled(server, False)
     set_quota(admin, "request_percentage", 0.0001, ("client-id", "admin"))
     wait_until_throttled(server, True)
-    # An equal request is charged as any other.
+    # The server may answer an equal request from its cache, but charges it all the same.
     assert ask() > 0
     with RawClient(server.address(), client_id="other") as other:
         set_quota(other, "request_percentage", None, ("client-id", "admin"))
         wait_until_throttled(server, False)
 
 
-def test_quotas_count_from_the_start_of_the_next_server(tmp_path):
+def test_a_restarted_server_charges_stored_quotas_from_its_start(tmp_path):
     with EmbeddedServer(data_dir=tmp_path) as server, RawClient(server.address()) as admin:
         admin.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7)
         set_quota(admin, "producer_byte_rate", 1000.0)
@@ -97,7 +97,7 @@ def test_quotas_count_from_the_start_of_the_next_server(tmp_path):
         assert client.call(PRODUCE, 9).throttle_time_ms > 0
 
 
-def test_settings_with_a_quota_charge_from_the_start():
+def test_a_quota_in_the_settings_is_charged_from_the_start():
     setting = "client_quota.clients={app={producer_byte_rate=1000}}"
     with EmbeddedServer([f"listeners.default.{setting}"]) as server, RawClient(server.address()) as admin:
         admin.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7)
@@ -105,7 +105,7 @@ def test_settings_with_a_quota_charge_from_the_start():
             assert client.call(PRODUCE, 9).throttle_time_ms > 0
 
 
-def test_an_empty_list_turns_quotas_off():
+def test_an_empty_list_of_throttles_turns_quotas_off():
     settings = ["listeners.default.throttles=[]", "listeners.default.gates=[]"]
     with EmbeddedServer(settings) as server, RawClient(server.address(), client_id="app") as client:
         client.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 7)
@@ -114,7 +114,7 @@ def test_an_empty_list_turns_quotas_off():
 
 
 class Fickle(Throttle):
-    """Cannot say whether it is active."""
+    """A throttle that raises when it is asked whether it is active."""
 
     @property
     def active(self):
@@ -130,14 +130,14 @@ class FicklePlugin:
         yield Provider("fickle", f"{__name__}:Fickle")
 
 
-def test_a_throttle_that_cannot_say_whether_it_is_active_is_asked():
+def test_a_throttle_whose_active_raises_is_charged():
     settings = ["listeners.default.throttles=fickle"]
     with EmbeddedServer(settings, plugins=[FicklePlugin()]) as server, RawClient(server.address()) as client:
         assert client.call(MetadataRequest([]), 12).throttle_time_ms == 7
 
 
 def connect_from(server, host, count):
-    """Connect so many times at once; how many were let in, and the connections."""
+    """Open this many connections at once. Return how many were admitted, and the connections."""
     acceptor = server.server.listeners[0].acceptor
 
     def seen():
@@ -155,7 +155,7 @@ def close_all(sockets):
 
 
 def served(sock):
-    """Return True if a connection is answered; otherwise it is closed within a window of the quota."""
+    """Return True if the server answers on a connection, and False if it closes the connection."""
     sock.settimeout(10)
     with contextlib.suppress(ConnectionError):
         sock.sendall(bytes.fromhex("0000000b0012000000000001000161"))
@@ -163,7 +163,7 @@ def served(sock):
     return False
 
 
-def test_an_address_comes_in_ten_seconds_worth_at_once_until_its_rate_is_removed(server, admin):
+def test_an_address_may_open_ten_seconds_of_its_rate_at_once_until_the_rate_is_removed(server, admin):
     ip, others = ("ip", "127.0.0.1"), "127.0.0.2"
     set_quota(admin, "connection_creation_rate", 1.0, ip)
     let_in, sockets = connect_from(server, "127.0.0.1", 15)
@@ -179,7 +179,7 @@ def test_an_address_comes_in_ten_seconds_worth_at_once_until_its_rate_is_removed
     close_all(sockets)
 
 
-def test_the_default_rate_is_each_addresss_own_and_a_rate_by_name_comes_first(server, admin):
+def test_each_address_has_the_default_rate_unless_it_has_its_own(server, admin):
     set_quota(admin, "connection_creation_rate", 1.0, ("ip", None))
     set_quota(admin, "connection_creation_rate", 2.0, ("ip", "127.0.0.3"))
     for host, expected in (("127.0.0.1", 10), ("127.0.0.2", 10), ("127.0.0.3", 20)):

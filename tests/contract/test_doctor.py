@@ -1,4 +1,4 @@
-"""`klamm doctor`: what it says of listeners, and of a gateway's nodes: those that answer and those that do not."""
+"""Tests of `klamm doctor`: its report about listeners, and about a gateway's nodes."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ from tests.contract.gateway_nodes import FakeNode, free_ports
 
 @pytest.fixture
 def doctor(tmp_path, capsys):
-    """`doctor(text)` → the exit code, and the lines."""
+    """Return `doctor(text)`, which returns the exit code and the printed lines."""
 
     def call(text):
         file = tmp_path / "klamm.toml"
@@ -32,7 +32,7 @@ def doctor(tmp_path, capsys):
     return call
 
 
-def test_a_folder_below_one_that_may_not_be_entered_ends_nothing(monkeypatch, tmp_path):
+def test_the_report_continues_after_a_folder_that_cannot_be_entered(monkeypatch, tmp_path):
     closed, stat = tmp_path / "closed", os.stat
     closed.mkdir()
 
@@ -55,14 +55,14 @@ def test_a_folder_in_which_nothing_can_be_made_is_reported(monkeypatch, tmp_path
     assert f"nothing can be made in {tmp_path}: No space left on device" in one(lines, "server.data_dir")
 
 
-def test_risks_of_the_configuration_are_named_and_no_mistakes(doctor):
+def test_the_report_names_risks_of_the_configuration(doctor):
     code, lines = doctor('[listeners.a]\nbind = "0.0.0.0:0"\nadvertise = "127.0.0.1:9092"\n')
     assert (code, lines[0][:7]) == (0, "risk   ")
     assert "there is no authorizer" in lines[0]
 
 
 def front(bootstrap, *lines, ports="19093-19094", upstream=()):
-    """A file with one listener before a cluster."""
+    """Return a file with one listener before a cluster."""
     return "\n".join(
         [
             "[listeners.front]",
@@ -81,12 +81,12 @@ def front(bootstrap, *lines, ports="19093-19094", upstream=()):
 
 
 def one(lines, subject):
-    """The line of a subject."""
+    """Return the only line about a subject."""
     (line,) = [line for line in lines if line[7:].startswith(f"{subject}: ")]
     return line
 
 
-def test_all_is_well(doctor):
+def test_the_report_of_a_working_configuration(doctor):
     with FakeNode(node_id=1) as first, FakeNode(node_id=2) as second:
         first.brokers = second.brokers = {1: first.port, 2: second.port}
         code, lines = doctor(front([first.bootstrap]))
@@ -117,13 +117,13 @@ def test_addresses_that_do_not_answer_and_nodes_without_a_port_are_reported(doct
     )
 
 
-def test_without_any_node_nothing_is_known(doctor):
+def test_the_report_says_that_nodes_are_unknown_if_none_answers(doctor):
     nowhere = free_ports(1)
     code, lines = doctor(front([f"127.0.0.1:{nowhere}"]))
     assert (code, lines[-1]) == (1, "wrong  nodes: are not known; at least one address of bootstrap must answer")
 
 
-def test_a_node_that_is_silent(doctor):
+def test_a_silent_node_is_reported(doctor):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         text = front([f"127.0.0.1:{port}"]).replace("= 2000", "= 100")
@@ -141,7 +141,7 @@ def test_a_node_that_is_silent(doctor):
         ("protocol", "(closed_by_node|connection_lost|invalid_response|connection_failed|timeout): "),
     ],
 )
-def test_tls_and_login_are_tried(doctor, tmp_path, tls_files, wrong, reason):
+def test_the_doctor_tries_tls_and_the_login(doctor, tmp_path, tls_files, wrong, reason):
     (tmp_path / "password").write_text("guess" if wrong == "password" else "secret")
     with SecureServer() as node:
         upstream = [
@@ -160,7 +160,7 @@ def test_tls_and_login_are_tried(doctor, tmp_path, tls_files, wrong, reason):
         assert re.search(rf": {reason}.*; (compare|check|start) ", line), line
 
 
-def test_listeners_whose_names_do_not_resolve_or_whose_ports_meet(doctor):
+def test_unknown_host_names_and_ports_that_occur_twice_are_reported(doctor):
     with FakeNode(node_id=1) as node:
         text = front([node.bootstrap]) + "\n".join(
             [
@@ -180,7 +180,7 @@ def test_listeners_whose_names_do_not_resolve_or_whose_ports_meet(doctor):
 
 
 class Sick(ApiSet):
-    """Cannot even be examined."""
+    """A handler set that fails when it is examined."""
 
     def examine(self, listeners):
         assert [one.security_protocol for one in listeners] == ["PLAINTEXT"]
@@ -189,14 +189,14 @@ class Sick(ApiSet):
 
 
 class Hospital:
-    """A plugin with it."""
+    """A plugin with this handler set."""
 
     @hookimpl
     def klamm_api_sets(self):
         yield Provider("sick", f"{__name__}:Sick")
 
 
-def test_a_handler_set_that_fails_is_a_finding(capsys):
+def test_a_handler_set_that_fails_is_reported(capsys):
     registry = PluginRegistry()
     registry.add(Hospital(), "hospital")
     options = parser().parse_args(["doctor", "--bind", "127.0.0.1:19092", "--set", "listeners.default.api_set=sick"])
@@ -217,7 +217,7 @@ def test_a_wrong_file_is_reported_as_by_check(tmp_path, capsys):
     )
 
 
-def test_a_host_that_stands_for_all_needs_an_address_for_clients(doctor):
+def test_a_wildcard_host_requires_an_advertised_address(doctor):
     port = free_ports(1)
     text = f'[listeners.a]\nbind = "0.0.0.0:{port}"\napi_set = "echo"\n'
     code, lines = doctor(text)

@@ -1,4 +1,4 @@
-"""Configs that AlterConfigs changes while a server runs: what takes effect, what is refused, what a restart keeps."""
+"""Tests of configs that AlterConfigs changes while a server runs: their effect, refused values, and restarts."""
 
 import logging
 import ssl
@@ -26,7 +26,7 @@ DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT = 2, 3, 4, 5
 
 @pytest.fixture
 def client_of():
-    """Connections that end with the test."""
+    """Yield a function that opens a connection. The connections are closed at the end of the test."""
     clients = []
 
     def connect(server, listener="default", **options):
@@ -61,7 +61,7 @@ def threads_of(kind):
     return sum(kind in thread.name for thread in threading.enumerate())
 
 
-def test_threads_change_and_stay_changed(tmp_path, client_of):
+def test_changed_numbers_of_threads_survive_a_restart(tmp_path, client_of):
     before = threads_of("klamm-handler")
     with EmbeddedServer(["num.io.threads=3"], data_dir=tmp_path) as server:
         client = client_of(server)
@@ -84,7 +84,7 @@ def test_threads_change_and_stay_changed(tmp_path, client_of):
         wait_until(lambda: threads_of("klamm-handler") == before + 3)
 
 
-def test_a_stop_waits_for_a_change_that_has_started(client_of, monkeypatch):
+def test_a_stop_waits_for_a_running_change(client_of, monkeypatch):
     before = klamm_threads()
     started, stopping = threading.Event(), threading.Event()
     start = AcceptorThread.start
@@ -102,7 +102,7 @@ def test_a_stop_waits_for_a_change_that_has_started(client_of, monkeypatch):
     assert klamm_threads() == before
 
 
-def test_listener_keeps_its_own_value_of_a_config(client_of):
+def test_a_listener_keeps_its_own_value_of_a_config(client_of):
     settings = ["listeners.default.bind=127.0.0.1:0", "listeners.other.bind=127.0.0.1:0"]
     with EmbeddedServer(settings) as server:
         client = client_of(server)
@@ -250,7 +250,7 @@ def processors_of(server):
     return [len(each.processors) for each in server.server.listeners]
 
 
-def test_nodes_have_settings_of_their_own_listeners(client_of, tmp_path):
+def test_each_node_shows_the_settings_of_its_own_listeners(client_of, tmp_path):
     with EmbeddedServer(nodes=2, data_dir=tmp_path) as server:
         first, second = client_of(server), client_of(server, "default-2")
         assert alter(second, ("num.network.threads", SET, "3"), name="2") == 0
@@ -269,7 +269,7 @@ def test_nodes_have_settings_of_their_own_listeners(client_of, tmp_path):
 
 
 @pytest.mark.parametrize("key", ["log.retention.ms", "num.io.threads", "log.cleaner.backoff.ms"])
-def test_a_node_cannot_have_a_value_of_its_own_where_all_share_one(client_of, key):
+def test_a_node_cannot_have_its_own_value_of_a_shared_setting(client_of, key):
     with EmbeddedServer(nodes=2) as server:
         for listener, node in (("default", "1"), ("default-2", "2")):
             client = client_of(server, listener)
@@ -278,7 +278,7 @@ def test_a_node_cannot_have_a_value_of_its_own_where_all_share_one(client_of, ke
         assert reported(client, key, name="2")[:2] == ("7", DYNAMIC_DEFAULT)
 
 
-def test_a_node_answers_for_itself(client_of):
+def test_each_node_describes_only_itself(client_of):
     with EmbeddedServer(nodes=2) as server:
         first, second = client_of(server), client_of(server, "default-2")
         for client, other in ((first, "2"), (second, "1"), (second, "3")):

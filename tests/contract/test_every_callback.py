@@ -1,7 +1,7 @@
-"""Every callback of every contract raises once: found by introspection, so that none that is added is forgotten.
+"""Every callback of every contract raises once. The test finds callbacks by introspection, so it covers new ones.
 
-At start that is a StartError which names the part, with everything closed again; later it costs connections or requests
-of the moment, and no thread and no earlier or later client.
+At the start the result is a StartError that names the part, and everything is closed again. Later the exception costs
+only connections or requests of the moment: no thread ends, and earlier and later clients are served.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ REFUSED, PENDING, EXPIRING, MALLORY = b"refused", b"pending", b"expiring", b"mal
 
 
 class Fault:
-    """Which callback raises now, and how often one has."""
+    """The callback that raises now, and how often it has raised."""
 
     at = ""
     raised = 0
@@ -66,7 +66,7 @@ class Fault:
         with cls.lock:
             cls.raised += 1
         if callback == "RequestScheduler.take":
-            # A queue that returns nothing serves no request: only the first call may raise.
+            # Without requests from the queue no request would be served, so only the first call raises.
             cls.at = ""
         raise ZeroDivisionError(f"{callback}, on purpose")
 
@@ -82,7 +82,7 @@ def callbacks(contract):
 
 
 def failing(base):
-    """A subclass that raises, if it is to, wherever one of its contracts has a callback."""
+    """Return a subclass that can raise in each callback of its contracts."""
 
     def raising(owner, name):
         callback = f"{owner.__name__}.{name}"
@@ -101,7 +101,7 @@ def failing(base):
         return method
 
     owners = [owner for owner in base.__mro__ if owner in CONTRACTS]
-    # The life cycle is named after the contract itself: `Throttle.open`.
+    # Callbacks of the life cycle are named after the contract itself, e.g. `Throttle.open`.
     body = {name: raising(owner, name) for owner in reversed(owners) for name in callbacks(owner)}
     made = type(base.__name__, (base,), {**body, "__module__": base.__module__})
     return made
@@ -116,15 +116,14 @@ CONTRACTS = [
         if inspect.isclass(value)
         and value.__module__ == contracts.__name__
         and callbacks(value)
-        # Klamm's own, which no plugin defines.
+        # These are klamm's own classes, which no plugin defines.
         and value not in (observer.RequestEvent, observer.StageTimes, filters.EncodedResponse, filters.Release)
-        # The bases of the others.
+        # These are base classes of the contracts.
         and value not in (Part, ListenerPart)
     ),
 ]
-# Sessions that are revoked abort their transports: test_session_registry.py has that raise. `reconfigure_parts` is for
-# parts that have parts: test_lifecycle.py has it raise. `examine` is for `klamm doctor`: test_doctor.py has it raise.
-# Responses of other servers are spliced: test_gateway.py has that raise.
+# Other tests make these callbacks raise: test_session_registry.py those of revoked sessions, test_lifecycle.py
+# `reconfigure_parts`, test_doctor.py `examine` (for `klamm doctor`), and test_gateway.py `splice_from`.
 NOT_CALLED_HERE = {
     "ApiSet.examine",
     "TransportLayer.abort",
@@ -179,7 +178,10 @@ class Naming(AuthenticatorFactory):
 
 @failing
 class Name(Authenticator):
-    """The first frame is a name; Heartbeat v0 asks for it again, with a frame that is sent back."""
+    """An authenticator whose first frame is a name.
+
+    Heartbeat v0 causes a second authentication, with a frame that is sent back.
+    """
 
     def __init__(self):
         self.name = None
@@ -246,7 +248,7 @@ class Filtering(RequestFilter):
 
 
 class Asking(RequestFilter):
-    """Asks the filter behind it, and the handler set, for the name of a topic."""
+    """A filter that asks the filter behind it, or the handler set, for the name of a topic."""
 
     api_keys = (ApiKey.HEARTBEAT,)
 
@@ -287,7 +289,7 @@ class Beside(ServerExtension):
 
 
 class Region:
-    """A stretch of a file, as a log answers Fetch with."""
+    """A region of a file, as a log returns it for Fetch."""
 
     def __init__(self, file):
         self.file, self.position, self.size_bytes = file, 0, 40_000
@@ -378,7 +380,7 @@ def make(version=0):
         'gates = ["gate"]\nfilters = ["asking", "filtering"]\nobservers = ["watching"]\nbind = "127.0.0.1:0"\n'
         "connection_failed_authentication_delay_ms = 5\n"
     )
-    # Where a handler cannot be woken, the end is not waited for long.
+    # The end of a handler that cannot be woken has a short deadline.
     server = (
         '[server]\nrequest_scheduler = "queue"\nextensions = ["beside"]\nio_threads = 2\nshutdown_deadline_ms = 300\n'
     )
@@ -427,7 +429,7 @@ def talk(client):
 
 
 def use_everything(server):
-    """Cause a call of each callback, one connection after the other; a failure ends its own connection alone."""
+    """Cause a call of each callback, one connection after the other. A failure ends only its own connection."""
     for listener, name in (
         ("bare", b""),
         ("open", b""),
@@ -455,7 +457,7 @@ def use_everything(server):
 
 
 def start_with_fault(build, callback):
-    """Start while a callback raises: whether it was met."""
+    """Start the server while a callback raises. Return True if the callback was called."""
     before = klamm_threads()
     server = build()
     Fault.at = callback
@@ -480,7 +482,7 @@ def start_with_fault(build, callback):
 
 
 @pytest.mark.parametrize("callback", [*CALLBACKS, *OWN])
-def test_a_callback_that_raises_affects_no_other_client(build, caplog, callback):
+def test_a_raising_callback_affects_no_other_client(build, caplog, callback):
     start_with_fault(build, callback)
     before = klamm_threads()
     server = build().start()
@@ -504,7 +506,7 @@ def test_a_callback_that_raises_affects_no_other_client(build, caplog, callback)
             with connect(server, listener) as late:
                 talk(late)
         for client in early:
-            # The failure may have met these very connections, e.g. when their transports are looked into.
+            # The failure may have met these connections themselves, e.g. when the server looked into their transports.
             with contextlib.suppress(ConnectionError):
                 talk(client)
             client.close()

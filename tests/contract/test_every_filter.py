@@ -1,4 +1,4 @@
-"""Every filter that is registered, alone and stacked, over a broker and over a gateway."""
+"""Tests with every registered filter, alone and stacked, before a broker and before a gateway."""
 
 import struct
 
@@ -45,8 +45,8 @@ def test_records_come_back_as_they_were_sent(api_set, names, tmp_path):
 
 @on_both
 @pytest.mark.parametrize("names", CHECKED, ids="-".join)
-def test_a_schema_refuses_its_batch_and_no_other(api_set, names, tmp_path):
-    """Behind `record_encryption` it refuses all: values are ciphertext there."""
+def test_a_schema_refuses_only_batches_with_invalid_records(api_set, names, tmp_path):
+    """Behind `record_encryption` the schema refuses all values, because they are ciphertext there."""
     sees_plain = "record_encryption" not in names[: names.index("record_validation")]
     with served(api_set, settings_of(names, tmp_path)) as (_broker, front), RawClient(front.address()) as client:
         front.admin.create_topic(STRICT, 2)
@@ -60,7 +60,7 @@ def test_a_schema_refuses_its_batch_and_no_other(api_set, names, tmp_path):
 
 @on_both
 @of_every_stack
-def test_bytes_that_are_no_request_close_the_connection_behind_an_answer(api_set, names, tmp_path):
+def test_invalid_bytes_close_the_connection_after_the_earlier_request_is_answered(api_set, names, tmp_path):
     with served(api_set, settings_of(names, tmp_path)) as (_broker, front):
         for data in BAD.values():
             with RawClient(front.address(), timeout_s=20) as client:
@@ -71,7 +71,7 @@ def test_bytes_that_are_no_request_close_the_connection_behind_an_answer(api_set
 
 
 class Refuses(RequestFilter):
-    """Refuses each response."""
+    """A filter that refuses each response."""
 
     def on_response(self, response, context):
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "on purpose")
@@ -84,7 +84,7 @@ class RefusesAll:
 
 
 def test_an_error_of_a_filter_before_a_prefix_has_the_names_of_the_client(tmp_path):
-    """It is made from the request as the handler got it."""
+    """The filter before the prefix sees the names of the client, and its error has these names."""
     settings = settings_of(("refuses", "topic_prefix"), tmp_path)
     with (
         EmbeddedServer(settings, plugins=[klamm_filters, RefusesAll()]) as server,

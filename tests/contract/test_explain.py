@@ -1,4 +1,4 @@
-"""`klamm explain` names the stage that limits a real server, in ten staged overloads."""
+"""Tests of `klamm explain`: in ten staged overloads of a real server it names the stage that limits the server."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ PIPELINED = 2_000
 
 
 class Closed(ConnectionGate):
-    """Keeps each connection waiting at the acceptor."""
+    """A gate that keeps each connection waiting at the acceptor."""
 
     def admit(self, address):
         return Delay(50, "office_hours", pause_acceptor=True)
@@ -39,7 +39,7 @@ class Closed(ConnectionGate):
 
 
 class Held(ConnectionGate):
-    """Blocks the acceptor's thread, which no gate may do."""
+    """A gate that blocks the acceptor's thread, which no gate may do."""
 
     go_on = threading.Event()
 
@@ -51,7 +51,7 @@ class Held(ConnectionGate):
 
 
 class Computing(RequestFilter):
-    """Computes for 20 ms in each request, on the thread that many connections share."""
+    """A filter that computes for 20 ms in each request, on the processor's thread, which many connections share."""
 
     api_keys = (ApiKey.METADATA,)
 
@@ -81,7 +81,7 @@ def serving(*settings):
 
 @contextlib.contextmanager
 def repeating(*actions):
-    """Call each again and again, on a thread of its own, until the block ends."""
+    """Call each action again and again, on a thread of its own, until the block ends."""
     ended = threading.Event()
 
     def repeat(action):
@@ -101,7 +101,7 @@ def repeating(*actions):
 
 
 def blocked(server, count, prefix=""):
-    """Clients whose requests block handlers."""
+    """Return clients whose requests block handlers."""
     clients = [RawClient(server.address(), client_id="blocking") for _ in range(count)]
     for client in clients:
         client.send(HeartbeatRequest(group_id=f"{prefix}block"), 4)
@@ -198,7 +198,7 @@ def slow_disk():
 @contextlib.contextmanager
 def slow_reader():
     with serving(TRYING) as server, RawClient(server.address(), client_id="slow") as client:
-        # Together more than the system buffers for a connection.
+        # The responses are together larger than the system's buffers for a connection.
         frame = encode_request_header(10, 2, 1, "slow") + FindCoordinatorRequest(key="30000").encode(2)
         client.send_bytes((len(frame).to_bytes(4, "big") + frame) * 1_000)
         yield server
@@ -268,17 +268,17 @@ def names(found, stage, look_at):
 
 
 @pytest.mark.parametrize(("overload", "stage", "look_at"), OVERLOADS.values(), ids=list(OVERLOADS))
-def test_an_overload_is_named_with_what_to_look_at(overload, stage, look_at, capsys):
+def test_the_command_names_the_overload_and_what_to_look_at(overload, stage, look_at, capsys):
     with overload() as server:
         wait_until(lambda: names(explained(server, capsys), stage, look_at))
 
 
-def test_a_storm_of_handshakes_is_named(tls_files, capsys):
+def test_the_command_names_a_storm_of_handshakes(tls_files, capsys):
     with tls_storm(tls_files) as server:
         wait_until(lambda: names(explained(server, capsys), "handshake", "address 127.0.0.1"))
 
 
-def test_nothing_limits_an_idle_server(capsys):
+def test_the_command_finds_nothing_in_an_idle_server(capsys):
     with serving(TRYING) as server, RawClient(server.address()) as client:
         client.call(MetadataRequest(topics=None), 12)
         assert explained(server, capsys) == []

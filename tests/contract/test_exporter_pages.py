@@ -1,4 +1,4 @@
-"""The HTTP side of the extension `prometheus`: health, invalid requests, and clients that are slow."""
+"""Tests of the HTTP server of the extension `prometheus`: health pages, invalid requests, and slow HTTP clients."""
 
 import http.client
 import socket
@@ -17,7 +17,7 @@ def start():
     yield from servers_with_exporter()
 
 
-def test_live_ready_started_and_metrics(start):
+def test_the_pages_of_a_running_server(start):
     server = start()
     assert get(server, "/live") == (200, "alive\n")
     assert get(server, "/started") == (200, "started\n")
@@ -29,7 +29,7 @@ def test_live_ready_started_and_metrics(start):
 
 
 class SlowStart(ApiSet):
-    """Records what /ready returns before the listeners are up, and while they stop."""
+    """A handler set that records what the health pages return while the server stops."""
 
     def listener_opened(self, listener):
         self.services = listener.services
@@ -47,7 +47,7 @@ class SlowStartPlugin:
         yield Provider("slow_start", "tests.contract.test_exporter_pages:SlowStart")
 
 
-def test_ready_is_no_before_the_start_is_through_and_once_the_stop_begins():
+def test_ready_fails_before_the_start_is_complete_and_during_the_stop():
     server = EmbeddedServer(["listeners.default.api_set=slow_start", *EXPORTER], plugins=[SlowStartPlugin()])
     CURRENT[:], STOPPED[:] = [server], []
     starting = []
@@ -67,7 +67,7 @@ def test_ready_is_no_before_the_start_is_through_and_once_the_stop_begins():
         get(server, "/ready")
 
 
-def test_a_processor_that_is_stuck_is_not_ready(start, monkeypatch):
+def test_a_server_with_a_stuck_processor_is_not_ready(start, monkeypatch):
     server = start("listeners.default.dispatch=inline")
     trying = server.api_set("trying")
     with RawClient(server.address()) as client:

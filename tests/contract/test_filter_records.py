@@ -1,4 +1,4 @@
-"""The rules of `check_filter` about records find filters that break them."""
+"""`check_filter` finds filters that break its rules about records."""
 
 import pytest
 

@@ -1,7 +1,7 @@
-"""What the trail says of a request through filters is what it says without them, or that a filter has refused it.
+"""Audit events of requests that pass through filters are the same as without filters, or name the filter that refused.
 
-With each filter that is registered, alone and stacked, over a broker and over a gateway. Names are those of the broker:
-behind a prefix they have it, in the request's resources and in those that have an error.
+The tests run with each registered filter, alone and stacked, before a broker and before a gateway. Events have the
+names that the broker knows: with a prefix, if `topic_prefix` adds one.
 """
 
 import contextlib
@@ -32,9 +32,12 @@ CHANGED = (
     ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS, ApiKey.DELETE_TOPICS, ApiKey.DELETE_GROUPS,
 )  # fmt: skip
 DRAWN = {"member_id", "topic_id", "producer_id"}
-"""Attributes that are others in each run."""
+"""Attributes with another value in each run."""
 NOT_HELD_AGAINST = {"Fetch": {"bytes", "records"}, "Produce": {"bytes"}}
-"""Encryption makes records larger, and those that go straight from a file are not counted."""
+"""Fields that are not compared.
+
+Encryption makes records larger, and records that are sent from a file are not counted.
+"""
 PREFIX = "a."
 on_both = pytest.mark.parametrize("api_set", API_SETS)
 
@@ -55,7 +58,7 @@ def fetched(*names):
 
 
 def exchanges():
-    """Requests with their versions; of most there is one that succeeds, one that fails, and one that does both."""
+    """Yield requests with their versions. Most come in three forms: one succeeds, one fails, and one does both."""
     yield topics("one", "two"), 7
     yield topics("one", "three"), 5
     for names in (("one",), ("missing",), ("one", "missing")):
@@ -76,7 +79,7 @@ def without_prefix(name, names):
 
 
 def resources_of(event, names):
-    """The resources of an event as they would be without filters."""
+    """Return the resources of an event as they would be without filters."""
     found = []
     for one in event.get("resources", ()):
         kept = {key: value for key, value in one.items() if key not in NOT_HELD_AGAINST.get(event["api_name"], ())}
@@ -87,7 +90,7 @@ def resources_of(event, names):
 
 
 def run(api_set, names, folder):
-    """The events of the exchanges in order, and the error that the client got for each."""
+    """Send the exchanges. Return their events in order, and the error code that the client got for each."""
     folder.mkdir()
     own = {"audit": ("on_full=refuse",)}
     settings = settings_of(names, folder, own=own, observers=() if "audit" in names else ("audit",))
@@ -109,7 +112,7 @@ def run(api_set, names, folder):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    """`plain(api_set)` → what `run` finds without filters."""
+    """Return `plain(api_set)`, which returns the result of `run` without filters."""
     found = {}
 
     def of(api_set):
@@ -122,7 +125,7 @@ def plain(tmp_path_factory):
 
 @on_both
 @pytest.mark.parametrize("names", alone_and_stacked(), ids="-".join)
-def test_the_trail_says_what_it_says_without_filters(plain, api_set, names, tmp_path):
+def test_events_are_the_same_with_and_without_filters(plain, api_set, names, tmp_path):
     expected, _codes = plain(api_set)
     events, codes = run(api_set, names, tmp_path / "filtered")
     refused = set()
@@ -153,7 +156,10 @@ def test_the_trail_says_what_it_says_without_filters(plain, api_set, names, tmp_
 
 @pytest.fixture
 def trailed(tmp_path):
-    """`with trailed(api_set, names) as client`: a client of a listener with these filters and the audit."""
+    """Return the context manager `trailed(api_set, names)`.
+
+    It yields a client of a listener with these filters and the audit.
+    """
 
     @contextlib.contextmanager
     def serve(api_set, names):
@@ -170,7 +176,7 @@ def trailed(tmp_path):
 
 
 def errors_of(folder, *apis):
-    """By event: the error of each resource."""
+    """Return for each event the error of each resource."""
     events = [one for one in events_of(folder / "spool") if one.get("api_name") in apis]
     return [{one["name"]: one.get("error_code", 0) for one in event["resources"]} for event in events]
 
@@ -186,7 +192,7 @@ def errors_of(folder, *apis):
     ids=["alone", "behind a prefix", "behind all"],
 )
 def test_a_topic_that_a_filter_removes_from_a_request_is_in_the_trail(trailed, api_set, names, prefix, tmp_path):
-    """A topic that is refused stands beside the one that is written, with its error; so does one that stands alone."""
+    """The event names the refused topic with its error, also if the request has no other topic."""
     with trailed(api_set, names) as client:
         assert [one.error_code for one in client.call(topics(STRICT, "free"), 7).topics] == [0, 0]
         for wanted in ((STRICT, "free"), (STRICT,)):
@@ -199,7 +205,7 @@ def test_a_topic_that_a_filter_removes_from_a_request_is_in_the_trail(trailed, a
 
 @on_both
 @pytest.mark.parametrize("names", [(), ("topic_prefix",), *alone_and_stacked()[-2:]], ids=lambda names: "-".join(names))
-def test_topics_that_are_named_by_their_ids_have_their_names_in_the_trail(trailed, api_set, names, tmp_path):
+def test_events_name_topics_that_requests_name_by_id(trailed, api_set, names, tmp_path):
     with trailed(api_set, names) as client:
         client.call(topics("t"), 7)
         topic_id = topic_id_of(client, "t")

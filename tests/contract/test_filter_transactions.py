@@ -1,6 +1,7 @@
-"""Transactions through each filter that is registered, alone and stacked, over a broker and over a gateway.
+"""Tests of transactions through each registered filter, alone and stacked, before a broker and before a gateway.
 
-Consumers who read what is committed get it, with the markers as the broker wrote them; others get all.
+Consumers with `read_committed` get only committed records, and the markers as the broker wrote them. Other consumers
+get all records.
 """
 
 import time
@@ -32,7 +33,7 @@ COMMITTED = 1
 
 
 class Producer:
-    """A client with a transactional id."""
+    """A producer with a transactional id."""
 
     def __init__(self, client):
         self._client = client
@@ -50,7 +51,8 @@ class Producer:
         assert added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
         producer_id, epoch = self._identity
         identity = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": self._sequence}
-        # Of now: a marker behind a batch that is old begins another segment, and a fetch ends there.
+        # The records have the present time. After a batch of old records a marker would begin another segment, and a
+        # fetch ends there.
         records = [Record(timestamp_ms=time.time_ns() // 1_000_000, key=b"k", value=value) for value in values]
         made = bytes(encode_batch(records, codec=codec, attributes=TRANSACTIONAL, **identity))
         data = [TopicProduceData(TOPIC, partition_data=[PartitionProduceData(0, made)])]
@@ -64,14 +66,14 @@ class Producer:
 
 
 def fetched(client, isolation_level):
-    """The partition."""
+    """Fetch the partition from its beginning."""
     topics = [FetchTopic(TOPIC, partitions=[FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)])]
     request = FetchRequest(max_wait_ms=0, max_bytes=1 << 20, isolation_level=isolation_level, topics=topics)
     return client.call(request, 11).responses[0].partitions[0]
 
 
 def read(partition):
-    """Values and markers as a consumer takes them, which leaves out what was aborted."""
+    """Return values and markers of a fetched partition as a consumer does: without values of aborted transactions."""
     aborted = sorted((one.first_offset, one.producer_id) for one in partition.aborted_transactions or ())
     values, markers, producers = [], [], set()
     for header, each in iterate_batches(partition.records or b""):
@@ -88,7 +90,7 @@ def read(partition):
 
 @pytest.mark.parametrize("api_set", API_SETS)
 @pytest.mark.parametrize("names", alone_and_stacked(), ids="-".join)
-def test_aborted_records_are_not_read(api_set, names, tmp_path):
+def test_consumers_of_committed_records_get_no_aborted_records(api_set, names, tmp_path):
     settings = settings_of(names, tmp_path)
     door = ["listeners.door.bind=127.0.0.1:0"] if api_set == "broker" else []
     with served(api_set, [*settings, *door]) as (broker, front), RawClient(front.address(), timeout_s=20) as client:
@@ -114,7 +116,7 @@ def test_aborted_records_are_not_read(api_set, names, tmp_path):
 
 
 def stored_markers(broker, topic, listener):
-    """The markers of a topic as a listener without filters gives them."""
+    """Return the markers of a topic, read at a listener without filters."""
     with RawClient(broker.address(listener)) as client:
         topics = [FetchTopic(topic, partitions=[FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)])]
         answer = client.call(FetchRequest(max_wait_ms=0, max_bytes=1 << 20, topics=topics), 11)

@@ -1,4 +1,4 @@
-"""Two stacked request filters before the embedded broker, and a second listener of the same broker without any."""
+"""Tests of request filters before a broker. A second listener of the same broker has no filters."""
 
 import threading
 
@@ -28,7 +28,7 @@ on_epoll = pytest.mark.parametrize("channel", ["epoll"])
 
 
 class Noting(RequestFilter):
-    """Notes its calls and the threads that they come on."""
+    """A filter that records its calls and the threads that call it."""
 
     api_keys = (ApiKey.METADATA, ApiKey.FETCH)
 
@@ -62,7 +62,10 @@ class All(Noting):
 
 
 class Prefixing(Noting):
-    """Its clients see the topics whose names begin with PREFIX, without it. All changes are made in place."""
+    """A filter that adds PREFIX to topic names in requests, and removes it in responses.
+
+    It changes messages in place.
+    """
 
     api_keys = (ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.CREATE_TOPICS)
 
@@ -80,7 +83,7 @@ class Prefixing(Noting):
 
 
 class NoSecret(Noting):
-    """Refuses requests with one topic, by the name that the broker knows."""
+    """A filter that refuses requests with the topic `secret`, by the name with the prefix."""
 
     api_keys = (ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.CREATE_TOPICS)
 
@@ -132,7 +135,7 @@ class Parts:
 
 
 class Served:
-    """The listener `default` has filters, the listener `plain` has none."""
+    """A server: its listener `default` has the filters, its listener `plain` has none."""
 
     def __init__(self, settings, client_options):
         self._options = client_options
@@ -148,11 +151,11 @@ class Served:
         return self.client(listener).call(request, VERSIONS[type(request)])
 
     def send(self, request):
-        """Send a request to the listener with filters; its correlation id."""
+        """Send a request to the listener with filters. Return its correlation id."""
         return self.client().send(request, VERSIONS[type(request)])
 
     def topics(self, listener="plain"):
-        """What the broker knows."""
+        """Return the topics that the broker knows."""
         return [(topic.error_code, topic.name) for topic in self.call(MetadataRequest(None), listener).topics]
 
     def end_offset(self, topic):
@@ -168,7 +171,7 @@ class Served:
 
 @pytest.fixture
 def serve(on_channel, client_options):
-    """`serve(FILTER, …)` → a server with these filters, in that order."""
+    """Yield `serve(FILTER, …)`, which starts a server with these filters, in this order."""
     CALLS.clear()
     servers = []
 
@@ -186,7 +189,7 @@ def serve(on_channel, client_options):
 
 
 def calls():
-    """The calls so far, without threads."""
+    """Return the calls so far, without their threads."""
     return [call[:3] for call in CALLS]
 
 
@@ -215,14 +218,14 @@ def there_and_back(api, *names):
 
 
 @pytest.mark.parametrize("dispatch", ["hybrid", "pool"])
-def test_requests_pass_in_order_and_responses_in_the_reverse(serve, dispatch):
+def test_requests_pass_the_filters_in_order_and_responses_in_reverse_order(serve, dispatch):
     served = serve(First, Second, dispatch=dispatch)
     assert served.call(named()).error_code == 0
     assert calls() == there_and_back("Metadata", "First", "Second")
 
 
 @on_epoll
-def test_the_order_is_that_of_the_listener(serve):
+def test_the_order_of_filters_is_that_of_the_listeners_setting(serve):
     serve(Second, First).call(named())
     assert calls() == there_and_back("Metadata", "Second", "First")
 
@@ -238,7 +241,8 @@ def test_one_filter_renames_topics_and_the_next_refuses_one(serve):
 
     refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     CALLS.clear()
-    # The refusal passes the first filter alone: the client sees the name that it has sent.
+    # Only the first filter sees the response, because the second has refused the request. So the client sees the name
+    # that it has sent.
     assert [(one.name, one.error_code) for one in served.call(created("secret")).topics] == [("secret", refused)]
     assert calls() == [
         ("Prefixing", "request", "CreateTopics"),
@@ -252,11 +256,11 @@ def test_one_filter_renames_topics_and_the_next_refuses_one(serve):
 
 
 @on_epoll
-def test_changes_in_place_are_seen_on_no_other_listener(serve):
+def test_changes_of_messages_in_place_do_not_appear_on_another_listener(serve):
     served = serve(Prefixing)
     served.call(created("orders"), "plain")
     served.call(created("orders"))
-    # The broker keeps the metadata of a topic from one request to the next.
+    # The broker keeps the metadata of a topic for later requests, and the filter must not change the kept object.
     for _ in range(2):
         assert [one.name for one in served.call(named("orders")).topics] == ["orders"]
         assert served.topics() == [(0, "orders"), (0, "tenant.orders")]
@@ -272,7 +276,7 @@ def test_filters_see_each_of_many_equal_requests(serve):
 
 
 @on_epoll
-def test_a_filter_answers_by_itself(serve):
+def test_a_filter_can_answer_a_request_itself(serve):
     served = serve(First, Answering, Second)
     assert served.call(named()).cluster_id == "of the filter"
     assert calls() == [
@@ -284,25 +288,25 @@ def test_a_filter_answers_by_itself(serve):
 
 
 @on_epoll
-def test_a_filter_that_raises_fails_closed(serve, caplog):
+def test_a_request_is_not_handled_if_a_filter_raises(serve, caplog):
     served = serve(Raising)
     (result,) = served.call(created("orders")).topics
     assert (result.name, result.error_code) == ("orders", ErrorCode.UNKNOWN_SERVER_ERROR)
     assert served.topics() == []
     assert "ZeroDivisionError: on purpose" in caplog.text
-    # Its connection and what the filter does not name go on.
+    # The connection goes on, and so do APIs that the filter does not name.
     assert served.call(named()).cluster_id
 
 
 @on_epoll
-def test_a_filter_that_raises_at_a_response_keeps_it_back(serve):
+def test_a_client_gets_an_error_response_if_a_filter_raises_on_the_response(serve):
     served = serve(RaisingLate)
     served.call(created("orders"), "plain")
     (topic,) = served.call(named("orders")).topics
     assert (topic.error_code, topic.partitions) == (ErrorCode.UNKNOWN_SERVER_ERROR, [])
 
 
-def test_a_parked_fetch_passes_the_filters_when_it_is_answered(serve):
+def test_the_response_of_a_waiting_fetch_passes_the_filters(serve):
     served = serve(First, Second)
     served.call(created("orders"), "plain")
     correlation_id = served.send(fetched("orders", max_wait_ms=60_000))
@@ -315,23 +319,23 @@ def test_a_parked_fetch_passes_the_filters_when_it_is_answered(serve):
 
 
 @on_epoll
-def test_a_produce_without_an_answer_passes_on_request_alone(serve):
+def test_a_produce_without_a_response_passes_filters_only_as_a_request(serve):
     served = serve(Prefixing, NoSecret)
     served.call(created("orders"))
     CALLS.clear()
     served.send(produced("orders", acks=0))
-    # Requests of a connection are handled in order.
+    # The server handles requests of a connection in order, so the produce request was handled before this one.
     served.call(named("orders"))
     assert served.end_offset("tenant.orders") == 1
     produce = [("Prefixing", "request", "Produce"), ("NoSecret", "request", "Produce")]
     assert calls() == produce + there_and_back("Metadata", "Prefixing", "NoSecret")
-    # Kafka's way to refuse where there is no answer.
+    # Kafka also closes the connection to refuse a request that has no response.
     served.send(produced("secret", acks=0))
     assert served.client().at_end()
 
 
 @on_epoll
-def test_a_filter_sees_only_what_it_names(serve):
+def test_a_filter_sees_only_the_apis_that_it_names(serve):
     served = serve(First, All)
     served.call(ApiVersionsRequest("raw", "1"))
     served.call(created("orders"))
@@ -339,7 +343,7 @@ def test_a_filter_sees_only_what_it_names(serve):
 
 
 @on_epoll
-def test_api_versions_may_be_named(serve):
+def test_a_filter_may_name_api_versions(serve):
     served = serve(OfferingLess)
 
     def offered(listener):
@@ -351,7 +355,7 @@ def test_api_versions_may_be_named(serve):
 
 
 @on_epoll
-def test_a_blocking_filter_has_its_apis_on_handler_threads(serve):
+def test_the_apis_of_a_blocking_filter_run_on_handler_threads(serve):
     served = serve(First, Blocking)
     served.call(created("orders"), "plain")
     served.call(named())

@@ -1,4 +1,7 @@
-"""Filters that hold a message, close the connection, or answer in bytes, with answers given at once and later."""
+"""Tests of filters that hold a message, close the connection, or return a response in bytes.
+
+The handler answers at once or later.
+"""
 
 import contextlib
 import time
@@ -18,7 +21,10 @@ STACKS = alone_and_stacked()
 
 
 class Beating(ApiSet):
-    """The end of `group_id` says how Heartbeat is answered; `member_id` is what the filters do."""
+    """A handler set that answers Heartbeat later if `group_id` ends in "later".
+
+    `member_id` selects what the filters do.
+    """
 
     @handles(heartbeat, versions=heartbeat.VERSIONS, blocking=False)
     def heartbeat(self, request, context):
@@ -99,7 +105,7 @@ BETWEEN = [
 
 @pytest.fixture(params=[pytest.param((one, ()), id=one) for one in ("hybrid", "pool")] + BETWEEN)
 def server(request, tmp_path):
-    """With filters of klamm's between the two that hold."""
+    """Yield a server with the filters `outer` and `inner`, and klamm's own filters between them."""
     dispatch, names = request.param
     EVENTS.clear()
     before = klamm_threads()
@@ -122,7 +128,7 @@ def ask(what, how="now"):
 
 @pytest.mark.parametrize("how", ["now", "later"])
 @pytest.mark.parametrize("what", ["hold", "hold after"])
-def test_a_message_that_is_held_goes_on_later(client, what, how):
+def test_a_held_message_continues_after_its_time(client, what, how):
     started = time.monotonic()
     assert client.call(ask(what, how), 4).error_code == len(what)
     assert time.monotonic() - started >= HELD_MS / 1000
@@ -131,7 +137,7 @@ def test_a_message_that_is_held_goes_on_later(client, what, how):
     assert EVENTS[:-1] == wanted
 
 
-def test_requests_behind_one_that_is_held_wait_and_others_do_not(server, client):
+def test_only_requests_of_the_same_connection_wait_for_a_held_request(server, client):
     first, second = client.send(ask("hold"), 4), client.send(ask("x"), 4)
     with RawClient(server.address()) as other:
         assert other.call(ask("pass"), 4).error_code == 4
@@ -141,7 +147,7 @@ def test_requests_behind_one_that_is_held_wait_and_others_do_not(server, client)
 
 @pytest.mark.parametrize("how", ["now", "later"])
 @pytest.mark.parametrize("what", ["close", "close after"])
-def test_a_connection_is_closed_in_place_of_an_answer(client, what, how, caplog):
+def test_a_filter_can_close_the_connection_instead_of_answering(client, what, how, caplog):
     client.send(ask(what, how), 4)
     assert client._take(4) == b"last"
     assert client.at_end()
@@ -156,7 +162,7 @@ def test_a_response_in_bytes_passes_no_further_filter(client, how):
     assert "outer response" not in EVENTS
 
 
-def test_nothing_cannot_be_held(client, caplog):
+def test_a_filter_that_holds_none_causes_an_error(client, caplog):
     assert client.call(ask("hold nothing"), 4).error_code == -1
     assert "expected a HeartbeatRequest or an Answer, got None" in caplog.text
 
@@ -169,7 +175,7 @@ def test_nothing_cannot_be_held(client, caplog):
         ("hold long after", "later", RequestOutcome.LOST_AFTER),
     ],
 )
-def test_a_request_that_a_filter_holds_at_the_stop_gets_an_outcome(server, what, how, outcome):
+def test_a_request_that_is_held_when_the_server_stops_has_an_outcome(server, what, how, outcome):
     with RawClient(server.address()) as client:
         client.send(ask(what, how), 4)
         wait_until(lambda: EVENTS[-1:] == ["inner response" if "after" in what else "inner request"])

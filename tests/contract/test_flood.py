@@ -1,4 +1,4 @@
-"""An hour of hostile logins and denied requests in fast motion: the trail of administration loses nothing."""
+"""The audit loses no administrative event in a simulated hour of hostile logins and denied requests."""
 
 import threading
 import time
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 def executed(audit, event):
-    """Return True if a request may go to its handler, and complete it."""
+    """Return True if the audit lets a request go to its handler. The request is then completed."""
     try:
         audit.observer.starting(event.request, event.context)
     except KafkaError:
@@ -30,7 +30,10 @@ def executed(audit, event):
 
 
 def hostile_second(audit, hostile, second):
-    """Logins with names as long as they may be, and denied requests, faster than a patient disk takes them."""
+    """Cause a second's hostile events: failed logins with very long names, and denied requests.
+
+    There are more events than a slow disk takes.
+    """
     for number in range(LOGINS_A_SECOND):
         connection = audit.connection(ANONYMOUS, host=f"192.0.2.{number}")
         connection.attempted_principal = "User:" + "\u0001" * 30_000
@@ -86,14 +89,14 @@ def test_an_hour_of_hostile_clients_loses_no_administrative_event(tmp_path, room
     assert not any(b"audit_gap" in line or b"secret-" in line for line in trail), "none of it is theirs"
     assert max(map(len, lines_of(tmp_path))) <= 64 * 1024
     if room == "a full security spool":
-        # It was full long before the end, and nothing that was not shipped was deleted.
+        # The spool was full long before the end. No segment was deleted that had not been shipped.
         assert audit.sink.security.write_errors > HOUR_S // 2
         assert not any(b"segments_deleted" in line for line in lines_of(tmp_path))
     if room == "plenty":
         assert audit.sink.security.events_dropped == 0
 
 
-def test_a_flood_of_one_stream_takes_no_room_from_another(make):
+def test_a_flood_of_one_stream_leaves_the_room_of_the_other_stream(make):
     audit = make(queue_capacity=10)
     connection = audit.connection()
     for _ in range(100):
@@ -107,7 +110,7 @@ def test_a_flood_of_one_stream_takes_no_room_from_another(make):
     assert sorted(recorded) == ["certificate_swapped", "completed"]
 
 
-def test_segments_that_were_not_shipped_are_not_deleted(make):
+def test_segments_are_kept_until_they_are_shipped(make):
     limits = {"security_retention_bytes": 200_000, "security_retention_ms": 10_000, "compression": "none"}
     audit = make(segment_bytes=1024, queue_capacity=50, **limits)
     connection = audit.connection()
@@ -119,7 +122,8 @@ def test_segments_that_were_not_shipped_are_not_deleted(make):
     kept = sealed_segments(folder)
     assert kept
     assert audit.sink.security.write_errors > 0
-    # Then a program ships them: there is room again, and the numbers say what is missing.
+    # Then a program ships the segments. There is room again, and the gap in the numbers shows how many events were
+    # lost.
     for path in kept:
         beside(path, ".shipped").touch()
     audit.clock.advance_ms(2000)
@@ -136,7 +140,7 @@ def make(tmp_path):
     return lambda **settings: Observing(tmp_path, **settings)
 
 
-def test_a_request_that_names_thousands_is_whole(make):
+def test_an_event_names_all_thousands_of_topics_of_its_request(make):
     audit = make()
     names = [f"t-{number}" for number in range(5000)]
     event = creation(audit, audit.connection(), names, int(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
@@ -146,7 +150,7 @@ def test_a_request_that_names_thousands_is_whole(make):
     assert recorded == names
 
 
-def test_clients_without_rights_do_not_buy_a_sync_each(tmp_path):
+def test_denied_requests_of_many_clients_share_syncs(tmp_path):
     interval_ms, clients, requests = 50, 4, 8
     settings = [
         "authorizer=acl", "api_set=broker", 'observers=["audit"]', f"audit.spool={tmp_path}", "audit.node=node-1",

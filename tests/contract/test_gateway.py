@@ -1,4 +1,4 @@
-"""The handler set `gateway` before servers in this process: what clients send and get, and what a failure does."""
+"""Tests of the handler set `gateway`: what clients send and get through a gateway, and what failures of nodes do."""
 
 import contextlib
 import itertools
@@ -69,7 +69,7 @@ def failures(server):
 
 
 @pytest.mark.parametrize("recording", [False, True], ids=["opaque", "decoded"])
-def test_records_go_through_both_ways(broker, recording):
+def test_records_pass_the_gateway_in_both_directions(broker, recording):
     with gateway(broker.bootstrap, recording=recording) as front:
         topic = front.create_topic(partitions=2)
         values = [bytes([number]) * 900 for number in range(200)]
@@ -80,12 +80,12 @@ def test_records_go_through_both_ways(broker, recording):
             assert {request.api for request in front.requests()} <= {"Metadata", "Produce", "Fetch", "ListOffsets"}
 
 
-def test_a_request_without_a_body_that_was_decoded_goes_through(broker):
+def test_an_observed_request_with_an_empty_body_passes_the_gateway(broker):
     with gateway(broker.bootstrap, recording=True) as front, connect(front) as client:
         assert client.call(ListGroupsRequest(), 0).error_code == 0
 
 
-def test_nodes_are_named_by_the_gateways_ports(broker):
+def test_responses_name_the_gateways_ports_as_nodes(broker):
     with gateway(broker.bootstrap) as front, connect(front) as client:
         here = ("127.0.0.1", node_port(front))
         metadata = client.call(MetadataRequest(None), 9)
@@ -98,7 +98,7 @@ def test_nodes_are_named_by_the_gateways_ports(broker):
         assert (old.host, old.port) == here
 
 
-def test_api_versions_are_what_both_know():
+def test_offered_api_versions_are_those_that_gateway_and_node_know():
     with FakeNode() as node, gateway(node.bootstrap) as front, connect(front) as client:
         answer = client.call(ApiVersionsRequest(), 0)
     offered = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
@@ -122,7 +122,7 @@ def test_api_versions_change_with_the_nodes(recording):
         assert [last_version(client) for _ in range(5)] == [9] * 5
 
 
-def test_before_a_node_has_answered_no_versions_are_offered():
+def test_api_versions_fails_before_a_node_has_answered():
     nowhere = free_ports(1)
     with gateway(f"127.0.0.1:{nowhere}") as front, connect(front) as client:
         assert client.call(ApiVersionsRequest(), 0).error_code == 8
@@ -143,7 +143,7 @@ def test_each_port_leads_to_its_node():
             assert failures(front) == {"unknown_node": 1}
 
 
-def test_a_client_that_reaches_another_node_than_it_means_is_sent_back():
+def test_a_client_that_means_another_node_gets_an_error():
     with FakeNode(node_id=1) as one, FakeNode(node_id=2) as two:
         one.brokers = two.brokers = {1: one.port, 2: two.port}
         with gateway(one.bootstrap, node_ids=2) as front:
@@ -172,7 +172,7 @@ def test_pipelined_requests_are_answered_in_order():
     with FakeNode(answer_with(HEARTBEAT)) as node, gateway(node.bootstrap) as front, connect(front) as client:
         sent = []
         for number in range(300):
-            # Every third is answered by the gateway itself.
+            # The gateway itself answers every third request.
             request = (ApiVersionsRequest(), 0) if number % 3 == 0 else (HeartbeatRequest(f"g{number}"), 4)
             sent.append((request, client.send(*request)))
         for (request, version), correlation_id in sent:
@@ -182,8 +182,11 @@ def test_pipelined_requests_are_answered_in_order():
 
 @pytest.mark.parametrize("groups_listed", [300, 5_000])
 @pytest.mark.parametrize("connection", ["stays", "leaves"])
-def test_a_large_response_is_decoded_beside_the_network_thread(monkeypatch, connection, groups_listed):
-    """Other clients of that thread would wait. Its answer comes before those to later requests all the same."""
+def test_a_worker_thread_decodes_a_large_response(monkeypatch, connection, groups_listed):
+    """A worker thread decodes it, so that other clients of the network thread need not wait.
+
+    The response still comes before the responses to later requests.
+    """
     on_worker = {}
     find = forwarded_request._response_class
 
@@ -231,7 +234,7 @@ def test_requests_are_pipelined_to_the_node():
             client.receive(heartbeat.API_KEY, 4, correlation_id)
 
 
-def test_a_request_without_response_is_forwarded_although_its_client_leaves_at_once(broker):
+def test_a_request_without_response_is_forwarded_even_if_its_client_leaves_at_once(broker):
     with gateway(broker.bootstrap) as front:
         topic = front.create_topic()
         with connect(front, node_port(front)) as client:
@@ -246,7 +249,7 @@ def _produce(topic, value, acks):
     return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data])
 
 
-def test_a_request_with_an_empty_body_is_sent_and_stops_nothing():
+def test_later_requests_are_served_after_a_request_with_an_empty_body():
     with (
         FakeNode(answer_with(ListGroupsResponse().encode(0))) as node,
         gateway(node.bootstrap, recording=True) as front,
@@ -271,7 +274,7 @@ def test_answers_of_nodes_do_not_wake_the_thread_that_reads_them(monkeypatch):
 
 
 def pipes():
-    """Count the ends of pipes that this process has open; 0 where that cannot be seen."""
+    """Return how many ends of pipes this process has open; 0 on systems that do not show this."""
     descriptors = Path("/proc/self/fd")
     if not descriptors.exists():
         return 0
@@ -283,11 +286,11 @@ def pipes():
 
 
 FETCHED = struct.Struct(">ihiihiihqqqiii")
-"""What stands before the records in a response to Fetch v11: of one topic without a name, and one partition."""
+"""The head of a Fetch v11 response with one topic without a name and one partition: all bytes before the records."""
 
 
 @pytest.mark.parametrize("recording", [False, True], ids=["opaque", "observed"])
-def test_a_slow_client_holds_the_node_back(recording):
+def test_a_slow_client_slows_the_node_down(recording):
     sent = [0]
     size = 60 * 1024 * 1024
     head = FETCHED.pack(0, 0, 0, 1, 0, 1, 0, 0, 9, 9, 0, 0, -1, size - FETCHED.size)
@@ -307,11 +310,11 @@ def test_a_slow_client_holds_the_node_back(recording):
         before_pipes = pipes()
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
         client.send_frame(encode_request_header(1, 11, 5, "slow") + request)
-        # What the client has not taken waits in the kernel.
+        # The bytes that the client has not yet read wait in the kernel.
         EmbeddedServer.wait_until(lambda: pipes() > before_pipes or not PLATFORM.has_splice)
         before = -1
         while before != sent[0]:
-            # Until nothing moves any more.
+            # Wait until no more bytes move.
             before = sent[0]
             time.sleep(0.3)
         assert sent[0] < size / 4, "the rest waits in the node"
@@ -323,7 +326,7 @@ def test_a_slow_client_holds_the_node_back(recording):
         assert take(client.socket, 8)[4:] == (6).to_bytes(4, "big")
 
 
-def test_slow_clients_on_one_loop_get_each_their_own_bytes():
+def test_slow_clients_of_one_network_thread_each_get_their_own_bytes():
     size = 12 * 1024 * 1024
 
     def serve(node, sock, frame):
@@ -348,7 +351,7 @@ def test_slow_clients_on_one_loop_get_each_their_own_bytes():
                     del left[number]
 
 
-def test_clients_that_leave_in_the_middle_of_a_response_leave_no_pipes():
+def test_no_pipes_stay_open_after_clients_leave_during_a_response():
     size = 8 * 1024 * 1024
 
     def serve(node, sock, frame):
@@ -371,7 +374,7 @@ def test_clients_that_leave_in_the_middle_of_a_response_leave_no_pipes():
 
 
 @pytest.mark.skipif(not PLATFORM.has_splice, reason="there is no splice")
-def test_a_transport_whose_splice_raises_loses_one_connection(monkeypatch):
+def test_a_transport_whose_splice_raises_costs_only_its_connection(monkeypatch):
     size = 2 * 1024 * 1024
     raised = []
 
@@ -401,7 +404,7 @@ def test_a_transport_whose_splice_raises_loses_one_connection(monkeypatch):
 # ---- failures
 
 
-def test_a_node_that_is_cut_off_closes_what_hangs_on_it_and_nothing_is_repeated(caplog):
+def test_a_lost_node_closes_its_clients_and_no_request_is_repeated(caplog):
     with FakeNode() as node, gateway(node.bootstrap) as front, connect(front) as client:
         client.send(HeartbeatRequest("g"), 4)
         EmbeddedServer.wait_until(lambda: node.frames)
@@ -413,7 +416,7 @@ def test_a_node_that_is_cut_off_closes_what_hangs_on_it_and_nothing_is_repeated(
         assert failures(front).keys() <= {"closed_by_node", "connection_lost"}
 
 
-def test_a_node_may_close_an_idle_connection():
+def test_clients_are_served_after_a_node_has_closed_an_idle_connection():
     with FakeNode(answer_with(HEARTBEAT)) as node, gateway(node.bootstrap) as front, connect(front) as client:
         client.call(HeartbeatRequest("g"), 4)
         node.cut()
@@ -422,7 +425,7 @@ def test_a_node_may_close_an_idle_connection():
         assert not failures(front)
 
 
-def test_a_node_that_refuses(caplog):
+def test_clients_of_a_node_that_refuses_connections_are_closed(caplog):
     with FakeNode() as node:
         front = gateway(node.bootstrap).start()
     try:
@@ -434,7 +437,7 @@ def test_a_node_that_refuses(caplog):
         front.stop()
 
 
-def test_a_node_that_answers_garbage():
+def test_clients_of_a_node_that_answers_garbage_are_closed():
     def serve(node, sock, frame):
         sock.sendall(struct.pack(">ii", 8, 424242) + bytes(4))
 
@@ -444,7 +447,7 @@ def test_a_node_that_answers_garbage():
         assert failures(front) == {"invalid_response": 1}
 
 
-def test_a_response_that_ends_at_any_byte_never_looks_complete():
+def test_a_response_that_is_cut_at_any_byte_never_looks_complete():
     whole = response(3, heartbeat.API_KEY, 4, HEARTBEAT)
     cuts = itertools.count(0)
 
@@ -477,7 +480,7 @@ def test_a_large_response_that_ends_early_closes_the_client():
         assert sum(failures(front).values()) == 1
 
 
-def test_a_request_that_ends_at_any_byte_reaches_the_node_whole_or_not_at_all():
+def test_a_request_that_is_cut_at_any_byte_reaches_the_node_whole_or_not_at_all():
     request = encode_request_header(heartbeat.API_KEY, 4, 3, "c") + HeartbeatRequest("g").encode(4)
     data = len(request).to_bytes(4, "big") + request
     with FakeNode(answer_with(HEARTBEAT)) as node, gateway(node.bootstrap) as front:
@@ -490,7 +493,7 @@ def test_a_request_that_ends_at_any_byte_reaches_the_node_whole_or_not_at_all():
         assert [bytes(frame) for frame in node.frames] == [request]
 
 
-def test_clients_that_leave_leave_no_connection_to_a_node():
+def test_no_connection_to_a_node_remains_after_clients_leave():
     with FakeNode() as node, gateway(node.bootstrap) as front:
         clients = [connect(front) for _ in range(5)]
         for client in clients:
@@ -527,7 +530,7 @@ def test_gateway_authenticates_to_nodes_with_tls_and_scram(tmp_path, password):
 
 
 class Prefix(RequestFilter):
-    """Groups have other names in the cluster."""
+    """A filter that adds a prefix to the names of groups."""
 
     @property
     def api_keys(self):
@@ -543,7 +546,7 @@ class Prefix(RequestFilter):
 
 
 class Filters:
-    """A plugin with the filter."""
+    """The plugin with the filter."""
 
     @hookimpl
     def klamm_request_filters(self):
@@ -561,7 +564,7 @@ def test_a_filter_sees_and_changes_messages():
         assert HeartbeatRequest.decode(4, frame, decode_request_header(frame)[4]).group_id == "tenant-g"
 
 
-def test_a_port_that_is_taken_stops_the_start(broker):
+def test_a_gateway_does_not_start_if_a_node_port_is_taken(broker):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         front = gateway(broker.bootstrap, [f"gateway.node_ports={port}"])
@@ -569,7 +572,7 @@ def test_a_port_that_is_taken_stops_the_start(broker):
             front.start()
 
 
-def test_a_gateway_is_ready_while_a_node_answers(monkeypatch):
+def test_a_gateway_is_ready_as_long_as_a_node_answers(monkeypatch):
     monkeypatch.setattr("klamm_gateway.learner._OLD_AFTER_NS", 0)
     bind = f"listeners.default.bind=127.0.0.1:{free_ports(1)}"
     exporter = ("server.extensions=prometheus", "prometheus.bind=127.0.0.1:0")
@@ -586,7 +589,7 @@ def test_a_gateway_is_ready_while_a_node_answers(monkeypatch):
 
 
 def status_of(page):
-    """Status and text of a page."""
+    """Return status and text of a page."""
     try:
         with urllib.request.urlopen(page, timeout=60) as answer:
             return answer.status, answer.read().decode()

@@ -1,4 +1,4 @@
-"""What the audit says of requests that the gateway forwards: the node, both sides' times, and what is unknown."""
+"""Tests of audit events of requests that a gateway forwards: the node, the times, and unknown outcomes."""
 
 import time
 
@@ -22,7 +22,10 @@ CREATE_TOPICS = CreateTopicsResponse().encode(5)
 
 @pytest.fixture
 def audited(tmp_path):
-    """`audited(node)` → a gateway before it; `audited.events(front)` stops it: its requests, by API."""
+    """Yield `audited(node)`, which returns a gateway before the node.
+
+    `audited.events(front)` stops it and returns the requests' events by API.
+    """
 
     class Audited:
         spool = tmp_path / "spool"
@@ -41,10 +44,10 @@ def audited(tmp_path):
     return Audited()
 
 
-def test_an_event_names_the_node_and_both_sides_times(audited):
+def test_an_event_names_the_node_and_has_the_times_of_both_sides(audited):
     def serve(node, sock, frame):
         key, version, correlation_id, _client, _offset = decode_request_header(frame)
-        # More than 50 ms: they begin before the gateway has noted that it has sent.
+        # Both are more than 50 ms, because they begin before the gateway has recorded that it sent the request.
         time.sleep(0.06)
         body = HEARTBEAT if key == heartbeat.API_KEY else CREATE_TOPICS
         sock.sendall(response(correlation_id, key, version, body))
@@ -66,7 +69,7 @@ def test_an_event_names_the_node_and_both_sides_times(audited):
         assert f" node={NODE_ID} remote_ms={event['remote_time_ms']:.3f}" in text(event)
 
 
-def test_the_outcome_of_a_request_that_a_node_took_with_it_is_unknown(audited):
+def test_the_outcome_of_a_request_is_unknown_if_its_node_fails(audited):
     with FakeNode(lambda node, sock, frame: node.cut(), NODE_ID) as node:
         front = audited(node).start()
         with RawClient(front.address()) as client:
@@ -76,10 +79,10 @@ def test_the_outcome_of_a_request_that_a_node_took_with_it_is_unknown(audited):
     assert (event["outcome"], event["reason"], event["upstream_node_id"]) == ("unknown", "failed", NODE_ID)
 
 
-def test_a_request_that_no_node_got_has_failed(audited):
+def test_a_request_that_could_not_be_sent_to_a_node_has_failed(audited):
     with FakeNode(node_id=NODE_ID) as node:
         front = audited(node).start()
-    # The node is down now.
+    # The node is down from here on.
     with RawClient(front.address()) as client:
         client.send(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 5)
         assert client.at_end()
@@ -88,7 +91,7 @@ def test_a_request_that_no_node_got_has_failed(audited):
     assert "upstream_node_id" not in event
 
 
-def test_a_client_that_leaves_while_the_node_works(audited):
+def test_a_client_that_leaves_while_the_node_works_is_recorded(audited):
     with FakeNode(node_id=NODE_ID) as node:
         front = audited(node).start()
         with RawClient(front.address()) as client:
@@ -100,7 +103,7 @@ def test_a_client_that_leaves_while_the_node_works(audited):
 
 
 @pytest.mark.parametrize("dispatch", ["hybrid", "pool"], ids=["on the loop", "on a handler's thread"])
-def test_a_request_without_a_response_names_its_node_too(audited, dispatch):
+def test_the_event_of_a_request_without_a_response_names_the_node(audited, dispatch):
     def serve(node, sock, frame):
         key, version, correlation_id, _client, _offset = decode_request_header(frame)
         if key == heartbeat.API_KEY:

@@ -1,4 +1,4 @@
-"""The gateway asks the listener's authorizer: what is denied does not reach a node, whatever API it comes through."""
+"""The gateway asks its listener's authorizer about each request, whatever its API. Denied names do not reach a node."""
 
 import inspect
 from uuid import uuid4
@@ -77,7 +77,7 @@ OPEN = [
 ]
 BATCH = bytes(encode_batch([Record(0, 1000, None, b"value", ())]))
 
-# What names nothing of a tenant's, or has its response filtered.
+# Requests to these APIs name nothing that has an owner, or the gateway filters the responses.
 PASSED_ON = {
     ApiKey.METADATA,
     ApiKey.LIST_GROUPS,
@@ -90,7 +90,7 @@ PASSED_ON = {
 
 
 def filled(kind):
-    """A message whose names, ids and lists are all there."""
+    """Return a message of this class that has a value in every name, id and list."""
     module = inspect.getmodule(kind)
     made = kind()
     for name, parameter in inspect.signature(kind.__init__).parameters.items():
@@ -118,7 +118,7 @@ def filled(kind):
 
 
 def encoded(message, version):
-    """The bytes of a version; fields that it does not have are left at their defaults."""
+    """Return the bytes of a version. Fields that the version lacks are set to their defaults."""
     for name in message.__slots__:
         alone = type(message)()
         default = getattr(alone, name)
@@ -137,7 +137,7 @@ def every_version():
 
 
 class Powerless:
-    """The context of a request whose client may do nothing."""
+    """The context of a request whose client has no rights."""
 
     def __init__(self, api_key, api_version):
         self.api_key, self.api_version = api_key, api_version
@@ -149,15 +149,15 @@ class Powerless:
 
 
 @pytest.mark.parametrize(("spec", "version"), list(every_version()))
-def test_without_rules_no_api_lets_a_name_through(spec, version):
-    """Every API that is forwarded is denied, or what goes to the node names nothing."""
+def test_a_client_without_rights_gets_no_name_to_a_node(spec, version):
+    """For each forwarded API: the gateway refuses the request, or the forwarded request names nothing."""
     kind = vars(load(spec.api_key))[f"{spec.name}Request"]
     message = filled(kind)
     for filter_field in ("states_filter", "types_filter", "state_filters", "transactional_id_pattern"):
         if hasattr(message, filter_field):
-            # No names: what a list is to be filtered by.
+            # These fields have no names. They filter a list.
             setattr(message, filter_field, getattr(kind(), filter_field))
-    # As it comes to the gateway: with what this version has.
+    # The gateway gets the request with the fields that this version has.
     message = kind.decode(version, encoded(message, version), 0)
     try:
         verdict = authorize(message, Powerless(spec.api_key, version), Cluster())
@@ -171,7 +171,7 @@ def test_without_rules_no_api_lets_a_name_through(spec, version):
 
 
 class AllTopicsButOne(Powerless):
-    """The context of a request whose client may do everything to all topics but one, and nothing to the cluster."""
+    """The context of a request whose client has all rights on all topics but `SECRET`, and none on the cluster."""
 
     def authorize(self, _operation, kind, name, **_):
         return kind is not ResourceType.CLUSTER and (kind is not ResourceType.TOPIC or name != SECRET)
@@ -181,8 +181,8 @@ class AllTopicsButOne(Powerless):
 
 
 @pytest.mark.parametrize(("spec", "version"), list(every_version()))
-def test_no_request_names_a_denied_topic_beside_rights_on_all_others(spec, version):
-    """The topic that is asked for is the one that the authorizer decides on."""
+def test_a_denied_topic_does_not_reach_a_node_if_all_others_are_allowed(spec, version):
+    """The authorizer must decide on each topic of the request, not on topics in general."""
     kind = vars(load(spec.api_key))[f"{spec.name}Request"]
     message = kind.decode(version, encoded(with_topics(kind), version), 0)
     cluster = Cluster()
@@ -191,7 +191,7 @@ def test_no_request_names_a_denied_topic_beside_rights_on_all_others(spec, versi
         verdict = authorize(message, AllTopicsButOne(spec.api_key, version), cluster)
     except KafkaError:
         return
-    # Of these the response is changed.
+    # For these APIs the gateway changes the response instead.
     if not isinstance(verdict, LocalAnswer) and spec.api_key not in (
         ApiKey.METADATA,
         ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
@@ -202,7 +202,7 @@ def test_no_request_names_a_denied_topic_beside_rights_on_all_others(spec, versi
 
 
 class OnlyTopicOpen(Powerless):
-    """The context of a request whose client may do everything to groups and to one topic."""
+    """The context of a request whose client has all rights on groups and on the topic `open`."""
 
     def authorize(self, _operation, kind, name, **_):
         return kind is ResourceType.GROUP or (kind is ResourceType.TOPIC and name == "open")
@@ -225,8 +225,8 @@ def test_offsets_of_a_share_group_may_be_changed_with_rights_on_the_topic(reques
     ("version", "replica"),
     [(11, {"replica_id": 2}), (15, {"replica_state": ReplicaState(2, 7)}), (15, {"replica_state": ReplicaState(0)})],
 )
-def test_a_client_that_may_read_is_no_follower(version, replica):
-    """A follower gets records that are not committed, and acknowledges what it fetches from."""
+def test_a_client_with_read_rights_may_not_fetch_as_a_follower(version, replica):
+    """A follower would get records that are not committed, and its fetches would move the high watermark."""
     topics = [FetchTopic("open", partitions=[FetchPartition(0)])]
     as_consumer = authorize(FetchRequest(topics=topics), AllTopicsButOne(ApiKey.FETCH, version), Cluster())
     assert as_consumer.message.topics == topics
@@ -236,7 +236,7 @@ def test_a_client_that_may_read_is_no_follower(version, replica):
 
 
 class AllButDescribing(Powerless):
-    """The context of a request whose client may delete topics, but not describe `hidden`."""
+    """The context of a request whose client may delete all topics, and describe all topics but `hidden`."""
 
     may_delete_of_cluster = False
 
@@ -249,7 +249,7 @@ class AllButDescribing(Powerless):
 @pytest.mark.parametrize("version", [5, 6])
 @pytest.mark.parametrize("may_delete_of_cluster", [False, True])
 def test_a_topic_that_may_not_be_described_may_not_be_deleted(version, may_delete_of_cluster):
-    """The right on the cluster stands for both, as in Kafka."""
+    """The right DELETE on the cluster replaces both rights on topics, as in Kafka."""
     names = ["open", "hidden"]
     by_name = DeleteTopicsRequest(topic_names=names)
     request = by_name if version < 6 else DeleteTopicsRequest([DeleteTopicState(name) for name in names])
@@ -260,7 +260,7 @@ def test_a_topic_that_may_not_be_described_may_not_be_deleted(version, may_delet
     assert asked == (names if may_delete_of_cluster else ["open"])
 
 
-# A response names the topics of the request, each of which has been decided on.
+# Responses of these APIs name only topics of the request, and the authorizer has decided on each of them.
 NAMED_BY_THE_REQUEST = {
     "AddPartitionsToTxn", "AlterPartitionReassignments", "AlterReplicaLogDirs", "AlterShareGroupOffsets",
     "AssignReplicasToDirs", "CreatePartitions", "CreateTopics", "DeleteRecords", "DeleteShareGroupOffsets",
@@ -275,7 +275,7 @@ OF_THE_CLUSTER = {
 
 
 class WithoutTopics(Powerless):
-    """The context of a request whose client may do everything, but to topics nothing."""
+    """The context of a request whose client has all rights, except on topics."""
 
     def authorize(self, _operation, kind, _name, **_):
         return kind is not ResourceType.TOPIC
@@ -284,7 +284,7 @@ class WithoutTopics(Powerless):
 
 
 def with_topics(kind):
-    """A message that has one element in each list, with a name or an id in each field that a topic's is in."""
+    """Return a message with one element in each list, and a value in each field with a topic's name or id."""
     module = inspect.getmodule(kind)
     made = kind()
     for name, parameter in inspect.signature(kind.__init__).parameters.items():
@@ -304,8 +304,8 @@ def with_topics(kind):
 
 
 @pytest.mark.parametrize(("spec", "version"), list(every_version()))
-def test_no_response_shows_a_topic_that_may_not_be_described(spec, version):
-    """Responses with topics that are not in the request."""
+def test_responses_hide_topics_that_the_client_may_not_describe(spec, version):
+    """This is about responses with topics that the request does not name."""
     module = load(spec.api_key)
     request = vars(module)[f"{spec.name}Request"]()
     response = with_topics(vars(module)[f"{spec.name}Response"])
@@ -331,7 +331,7 @@ def test_no_response_shows_a_topic_that_may_not_be_described(spec, version):
         assert SECRET.encode() not in shown.encode(version)
 
 
-def test_every_rule_is_of_an_api_that_is_forwarded():
+def test_each_rule_belongs_to_a_forwarded_api():
     assert set(RULES) <= {spec.api_key for spec, _versions in forwarded_apis()}
 
 
@@ -340,7 +340,10 @@ def test_every_rule_is_of_an_api_that_is_forwarded():
 
 @pytest.fixture(scope="module")
 def front():
-    """A gateway that lets its clients use topics that begin with `open`, and the group `g`."""
+    """Yield a gateway whose clients may use topics that begin with `open`, and the group `g`.
+
+    The broker is `front.behind`.
+    """
     with EmbeddedServer() as broker:
         for name in ("open", "closed"):
             broker.create_topic(name)
@@ -360,7 +363,7 @@ def errors(topics, partitions="partitions"):
     return {topic.name: [each.error_code for each in getattr(topic, partitions)] for topic in topics}
 
 
-def test_metadata_shows_what_may_be_described(client):
+def test_metadata_shows_only_topics_that_the_client_may_describe(client):
     everything = client.call(MetadataRequest(None), 12)
     assert [topic.name for topic in everything.topics] == ["open"]
     named = client.call(MetadataRequest([MetadataRequestTopic(name=name) for name in ("open", "closed", "new")]), 9)
@@ -370,7 +373,7 @@ def test_metadata_shows_what_may_be_described(client):
     assert len(only_denied.brokers) == 1
 
 
-def test_a_topic_that_may_not_be_created_is_not_created(client):
+def test_a_client_without_the_right_creates_no_topic(client):
     wanted = MetadataRequest([MetadataRequestTopic(name="open-not-there")], allow_auto_topic_creation=True)
     (topic,) = client.call(wanted, 9).topics
     assert topic.error_code == 3
@@ -378,8 +381,8 @@ def test_a_topic_that_may_not_be_created_is_not_created(client):
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_a_topic_is_not_created_by_an_early_metadata_either(client, version):
-    """Early versions cannot ask that no topic is created."""
+def test_early_versions_of_metadata_create_no_topic_without_the_right(client, version):
+    """Early versions of Metadata have no field that forbids to create topics."""
     for _ in range(2):
         wanted = MetadataRequest([MetadataRequestTopic(name=name) for name in ("open", "closed", "open-not-there")])
         found = client.call(wanted, version).topics
@@ -389,7 +392,7 @@ def test_a_topic_is_not_created_by_an_early_metadata_either(client, version):
 
 
 class CountedName(str):
-    """A name that counts how often it was compared."""
+    """A name that counts how often it is compared."""
 
     compared = 0
 
@@ -400,7 +403,7 @@ class CountedName(str):
     __hash__ = str.__hash__
 
 
-def test_metadata_of_many_denied_topics_costs_no_more_than_their_number(monkeypatch):
+def test_the_cost_of_metadata_grows_linearly_with_denied_topics(monkeypatch):
     monkeypatch.setattr(CountedName, "compared", 0)
     wanted = [MetadataRequestTopic(name=CountedName(f"topic-{number}")) for number in range(2000)]
     verdict = authorize(MetadataRequest(wanted), Powerless(ApiKey.METADATA, 9), Cluster())
@@ -411,7 +414,7 @@ def test_metadata_of_many_denied_topics_costs_no_more_than_their_number(monkeypa
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_offsets_of_many_denied_topics_cost_no_more_than_their_number(monkeypatch, named):
+def test_the_cost_of_offset_requests_grows_linearly_with_denied_topics(monkeypatch, named):
     monkeypatch.setattr(CountedName, "compared", 0)
     topics = [DescribedOffsets(CountedName(f"topic-{number}")) for number in range(1000)]
     request = DescribeShareGroupOffsetsRequest([OffsetsOfGroup("g", topics=[] if named else None)])
@@ -430,7 +433,7 @@ def test_metadata_by_id_hides_the_name(front, client):
 
 
 @pytest.mark.parametrize("names", [("open", "closed"), ("closed",), ("open",)])
-def test_produce_goes_to_the_allowed_topics(client, names):
+def test_produce_writes_only_to_allowed_topics(client, names):
     data = [TopicProduceData(name, partition_data=[PartitionProduceData(0, BATCH)]) for name in names]
     response = client.call(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=data), 9)
     found = errors(response.responses, "partition_responses")
@@ -444,7 +447,7 @@ def test_produce_without_response_that_is_denied_closes_the_connection(client):
 
 
 @pytest.mark.parametrize("names", [("open", "closed"), ("closed",)])
-def test_fetch_reads_the_allowed_topics(client, names):
+def test_fetch_reads_only_allowed_topics(client, names):
     topics = [FetchTopic(name, partitions=[FetchPartition(0, partition_max_bytes=10_000)]) for name in names]
     response = client.call(FetchRequest(max_wait_ms=100, max_bytes=10_000, session_epoch=0, topics=topics), 11)
     found = {one.topic: (one.partitions[0].error_code, bool(one.partitions[0].records)) for one in response.responses}
@@ -452,7 +455,7 @@ def test_fetch_reads_the_allowed_topics(client, names):
     assert response.session_id == 0, "each Fetch is checked"
 
 
-def test_fetch_by_id_needs_a_known_id(front, client):
+def test_fetch_by_an_unknown_topic_id_is_denied(front, client):
     client.call(MetadataRequest(None), 12)
     ids = {name: topic_id for topic_id, name in front.api_set().cluster._names.items()}
     wanted = {ids["open"]: 0, ids["closed"]: DENIED, b"x" * 16: 100}
@@ -461,7 +464,7 @@ def test_fetch_by_id_needs_a_known_id(front, client):
     assert {one.topic_id: one.partitions[0].error_code for one in response.responses} == wanted
 
 
-def test_offsets_of_the_allowed_topics(client):
+def test_offsets_are_committed_and_fetched_only_for_allowed_topics(client):
     topics = [ListOffsetsTopic(name, [ListOffsetsPartition(0, timestamp=-1)]) for name in ("open", "closed")]
     assert errors(client.call(ListOffsetsRequest(-1, 0, topics), 7).topics) == {"open": [0], "closed": [DENIED]}
     commit = [
@@ -478,7 +481,10 @@ def test_offsets_of_the_allowed_topics(client):
 
 @pytest.fixture
 def shared(front):
-    """A member of the share group `of-share` that reads `closed`, at the broker itself: its id, the topic's."""
+    """Yield a member of the share group `of-share` that reads `closed`.
+
+    It is connected to the broker, not to the gateway. The value is its connection, its id, and the topic's id.
+    """
     broker = front.behind
     with RawClient(broker.address()) as direct:
         member = str(uuid4())
@@ -496,8 +502,11 @@ def share_fetch(member, epoch, *topics):
     return ShareFetchRequest("of-share", member, epoch, 2000, 1, max_records=10, topics=list(topics))
 
 
-def test_the_share_session_of_another_gives_no_records(front, client, shared):
-    """Who may read the group, and knows a member's id, continues its session, which has a topic it may not read."""
+def test_a_client_gets_no_records_from_the_share_session_of_another_member(front, client, shared):
+    """A client may read the group and know the member's id.
+
+    It must not continue the member's session, whose topic it may not read.
+    """
     direct, member, topic_id = shared
     closed = SharedTopic(topic_id, [SharedPartition(0)])
     assert direct.call(share_fetch(member, 0, closed), 1).error_code == 0
@@ -509,7 +518,7 @@ def test_the_share_session_of_another_gives_no_records(front, client, shared):
 
 @pytest.fixture
 def modern(front):
-    """A group of the consumer protocol whose member reads `closed`, connected to the broker itself."""
+    """Yield a client with a member in the group `of-modern`, which reads `closed`. It is connected to the broker."""
     with RawClient(front.behind.address()) as direct:
         first = ConsumerGroupHeartbeatRequest("of-modern", "m", 0, None, None, 5000, ["closed"], topic_partitions=[])
         assert direct.call(first, 0).error_code == 0
@@ -517,7 +526,7 @@ def modern(front):
         direct.call(ConsumerGroupHeartbeatRequest("of-modern", "m", -1), 0)
 
 
-def test_a_group_with_a_topic_that_may_not_be_described_is_not_described(client, shared, modern):
+def test_a_group_is_described_only_if_all_its_topics_may_be_described(client, shared, modern):
     for direct, request in (
         (shared[0], ShareGroupDescribeRequest(["of-share"])),
         (modern, ConsumerGroupDescribeRequest(["of-modern"])),
@@ -529,7 +538,7 @@ def test_a_group_with_a_topic_that_may_not_be_described_is_not_described(client,
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_offsets_of_a_share_group_are_of_topics_that_may_be_described(client, shared, named):
+def test_share_group_offsets_show_only_topics_that_the_client_may_describe(client, shared, named):
     direct, member, topic_id = shared
     assert direct.call(share_fetch(member, 0, SharedTopic(topic_id, [SharedPartition(0)])), 1).error_code == 0
     topics = [OffsetsOfTopic(name, [0]) for name in ("closed", "open")] if named else None
@@ -544,7 +553,7 @@ def test_offsets_of_a_share_group_are_of_topics_that_may_be_described(client, sh
     assert (groups["other"].error_code, groups["other"].topics) == (30, [])
 
 
-def test_a_transaction_shows_the_topics_that_may_be_described(front, client):
+def test_a_transaction_shows_only_topics_that_the_client_may_describe(front, client):
     with RawClient(front.behind.address()) as direct:
         producer = direct.call(InitProducerIdRequest("t", 10_000), 3)
         ids = producer.producer_id, producer.producer_epoch
@@ -558,7 +567,7 @@ def test_a_transaction_shows_the_topics_that_may_be_described(front, client):
         assert direct.call(EndTxnRequest("t", *ids, False), 3).error_code == 0
 
 
-def test_gateway_authorizes_groups_and_the_cluster(client):
+def test_the_gateway_authorizes_requests_about_groups_and_the_cluster(client):
     response = client.call(FindCoordinatorRequest(coordinator_keys=["g", "h"]), 4)
     assert {one.key: one.error_code for one in response.coordinators} == {"g": 0, "h": 30}
     assert client.call(FindCoordinatorRequest("h"), 2).error_code == 30
@@ -569,7 +578,7 @@ def test_gateway_authorizes_groups_and_the_cluster(client):
 
 
 @pytest.mark.parametrize(("rule", "codes"), [("CLUSTER_ACTION CLUSTER", [0, 0]), ("DESCRIBE TOPIC:open", [0, DENIED])])
-def test_leader_epochs_are_for_followers_and_those_who_may_describe(rule, codes):
+def test_leader_epochs_require_describe_or_the_right_of_followers(rule, codes):
     settings = ["listeners.default.authorizer=static", f'listeners.default.static.rules=["allow User:* {rule}"]']
     wanted = [OffsetForLeaderTopic(name, [OffsetForLeaderPartition(0, -1, 0)]) for name in ("open", "other")]
     with EmbeddedServer() as broker:
@@ -581,7 +590,7 @@ def test_leader_epochs_are_for_followers_and_those_who_may_describe(rule, codes)
 
 
 @pytest.mark.parametrize("create", ["CREATE CLUSTER", "CREATE TOPIC:*"])
-def test_a_created_topic_is_described_to_those_who_may_see_its_configs(create):
+def test_configs_of_a_created_topic_are_shown_only_with_the_right(create):
     rules = f'["allow User:* {create}", "allow User:* DESCRIBE_CONFIGS TOPIC:shown"]'
     settings = ["listeners.default.authorizer=static", f"listeners.default.static.rules={rules}"]
     with EmbeddedServer() as broker, gateway(broker.bootstrap, settings) as front:

@@ -1,7 +1,9 @@
-"""Connections on either side of the gateway that end at every byte of a frame that guards look at.
+"""Tests of connections to a gateway that end after each byte of a message, on the client's side or the node's.
 
-A client never gets a whole answer that its node has not given, nor another request's. A node never gets a request that
-its client has not sent whole. The audit has each request that a node has got, and none as done that has no answer.
+The gateway looks at the messages, because it has an authorizer, quotas and the audit. A client never gets a whole
+response that its node has not sent, and never the response to another request. A node never gets a request that its
+client has not sent as a whole. The audit records each request that a node has got, and records none as done that has no
+response.
 """
 
 import contextlib
@@ -40,7 +42,10 @@ SEEN_S = 5
 
 @pytest.fixture
 def audited(tmp_path):
-    """`audited(node)` → a gateway with an authorizer, quotas and the audit; `audited.spool` is where its events are."""
+    """Return `audited(node)`, which returns a gateway with an authorizer, quotas and the audit.
+
+    `audited.spool` is its spool.
+    """
 
     def make(node):
         spool = [
@@ -60,7 +65,7 @@ def requests_in(spool, api):
 
 
 def fetched(records, topic="topic"):
-    """The body of a response."""
+    """Return the body of a Fetch response."""
     partitions = [FetchedPartition(0, high_watermark=1, records=records), FetchedPartition(1, 3, records=b"")]
     return FetchResponse(responses=[FetchableTopicResponse(topic, partitions=partitions)]).encode(FETCH_VERSION)
 
@@ -73,14 +78,14 @@ def fetch_frame(correlation_id):
 
 
 def places(frame, records):
-    """Every byte beside records, and some of those."""
+    """Return the places of all bytes outside the records, and of some inside."""
     begin = frame.find(records) if records else len(frame)
     end = begin + len(records)
     return [*range(begin + 20), *range(begin + 20, end - 20, 9_973), *range(max(begin + 20, end - 20), len(frame))]
 
 
 def received(client):
-    """All bytes until the server closes the connection."""
+    """Return all bytes until the server closes the connection."""
     data = bytearray()
     with contextlib.suppress(ConnectionError):
         while piece := client.socket.recv(1 << 20):
@@ -89,8 +94,8 @@ def received(client):
 
 
 @pytest.mark.parametrize("records", [bytes(30), BATCH], ids=["whole", "streamed"])
-def test_a_node_that_stops_within_a_fetch_response(audited, records, caplog):
-    """The client gets a part of it at most, and then the end of its connection."""
+def test_a_client_gets_no_whole_fetch_response_from_a_node_that_stops_within_it(audited, records, caplog):
+    """The client gets at most a part of the response, and then the connection ends."""
     cuts = []
 
     def serve(node, sock, frame):
@@ -116,7 +121,7 @@ def test_a_node_that_stops_within_a_fetch_response(audited, records, caplog):
     assert len(events) == len(cuts)
     (whole_one,) = [one for one in events if "reason" not in one]
     assert whole_one is events[-1]
-    # What passes already has an outcome, and the client may not have it all.
+    # A streamed response has an outcome before all its bytes have reached the client.
     seen = Counter((one["outcome"] == "unknown", one["reason"]) for one in events[:-1])
     assert {*seen} <= {(True, "failed"), (False, "lost_after")}, seen
     assert not records[1000:] or seen[False, "lost_after"] > 50
@@ -131,14 +136,14 @@ def produce_frame(correlation_id, name="topic"):
 
 
 def produced(correlation_id, base_offset=5):
-    """A frame of a node."""
+    """Return a Produce response as a node sends it."""
     partitions = [PartitionProduceResponse(0, base_offset=base_offset)]
     body = ProduceResponse([TopicProduceResponse("topic", partition_responses=partitions)])
     return response(correlation_id, 0, PRODUCE_VERSION, body.encode(PRODUCE_VERSION))
 
 
-def test_a_client_that_stops_within_a_produce_request(audited):
-    """A node does not get it."""
+def test_a_node_gets_no_produce_request_from_a_client_that_stops_within_it(audited):
+    """The node does not get the request."""
 
     def serve(node, sock, frame):
         sock.sendall(produced(decode_request_header(frame)[2]))
@@ -158,8 +163,8 @@ def test_a_client_that_stops_within_a_produce_request(audited):
     assert [one["outcome"] for one in requests_in(audited.spool, "Produce")] == ["ok"]
 
 
-def test_a_node_that_stops_within_a_produce_response(audited):
-    """The client's connection ends. The audit has the request: a node has got it, and what it did is not known."""
+def test_a_produce_request_has_an_unknown_outcome_if_the_node_stops_within_the_response(audited):
+    """The client's connection ends. The audit records an unknown outcome, because a node has got the request."""
     cuts = []
 
     def serve(node, sock, frame):
@@ -182,7 +187,7 @@ def test_a_node_that_stops_within_a_produce_response(audited):
 @pytest.mark.parametrize("looked_at", [True, False], ids=["looked at", "opaque"])
 @pytest.mark.parametrize("answer", ["swapped", "twice", "other", "unasked"])
 def test_a_client_never_gets_the_answer_to_another_request(audited, answer, looked_at):
-    """A node confuses three requests of equal shape on one connection."""
+    """A node mixes up the responses to three requests of equal shape on one connection."""
     pending = []
 
     def serve(node, sock, frame):
@@ -195,7 +200,7 @@ def test_a_client_never_gets_the_answer_to_another_request(audited, answer, look
             sock.sendall(b"".join(heartbeat(first + each) for each in order))
 
     def heartbeat(correlation_id):
-        # Its throttle time says which request it answers.
+        # The throttle time of a response identifies the request.
         return response(correlation_id, 12, 4, HeartbeatResponse(correlation_id, 0).encode(4))
 
     with FakeNode(serve) as node:
@@ -205,7 +210,7 @@ def test_a_client_never_gets_the_answer_to_another_request(audited, answer, look
                 body = HeartbeatRequest("group").encode(4)
                 client.send_frame(encode_request_header(12, 4, correlation_id, "c") + body)
             if answer == "unasked":
-                # Its request is answered, so it stays.
+                # This client stays, because its request has been answered.
                 assert client.receive_frame()[:4] == (100).to_bytes(4, "big")
                 data = b""
             else:
@@ -219,7 +224,7 @@ def test_a_client_never_gets_the_answer_to_another_request(audited, answer, look
 
 
 def split(data):
-    """The frames in these bytes, without their sizes; the bytes end with one."""
+    """Return the frames in these bytes, without their sizes. The bytes must end with a whole frame."""
     frames = []
     while data:
         size = int.from_bytes(data[:4], "big")
@@ -229,7 +234,7 @@ def split(data):
     return frames
 
 
-def test_the_places_are_all_but_records():
+def test_places_contains_every_byte_outside_the_records():
     frame = fetched(BATCH)
     found = places(frame, BATCH)
     begin = frame.index(BATCH)

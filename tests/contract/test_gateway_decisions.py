@@ -1,4 +1,4 @@
-"""A gateway records each decision about what a client asks for, with the rule that decided, as a broker does."""
+"""A gateway records each decision of its authorizer together with the rule that decided, as a broker does."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ ANSWERS = {
         ]
     )
 }
-"""Answers of a node whose topics are decided on, though the request names them."""
+"""Decisions about topics in a node's responses, although the requests name the topics."""
 OTHER_RULES = {
-    # A transactional id needs its right, whatever is in the batches.
+    # A transactional id requires its own right, whatever topics the batches have.
     "Produce outside of the transaction": ("allow User:* WRITE transactional_id:x", "allow User:* WRITE topic:t"),
-    # A right on the cluster stands for none on topics.
+    # At a broker this case uses the right on the cluster. Here it uses the right on the topic.
     "DeleteTopics by the cluster": ("allow User:* DELETE topic:t",),
-    # These are servers' requests: without a rule of its own an API needs this.
+    # Only brokers send these requests. The gateway requires this right for every API without a rule of its own.
     "WriteTxnMarkers": ("allow User:* ALTER cluster",),
 }
 NO_DECISIONS_HERE = {
     **NO_DECISIONS,
-    # The answer's bit field is made of all rights.
+    # The response has a bit for each right, so the gateway asks for each right.
     "DescribeCluster": "allow User:* DESCRIBE cluster",
-    # The cluster knows whether there is such a topic: the right lets it be created, and the cluster records that.
+    # The gateway does not know if the topic exists. It asks for the right to create the topic, and the cluster records
+    # the creation.
     "Metadata that creates": "allow User:* CREATE topic:made",
 }
 

@@ -1,4 +1,7 @@
-"""Large Fetch responses that observers see while they pass: clients and the audit get what decoding gave them."""
+"""Tests of large Fetch responses that observers read while the bytes pass the gateway.
+
+Clients and the audit must get the same as if the gateway decoded the responses.
+"""
 
 import logging
 import random
@@ -25,7 +28,10 @@ BATCH = bytes(encode_batch([Record(number, 1000, None, bytes(1000), ()) for numb
 
 @pytest.fixture
 def audited(tmp_path):
-    """`audited(node, *settings)` → a gateway with an authorizer, quotas and the audit, not started."""
+    """Return `audited(node, *settings)`, which returns a gateway with an authorizer, quotas and the audit.
+
+    It is not started.
+    """
 
     def make(node, *settings):
         spool = [
@@ -39,7 +45,7 @@ def audited(tmp_path):
 
 
 def fetch(client, version, topics):
-    """The body of the answer."""
+    """Send a fetch and return the body of the response."""
     named = [
         FetchTopic(*((topic.topic,) if version < 13 else ("", topic.topic_id)), [FetchPartition()]) for topic in topics
     ]
@@ -48,7 +54,7 @@ def fetch(client, version, topics):
 
 
 def served(audited, bodies, monkeypatch, *, decoded):
-    """Return what a client gets for each body, and the events of the audit."""
+    """Return what a client gets for each body, and the audit's events."""
     if decoded:
         monkeypatch.setattr(ForwardedRequest, "_may_stream", lambda request: False)
     waiting = iter(bodies)
@@ -71,7 +77,10 @@ def served(audited, bodies, monkeypatch, *, decoded):
 
 
 def comparable(event):
-    """Less what differs between two requests, and the number of records, which is not counted while they pass."""
+    """Return an event without fields that differ between two requests, and without the number of records.
+
+    Records are not counted while a response passes.
+    """
     kept = {
         name: value
         for name, value in event.items()
@@ -99,7 +108,10 @@ def test_clients_and_the_audit_get_what_decoding_gives(audited, monkeypatch, see
 
 
 def throttled_times(front, node_ms, records, pieces=1):
-    """The throttle times of two Fetch responses of a node that sends `node_ms` itself, its first bytes one by one."""
+    """Return the throttle times of two Fetch responses that pass the gateway.
+
+    The node sends the throttle time `node_ms`. It sends the first `pieces - 1` bytes one by one.
+    """
 
     def serve(node, sock, frame):
         key, version, correlation_id, _client, _offset = decode_request_header(frame)
@@ -123,23 +135,23 @@ def quotas_alone(node, *settings):
 
 @pytest.fixture(params=["looked at", "opaque"])
 def limited(request, audited):
-    """A gateway with quotas, which looks at responses for others, or does not."""
+    """Return a function that makes a gateway with quotas. In one of its forms an observer also reads the responses."""
     return audited if request.param == "looked at" else quotas_alone
 
 
 @pytest.mark.parametrize("size", [1, 3], ids=["whole", "streamed"])
-def test_the_throttle_time_is_the_gateways(limited, size):
+def test_clients_get_the_throttle_time_of_the_gateways_quota(limited, size):
     first_ms, second_ms = throttled_times(limited, 0, BATCH * size)
     assert first_ms == 0
     assert second_ms > 0
 
 
 @pytest.mark.parametrize("size", [1, 3], ids=["whole", "streamed"])
-def test_a_longer_throttle_time_of_the_node_stays(limited, size):
+def test_clients_get_the_throttle_time_of_the_node_if_it_is_longer(limited, size):
     assert throttled_times(limited, 600_000, BATCH * size) == [600_000, 600_000]
 
 
-def test_the_throttle_time_is_set_where_a_node_sends_byte_by_byte(limited):
+def test_the_throttle_time_is_set_even_if_a_node_sends_single_bytes(limited):
     assert throttled_times(limited, 0, BATCH * 3, pieces=16)[1] > 0
 
 
@@ -148,7 +160,7 @@ def errors(front):
     return {sample.labels["error"]: sample.value for family in found for sample in family.samples}
 
 
-def test_errors_within_are_counted(audited):
+def test_errors_of_partitions_in_large_responses_are_counted_and_recorded(audited):
     partitions = [Partition(0, records=BATCH * 3), Partition(1, 3)]
 
     def serve(node, sock, frame):
@@ -167,8 +179,8 @@ def test_errors_within_are_counted(audited):
 
 
 @pytest.mark.parametrize("lie", [b"\xff" * 9, b"\x7f" * 9], ids=["negative", "large"])
-def test_a_response_whose_end_lies_closes_both_sides(audited, lie, caplog):
-    """The records of the first partition have passed by then."""
+def test_a_wrong_size_at_the_end_of_a_response_closes_both_connections(audited, lie, caplog):
+    """The client has the records of the first partition before the gateway reads the wrong size."""
 
     def serve(node, sock, frame):
         key, version, correlation_id, _client, _offset = decode_request_header(frame)

@@ -1,7 +1,7 @@
-"""Malformed bytes from either side of the gateway: they end in an error or a closed connection, and harm no other.
+"""Tests of malformed bytes from clients and nodes of a gateway: they cause an error, or close the connection.
 
-The hostile bytes of clients are those of `tests.faults.test_hostile`; those of nodes are made for every API, as answers
-that the gateway has to decode: an observer wants them all.
+Other clients and nodes notice nothing. Clients send the hostile bytes of `tests.faults.test_hostile`. Nodes send
+malformed responses of every API. An observer wants all events, so the gateway decodes the responses.
 """
 
 import logging
@@ -24,7 +24,7 @@ NO_HEADER = -1
 
 @pytest.fixture(params=[False, True], ids=["opaque", "decoded"])
 def front(request):
-    """A gateway before a node that answers nothing but ApiVersions and Metadata."""
+    """Yield a gateway before a node that answers only ApiVersions and Metadata."""
     with FakeNode() as node, gateway(node.bootstrap, recording=request.param) as server:
         yield server
 
@@ -35,7 +35,7 @@ def is_served(server):
 
 
 @pytest.mark.parametrize("data", BAD_BYTES.values(), ids=BAD_BYTES)
-def test_any_bytes_of_clients_are_survived(front, data):
+def test_the_gateway_survives_any_bytes_of_clients(front, data):
     with RawClient(front.address(), timeout_s=0.3) as client:
         client.send_bytes(data)
         try:
@@ -47,7 +47,7 @@ def test_any_bytes_of_clients_are_survived(front, data):
 
 
 def answers(module, version, choose):
-    """Bodies that are no answers of an API, or not whole ones."""
+    """Yield bodies that are no responses of an API, or only a part of one."""
     valid = vars(module)[f"{module.NAME}Response"]().encode(version)
     yield b""
     yield valid[: len(valid) // 2]
@@ -63,7 +63,7 @@ def answers(module, version, choose):
 
 
 def request_of(module, version):
-    """A request that wants an answer."""
+    """Return a request of an API that requires a response."""
     message = vars(module)[f"{module.NAME}Request"]()
     if hasattr(message, "acks"):
         message.acks = 1
@@ -71,8 +71,11 @@ def request_of(module, version):
 
 
 @pytest.mark.parametrize("recording", [False, True], ids=["opaque", "decoded"])
-def test_any_answers_of_nodes_are_survived(recording, seed, caplog):
-    """Each ends the client's connection, or reaches it; the next client is served, and no handler has failed."""
+def test_the_gateway_survives_any_responses_of_nodes(recording, seed, caplog):
+    """Each malformed response either closes the client's connection, or the client gets it.
+
+    The next client is served.
+    """
     choose = random.Random(seed)
     bodies = []
 
@@ -84,7 +87,7 @@ def test_any_answers_of_nodes_are_survived(recording, seed, caplog):
         port = server.api_set().settings.ports.ports.start
         for spec, version in APIS:
             if spec.api_key == MetadataRequest.API_KEY:
-                # The node of this test answers that one itself.
+                # `FakeNode` answers Metadata itself.
                 continue
             module = load(spec.api_key)
             for body in answers(module, version, choose):
@@ -103,7 +106,7 @@ def test_any_answers_of_nodes_are_survived(recording, seed, caplog):
 
 @pytest.mark.parametrize("size", [NO_HEADER, 0, 3, 4, (1 << 31) - 1, -(1 << 31)])
 def test_gateway_checks_the_sizes_that_nodes_declare(size):
-    """A size that no frame has ends the client's connection, and no memory is allocated for it."""
+    """An impossible size closes the client's connection, and the gateway allocates no memory for it."""
 
     def serve(node, sock, frame):
         correlation_id = decode_request_header(frame)[2]

@@ -1,4 +1,7 @@
-"""Nodes by host name (SNI), and who logs in to them: an account of each principal, or the client itself."""
+"""Tests of a gateway that chooses the node by host name (SNI), and of its logins to nodes.
+
+The gateway logs in with one account, with an account for each principal, or passes on the client's own login.
+"""
 
 import pytest
 
@@ -23,7 +26,10 @@ OWN_ACCOUNT = ("gateway", "its password")
 
 
 class LoginNode(FakeNode):
-    """A node that wants PLAIN. `users` are the passwords it knows; `logged_in` who came, in order."""
+    """A node that requires PLAIN.
+
+    `users` has the passwords, and `logged_in` the names of the users that logged in, in order.
+    """
 
     def __init__(self, users, mechanisms=("PLAIN", "GSSAPI")):
         super().__init__(_serve)
@@ -47,7 +53,7 @@ def _serve(node, sock, frame):
 
 @pytest.fixture
 def upstream(tmp_path):
-    """`upstream("principal", …)` → the settings of a gateway that logs in like that, to a `LoginNode`."""
+    """Return `upstream("principal", …)`, which returns settings with which a gateway logs in to a `LoginNode`."""
 
     def settings(login, *more):
         (tmp_path / "password").write_text(OWN_ACCOUNT[1])
@@ -75,7 +81,7 @@ def front_sasl(**users):
 # ---- host names
 
 
-def test_each_name_leads_to_its_node_on_one_port(tmp_path):
+def test_each_host_name_leads_to_its_node_through_one_port(tmp_path):
     files = TlsFiles(tmp_path)
     files.server = files.issue("front", "CN=front", hosts=("front.test", "*.front.test"))
     tls = [line for line in files.server_settings() if "trust_store" not in line]
@@ -103,7 +109,7 @@ def test_each_name_leads_to_its_node_on_one_port(tmp_path):
             assert failures(front) == {"unknown_node": 1}
 
 
-def test_without_tls_no_client_names_a_node():
+def test_host_names_of_nodes_require_tls():
     with FakeNode() as node:
         front = gateway(node.bootstrap, ["gateway.nodes=sni"])
         with pytest.raises(StartError, match='nodes = "sni" needs TLS'):
@@ -127,7 +133,7 @@ def bob_only(principal):
 
 
 @pytest.mark.parametrize("source", ["file", "function"])
-def test_each_principal_has_its_account(tmp_path, upstream, source):
+def test_the_gateway_logs_in_with_the_account_of_each_principal(tmp_path, upstream, source):
     (tmp_path / "accounts").write_text(ACCOUNTS)
     setting = {"file": f"accounts_file={tmp_path / 'accounts'}", "function": f"accounts_function={__name__}:bob_only"}
     known, unknown = ("alice", "bob") if source == "file" else ("bob", "alice")
@@ -161,7 +167,7 @@ def test_a_wrong_file_of_accounts_stops_the_start(tmp_path, upstream):
 
 @pytest.fixture
 def audited(tmp_path):
-    """`audited()` → the audit's events; `audited.settings` have the gateway write them."""
+    """Return `audited()`, which returns the audit's events. `audited.settings` let a gateway record them."""
 
     def events(api_name):
         return [each for each in events_of(tmp_path / "spool") if each.get("api_name") == api_name]
@@ -192,8 +198,11 @@ def test_a_client_logs_in_to_the_node_itself(tmp_path, upstream, audited):
 
 
 @pytest.mark.parametrize("token_first", [True, False])
-def test_requests_sent_before_the_login_is_answered_belong_to_the_client(upstream, audited, token_first):
-    """All at once: the node takes one after the other, and no request is of an unknown client's."""
+def test_requests_sent_before_the_login_is_answered_have_the_clients_principal(upstream, audited, token_first):
+    """The client sends all requests at once.
+
+    The node handles them in order, and the audit knows the client of each request.
+    """
     with LoginNode({OWN_ACCOUNT[0]: OWN_ACCOUNT[1], "alice": "her own"}) as node:
         with (
             gateway(node.bootstrap, [*upstream("client"), *audited.settings]) as front,
@@ -204,7 +213,7 @@ def test_requests_sent_before_the_login_is_answered_belong_to_the_client(upstrea
                 handshake(client, "PLAIN")
             else:
                 requests.insert(0, (SaslHandshakeRequest("PLAIN"), 1))
-            # A second token, to which the node has no more to say.
+            # The second token comes after the end of the login, and the node must not answer it.
             requests += [requests[-1], (HeartbeatRequest("g"), 4)]
             sent = [(one.API_KEY, version, client.send(one, version)) for one, version in requests]
             assert [client.receive(*each).error_code for each in sent] == [0] * len(sent)
@@ -214,8 +223,8 @@ def test_requests_sent_before_the_login_is_answered_belong_to_the_client(upstrea
 
 
 @pytest.mark.parametrize("extension", [",n=alice", ",tokenauth=false", ",tokenauth=true,tokenauth=no"])
-def test_the_name_of_scram_is_the_one_that_the_node_checks(upstream, audited, extension):
-    """An extension of the first message may look like a name, or like that of a delegation token."""
+def test_the_principal_of_a_scram_login_is_the_name_that_the_node_checks(upstream, audited, extension):
+    """An extension of the client's first message may look like a user name, or like the mark of a delegation token."""
     guarded = [
         "listeners.default.authenticator=sasl",
         'listeners.default.sasl.mechanisms=["SCRAM-SHA-256", "PLAIN"]',
@@ -254,8 +263,8 @@ def test_logins_at_the_node_are_recorded(tmp_path, upstream, audited):
     ]
 
 
-def test_an_address_that_guesses_passwords_of_the_node_over_tls_is_refused_in_the_end(tmp_path, upstream):
-    """The handshake names no client, so it does not pay for the guess that follows."""
+def test_an_address_that_guesses_passwords_of_a_node_over_tls_gets_a_penalty(tmp_path, upstream):
+    """The penalty counts failed logins by address. A handshake alone counts as neither failed nor successful."""
     files = TlsFiles(tmp_path)
     tls = [line for line in files.server_settings() if "trust_store" not in line]
     gate = [
@@ -286,7 +295,7 @@ def test_an_address_that_guesses_passwords_of_the_node_over_tls_is_refused_in_th
         assert penalized() == 1
 
 
-def test_a_mechanism_that_names_the_server_is_not_passed_on(upstream):
+def test_gssapi_is_refused_because_its_tokens_name_the_server(upstream):
     with LoginNode({OWN_ACCOUNT[0]: OWN_ACCOUNT[1]}) as node, gateway(node.bootstrap, upstream("client")) as front:
         seen = len(node.frames)
         with RawClient(front.address()) as client:
@@ -294,7 +303,7 @@ def test_a_mechanism_that_names_the_server_is_not_passed_on(upstream):
         assert len(node.frames) == seen
 
 
-def test_a_connection_that_lost_its_login_is_closed(upstream):
+def test_a_client_is_closed_if_its_connection_to_the_node_is_lost_after_the_login(upstream):
     with (
         LoginNode({OWN_ACCOUNT[0]: OWN_ACCOUNT[1], "alice": "a"}) as node,
         gateway(node.bootstrap, upstream("client")) as front,
@@ -313,7 +322,7 @@ def test_a_connection_that_lost_its_login_is_closed(upstream):
         (["listeners.default.authorizer=static", "listeners.default.static.rules=[]"], "lets the cluster authorize"),
     ],
 )
-def test_listeners_that_would_have_to_know_the_client(upstream, settings, problem):
+def test_the_gateway_does_not_start_if_its_listener_must_know_the_client_itself(upstream, settings, problem):
     with LoginNode({OWN_ACCOUNT[0]: OWN_ACCOUNT[1]}) as node:
         front = gateway(node.bootstrap, [*upstream("client"), *settings])
         with pytest.raises(StartError, match=problem):

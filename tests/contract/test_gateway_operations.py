@@ -1,4 +1,4 @@
-"""What a client may do with topics is what its listener's authorizer says, not what the gateway's account may do."""
+"""A gateway shows a client the operations that its listener's authorizer allows, not those of the gateway's account."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def client():
 
 
 @pytest.mark.parametrize("named", [(), ("open",), ("open", "closed")])
-def test_operations_on_topics_are_the_clients_own(client, named):
+def test_metadata_shows_the_operations_that_the_client_may_do(client, named):
     answer = client.call(DescribeTopicPartitionsRequest([TopicRequest(name) for name in named]), 0)
     found = {topic.name: (topic.error_code, topic.topic_authorized_operations) for topic in answer.topics}
     assert found.pop("open") == (0, MAY)

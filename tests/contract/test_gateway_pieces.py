@@ -1,7 +1,8 @@
-"""Exchanges of one connection through a gateway, cut into random pieces on both sides, with a size that lies.
+"""Tests of a gateway that gets messages in random pieces, of which one has a wrong size.
 
-Small and large, looked at and opaque, up to six at once. What precedes the lie arrives byte for byte, at the node and
-at the client. Each example is made from its number; `-m slow` tries thousands.
+An example is a connection with up to six exchanges, small and large, some read by the gateway and some not. A client or
+the node declares a wrong size in one message. All bytes before this message must arrive unchanged. Each example is made
+from its number; `-m slow` tries thousands.
 """
 
 import contextlib
@@ -67,9 +68,10 @@ def sized(frame, delta=0):
 
 @dataclass
 class Example:
-    """What a client sends, what its node answers, and where a size is wrong: `liar` is None, "client" or "node".
+    """What a client sends, what its node answers, and which message has a wrong size.
 
-    `seen` are the requests that the node got, `answered` says how many of those it has answered.
+    `liar` is "client", "node", or None if all sizes are right. `seen` are the requests that the node got, and
+    `answered` is how many of them it has answered.
     """
 
     frames: list
@@ -90,7 +92,7 @@ class Example:
 
     @property
     def intact(self):
-        """Return how many exchanges come before the lie."""
+        """Return how many exchanges come before the wrong size."""
         return self.index if self.liar else len(self.frames)
 
     def sent_by_client(self):
@@ -104,13 +106,13 @@ class Example:
 
 
 def pieces(data, rng):
-    """The data in up to `MOST_PIECES` pieces, none of which is empty."""
+    """Return the data in up to `MOST_PIECES` pieces, none of which is empty."""
     at = sorted({rng.randrange(len(data)) for _ in range(rng.randint(0, MOST_PIECES))} | {0, len(data)})
     return [data[begin:end] for begin, end in pairwise(at)]
 
 
 class Answering:
-    """A node that answers the requests of each example in order, a random number of them at a time."""
+    """A node that answers the requests of an example in order, a random number of them at a time."""
 
     def __init__(self):
         self.expected = {}
@@ -120,11 +122,11 @@ class Answering:
         self.count += 1
         example, rng = self.expected.get(decode_request_header(frame)[2] // IDS, (None, None))
         if example is None:
-            # What follows a client's lie may come late.
+            # The node may get bytes that a client sent after its wrong size while the next example runs.
             return
         example.seen.append(frame)
         count, most = len(example.seen), len(example.answers)
-        # Behind a client's lie fewer requests may follow than it has sent.
+        # After a client's wrong size the node may get fewer requests than the client has sent.
         if count > most or (example.liar != "client" and count < most and rng.random() < 0.5):
             return
         for piece in pieces(b"".join(example.sent_by_node()[example.answered : count]), rng):
@@ -134,23 +136,23 @@ class Answering:
             sock.shutdown(socket.SHUT_RDWR)
 
     def expect(self, number):
-        """Requests of this example come, and no others."""
+        """Answer the requests of this example from now on. Return the example."""
         example = Example.numbered(number)
         self.expected = {number: (example, random.Random(number))}
         return example
 
 
 def exchange(front, example, rng):
-    """All bytes that the client of an example gets, and whether its connection was reset.
+    """Return all bytes that the client of an example gets, and True if its connection was reset.
 
-    A system resets one that is closed with unread bytes, and may lose answers by that: with Kafka, too.
+    The system resets a connection that is closed with unread bytes, and responses may be lost then, also with Kafka.
     """
     wanted = sum(map(len, example.answers[: example.intact]))
     got = bytearray()
     with RawClient(front.address(), timeout_s=WITHIN_S) as client, contextlib.suppress(ConnectionError):
         for piece in pieces(example.sent_by_client(), rng):
             client.send_bytes(piece)
-        # A client's lie may claim bytes that never come, and a node's may leave bytes that no client waits for.
+        # A client's wrong size may announce bytes that never come. A node's may leave bytes for which no client waits.
         while len(got) < wanted or (example.liar == "node" and len(whole_frames(got)) < len(example.frames)):
             data = client.socket.recv(1 << 20)
             if not data:
@@ -161,7 +163,7 @@ def exchange(front, example, rng):
 
 
 def check(front, serve, numbers):
-    """Check the exchanges of these examples; return how many requests had no liar."""
+    """Check the exchanges of these examples. Return how many requests were in examples without a wrong size."""
     honest = 0
     for number in numbers:
         example = serve.expect(number)
@@ -178,7 +180,7 @@ def check(front, serve, numbers):
 
 
 def whole_frames(data):
-    """The frames in these bytes, without their sizes; the last may not have come whole."""
+    """Return the frames in these bytes, without their sizes. An incomplete last frame is left out."""
     frames = []
     while len(data) >= 4 and len(data) >= (end := 4 + int.from_bytes(data[:4], "big")):
         frames.append(data[4:end])
@@ -190,7 +192,7 @@ def whole_frames(data):
 @pytest.mark.parametrize(
     "numbers", [range(150), pytest.param(range(150, 6000), marks=pytest.mark.slow)], ids=["few", "many"]
 )
-def test_bytes_before_a_false_length_arrive(audited, numbers, looked_at):
+def test_all_bytes_before_a_wrong_size_arrive(audited, numbers, looked_at):
     serve = Answering()
     with FakeNode(serve) as node:
         front = (audited(node) if looked_at else gateway(node.bootstrap)).start()

@@ -1,4 +1,4 @@
-"""What a gateway keeps for a client or a node that does not go on has limits."""
+"""Tests that a gateway keeps a limited amount for a client or a node that stops reading."""
 
 import socket
 import struct
@@ -27,14 +27,14 @@ HEARTBEAT = HeartbeatResponse(0, 0).encode(4)
 
 
 def turns(address, count):
-    """Have the server's one network thread take so many turns."""
+    """Let the server's only network thread handle this many requests."""
     with RawClient(address) as other:
         for _ in range(count):
             other.call(ApiVersionsRequest(), 0)
 
 
-def test_answers_that_wait_for_an_earlier_one_have_a_limit(monkeypatch):
-    """The gateway answers these itself, so no node slows the client down, and its answers would fill the memory."""
+def test_the_number_of_answers_that_wait_for_an_earlier_one_is_limited(monkeypatch):
+    """The gateway itself answers these requests. Without a limit the waiting answers would fill the memory."""
     most = []
 
     class Watched(AnswerQueue):
@@ -63,7 +63,7 @@ def test_answers_that_wait_for_an_earlier_one_have_a_limit(monkeypatch):
     assert max(most) <= MAX_PENDING
 
 
-def test_a_node_that_does_not_read_holds_back_what_wants_no_response(monkeypatch):
+def test_requests_without_response_wait_at_the_client_if_the_node_does_not_read(monkeypatch):
     unsent = []
     send = UpstreamProtocol.send
 
@@ -99,8 +99,11 @@ def test_a_node_that_does_not_read_holds_back_what_wants_no_response(monkeypatch
     assert max(unsent) < 2 * MAX_PENDING_BYTES
 
 
-def test_a_client_that_has_gone_is_noticed_although_its_node_does_not_answer():
-    """So many requests wait that no more is read: not the end of the connection either."""
+def test_a_client_that_has_left_is_noticed_even_if_its_node_does_not_answer():
+    """So many requests wait that the gateway reads no more from the client.
+
+    So it does not see the end of the connection.
+    """
     with FakeNode() as node, gateway(node.bootstrap, clock=MovingClock()) as front:
         with RawClient(front.address()) as client:
             for _ in range(MAX_PENDING + 1):
@@ -116,13 +119,16 @@ def test_a_client_that_has_gone_is_noticed_although_its_node_does_not_answer():
 
 
 def clients(front):
-    """The connections that the gateway's network threads have."""
+    """Return the connections of clients that the gateway's network threads have."""
     selectors = [each._reactor.selector for each in front.server.listeners[0].processors]
     return [one for each in selectors for one in (*each.channels.values(), *each.closing)]
 
 
-def test_a_client_that_has_gone_within_an_answer_keeps_no_connection():
-    """The answer is more than the client has taken, and so many requests are behind it that no more is read."""
+def test_the_connection_ends_if_a_client_leaves_during_a_response():
+    """The client has read only a part of the response.
+
+    So many requests wait that the gateway reads no more from the client.
+    """
     large = FetchResponse(
         responses=[FetchableTopicResponse("t", partitions=[PartitionData(0, records=bytes(30 << 20))])]
     )
@@ -141,14 +147,14 @@ def test_a_client_that_has_gone_within_an_answer_keeps_no_connection():
         wait_until(lambda: not clients(front))
 
 
-def test_a_client_that_resets_its_connection_keeps_none_until_the_node_answers():
-    """All its requests reach the node, also one that waited for room among those without an answer."""
+def test_a_reset_connection_ends_before_the_node_answers():
+    """All requests of the client reach the node, also the last one, which had to wait for room."""
     frame = encode_request_header(heartbeat.API_KEY, 4, 1, "c") + HeartbeatRequest("g").encode(4)
     burst = (len(frame).to_bytes(4, "big") + frame) * (MAX_PENDING + 1)
     with FakeNode() as node, gateway(node.bootstrap) as front:
         with RawClient(front.address()) as client:
             client.send_bytes(burst)
-            # What has not been read when the connection is reset is lost.
+            # The gateway must read all bytes first, because a reset discards unread bytes.
             wait_until(lambda: sum(one.connection.received_bytes for one in clients(front)) == len(burst))
             wait_until(lambda: len(node.frames) == MAX_PENDING)
             client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -156,8 +162,8 @@ def test_a_client_that_resets_its_connection_keeps_none_until_the_node_answers()
         wait_until(lambda: len(node.frames) == MAX_PENDING + 1)
 
 
-def test_a_request_that_wants_no_answer_holds_back_no_answer_before_it():
-    """The answer of the first is still at the node when the second is done."""
+def test_a_response_arrives_if_a_later_request_without_response_is_done_first():
+    """The response to the first request comes from the node after the second request is done."""
     go_on = threading.Event()
 
     def serve(node, sock, frame):
@@ -169,7 +175,8 @@ def test_a_request_that_wants_no_answer_holds_back_no_answer_before_it():
     with FakeNode(serve) as node, gateway(node.bootstrap) as front, RawClient(front.address(), timeout_s=60) as client:
         data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, b"")])]
         unanswered = ProduceRequest(acks=0, timeout_ms=1000, topic_data=data)
-        # At once: where the node's connection is there, the second is done as it is taken up.
+        # Both requests are sent at once. If the gateway is connected to the node, the second is done as soon as it is
+        # read.
         client.socket.sendall(
             b"".join(
                 len(frame).to_bytes(4, "big") + frame

@@ -1,4 +1,4 @@
-"""Produce requests that are looked at: a node gets the client's own frame, or what klamm has read of it and no more."""
+"""Produce requests that a gateway reads: the node gets the client's own frame, or only what klamm has decoded."""
 
 import random
 
@@ -24,7 +24,7 @@ GUARDS = ["listeners.default.authorizer=static", 'listeners.default.static.rules
 
 
 def produce_request(choose, version, *, names=("allowed",)):
-    """Return a request for a few partitions."""
+    """Return a Produce request for a few partitions."""
 
     def topic(name):
         sizes = [choose.choice([None, 0, 5, 200, 20_000, 300_000]) for _ in range(choose.randrange(4))]
@@ -40,7 +40,10 @@ def produce_request(choose, version, *, names=("allowed",)):
 
 @pytest.fixture
 def echoing(monkeypatch):
-    """`echoing(settings)` → a node that answers every Produce, and a gateway before it; `encoded` counts encodings."""
+    """Return `echoing(settings)`, which returns a node that answers every Produce, and a gateway before it.
+
+    `encoded` counts how often a request was encoded.
+    """
     encoded = []
     encode = gateway_module.encode_request_header
     monkeypatch.setattr(gateway_module, "encode_request_header", lambda *parts: (encoded.append(1), encode(*parts))[1])
@@ -77,7 +80,7 @@ def test_body_bytes_returns_the_size_of_the_encoded_request(version, seed):
 
 
 @pytest.mark.parametrize("settings", [(), GUARDS], ids=["observed", "authorized"])
-def test_a_node_gets_the_frame_that_came(echoing, settings, seed):
+def test_a_node_gets_the_frame_that_the_client_sent(echoing, settings, seed):
     choose = random.Random(seed)
     allow_transactions = [GUARDS[0], GUARDS[1][:-1] + ', "allow User:* WRITE TRANSACTIONAL_ID:*"]']
     node, front = echoing(*(allow_transactions if settings else ()))
@@ -92,8 +95,8 @@ def test_a_node_gets_the_frame_that_came(echoing, settings, seed):
 
 
 @pytest.mark.parametrize("where", ["header", "body", "behind"])
-def test_bytes_that_klamm_does_not_know_do_not_reach_a_node(echoing, where):
-    """Here: tagged fields, and bytes behind the body. An authorizer could not see them."""
+def test_bytes_that_klamm_cannot_decode_do_not_reach_a_node(echoing, where):
+    """These are unknown tagged fields and bytes after the body. An authorizer could not check them."""
     data = [TopicProduceData("allowed", partition_data=[PartitionProduceData(0, bytes(100))])]
     body = ProduceRequest(acks=1, timeout_ms=1000, topic_data=data).encode(9)
     unknown = b"\1\x63\3abc"

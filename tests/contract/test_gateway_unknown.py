@@ -1,4 +1,4 @@
-"""APIs and versions that klamm does not know: passed on where no part has to see them, and refused everywhere else."""
+"""APIs and versions that klamm does not know: a gateway forwards them unless one of its parts must read them."""
 
 import pytest
 
@@ -19,7 +19,10 @@ SEEN = [
 
 
 def offering(api_keys):
-    """A node that knows more than klamm, and answers each request with its own bytes behind the correlation id."""
+    """Return a node that offers more APIs than klamm knows.
+
+    Its responses have their own bytes after the correlation id.
+    """
 
     def serve(node, sock, frame):
         answer = bytes(frame[4:8]) + BODY

@@ -31,7 +31,7 @@ SUITES = (
 
 
 def run(*tests, within_s):
-    """Run tests on the generic platform, each file in one process."""
+    """Run test files with `KLAMM_PLATFORM=generic`, each file in one process."""
     command = [sys.executable, "-m", "pytest", *tests, "-q", "-p", "no:cacheprovider", "-m", "not slow and not once"]
     environment = os.environ | {"KLAMM_PLATFORM": "generic"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=within_s)

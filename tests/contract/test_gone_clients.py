@@ -1,4 +1,4 @@
-"""What a client leaves behind that has gone while its request waits: nothing, for however long it was to wait."""
+"""Tests that nothing remains of a client that leaves while its request waits, however long the request could wait."""
 
 import socket
 import struct
@@ -30,8 +30,11 @@ def fetches(broker):
 
 
 @pytest.mark.parametrize("resets", [True, False])
-def test_a_fetch_ends_with_its_connection(broker, resets):
-    """A connection that is reset ends at once; the end of another is not seen while it waits: it is idle."""
+def test_a_waiting_fetch_ends_with_its_connection(broker, resets):
+    """The server sees a reset at once.
+
+    It does not read from the connection meanwhile, so it closes the others only as idle.
+    """
     of_the_helper = channels(broker)
     for _ in range(3):
         client = RawClient(broker.address())

@@ -1,4 +1,4 @@
-"""One wrong password after the other: the client that guesses waits, and no other."""
+"""Tests of a client that tries wrong passwords one after the other: this client waits, and other clients do not."""
 
 import threading
 
@@ -16,7 +16,7 @@ SASL = "listeners.default.sasl"
 
 
 class Lane:
-    """The thread that checks passwords of suspects, in a test's hands: it stops before each until `release` is set."""
+    """The thread that checks the passwords of suspects. A test controls it: each check waits until `release` is set."""
 
     def __init__(self, monkeypatch):
         self.busy, self.release = threading.Event(), threading.Event()
@@ -51,7 +51,7 @@ def serve(start):
 
 
 def guess(client, password, user="alice"):
-    """Send a password without waiting for the response; returns the correlation id to receive it by."""
+    """Send a password and do not wait for the response. Return the correlation id of the response."""
     assert handshake(client, "PLAIN").error_code == 0
     return client.send(SaslAuthenticateRequest(plain(user, password)), 2)
 
@@ -64,13 +64,13 @@ def is_refused(client, correlation_id):
 
 
 def waiting(server):
-    """How many passwords of suspects wait to be checked."""
+    """Return how many passwords of suspects wait for their check."""
     name = "klamm:type=sasl,name=waiting-suspect-authentications"
     (family,) = server.server.services.metrics.collect(lambda one: one == name)
     return family.samples[0].value
 
 
-def test_many_guesses_are_refused_in_the_end_and_delay_no_other_client(serve, connect, lane, caplog):
+def test_many_guesses_are_refused_and_delay_no_other_client(serve, connect, lane, caplog):
     server = serve()
     known = connect(server)
     assert log_in(known, "PLAIN", "bob", "opens").error_code == 0
@@ -94,7 +94,7 @@ def test_many_guesses_are_refused_in_the_end_and_delay_no_other_client(serve, co
     assert "guess" not in caplog.text
 
 
-def test_a_right_password_of_a_suspect_waits_for_one_guess_at_each_other_user(serve, connect, lane):
+def test_a_right_password_of_a_suspect_waits_for_at_most_one_guess_for_each_other_user(serve, connect, lane):
     server = serve()
     crowd = [connect(server) for _ in range(3 * MAX_FAILURES)]
     asked = [guess(client, f"guess {number}") for number, client in enumerate(crowd)]
@@ -111,8 +111,8 @@ def test_a_right_password_of_a_suspect_waits_for_one_guess_at_each_other_user(se
 
 
 @pytest.mark.parametrize("channel", ["epoll"], indirect=True)
-def test_a_client_that_waited_too_long_is_closed_and_not_checked(serve, connect, lane):
-    # It rests for no time to speak of, however long it is held.
+def test_a_client_that_waits_too_long_is_closed_without_a_check(serve, connect, lane):
+    # With 99 percent the thread makes almost no pause after a check, however long the check was held.
     server = serve("connection_setup_timeout_ms=10000", f"{SASL}.suspect_check_percent=99")
     for number in range(MAX_FAILURES):
         client = connect(server)

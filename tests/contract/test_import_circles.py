@@ -16,7 +16,7 @@ LAYERS = (
     ("klamm.wire",),
     ("klamm.runtime", "klamm.logs"),
     ("klamm.shared",),
-    # A context hands the registry to parts; what measures klamm itself is further up.
+    # A context passes the registry to parts. The modules that measure klamm itself are in a higher layer.
     ("klamm.metrics.metrics_registry",),
     ("klamm.api",),
     ("klamm.metrics",),
@@ -28,7 +28,7 @@ LAYERS = (
     ("klamm.cli", "klamm.testing"),
     ("klamm.__main__", "klamm"),
 )
-"""The core from the lowest layer to the highest. A module imports from its own layer and from lower ones."""
+"""The layers of the core, from the lowest to the highest. A module imports modules of its own layer and lower ones."""
 
 AUDIT = ROOT / "spark" / "klamm_spark"
 AUDIT_LAYERS = (
@@ -39,7 +39,7 @@ AUDIT_LAYERS = (
     ("klamm_spark.tlog",),
     ("klamm_spark.settings",),
     ("klamm_spark.spool",),
-    # The server runs it; nothing that reads a spool or a lake imports it.
+    # The server runs these modules. Nothing that reads a spool or a lake imports them.
     ("klamm_spark.observer",),
     ("klamm_spark.spark",),
     ("klamm_spark.lake",),
@@ -50,14 +50,14 @@ AUDIT_LAYERS = (
     ("klamm_spark.cli",),
     ("klamm_spark.__main__", "klamm_spark"),
 )
-"""The folders of the audit, likewise."""
+"""The layers of the audit's folders, from the lowest to the highest."""
 
 NOT_IN_REQUESTS = {"asyncio", "multiprocessing", "select", "selectors", "socket", "ssl", "threading"}
 
-# Each entry has to go; a test fails as soon as one is not needed. Nothing may be added.
+# Exceptions that must be removed. A test fails if one is no longer needed. Do not add any.
 KNOWN_CIRCLES: dict[str, set[str]] = {}
 KNOWN_UPWARD: set[str] = set()
-# The threads of handlers live there; everything else in `requests` runs on the calling thread.
+# This module has the threads of handlers. Everything else in `requests` runs on the calling thread.
 KNOWN_IN_REQUESTS = {"handler_pool.py threading"}
 
 
@@ -83,7 +83,7 @@ def test_no_module_of_the_audit_imports_upward():
     assert upward_imports(import_graph(AUDIT), AUDIT_LAYERS) == []
 
 
-def test_nothing_that_reads_events_imports_the_observer():
+def test_modules_that_read_events_do_not_import_the_observer():
     found = {
         f"{module} -> {target}"
         for module, targets in import_graph(AUDIT).items()
@@ -104,13 +104,13 @@ def test_requests_knows_no_socket_selector_or_thread():
     assert sorted(KNOWN_IN_REQUESTS - found) == [], "take these out of KNOWN_IN_REQUESTS"
 
 
-def test_every_package_is_looked_at():
+def test_the_layers_name_every_package():
     assert {"klamm", "klamm_broker", "klamm_sasl", "klamm_spark", "klamm_print"} <= {folder.name for folder in PACKAGES}
 
 
 @pytest.fixture
 def package(tmp_path):
-    """Writes a package's files: `package({"low/a.py": "import …"})`."""
+    """Return `package({"low/a.py": "import …"})`, which writes the files of a package."""
 
     def write(files):
         folder = tmp_path / "klamm_x"
@@ -134,19 +134,19 @@ def package(tmp_path):
         "def f():\n    from klamm_x.a import A\n",
     ],
 )
-def test_a_circle_is_found(package, back):
+def test_circles_finds_a_circle(package, back):
     folder = package({"a.py": "from klamm_x.b import B\n", "b.py": "from klamm_x.c import C\n", "c.py": back})
     assert circles(import_graph(folder)) == [{"klamm_x.a", "klamm_x.b", "klamm_x.c"}]
 
 
-def test_a_module_that_only_imports_a_circle_is_not_in_it(package):
+def test_circles_leaves_out_a_module_that_only_imports_a_circle(package):
     folder = package(
         {"a.py": "from klamm_x import b\n", "b.py": "from klamm_x import c\n", "c.py": "import klamm_x.b\n"}
     )
     assert circles(import_graph(folder)) == [{"klamm_x.b", "klamm_x.c"}]
 
 
-def test_an_upward_import_is_found(package):
+def test_upward_imports_finds_an_upward_import(package):
     folder = package({"low/a.py": "from klamm_x.high import b\n", "high/b.py": "from klamm_x.low import a\n"})
     graph = import_graph(folder)
     layers = (("klamm_x.low",), ("klamm_x.high",), ("klamm_x",))

@@ -1,4 +1,4 @@
-"""Who may import whom, read from the source: the skeleton no plugin, a plugin only the public face, `wire` no I/O."""
+"""Rules about imports: the core imports no plugin, plugins import only public names, `wire` does no I/O."""
 
 import ast
 import importlib
@@ -54,7 +54,7 @@ def public_names(namespace):
 
 
 def violations(folder, allowed):
-    """`FILE:LINE module name` of each import under `folder` that `allowed(module, name)` refuses."""
+    """Return `FILE:LINE module name` for each import under `folder` that `allowed(module, name)` refuses."""
     wrong = []
     for path in sorted(folder.rglob("*.py")):
         package = ".".join(path.parent.relative_to(folder.parent).parts)
@@ -87,12 +87,12 @@ def wire_may(module, name):
     return top not in IO_MODULES
 
 
-def test_the_skeleton_imports_no_plugin():
+def test_the_core_imports_no_plugin():
     assert violations(CORE, core_may) == []
 
 
 @pytest.mark.parametrize("folder", [*PLUGIN_PACKAGES, *EXAMPLES], ids=lambda folder: folder.name)
-def test_a_plugin_imports_only_the_public_face_and_itself(folder):
+def test_a_plugin_imports_only_public_names_and_itself(folder):
     assert violations(folder, plugin_may(folder.name)) == []
 
 
@@ -102,12 +102,15 @@ def reads_toml_as_all(module, name):
 
 @pytest.mark.parametrize("folder", [CORE, *PLUGIN_PACKAGES], ids=lambda folder: folder.name)
 def test_one_library_reads_all_toml(folder):
-    """Two would differ in what they take, and in what they say of an error."""
+    """Two libraries would differ in the files that they accept, and in their error messages."""
     assert violations(folder, reads_toml_as_all) == []
 
 
-def test_the_skeleton_names_no_default_part():
-    """Which part is the default is said by its provider. The starter file of `klamm init` is an example."""
+def test_the_core_names_no_default_part():
+    """A provider itself says if it is the default.
+
+    The starter file of `klamm init` may name parts, because it is an example.
+    """
     registry = PluginRegistry(environment={"KLAMM_LOAD_PLUGINS": ""})
     kinds = (
         ProviderKind.TRANSPORT,
@@ -153,7 +156,7 @@ def test_the_packages_of_plugins_are_found():
         ("from ..context import Address\n", wire_may, 1),
     ],
 )
-def test_the_rules_catch_what_they_are_for(tmp_path, source, rule, line):
+def test_the_rules_find_forbidden_imports(tmp_path, source, rule, line):
     folder = tmp_path / "klamm" / "wire"
     folder.mkdir(parents=True)
     (folder / "wrong.py").write_text(source)

@@ -1,4 +1,4 @@
-"""While a server is behind with reading, it removes no member of a group for silence."""
+"""A server that reads requests late does not remove a group member whose heartbeat already waits to be read."""
 
 import threading
 
@@ -12,7 +12,7 @@ from klamm.wire.messages.sync_group import SyncGroupRequest
 SESSION_MS = 300
 
 
-def test_a_heartbeat_that_came_in_time_counts_when_it_is_read():
+def test_a_heartbeat_that_arrived_in_time_counts_even_if_it_is_read_late():
     settings = ["broker.group.min.session.timeout.ms=100", "broker.group.initial.rebalance.delay.ms=0"]
     with EmbeddedServer([*settings, "listeners.default.gates=[]"]) as server, server._connect() as client:
         protocols = [JoinGroupRequestProtocol("range", b"")]

@@ -1,4 +1,4 @@
-"""With all handlers busy for one greedy client, who else is served in good time, and under which scheduler."""
+"""Tests of the request schedulers: which clients are served quickly while a greedy client keeps all handlers busy."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ WORK_S = 0.01
 GREEDY_CONNECTIONS = 64
 SAMPLES = 100
 ATTEMPTS = 10
-"""Other programs may keep a machine from being on time; a scheduler that is wrong is so each time."""
+"""A test tries up to this often, because other programs may slow the machine down.
+
+A wrong scheduler fails every time.
+"""
 
 
 class Working(ApiSet):
-    """Everything takes a handler the same time."""
+    """A handler set whose handlers all take the same time."""
 
     @staticmethod
     def work() -> None:
@@ -62,7 +65,7 @@ def serving(scheduler: str, *settings: str) -> Iterator[EmbeddedServer]:
 
 
 def longest_s(client: RawClient, requests: list[tuple[Message, int]], samples: int = SAMPLES) -> float:
-    """Return the longest time of requests that follow each other; of a hundred that is no less than the p99."""
+    """Return the longest time of consecutive requests. With a hundred samples it is at least the 99th percentile."""
     times = []
     for number in range(samples):
         begin = time.monotonic()
@@ -73,7 +76,7 @@ def longest_s(client: RawClient, requests: list[tuple[Message, int]], samples: i
 
 @contextmanager
 def greedy_client(server: EmbeddedServer, listener: str = "default") -> Iterator[None]:
-    """Has a data request waiting on each of many connections, all the time."""
+    """Keep a data request waiting on each of many connections during the block."""
     stopping = threading.Event()
 
     def run(client: RawClient) -> None:
@@ -99,7 +102,7 @@ def greedy_client(server: EmbeddedServer, listener: str = "default") -> Iterator
 
 
 def slowdown(scheduler: str, requests: list[tuple[Message, int]], *settings: str, samples: int = SAMPLES) -> float:
-    """The longest time of a modest client beside a greedy one, as a multiple of its longest alone."""
+    """Return a modest client's longest time beside a greedy one, as a multiple of its longest time alone."""
     with serving(scheduler, *settings) as server, RawClient(server.address(), client_id="modest") as modest:
         quiet_s = longest_s(modest, requests)
         with greedy_client(server):
@@ -125,17 +128,17 @@ def test_fair_keeps_other_clients_quick():
 
 @pytest.mark.parametrize(("scheduler", "requests"), [("priority", [METADATA, HEARTBEAT]), ("fair", [DATA])])
 def test_a_full_queue_delays_only_the_client_that_filled_it(scheduler, requests):
-    """All wait on one processor, which keeps what the queue has no room for."""
+    """All connections belong to one processor, which keeps the requests for which the queue has no room."""
     assert best_slowdown(scheduler, requests, "server.queued_max_requests=10") <= 3
 
 
 @pytest.mark.parametrize("requests", [[METADATA, HEARTBEAT], [DATA]], ids=["control", "data"])
-def test_fifo_does_neither(requests):
+def test_fifo_keeps_neither_control_requests_nor_other_clients_quick(requests):
     assert any(slowdown("fifo", requests, samples=15) > 3 for _ in range(ATTEMPTS))
 
 
-def test_priority_lets_data_through_beside_many_control_requests():
-    """The share of turns that is data's, with control requests waiting all the time."""
+def test_priority_serves_data_requests_beside_many_control_requests():
+    """Data requests get their share of turns although control requests always wait."""
     settings = ("server.priority.data_share=0.2", "server.priority.control_handlers=0")
     with serving("priority", *settings) as server, ExitStack() as stack:
         stopping = threading.Event()
@@ -162,7 +165,7 @@ def test_priority_lets_data_through_beside_many_control_requests():
 
 
 def test_requests_of_a_control_listener_go_first():
-    """All requests of the listener go ahead, as in KIP-291."""
+    """All requests of the listener go ahead of others, as in KIP-291."""
     settings = ("listeners.internal.bind=127.0.0.1:0", "listeners.internal.api_set=working")
     settings += ("listeners.internal.dispatch=pool", 'server.priority.control_listeners=["internal"]')
     ratios = []

@@ -1,4 +1,7 @@
-"""An authorizer that decides later, over real sockets: requests wait without a thread, in order, and never for ever."""
+"""Tests of an authorizer that decides later, over real sockets.
+
+Waiting requests occupy no thread, keep their order, and wait for a limited time.
+"""
 
 import threading
 
@@ -17,7 +20,10 @@ PATIENCE_S = 60
 
 
 class Policy(LaterAuthorizer):
-    """Allows everything on topics that begin with `open`; waits while `go_on` is cleared."""
+    """An authorizer that allows everything on topics that begin with `open`.
+
+    Its decisions wait while `go_on` is cleared.
+    """
 
     go_on = threading.Event()
     waiting = 0
@@ -73,7 +79,7 @@ def test_the_first_request_gets_the_decisions_about_what_it_names(server):
     assert errors(answer) == {"open-1": 0, "closed": DENIED, "open-broken": DENIED}
 
 
-def test_topic_ids_are_names_for_the_authorizer(server):
+def test_the_authorizer_gets_names_for_topic_ids(server):
     topic_id = server.api_set().topics.get("open-1").id
     fetch = FetchRequest(max_wait_ms=0, topics=[FetchTopic(topic_id=topic_id, partitions=[FetchPartition(0)])])
     with RawClient(server.address()) as client:
@@ -81,19 +87,19 @@ def test_topic_ids_are_names_for_the_authorizer(server):
     assert [one.error_code for topic in answer.responses for one in topic.partitions] == [0]
 
 
-def test_answers_keep_their_order_and_other_connections_are_served_meanwhile(server):
+def test_responses_keep_their_order_and_other_connections_are_served(server):
     Policy.go_on.clear()
     with RawClient(server.address()) as slow, RawClient(server.address()) as quick:
         first, second = slow.send(described("open-1"), 9), slow.send(ApiVersionsRequest(), 0)
         for number in range(50):
-            # More than the handlers' threads: none of them waits.
+            # There are more requests than handler threads, and none of them occupies a thread.
             assert quick.call(ApiVersionsRequest(), 0).error_code == 0, number
         Policy.go_on.set()
         assert errors(slow.receive(ApiKey.METADATA, 9, first)) == {"open-1": 0}
         assert slow.receive(ApiKey.API_VERSIONS, 0, second).error_code == 0
 
 
-def test_many_requests_may_wait_at_once(server):
+def test_many_requests_may_wait_for_decisions_at_once(server):
     Policy.go_on.clear()
     clients = [RawClient(server.address()) for _ in range(40)]
     try:
@@ -108,13 +114,13 @@ def test_many_requests_may_wait_at_once(server):
 
 
 @SHORT
-def test_what_is_not_decided_in_time_is_denied(server):
+def test_a_request_is_denied_if_its_decision_comes_too_late(server):
     Policy.go_on.clear()
     with RawClient(server.address()) as client:
         assert errors(client.call(described("open-1"), 9)) == {"open-1": DENIED}
 
 
-def test_a_connection_that_is_lost_while_it_waits_leaves_nothing(server):
+def test_nothing_remains_of_a_connection_that_is_lost_while_it_waits(server):
     Policy.go_on.clear()
     with RawClient(server.address()) as client:
         client.send(described("open-1"), 9)
@@ -124,7 +130,7 @@ def test_a_connection_that_is_lost_while_it_waits_leaves_nothing(server):
         assert errors(client.call(described("open-1"), 9)) == {"open-1": 0}
 
 
-def test_a_server_stops_while_requests_wait(server):
+def test_a_server_can_stop_while_requests_wait_for_decisions(server):
     Policy.go_on.clear()
     with RawClient(server.address()) as client:
         client.send(described("open-1"), 9)

@@ -1,4 +1,4 @@
-"""Start and stop: in phases, all or nothing, and what the process says and answers on the way."""
+"""Tests of start and stop: failed starts, signals, the ready file, and what the process logs."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def taken_port():
         yield taken.getsockname()[1]
 
 
-def test_a_failed_bind_says_host_port_and_cause_and_leaves_nothing_behind(tmp_path, taken_port):
+def test_a_failed_bind_is_reported_with_host_port_and_cause_and_leaves_no_thread(tmp_path, taken_port):
     before = klamm_threads()
     file = tmp_path / "klamm.toml"
     file.write_text(TWO_LISTENERS.format(port=taken_port))
@@ -58,7 +58,7 @@ def test_a_failed_bind_says_host_port_and_cause_and_leaves_nothing_behind(tmp_pa
 
 
 class Broken(ApiSet):
-    """Cannot open."""
+    """A handler set that cannot open."""
 
     def open(self, server):
         raise OSError("the disk is on fire")
@@ -71,7 +71,7 @@ class BrokenPlugin:
 
 
 class TakesSettings:
-    """Applies settings with an even number at once."""
+    """A part that applies settings at once if their number is even."""
 
     opened = []
 
@@ -117,7 +117,7 @@ class TakingPlugin:
         yield Provider("beside", f"{__name__}:TakingExtension", settings=Number)
 
 
-def test_schedulers_handler_sets_and_extensions_take_settings_while_the_server_runs(monkeypatch):
+def test_schedulers_handler_sets_and_extensions_accept_settings_while_the_server_runs(monkeypatch):
     monkeypatch.setattr(TakesSettings, "opened", [])
 
     def build(number):
@@ -153,7 +153,7 @@ class ClosingPlugin:
         yield Provider("closing", f"{__name__}:ClosingSet")
 
 
-def test_a_handler_set_hears_once_of_each_connection_that_closes(monkeypatch):
+def test_a_handler_set_is_notified_once_of_each_closed_connection(monkeypatch):
     monkeypatch.setattr(ClosingSet, "closed", closed := [])
     with EmbeddedServer(["listeners.default.api_set=closing"], plugins=[ClosingPlugin()]) as embedded:
         first, second = (RawClient(embedded.address()) for _ in range(2))
@@ -177,7 +177,7 @@ def test_a_handler_set_that_cannot_open_stops_the_start(tmp_path):
 
 
 class BrokenTransport(PlaintextTransport):
-    """Cannot open either."""
+    """A transport that cannot open."""
 
     def open(self, listener):
         raise OSError("no certificate")
@@ -241,7 +241,10 @@ def test_stop_ends_every_thread_and_closes_every_socket():
 
 @pytest.fixture
 def serve(tmp_path):
-    """`serve(arguments…)` → a running `klamm serve` and what its ready file says."""
+    """Yield `serve(arguments…)`, which starts `klamm serve`.
+
+    It returns the process and the content of its ready file.
+    """
     processes = []
 
     def start(*arguments):
@@ -346,7 +349,7 @@ def test_an_embedded_server_makes_private_directories_and_database(tmp_path):
         os.umask(umask)
 
 
-def test_sighup_says_what_takes_effect_only_at_the_next_start(serve, tmp_path):
+def test_sighup_reports_changes_that_take_effect_at_the_next_start(serve, tmp_path):
     file = tmp_path / "klamm.toml"
     text = TWO_LISTENERS.format(port=0)
     file.write_text(text)
@@ -380,7 +383,7 @@ def test_a_ready_file_that_a_reload_cannot_write_is_written_by_the_next_one(serv
         pass
     ready_file = tmp_path / "ready.json"
     ready_file.unlink()
-    # A folder cannot be replaced by a file.
+    # A file cannot replace a folder.
     ready_file.mkdir()
     file.write_text(text.replace("[listeners.two]", "[listeners.three]"))
     process.send_signal(signal.SIGHUP)
@@ -417,7 +420,7 @@ def test_sighup_adds_and_removes_listeners_and_the_ready_file_follows(serve, tmp
         assert client.call(MetadataRequest(topics=None), 12).cluster_id == "klamm-echo"
 
 
-def test_a_taken_port_ends_serve_with_a_clear_word(tmp_path, taken_port):
+def test_serve_ends_with_a_clear_message_if_a_port_is_taken(tmp_path, taken_port):
     file = tmp_path / "klamm.toml"
     file.write_text(TWO_LISTENERS.format(port=taken_port))
     done = subprocess.run(
@@ -427,7 +430,7 @@ def test_a_taken_port_ends_serve_with_a_clear_word(tmp_path, taken_port):
     assert done.stderr == f"klamm: listener two: cannot bind 127.0.0.1:{taken_port}: Address already in use\n"
 
 
-def test_an_old_ready_file_goes_before_anything_listens(tmp_path, taken_port):
+def test_serve_removes_an_old_ready_file_before_it_listens(tmp_path, taken_port):
     file, ready = tmp_path / "klamm.toml", tmp_path / "ready.json"
     file.write_text(TWO_LISTENERS.format(port=taken_port))
     ready.write_text("of one that was killed")
@@ -437,20 +440,20 @@ def test_an_old_ready_file_goes_before_anything_listens(tmp_path, taken_port):
 
 
 @pytest.mark.parametrize("where", ["missing/ready.json", "directory"])
-def test_a_ready_file_that_cannot_be_written_ends_serve_before_anything_listens(tmp_path, taken_port, where):
+def test_serve_ends_before_it_listens_if_it_cannot_write_the_ready_file(tmp_path, taken_port, where):
     (tmp_path / "directory").mkdir()
     file, ready = tmp_path / "klamm.toml", tmp_path / where
     file.write_text(TWO_LISTENERS.format(port=taken_port))
     command = [sys.executable, "-m", "klamm", "serve", str(file), "--ready-file", str(ready)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    # The port is taken: an attempt to listen would end with exit code 1.
+    # The port is taken, so an attempt to listen would end with exit code 1.
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith(f"klamm: ready file {ready}: ")
     assert done.stderr.count("\n") == 1
 
 
-def test_the_banner_names_all_parts_and_whose_they_are(tmp_path):
+def test_the_banner_names_all_parts_and_their_packages(tmp_path):
     file = tmp_path / "klamm.toml"
     file.write_text(
         '[server]\nextensions = ["prometheus"]\n[prometheus]\nbind = "127.0.0.1:0"\n'
@@ -467,7 +470,7 @@ def test_the_banner_names_all_parts_and_whose_they_are(tmp_path):
         assert end == "ready in 12 ms"
 
 
-def test_a_part_that_raises_over_the_settings_of_its_parts_keeps_the_old_ones(monkeypatch):
+def test_a_part_that_raises_on_new_settings_keeps_the_old_ones(monkeypatch):
 
     def build(audience):
         return EmbeddedServer(

@@ -1,4 +1,4 @@
-"""A reload applies the keys of `[broker]` that clients can change, and the levels of loggers."""
+"""Tests that a reload applies the keys of `[broker]` that clients can also change, and the levels of loggers."""
 
 import logging
 
@@ -24,7 +24,7 @@ LISTENER = '[listeners.default]\nbind = "127.0.0.1:0"\n'
 
 
 class Live:
-    """A server from a file that a test changes."""
+    """A server with a configuration file that a test changes."""
 
     def __init__(self, file, text):
         self.file = file
@@ -32,7 +32,7 @@ class Live:
         self.embedded = EmbeddedServer(file=file).start()
 
     def change(self, text):
-        """Reload another file; return the report without its last line, which is always the same."""
+        """Replace the file and reload. Return the report without its last line, which is always the same."""
         self.file.write_text(text + LISTENER)
         plan = load_plan(self.file, PluginRegistry(), defaults=TEST_DEFAULTS)
         *lines, last = [line.removeprefix("reload: ") for line in reload(self.embedded.server, lambda: plan)]
@@ -40,7 +40,7 @@ class Live:
         return lines
 
     def configs(self, *names):
-        """Return values of the broker as clients see them."""
+        """Return the values of the broker's configs, as clients see them."""
         registry = self.embedded.api_set().configs
         found = {one.name: one.value for one in registry.describe_broker(1, "1", names)}
         return tuple(found[name] for name in names)
@@ -73,7 +73,7 @@ def broker(**values):
     return "[broker]\n" + "".join(f"{name.replace('_', '.')} = {value}\n" for name, value in values.items())
 
 
-def test_keys_that_clients_can_change_take_effect_now_and_others_wait(live):
+def test_a_reload_applies_only_keys_that_clients_can_change(live):
     one = live(broker(message_max_bytes=2_000, num_partitions=3))
     assert not one.accepts(5_000)
     assert one.change(broker(message_max_bytes=20_000, num_partitions=7)) == [
@@ -86,7 +86,7 @@ def test_keys_that_clients_can_change_take_effect_now_and_others_wait(live):
     assert one.configs("message.max.bytes") == ("1048588",)
 
 
-def test_what_a_client_has_set_precedes_the_file(live):
+def test_a_value_that_a_client_has_set_takes_precedence_over_the_file(live):
     one = live(broker(message_max_bytes=2_000))
     registry = one.embedded.api_set().configs
     with registry.changing:
@@ -98,7 +98,7 @@ def test_what_a_client_has_set_precedes_the_file(live):
     assert one.accepts(5_000)
 
 
-def test_values_that_contradict_others_change_nothing(live):
+def test_a_reload_changes_nothing_if_values_contradict_each_other(live):
     one = live(broker(message_max_bytes=2_000))
     lines = one.change(
         broker(
@@ -113,7 +113,7 @@ def test_values_that_contradict_others_change_nothing(live):
     assert one.change(broker(message_max_bytes=20_000)) == ["[broker] has changed and is applied"]
 
 
-def test_values_that_contradict_a_topic_change_nothing(live):
+def test_a_reload_changes_nothing_if_values_contradict_those_of_a_topic(live):
     one = live(broker(message_max_bytes=2_000))
     one.embedded.create_topic("lagging", configs={"min.compaction.lag.ms": "5000"})
     (line, *_) = one.change(broker(message_max_bytes=20_000, log_cleaner_max_compaction_lag_ms=1_000))
@@ -121,7 +121,7 @@ def test_values_that_contradict_a_topic_change_nothing(live):
     assert not one.accepts(5_000)
 
 
-def test_a_diff_says_key_by_key_what_takes_effect_now(tmp_path, capsys):
+def test_a_diff_shows_for_each_key_if_a_reload_applies_it(tmp_path, capsys):
     old, new = tmp_path / "old.toml", tmp_path / "new.toml"
     old.write_text(broker(message_max_bytes=2_000, num_partitions=3) + LISTENER)
     new.write_text(broker(message_max_bytes=20_000, num_partitions=7) + LISTENER)
@@ -132,7 +132,7 @@ def test_a_diff_says_key_by_key_what_takes_effect_now(tmp_path, capsys):
     ]
 
 
-def test_levels_of_single_loggers_come_and_go(live):
+def test_a_reload_sets_and_removes_levels_of_single_loggers(live):
     one = live('[server]\nlog_levels = { "klamm.tests.a" = "DEBUG", "klamm.tests.b" = "ERROR" }\n')
     assert one.change('[server]\nlog_levels = { "klamm.tests.b" = "INFO" }\n') == [
         "[server] log_levels has changed and is applied"
@@ -160,7 +160,7 @@ def log_levels(**levels):
 
 @pytest.fixture
 def level():
-    """Returns the level of a logger that the configuration and clients set."""
+    """Yield a function that returns the level of a logger, which the configuration and clients set."""
     logger = logging.getLogger(LOGGER)
     before = logger.level
     yield lambda: logging.getLevelName(logger.level)
@@ -174,7 +174,7 @@ def alter(one, operation, value=None):
         assert result.error_code == 0, result.error_message
 
 
-def test_what_a_client_has_set_stays_until_the_file_has_another_level(live, level):
+def test_a_level_that_a_client_has_set_stays_until_the_file_has_another_level(live, level):
     one = live("")
     one.change(log_levels(authorizer="DEBUG"))
     alter(one, SET, "ERROR")

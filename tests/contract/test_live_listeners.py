@@ -42,7 +42,7 @@ class FailingGate(ConnectionGate):
 
 
 class OpenGate(ConnectionGate):
-    """Admits all; tests replace methods."""
+    """A gate that admits every connection. Tests replace its methods."""
 
     def open(self, listener):
         pass
@@ -99,7 +99,7 @@ OPEN_GATE = 'gates = ["connection_quota", "open"]\n'
 
 
 class NotedPoller:
-    """A poller that notes whether it is closed."""
+    """A poller that records whether it is closed."""
 
     closed = False
 
@@ -115,7 +115,7 @@ class NotedPoller:
 
 
 class FewPollers:
-    """Threads of a server that can have a few pollers more."""
+    """The threads of a server that can watch only `room` further pollers."""
 
     def __init__(self, threads, room=3):
         self._threads = threads
@@ -137,7 +137,7 @@ def second(port, more=""):
 
 
 class Live:
-    """A server from a file that a test changes."""
+    """A server with a configuration file that a test changes."""
 
     def __init__(self, file, text):
         self.file = file
@@ -154,7 +154,7 @@ class Live:
         return self.embedded.server
 
     def change(self, text):
-        """Reload another file; return the report without its last line, which is always the same."""
+        """Replace the file and reload. Return the report without its last line, which is always the same."""
         self.file.write_text(text)
         return [line.removeprefix("reload: ") for line in self.reload()]
 
@@ -169,7 +169,7 @@ class Live:
         return next(one for one in self.server.listeners if one.name == name)
 
     def labels(self):
-        """The names of listeners in the metrics; each sample must be there once."""
+        """Return the names of listeners in the metrics. Each sample must occur once."""
         found = set()
         for family in self.server.services.metrics.collect():
             samples = [tuple(sorted(sample.labels.items())) for sample in family.samples]
@@ -181,13 +181,13 @@ class Live:
         for client in self.clients:
             client.close()
         self.embedded.stop()
-        # Those of earlier tests may end meanwhile.
+        # Threads of earlier tests may end meanwhile.
         wait_until(lambda: not Counter(klamm_threads()) - self.threads)
 
 
 @pytest.fixture
 def live(tmp_path):
-    """`live(text)` → a server from that file."""
+    """Yield `live(text)`, which starts a server from a file with this text."""
     with contextlib.ExitStack() as opened:
 
         def start(text=FIRST):
@@ -208,7 +208,10 @@ def free_port():
 
 @pytest.fixture
 def without_thread(monkeypatch):
-    """`without_thread(text)` → a block in which no thread can start whose name contains the text."""
+    """Return `without_thread(text)`, a context manager.
+
+    No thread whose name contains the text can start in its block.
+    """
 
     @contextlib.contextmanager
     def block(text):
@@ -235,7 +238,7 @@ def is_refused(port):
 
 
 def ports(client):
-    """The ports at which Metadata and DescribeCluster name the broker."""
+    """Return the ports of the broker in Metadata and DescribeCluster."""
     metadata = client.call(MetadataRequest(topics=[]), 12).brokers
     cluster = client.call(DescribeClusterRequest(), 1).brokers
     return {one.port for one in (*metadata, *cluster)}
@@ -251,7 +254,7 @@ def test_a_listener_is_added_used_removed_and_added_again(live, free_port):
     assert one.labels() == {"first", "second"}
     assert one.change(FIRST) == ["[listeners.second] is removed; its connections end", "done"]
     assert is_refused(free_port)
-    # Those of clients are read ten times a second at most.
+    # The server reads commands of clients at most ten times a second.
     wait_until(lambda: one.labels() == {"first"})
     with pytest.raises(OSError):
         client.call(ApiVersionsRequest(), 0)
@@ -340,13 +343,13 @@ def test_nothing_changes_if_a_thread_cannot_start(live, free_port, without_threa
 
 
 def sized(io_threads, *processors):
-    """Return the file of two listeners with these numbers of threads."""
+    """Return a file with two listeners and these numbers of threads."""
     listeners = zip((FIRST, second(0)), processors, strict=True)
     return f"[server]\nio_threads = {io_threads}\n" + "".join(f"{text}processors = {n}\n" for text, n in listeners)
 
 
 def numbers(one):
-    """Return the numbers of threads, of the plan and of what runs."""
+    """Return the numbers of threads in the plan, and of those that run."""
     running = [one.server.handler_pool.size, *(len(each.all_processors) for each in one.server.listeners)]
     planned = [one.server.plan.server.io_threads, *(each.settings.processors for each in one.server.plan.listeners)]
     return running, planned
@@ -404,7 +407,7 @@ def test_processors_stay_if_the_system_has_no_descriptor_left(live, room):
     assert ports(one.connect())
 
 
-def test_a_client_may_ask_again_for_threads_that_could_not_start(live, without_thread, caplog):
+def test_a_client_may_request_threads_again_after_they_could_not_start(live, without_thread, caplog):
     one, key = live(), "listener.name.first.num.network.threads"
     with without_thread("klamm-processor-first-2"):
         one.server.dynamic.change({key: "3"}, False)
@@ -416,7 +419,7 @@ def test_a_client_may_ask_again_for_threads_that_could_not_start(live, without_t
     wait_until(lambda: len(one.listener("first").processors) == 3)
 
 
-def test_a_listener_that_cannot_start_leaves_an_earlier_one_of_its_name(live, free_port, without_thread):
+def test_a_listener_that_cannot_start_does_not_end_an_earlier_one_of_the_same_name(live, free_port, without_thread):
     one = live(FIRST + second(free_port))
     sender = stuck(one)
     context = one.listener("second").context
@@ -447,7 +450,7 @@ def test_a_removed_listener_ends_although_its_thread_cannot_start(live, free_por
 
 
 class CallingLock:
-    """A lock that calls a function before a thread takes it for the first time."""
+    """A lock that calls a function before a thread takes the lock for the first time."""
 
     def __init__(self, lock, call):
         self.lock = lock
@@ -511,7 +514,7 @@ def test_a_listener_keeps_its_backlog_if_the_change_fails(live, free_port):
     assert line.startswith("nothing changed: ")
     assert [queue.limit for queue in acceptor.accept_queues()] == before
     assert one.change(FIRST + third)[-1] == "done"
-    # Only Linux reports it.
+    # Only Linux reports the backlog.
     assert [queue.limit for queue in one.listener("third").acceptor.accept_queues()] == [7 for _ in before]
 
 
@@ -526,7 +529,7 @@ def test_a_listener_that_is_added_to_a_stopped_node_is_offline_until_the_node_st
     assert ports(one.connect("second")) == {each.bound.port for each in here}
 
 
-def test_a_port_passes_to_another_listener_without_a_refusal(live, free_port):
+def test_a_port_moves_to_another_listener_and_no_connection_is_refused(live, free_port):
     one = live(FIRST + second(free_port))
     old = one.connect("second")
     text = FIRST + second(free_port).replace("second", "third")
@@ -551,7 +554,7 @@ def test_a_unix_domain_socket_is_added_removed_and_added_again(live, tmp_path):
         assert not path.exists()
 
 
-def test_what_cannot_change_now_is_still_named(live, free_port):
+def test_a_reload_reports_changes_that_take_effect_at_the_next_start(live, free_port):
     one = live(FIRST + second(free_port))
     lines = one.change(FIRST + second(free_port, "backlog = 7\n"))
     assert lines == ["[listeners.second] backlog has changed; this takes effect at the next start", "done"]
@@ -586,7 +589,7 @@ def stuck(live):
     return thread
 
 
-def test_a_client_that_never_reads_holds_a_removed_listener_no_longer_than_a_stop(live, free_port):
+def test_a_client_that_never_reads_delays_the_end_of_a_listener_at_most_as_long_as_a_stop(live, free_port):
     one = live(FIRST + second(free_port))
     listener = one.listener("second")
     sender = stuck(one)
@@ -610,13 +613,13 @@ def test_a_listener_of_the_same_name_serves_while_the_earlier_one_still_drains(l
     assert ports(client) == {free_port}
     assert not processor.ended
     assert one.labels() == {"first", "second"}
-    # A stop ends both, within its own deadline.
+    # A stop ends both listeners within its own deadline.
     one.server.stop(deadline_ms=100)
     sender.join()
     assert processor.ended
 
 
-def test_a_waiting_fetch_holds_a_removed_listener_for_a_moment(live, free_port):
+def test_a_waiting_fetch_delays_the_end_of_a_listener_only_for_a_moment(live, free_port):
     one = live(FIRST + second(free_port))
     waiting_fetch(one.connect("second"))
     (processor,) = one.listener("second").processors
@@ -625,7 +628,7 @@ def test_a_waiting_fetch_holds_a_removed_listener_for_a_moment(live, free_port):
     wait_until(lambda: processor.ended)
 
 
-def test_an_answer_in_flight_leaves_before_its_listener_ends(live, free_port, monkeypatch):
+def test_a_removed_listener_ends_after_its_last_response_is_sent(live, free_port, monkeypatch):
     one = live(FIRST + second(free_port))
     client = one.connect("second")
     (listener,) = (each for each in one.server.listeners if each.name == "second")
@@ -667,7 +670,7 @@ def test_a_reload_during_a_stop_changes_nothing(live, free_port):
     assert is_refused(free_port)
 
 
-def test_reloads_at_once_follow_one_another(live, free_port):
+def test_simultaneous_reloads_run_one_after_the_other(live, free_port):
     one = live()
     one.file.write_text(FIRST + second(free_port))
     threads = [threading.Thread(target=one.reload) for _ in range(4)]
@@ -695,7 +698,7 @@ private_key = "{files.server.key}"
     assert client.call(MetadataRequest(topics=None), 12).topics == []
 
 
-def test_listeners_of_several_nodes_come_and_go_together(live):
+def test_listeners_of_several_nodes_are_added_and_removed_together(live):
     one = live(FIRST + "[broker]\nnodes = 3\n")
     assert one.change('[listeners.second]\nbind = "127.0.0.1:0"\n' + FIRST + "[broker]\nnodes = 3\n")[-1] == "done"
     client = one.connect("second")
@@ -706,7 +709,7 @@ def test_listeners_of_several_nodes_come_and_go_together(live):
     wait_until(lambda: len(one.server.services.listeners) == 3)
 
 
-def test_dynamic_configs_of_a_listener_keep_it(live, free_port):
+def test_a_listener_with_dynamic_configs_cannot_be_removed(live, free_port):
     one = live(FIRST + second(free_port))
     one.server.dynamic.change({"listener.name.second.num.network.threads": "2"}, False)
     wait_until(lambda: len(one.listener("second").processors) == 2)
@@ -732,7 +735,7 @@ def test_a_reload_may_add_a_listener_and_change_settings_that_all_listeners_shar
 
 
 @pytest.mark.interpreted
-def test_nothing_of_a_removed_listener_stays_in_memory(live, free_port, tmp_path):
+def test_a_removed_listener_leaves_nothing_in_memory(live, free_port, tmp_path):
     files = TlsFiles(tmp_path)
     more = f"""
 authorizer = "acl"
@@ -760,7 +763,7 @@ credential_stores = ["broker"]
         gc.collect()
         return [each() for each in ended if each() is not None]
 
-    # Timers that are cancelled leave when they are due.
+    # Cancelled timers are removed at the time when they are due.
     one.clock.advance_ms(120_000)
     wait_until(lambda: not left())
 
@@ -775,7 +778,7 @@ def test_live_keys_that_do_not_fit_the_other_keys_in_use_are_reported(live):
 
 
 @pytest.mark.interpreted
-def test_listeners_stay_if_a_thread_that_goes_does_not_end(live, free_port):
+def test_listeners_stay_if_a_thread_that_must_end_does_not_end(live, free_port):
     one = live(FIRST + "processors = 3\n")
     listener = one.listener("first")
 

@@ -1,4 +1,4 @@
-"""Each lock says what it protects."""
+"""Each lock in the source has a comment that says what the lock protects."""
 
 from __future__ import annotations
 

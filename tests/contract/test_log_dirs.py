@@ -1,4 +1,4 @@
-"""Log directories as clients see them, of a server whose `data_dir` is relative."""
+"""Tests of log directories as clients see them, for a server with a relative `data_dir`."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from klamm.wire.messages.create_topics import CreatableTopic, CreateTopicsReques
 from klamm.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 
 
-def test_replicas_are_taken_where_they_are_reported(tmp_path, monkeypatch):
+def test_clients_can_assign_replicas_to_the_directory_that_the_server_reports(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("linked").symlink_to("data")
     Path("data").mkdir()

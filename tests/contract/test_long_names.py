@@ -1,4 +1,4 @@
-"""What a server finds for long names that clients make up is not kept for later: each takes 128 KiB."""
+"""Tests that a server keeps no data for long names that clients invent. Each name takes 128 KiB of memory."""
 
 import gc
 import tracemalloc
@@ -41,13 +41,13 @@ REQUESTS = {
 
 
 def long_name(number):
-    # One wide character makes Python take four bytes for each.
+    # With one wide character in the text, Python uses four bytes for each character.
     return f"{number:06}{'a' * 32_000}\N{GRINNING FACE}"
 
 
 @pytest.fixture(scope="module")
 def server():
-    """A server with filters, and a quota for each client id."""
+    """Yield a server with filters and a quota for each client id."""
     with EmbeddedServer(SETTINGS) as started:
         quota = RequestEntryData([RequestEntityData("client-id", None)], [OpData("consumer_byte_rate", 1e9, False)])
         with RawClient(started.address()) as client:
@@ -56,7 +56,7 @@ def server():
 
 
 @pytest.mark.parametrize("kind", REQUESTS)
-def test_long_names_are_not_kept(server, kind):
+def test_a_server_does_not_keep_long_names(server, kind):
     request_of, is_client_id = REQUESTS[kind]
 
     def send(numbers):

@@ -1,4 +1,4 @@
-"""A real server and real requests: the metrics match what was sent; the names are Kafka's."""
+"""Tests of the metrics of a real server: the values match the requests, and the names are Kafka's."""
 
 import json
 import threading
@@ -19,8 +19,8 @@ from klamm_dispatch.schedulers import Fifo
 from tests.contract.api_sets import Plugin
 from tests.contract.exporters import eventually, exporter, metric, scrape, servers_with_exporter
 
-# https://kafka.apache.org/documentation/#monitoring, and the MBeans of a running broker 4.3.1: the name of an MBean,
-# or the attribute of one that has none.
+# The names are from https://kafka.apache.org/documentation/#monitoring and from the MBeans of a running broker 4.3.1.
+# The last part is the name of the MBean, or that of an attribute if the MBean has no name.
 KAFKAS = {
     "kafka.network:type=Acceptor,name=AcceptorBlockedPercent": {"listener"},
     "kafka.network:type=Processor,name=IdlePercent": {"networkProcessor"},
@@ -72,7 +72,7 @@ ERRORS = "kafka_network_requestmetrics_errors_total"
 
 
 @pytest.mark.parametrize("dispatch", ["hybrid", "inline", "pool"])
-def test_requests_are_counted_exactly_wherever_they_run(start, dispatch, on_channel, client_options):
+def test_requests_are_counted_exactly_on_processors_and_handlers(start, dispatch, on_channel, client_options):
     server = start(f"listeners.default.dispatch={dispatch}", *on_channel())
     with RawClient(server.address(), **client_options) as client:
         for _ in range(250):
@@ -101,7 +101,7 @@ def test_requests_are_counted_exactly_wherever_they_run(start, dispatch, on_chan
         assert 0 < seen[("kafka_network_requestmetrics_totaltimems_count", f"request={name}")] <= requests
 
 
-def test_answers_that_are_given_again_are_counted_too(start):
+def test_cached_responses_are_counted(start):
     server = start(api_set="broker")
     requests = 400
     with RawClient(server.address()) as client:
@@ -125,7 +125,7 @@ def test_partitions_and_their_logs_are_reported(start):
         client.call(CreateTopicsRequest([CreatableTopic("a", 3, 1)]), 5)
     assert scrape(server)[("kafka_server_replicamanager_partitioncount",)] == 3
     logs = [("kafka_log_log_logendoffset", f"partition={partition}", "topic=a") for partition in range(3)]
-    # Logs are opened after the answer.
+    # A log is opened after the response is sent.
     assert eventually(lambda: [scrape(server).get(log) for log in logs] == [0, 0, 0])
 
 
@@ -143,7 +143,7 @@ def test_errors_of_partitions_are_counted_one_by_one(start):
         )
 
 
-def test_a_version_that_is_not_served_is_counted_as_unknown(start):
+def test_a_request_with_an_unsupported_version_is_counted_as_unknown(start):
     server = start()
     with RawClient(server.address()) as client:
         for version in (100, 30_000):
@@ -164,7 +164,7 @@ def test_a_request_that_waits_has_its_remote_time(start):
         assert eventually(lambda: scrape(server).get(key, 0) >= 49)
 
 
-def test_slow_requests_are_timed_however_many_quick_ones_there_are(start):
+def test_slow_requests_are_timed_among_many_quick_ones(start):
     server = start("listeners.default.dispatch=pool")
     trying = server.api_set("trying")
     slow_requests = 5
@@ -210,11 +210,11 @@ def test_connections_and_bytes_are_counted(start, on_channel, connect):
     seen = scrape(server)
     assert seen[(f"{group}_connection_creation_total", "listener=default")] == 2
     assert seen[("klamm_acceptor_connectionsaccepted_total", "listener=default")] == 2
-    # What closed connections have moved stays.
+    # Bytes of closed connections stay in the sum.
     assert seen[(f"{group}_outgoing_byte_total", "listener=default")] == out
 
 
-def test_only_so_many_clients_are_named(start):
+def test_metrics_name_a_limited_number_of_clients(start):
     server = start("server.metrics_max_clients=2")
     clients = [RawClient(server.address(), client_id=f"client-{number}") for number in range(4)]
     for number, client in enumerate(clients):
@@ -226,7 +226,7 @@ def test_only_so_many_clients_are_named(start):
         client.close()
 
 
-def test_the_client_that_uses_most_time_is_named_though_another_sends_more(start):
+def test_metrics_name_the_client_that_uses_most_time_even_if_another_sends_more(start):
     server = start("server.metrics_max_clients=1")
     handlers = server.api_set("trying")
     with (
@@ -238,7 +238,7 @@ def test_the_client_that_uses_most_time_is_named_though_another_sends_more(start
         for _ in range(50):
             light.call(MetadataRequest(topics=None), 12)
         busy_s = metric(server, "klamm:type=RequestHandlerPool,name=BusySeconds")[()]
-        # The time of a request counts while it runs.
+        # The time of a request counts while the request runs.
         running = "klamm_client_handlerseconds_total"
         assert eventually(lambda: only(scrape(server), running)[0][1] == "client_id=heavy")
         assert only(scrape(server), running)[1] > 0
@@ -247,7 +247,7 @@ def test_the_client_that_uses_most_time_is_named_though_another_sends_more(start
         (key, handler_s) = only(scrape(server), "klamm_client_handlerseconds_total")
         assert key[1] == "client_id=heavy"
         assert handler_s >= busy_s > 0
-    # The time stays in the sums when the connection is closed.
+    # The time stays in the sum after the connection is closed.
     closed = "kafka.server:type=socket-server-metrics,name=connection-close-total"
     assert eventually(lambda: metric(server, closed) == {(("listener", "default"),): 2})
     (key, still_s) = only(scrape(server), "klamm_client_handlerseconds_total")
@@ -256,12 +256,12 @@ def test_the_client_that_uses_most_time_is_named_though_another_sends_more(start
 
 
 def only(seen, name):
-    """The one sample of a name."""
+    """Return the only sample with this name, and its key."""
     (found,) = [(key, value) for key, value in seen.items() if key[0] == name]
     return found
 
 
-def test_the_time_of_a_processor_is_that_of_its_clients(start):
+def test_the_time_of_a_processor_is_the_sum_of_its_clients_times(start):
     server = start()
     with RawClient(server.address()) as client:
         for _ in range(200):
@@ -287,7 +287,7 @@ def test_handlers_and_processors_that_work_are_not_idle(start):
         before = metric(server, idle)[()]
         client.send(HeartbeatRequest(group_id="block"), 4)
         assert trying.arrived.acquire(timeout=60)
-        # The request is not over: a share that looks at ended ones alone would not see it.
+        # The request has not ended, so the busy time must also include the time of running requests.
         assert eventually(lambda: metric(server, idle)[()] < before - 0.05)
         trying.release.set()
         client.receive_frame()
@@ -295,11 +295,11 @@ def test_handlers_and_processors_that_work_are_not_idle(start):
     assert eventually(lambda: 0.5 < metric(server, share)[("listener", "default"), ("networkProcessor", "0")] <= 1.0)
 
 
-def test_connections_that_wait_to_be_accepted_are_seen(start):
+def test_connections_that_wait_to_be_accepted_are_counted(start):
     server = start("listeners.default.gates=connection_quota", "listeners.default.connection_quota.max_connections=1")
     clients = [RawClient(server.address())]
     clients[0].call(ApiVersionsRequest("tests", "1.0"), 3)
-    # The gate has the acceptor wait with the first of these; the system queues the others.
+    # The acceptor holds the first of these, because the gate makes it wait. The system queues the others.
     clients += [RawClient(server.address()) for _ in range(3)]
     queue = "klamm:type=Acceptor,name=AcceptQueue"
     listener = (("listener", "default"),)
@@ -312,7 +312,7 @@ def test_connections_that_wait_to_be_accepted_are_seen(start):
     assert metric(server, "klamm:type=Acceptor,name=ListenOverflows")[()] >= 0
 
 
-def test_requests_that_find_the_queue_full_are_seen_at_their_processor(start):
+def test_requests_that_wait_for_a_full_queue_are_counted_at_their_processor(start):
     server = start("server.io_threads=1", "server.queued_max_requests=1")
     trying = server.api_set("trying")
     clients = [RawClient(server.address()) for _ in range(4)]
@@ -347,7 +347,7 @@ def test_names_and_labels_are_kafkas(start, settings):
     assert not missing
 
 
-def test_without_recording_requests_are_not_counted_and_everything_else_is_there(start):
+def test_with_metrics_off_only_requests_are_not_counted(start):
     server = start("server.metrics=false")
     with RawClient(server.address()) as client:
         for _ in range(3):
@@ -356,7 +356,7 @@ def test_without_recording_requests_are_not_counted_and_everything_else_is_there
         assert scrape(server)[("kafka_network_requestchannel_requestqueuesize",)] == 0
 
 
-def test_processors_that_are_gone_stay_in_the_counts(start, on_channel, connect):
+def test_requests_of_removed_processors_stay_in_the_counts(start, on_channel, connect):
     server = start("listeners.default.processors=3", *on_channel())
     clients = [connect(server) for _ in range(6)]
     for client in clients:
@@ -368,7 +368,7 @@ def test_processors_that_are_gone_stay_in_the_counts(start, on_channel, connect)
     assert eventually(lambda: scrape(server).get((REQUESTS, "request=Metadata", "version=12")) == 12)
 
 
-def test_without_a_pool_its_metrics_are_kafkas_of_a_pool_without_a_limit(start):
+def test_without_a_memory_pool_its_metrics_are_those_of_an_unlimited_pool(start):
     server = start()
     assert metric(server, "kafka.network:type=SocketServer,name=MemoryPoolAvailable") == {(): 2**63 - 1}
     assert metric(server, "kafka.network:type=SocketServer,name=MemoryPoolUsed") == {(): 0}
@@ -376,7 +376,7 @@ def test_without_a_pool_its_metrics_are_kafkas_of_a_pool_without_a_limit(start):
 
 
 class ManyLanes(Fifo):
-    """Has as many lanes as clients might make up."""
+    """A scheduler that reports as many lanes as clients could invent."""
 
     def lane_sizes(self):
         return {"a" * 99 + "b" * 3: 400, "a" * 99 + "b" * 900: 100} | {f"client-{n}": n for n in range(300)}
@@ -388,7 +388,7 @@ class ManyLanesPlugin(Plugin):
         yield Provider("many_lanes", "tests.contract.test_metrics:ManyLanes")
 
 
-def test_lanes_that_clients_name_are_only_so_many_and_so_long():
+def test_the_number_and_length_of_lane_names_is_limited():
     settings = ("listeners.default.api_set=trying", "server.request_scheduler=many_lanes")
     with EmbeddedServer(settings, plugins=[ManyLanesPlugin()]) as server:
         lanes = metric(server, "klamm:type=RequestChannel,name=LaneSize")
@@ -399,7 +399,7 @@ def test_lanes_that_clients_name_are_only_so_many_and_so_long():
     assert sizes["other"] == sum(range(300)) - sum(range(251, 300))
 
 
-def test_a_failing_gauge_costs_only_itself(start):
+def test_a_failing_gauge_is_left_out_of_the_page(start):
     server = start()
     server.server.services.metrics.gauge("klamm:type=Test,name=Broken", "Raises.", lambda: 1 / 0)
     seen = scrape(server)
@@ -433,7 +433,7 @@ def test_slow_requests_are_logged(start, caplog):
     assert "api=Metadata" not in caplog.text
 
 
-def test_top_reads_a_real_server(start, capsys):
+def test_top_shows_a_running_server(start, capsys):
     from klamm_metrics import top
 
     server = start()

@@ -1,4 +1,4 @@
-"""Connections that move between processors, processors that come and go, connections that grow old."""
+"""Tests of connections that move between processors, and of processors that are added and removed."""
 
 import gc
 import random
@@ -27,7 +27,10 @@ from tests.waiting import wait_until
 
 
 class HoardingLayer(TransportLayer):
-    """Reads more than it is asked for and keeps it, as TLS does: the socket does not show that bytes are there."""
+    """A transport layer that reads more than it is asked for, and keeps the rest, as TLS does.
+
+    So the socket does not show that there are more bytes.
+    """
 
     def __init__(self, inner):
         self.inner = inner
@@ -96,7 +99,7 @@ def listener_of(server):
 
 
 def only_channel(server):
-    """`(its processor, the other one, the channel)` of a server with two processors and one connection."""
+    """Return (its processor, the other processor, the channel) of a server with two processors and one connection."""
     first, second = listener_of(server).processors
     source, target = (first, second) if first.connection_count else (second, first)
     (channel,) = source.channels
@@ -104,7 +107,7 @@ def only_channel(server):
 
 
 class Mover:
-    """Moves connections at random, again and again, until it is stopped."""
+    """A thread that moves connections at random until the block ends."""
 
     def __init__(self, server, seed):
         self.listener = listener_of(server)
@@ -135,9 +138,9 @@ def moved_connections(server):
 
 
 def talk(server, number, failures, client_options):
-    """Requests of all kinds, many at a time, in pieces of any size; every answer is the right one, in order.
+    """Send requests of all kinds in batches. Check that each gets its own response, in order.
 
-    For twelve turns, and then until enough connections have moved.
+    It goes on for twelve turns, and then until enough connections have moved.
     """
     chances = random.Random(number)
     try:
@@ -172,7 +175,7 @@ def test_nothing_is_lost_or_out_of_order_while_connections_move(serve, dispatch,
 
 
 @pytest.mark.parametrize("dispatch", ["hybrid", "pool"])
-def test_nothing_is_lost_of_what_a_transport_keeps(dispatch):
+def test_bytes_that_a_transport_keeps_are_not_lost_while_connections_move(dispatch):
     settings = ["api_set=trying", "processors=3", f"dispatch={dispatch}", "transport=hoarding"]
     with EmbeddedServer([f"listeners.default.{text}" for text in settings], plugins=[HoardingPlugin()]) as server:
         talk_while_they_move(server, {})
@@ -221,7 +224,7 @@ def test_half_a_frame_moves_with_its_connection(serve, client_options):
     client.close()
 
 
-def test_a_connection_that_closes_before_it_moves_is_forgotten(serve, client_options):
+def test_a_connection_that_closes_before_it_moves_leaves_nothing_behind(serve, client_options):
     server = serve("listeners.default.processors=2")
     client = RawClient(server.address(), **client_options)
     client.send(HeartbeatRequest(group_id="block"), 4)
@@ -248,7 +251,7 @@ def test_light_connections_leave_a_hot_processor(serve, client_options):
     clients = [RawClient(server.address(), timeout_s=60, **client_options) for _ in range(8)]
     for client in clients:
         client.call(MetadataRequest(topics=None), 12)
-    # Where the machine is slow they may move already.
+    # On a slow machine connections may move already at this point.
     assert first.connection_count + second.connection_count == 8
     stopping = threading.Event()
 
@@ -271,7 +274,7 @@ def test_light_connections_leave_a_hot_processor(serve, client_options):
             client.close()
 
 
-def test_processors_come_and_go_while_clients_talk(serve, client_options):
+def test_processors_are_added_and_removed_while_clients_send_requests(serve, client_options):
     server = serve("listeners.default.processors=1")
     listener = listener_of(server)
     failures = []
@@ -332,7 +335,7 @@ def test_handlers_and_processors_follow_a_new_plan(serve, on_channel):
 
 
 @pytest.mark.parametrize("dispatch", ["hybrid", "pool"])
-def test_old_connections_are_closed_when_they_have_nothing_under_way(serve, dispatch, client_options):
+def test_old_connections_are_closed_once_their_requests_are_answered(serve, dispatch, client_options):
     server = serve("listeners.default.max_connection_age_ms=600000", f"listeners.default.dispatch={dispatch}")
     with (
         RawClient(server.address(), **client_options) as idle,
@@ -348,7 +351,7 @@ def test_old_connections_are_closed_when_they_have_nothing_under_way(serve, disp
 
 
 class FullPoller:
-    """Has no room for another descriptor, as epoll has none beyond `max_user_watches`."""
+    """A poller without room for another descriptor, as epoll has none beyond `max_user_watches`."""
 
     def __init__(self, poller):
         self.poller = poller
@@ -360,7 +363,7 @@ class FullPoller:
         raise OSError(28, "No space left on device")
 
 
-def test_a_connection_that_no_processor_can_take_is_closed_and_counted_out(serve, client_options):
+def test_a_connection_that_no_processor_can_take_is_closed_and_no_longer_counted(serve, client_options):
     server = serve("listeners.default.processors=2", "listeners.default.gates=connection_quota")
     counts = server.server.services.shared.once("connection_counts", dict)
     listener = listener_of(server)
@@ -379,8 +382,8 @@ def test_a_connection_that_no_processor_can_take_is_closed_and_counted_out(serve
     assert counts.by_source == {}
 
 
-def test_memory_that_is_wanted_back_while_a_connection_moves_is_given_back(serve, client_options):
-    """The pool evicts a connection at the moment when no selector has it."""
+def test_memory_of_a_connection_that_is_evicted_while_it_moves_is_released(serve, client_options):
+    """The pool evicts the connection between two processors, when no selector has it."""
     server = serve("listeners.default.processors=2", "server.queued_max_request_bytes=100000")
     with RawClient(server.address(), **client_options) as client:
         client.call(MetadataRequest(topics=None), 12)
@@ -390,7 +393,7 @@ def test_memory_that_is_wanted_back_while_a_connection_moves_is_given_back(serve
         adopt = target.adopt
 
         def evict_and_adopt(moving):
-            # As the pool does it, between the one's letting go and the other's taking over.
+            # The pool would do this after one processor has released the connection and before the other has it.
             moving.receive._claim.evicted = True
             return adopt(moving)
 
@@ -413,8 +416,10 @@ BROKER = (
 
 
 def produce_and_fetch(server, tls, number, failures):
-    """Pipelined produces, each of which must get the next offset, with other requests between them; some connections
-    leave in the middle. In the end all that was answered is there."""
+    """Send pipelined produce requests, and other requests between them. Each must get the next offset.
+
+    Some connections close in between. At the end every acknowledged record is there.
+    """
     chances = random.Random(number)
     topic, offset = f"t-{number}", 0
     try:
@@ -443,7 +448,7 @@ def produce_and_fetch(server, tls, number, failures):
                 topics = [FetchTopic(topic, partitions=partitions)]
                 answer = client.call(FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=100_000, topics=topics), 12)
                 assert answer.responses[0].partitions[0].high_watermark == offset
-                # Half a request, and away.
+                # Send half a request and close the connection.
                 client.send_bytes(struct.pack(">ihh", 50_000, 0, 9) + bytes(chances.randrange(20_000)))
     except Exception as error:
         failures.append(error)
@@ -451,7 +456,7 @@ def produce_and_fetch(server, tls, number, failures):
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_broker_loses_nothing_while_connections_move(tls_files, seed):
-    """TLS, SASL, a memory pool that is too small, connection gates, and processors that come and go."""
+    """Test TLS, SASL, a memory pool that is too small, connection gates, and processors that are added and removed."""
     chances = random.Random(seed)
     tls = tls_files.client_context()
     with EmbeddedServer([*BROKER, *tls_files.server_settings()]) as server:
@@ -487,7 +492,7 @@ def recorders():
     return sum(isinstance(one, RequestRecorder) for one in gc.get_objects())
 
 
-def test_the_counts_of_processors_that_come_and_go_take_no_memory(serve, client_options):
+def test_counts_of_removed_processors_take_no_memory(serve, client_options):
     server = serve("listeners.default.processors=1", "server.metrics=true")
     listener = listener_of(server)
     counts = []
@@ -500,7 +505,7 @@ def test_the_counts_of_processors_that_come_and_go_take_no_memory(serve, client_
             for processor in listener.retired:
                 processor.join()
             counts.append(recorders())
-    # The listener knows the processors that have just ended until the next change.
+    # The listener keeps processors that have ended until the next change.
     assert counts[-1] <= counts[0]
 
 

@@ -1,4 +1,4 @@
-"""Connections through a proxy: who is believed, who counts as the client, and who is asked at the gates."""
+"""Tests of connections through a proxy: trusted proxies, the client's address, and the address that gates check."""
 
 import contextlib
 import socket
@@ -42,7 +42,7 @@ def serve(on_channel):
 
 
 def ask(server, header, context, pieces=1):
-    """Send a header, then a request as its client would; the answer, b"" if the connection was closed."""
+    """Send a header and then a request. Return the response, or b"" if the server closed the connection."""
     frame = encode_request_header(3, 12, 1, "raw") + MetadataRequest(topics=None).encode(12)
     with contextlib.ExitStack() as stack:
         sock = stack.enter_context(socket.create_connection(server.address(), timeout=60))
@@ -64,7 +64,7 @@ def ask(server, header, context, pieces=1):
 @pytest.mark.parametrize("mode", ["optional", "required"])
 @pytest.mark.parametrize("header", [V1, V2], ids=["v1", "v2"])
 @pytest.mark.parametrize("pieces", [1, 7])
-def test_the_client_behind_a_trusted_proxy_is_the_client(serve, context, mode, header, pieces):
+def test_a_trusted_proxys_header_names_the_client(serve, context, mode, header, pieces):
     server = serve(f"proxy_protocol={mode}", TRUSTED)
     assert ask(server, header, context, pieces)
     (seen,) = server.api_set("trying").seen
@@ -79,7 +79,7 @@ def test_the_client_behind_a_trusted_proxy_is_the_client(serve, context, mode, h
 
 
 @pytest.mark.parametrize("header", [b"", LOCAL], ids=["no header", "local"])
-def test_a_proxy_that_speaks_for_itself_is_the_client(serve, context, header):
+def test_a_proxy_without_a_clients_address_is_itself_the_client(serve, context, header):
     server = serve("proxy_protocol=optional", TRUSTED)
     assert ask(server, header, context)
     (seen,) = server.api_set("trying").seen
@@ -98,7 +98,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_an_untrusted_peer_is_closed_logged_and_counted(serve, context, what, caplog):
+def test_a_peer_that_breaks_the_proxy_rules_is_closed_logged_and_counted(serve, context, what, caplog):
     caplog.set_level("INFO", "klamm.network")
     mode, proxies, header, reason = REFUSED[what]
     server = serve(f"proxy_protocol={mode}", proxies)
@@ -111,7 +111,7 @@ def test_an_untrusted_peer_is_closed_logged_and_counted(serve, context, what, ca
     wait_until(lambda: gate.admitted == gate.released)
 
 
-def test_an_untrusted_peer_is_accepted_without_a_header_where_it_is_optional(serve, context):
+def test_an_untrusted_peer_is_accepted_without_a_header_if_the_header_is_optional(serve, context):
     server = serve("proxy_protocol=optional", ELSEWHERE)
     assert ask(server, b"", context)
     assert (GATES[0].admitted, server.api_set("trying").seen[0].connection.proxy_address) == (1, None)
@@ -128,7 +128,7 @@ def test_a_gate_refuses_or_delays_the_client_and_not_the_proxy(serve, context, s
     assert metric(server, f"klamm:type=Acceptor,name={name}", reason=reason) == 1
 
 
-def test_a_delay_that_would_pause_the_acceptor_holds_the_connection_up(serve, context):
+def test_a_delay_that_would_pause_the_acceptor_delays_only_the_proxied_connection(serve, context):
     server = serve("proxy_protocol=required", TRUSTED, "listeners.default.fussy.say=pause")
     assert ask(server, V1, context)
     (gate,) = GATES
@@ -137,7 +137,7 @@ def test_a_delay_that_would_pause_the_acceptor_holds_the_connection_up(serve, co
     wait_until(lambda: (gate.admitted, gate.released) == (1, 1))
 
 
-def test_a_header_that_never_ends_is_ended(serve, context):
+def test_a_connection_with_an_endless_header_is_closed(serve, context):
     server = serve("proxy_protocol=required", TRUSTED, "connection_setup_timeout_ms=300")
     with socket.create_connection(server.address(), timeout=60) as slow:
         slow.sendall(V1[:10])

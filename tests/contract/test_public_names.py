@@ -1,4 +1,4 @@
-"""The public names of each namespace are those of docs/stability.md, they exist, and an old place still works."""
+"""The public names of each namespace exist, are those of docs/stability.md, and still work at their old place."""
 
 import importlib
 import re
@@ -13,7 +13,7 @@ STABILITY = Path(__file__).resolve().parents[2] / "docs" / "stability.md"
 
 
 def documented_names():
-    """The names that docs/stability.md lists, by namespace."""
+    """Return the names that docs/stability.md lists, by namespace."""
     sections = re.findall(
         r"^### `(klamm[.a-z]*)`[^\n]*\n(.*?)(?=^##|\Z)", STABILITY.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
     )
@@ -39,7 +39,7 @@ def test_every_namespace_is_documented():
 
 
 @pytest.mark.parametrize("namespace", documented_names())
-def test_the_documented_names_are_those_of_the_namespace(namespace):
+def test_each_namespace_has_exactly_its_documented_names(namespace):
     names = documented_names()[namespace]
     module = importlib.import_module(namespace)
     assert sorted(names) == sorted(module.__all__)
@@ -51,7 +51,7 @@ def test_a_name_has_one_namespace():
     assert sorted(names) == sorted(set(names))
 
 
-def test_klamm_itself_stays_small():
+def test_the_namespace_klamm_has_few_names():
     assert len(documented_names()["klamm"]) <= 50
 
 
@@ -67,13 +67,13 @@ def test_a_name_of_another_namespace_works_and_warns_once_for_each_place():
     assert done.stderr.count("klamm.AclOperation is deprecated: import it from klamm.acl") == 1
 
 
-def test_a_name_that_is_nowhere_is_an_error():
+def test_an_unknown_name_is_an_error():
     import klamm
 
     with pytest.raises(AttributeError, match="no attribute 'AclOperations'"):
         _ = klamm.AclOperations
 
 
-def test_importing_klamm_loads_no_namespace_of_special_interest():
+def test_importing_klamm_loads_no_special_namespace():
     loaded = run_python("import klamm, sys; print(*(name for name in sys.modules))").stdout.split()
     assert set(loaded).isdisjoint({"klamm.acl", "klamm.sasl", "klamm.config.plan", "klamm.testing", "tomli", "ssl"})

@@ -1,4 +1,4 @@
-"""`record_validation` and `record_encryption`, before a broker and before a gateway."""
+"""Tests of the filters `record_validation` and `record_encryption`, before a broker and before a gateway."""
 
 import base64
 import json
@@ -29,7 +29,7 @@ def batch(*records, codec=Codec.NONE, **options):
 
 
 def produce(client, topic, *batches, version=9, acks=1, topic_id=bytes(16)):
-    """The partitions of the response; partition N gets batch N."""
+    """Produce one batch to each partition, from partition 0 on. Return the partitions of the response."""
     data = [PartitionProduceData(number, one) for number, one in enumerate(batches)]
     request = ProduceRequest(None, acks, 10_000, [TopicProduceData(topic, topic_id, data)])
     if acks == 0:
@@ -41,7 +41,7 @@ def produce(client, topic, *batches, version=9, acks=1, topic_id=bytes(16)):
 
 
 def fetch(client, topic, version=11, topic_id=bytes(16)):
-    """The partition of a response, from the first offset on."""
+    """Fetch partition 0 from its beginning. Return the partition of the response."""
     partition = FetchPartition(0, -1, 0, -1, -1, 1 << 20)
     request = FetchRequest(None, -1, None, 100, 0, 1 << 20, 0, 0, -1, [FetchTopic(topic, topic_id, [partition])])
     return client.call(request, version).responses[0].partitions[0]
@@ -109,7 +109,7 @@ def validating(request, tmp_path_factory):
         ("free", b"\xff", b"\xff", None),
     ],
 )
-def test_records_are_refused_with_the_reason(validating, topic, key, value, problem):
+def test_invalid_records_are_refused_with_a_reason(validating, topic, key, value, problem):
     _broker, _front, client = validating
     (partition,) = produce(client, topic, batch((key, value)))
     if problem is None:
@@ -123,7 +123,7 @@ def test_records_are_refused_with_the_reason(validating, topic, key, value, prob
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_each_wrong_record_is_named_and_nothing_of_its_batch_is_written(validating, codec):
+def test_a_batch_with_invalid_records_is_not_written_and_each_of_them_is_named(validating, codec):
     broker, front, client = validating
     ends = broker.admin.offset("orders", 0), broker.admin.offset("orders", 1)
     before = refusals(front)["record_validation"]
@@ -138,8 +138,8 @@ def test_each_wrong_record_is_named_and_nothing_of_its_batch_is_written(validati
 
 @pytest.mark.parametrize("element", [b"[]", b"{}", b'""', b"1"])
 @pytest.mark.parametrize("topic", ["texts", "orders"])
-def test_a_batch_has_so_many_elements_of_json_at_most(validating, topic, element):
-    """A few KiB may unpack to a value of tens of millions, which would take gigabytes and minutes."""
+def test_the_number_of_json_elements_in_a_batch_is_limited(validating, topic, element):
+    """A few KiB can contain a JSON value with tens of millions of elements, which would take gigabytes and minutes."""
     broker, _front, client = validating
     end = broker.admin.offset(topic, 0)
     large = b"[" + b",".join([element] * 90_000) + b"]"
@@ -152,12 +152,12 @@ def test_a_batch_has_so_many_elements_of_json_at_most(validating, topic, element
     assert partition.error_code == 0
 
 
-def test_values_that_are_not_read_have_any_elements(validating):
+def test_values_that_no_rule_reads_may_have_any_number_of_elements(validating):
     (partition,) = produce(validating[2], "free", batch((b"k", b"[" * 300_000), codec=Codec.ZSTD))
     assert partition.error_code == 0
 
 
-def test_at_most_a_thousand_records_are_named(validating):
+def test_a_response_names_at_most_a_thousand_invalid_records(validating):
     (partition,) = produce(validating[2], "texts", batch(*[(b"k", b"x")] * 1500))
     assert len(partition.record_errors) == 1000
 
@@ -169,7 +169,7 @@ def test_batches_that_cannot_be_decompressed_are_refused(validating, content):
     assert partition.record_errors == []
 
 
-def test_without_a_response_the_connection_is_closed(validating):
+def test_an_invalid_produce_that_wants_no_response_closes_the_connection(validating):
     broker, front, _client = validating
     end = broker.admin.offset("texts")
     with connect(front) as client:
@@ -178,7 +178,7 @@ def test_without_a_response_the_connection_is_closed(validating):
     assert broker.admin.offset("texts") == end
 
 
-def test_topics_are_known_by_their_ids(validating):
+def test_rules_apply_to_topics_that_requests_name_by_id(validating):
     broker, _front, client = validating
     topic = broker.create_topic("orders-by-id")
     with connect(broker) as direct:
@@ -236,7 +236,7 @@ PLAIN_DOOR = ["listeners.plain.bind=127.0.0.1:0"]
 
 
 @pytest.mark.parametrize(("api_set", "codec"), [*(("broker", one) for one in Codec), ("gateway", Codec.NONE)])
-def test_the_broker_has_ciphertext_and_consumers_read_plain(api_set, codec, tmp_path):
+def test_the_broker_stores_ciphertext_and_consumers_get_plaintext(api_set, codec, tmp_path):
     settings = encrypting(keys_file(tmp_path, "k1", "k1"))
     settings = settings if api_set == "broker" else settings[:-1]
     sent = [(b"key", b"secret-value"), (None, b""), (b"gone", None), (b"key", b"x" * 5000)]
@@ -259,7 +259,7 @@ def test_the_broker_has_ciphertext_and_consumers_read_plain(api_set, codec, tmp_
         ]
 
 
-def test_keys_rotate_and_a_key_that_is_gone_fails_closed(tmp_path):
+def test_keys_rotate_and_records_of_a_missing_key_cause_an_error(tmp_path):
     path = keys_file(tmp_path, "k1", "k1")
     with served("broker", encrypting(path)) as (broker, front), connect(front) as client:
         broker.admin.create_topic("t")
@@ -281,7 +281,7 @@ def test_keys_rotate_and_a_key_that_is_gone_fails_closed(tmp_path):
         assert broker.admin.offset("t") == 3, "the keys stay as they were"
 
 
-def test_changed_ciphertexts_are_not_sent(tmp_path):
+def test_consumers_get_an_error_for_a_changed_ciphertext(tmp_path):
     with served("broker", encrypting(keys_file(tmp_path, "k1", "k1"))) as (broker, front), connect(front) as client:
         for topic in ("from", "changed", "moved", "cut", "header"):
             broker.admin.create_topic(topic)
@@ -308,7 +308,7 @@ def with_header(content, codec=Codec.NONE, value=b"x"):
     )
 
 
-def test_a_header_whose_name_is_no_text_stops_no_consumer(tmp_path):
+def test_consumers_get_records_with_a_header_whose_name_is_no_text(tmp_path):
     strange = [("\udcff\udcfe", b"x")]
     sent = bytes(encode_batch([Record(timestamp_ms=5, key=b"k", value=b"v", headers=strange)]))
     with served("broker", encrypting(keys_file(tmp_path, "k1", "k1"))) as (broker, front), connect(front) as client:
@@ -322,7 +322,7 @@ def test_a_header_whose_name_is_no_text_stops_no_consumer(tmp_path):
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("topic", ["secret-1", "open"])
-def test_a_producer_cannot_send_the_header(topic, codec, tmp_path):
+def test_a_producer_cannot_send_the_encryption_header(topic, codec, tmp_path):
     settings = encrypting(keys_file(tmp_path, "k1", "k1"), 'topics=["secret-*"]')
     with served("broker", settings) as (broker, front), connect(front) as client:
         broker.admin.create_topic(topic)
@@ -334,8 +334,8 @@ def test_a_producer_cannot_send_the_header(topic, codec, tmp_path):
 
 
 @pytest.mark.parametrize("api_set", API_SETS)
-def test_a_batch_that_is_too_large_because_it_is_encrypted_gets_an_error_that_says_so(api_set, tmp_path):
-    """Ciphertext of small values is several times as large as they are."""
+def test_the_error_says_if_a_batch_is_too_large_because_of_encryption(api_set, tmp_path):
+    """The ciphertext of small values is several times as large as the values."""
     settings = encrypting(keys_file(tmp_path, "k1", "k1"), 'topics=["secret-*"]')[: 3 if api_set == "gateway" else None]
     with served(api_set, settings) as (broker, front), connect(front) as client:
         for topic in ("secret-1", "open"):
@@ -352,7 +352,7 @@ def test_a_batch_that_is_too_large_because_it_is_encrypted_gets_an_error_that_sa
 
 @pytest.mark.parametrize("topics", ['["secret-*", "own"]', '["secret-*"]'])
 def test_a_ciphertext_is_not_decrypted_in_another_topic(topics, tmp_path):
-    """Who has a ciphertext, and a topic of their own, gets no plaintext of it, however it came there."""
+    """A client may copy a ciphertext into its own topic, but gets no plaintext there."""
     settings = encrypting(keys_file(tmp_path, "k1", "k1"), f"topics={topics}")
     with served("broker", settings) as (broker, front), connect(front) as client:
         for topic in ("secret-1", "own"):
@@ -370,7 +370,7 @@ def test_a_ciphertext_is_not_decrypted_in_another_topic(topics, tmp_path):
         assert [one.value for one in records_of(fetch(client, "secret-1"))] == [b"plain"]
 
 
-def test_a_topic_that_is_made_again_reads_what_was_written_to_that_name(tmp_path):
+def test_a_recreated_topic_can_decrypt_records_of_its_earlier_namesake(tmp_path):
     with served("broker", encrypting(keys_file(tmp_path, "k1", "k1"))) as (broker, front), connect(front) as client:
         broker.admin.create_topic("t")
         produce(client, "t", batch((b"k", b"plain")))
@@ -396,7 +396,7 @@ def test_a_topic_that_is_made_again_reads_what_was_written_to_that_name(tmp_path
 
 
 @pytest.mark.parametrize("content", [None, b"", b"junk", bytes(200)])
-def test_a_junk_header_in_a_topic_that_is_not_encrypted_stops_no_consumer(content, tmp_path):
+def test_consumers_of_a_plain_topic_get_records_with_a_broken_encryption_header(content, tmp_path):
     settings = encrypting(keys_file(tmp_path, "k1", "k1"), 'topics=["secret-*"]', "plain_values=refuse")
     with served("broker", settings) as (broker, front), connect(front) as client:
         broker.admin.create_topic("open")
@@ -409,7 +409,7 @@ def test_a_junk_header_in_a_topic_that_is_not_encrypted_stops_no_consumer(conten
 
 
 @pytest.mark.parametrize(("plain", "code"), [("pass", 0), ("refuse", CORRUPT_MESSAGE)])
-def test_plain_values_from_before_encryption_are_passed_or_refused(plain, code, tmp_path):
+def test_plain_values_from_before_encryption_are_sent_or_refused(plain, code, tmp_path):
     settings = encrypting(keys_file(tmp_path, "k1", "k1"), 'topics=["secret-*"]', f"plain_values={plain}")
     with served("broker", settings) as (broker, front), connect(front) as client:
         with RawClient(broker.address("plain")) as door:
@@ -422,7 +422,7 @@ def test_plain_values_from_before_encryption_are_passed_or_refused(plain, code, 
         assert fetch(client, "open").error_code == 0
 
 
-def test_transactions_and_sequence_numbers_stay(tmp_path):
+def test_encryption_keeps_transactions_and_sequence_numbers(tmp_path):
     with served("broker", encrypting(keys_file(tmp_path, "k1", "k1"))) as (broker, front), connect(front) as client:
         broker.admin.create_topic("t")
         for _ in range(2):
@@ -433,7 +433,7 @@ def test_transactions_and_sequence_numbers_stay(tmp_path):
         assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 0, 0)
 
 
-def test_a_data_key_is_replaced_after_its_records(tmp_path):
+def test_a_data_key_is_replaced_after_a_number_of_records(tmp_path):
     settings = encrypting(keys_file(tmp_path, "k1", "k1"), "data_key_max_records=2")
     with served("broker", settings) as (broker, front), connect(front) as client:
         broker.admin.create_topic("t")
@@ -448,7 +448,7 @@ def keys_for_tests():
     return {"current": "k", "keys": {"k": bytes(32)}}
 
 
-def test_keys_may_come_from_a_function():
+def test_a_function_may_supply_the_keys():
     settings = [
         'listeners.default.filters=["record_encryption"]',
         f"listeners.default.record_encryption.keys_function={__name__}:keys_for_tests",

@@ -1,7 +1,8 @@
-"""Bytes that are no request, behind good requests on one connection: these are answered, and then it is closed.
+"""Tests of invalid bytes after valid requests on one connection: the requests are answered, then the connection closes.
 
-As in Kafka, which looks at a connection's next bytes when it has answered the request before. On every channel, and
-with every filter that is registered, each in the way of all these requests; in CI with filters on one channel.
+Kafka does the same, because it reads a connection's next bytes after it has answered the request before. The tests run
+on every channel, and with every registered filter, which acts on all these requests. In CI they run with filters on one
+channel only.
 """
 
 import itertools
@@ -42,19 +43,19 @@ HEARTBEAT = encode_frame(HeartbeatRequest("group"), 4)
 
 
 IN_CI = "two"
-"""The bytes that CI tries with filters."""
+"""The invalid bytes that CI tries with filters."""
 SEEN_BY_ALL = sorted({*BAD} - {"cut body"})
-"""What also a gateway refuses that does not look at bodies."""
+"""The bytes that a gateway refuses even if it does not decode bodies."""
 
 
 def case(channel, name, names=(), *, is_slow=False):
-    """The parameter of a test: a channel, what comes on it, and the filters of the listener."""
+    """Return the parameter of a test: a channel, the name of invalid bytes, and the listener's filters."""
     marks = [pytest.mark.slow] if is_slow else []
     return pytest.param((channel, name, names), id="-".join((channel, name, *names)), marks=marks)
 
 
 def with_filters(channels, bad):
-    """Cases of the filters; one of each runs in CI."""
+    """Return the cases with filters. One case for each filter runs in CI."""
     first = next(iter(channels))
     return [
         case(channel, name, names, is_slow=(channel, name) != (first, IN_CI))
@@ -64,25 +65,25 @@ def with_filters(channels, bad):
 
 @pytest.fixture(params=[*itertools.starmap(case, itertools.product(CHANNELS, BAD)), *with_filters(CHANNELS, BAD)])
 def what(request):
-    """Where bytes come that are no request, which ones, and through which filters."""
+    """Return the case: the channel, the name of the invalid bytes, and the filters."""
     return request.param
 
 
 @pytest.fixture
 def channel(what):
-    """In place of the one that all tests have."""
+    """Return the channel of the case. This replaces the fixture of `conftest.py`."""
     return what[0]
 
 
 @pytest.fixture
 def bad(what):
-    """Bytes that are no request."""
+    """Return the invalid bytes of the case."""
     return BAD[what[1]]
 
 
 @pytest.fixture
 def begin(start, what, tmp_path):
-    """`begin("key=value", …)` → as `start`, with the filters."""
+    """Return `begin("key=value", …)`, which is `start` with the filters of the case."""
     return lambda *settings: start(*settings, *filters_of(what[2], tmp_path))
 
 
@@ -92,7 +93,7 @@ def filters_of(names, folder, **own):
 
 @pytest.fixture(autouse=True)
 def lines(caplog):
-    """`lines()` → why connections have been closed."""
+    """Yield `lines()`, which returns the log lines about closed connections."""
     with caplog.at_level(logging.WARNING, "klamm"):
         yield lambda: [text for one in caplog.records if "closing connection: " in (text := one.getMessage())]
 
@@ -110,7 +111,7 @@ def test_waiting_requests_are_answered_before_the_close(begin, connect, bad, lin
     assert len(lines()) == 1
 
 
-def test_requests_in_a_handler_are_answered_before_the_close(begin, connect, bad, lines):
+def test_requests_that_a_handler_works_on_are_answered_before_the_close(begin, connect, bad, lines):
     server = begin()
     handlers = server.api_set("trying")
     client = connect(server)
@@ -122,7 +123,7 @@ def test_requests_in_a_handler_are_answered_before_the_close(begin, connect, bad
     assert len(lines()) == 1
 
 
-def test_responses_that_are_being_sent_go_out_whole(begin, connect, bad, lines):
+def test_partly_sent_responses_are_sent_to_their_end(begin, connect, bad, lines):
     count, size_bytes = 20, 30_000
     client = connect(begin("socket.send.buffer.bytes=8192"))
     client.send_bytes(encode_frame(FindCoordinatorRequest(str(size_bytes)), 1) * count + bad)
@@ -131,13 +132,13 @@ def test_responses_that_are_being_sent_go_out_whole(begin, connect, bad, lines):
     assert len(lines()) == 1
 
 
-def test_a_client_that_leaves_meanwhile_ends_its_connection(begin, connect, bad):
+def test_the_connection_ends_if_the_client_leaves_before_the_responses(begin, connect, bad):
     server = begin()
     handlers = server.api_set("trying")
     client = connect(server)
     client.send_bytes(encode_frame(SyncGroupRequest("waits"), 5) + bad)
     assert handlers.arrived.acquire(timeout=60)
-    client.socket.setsockopt(1, 13, struct.pack("ii", 1, 0))  # SO_LINGER: it is reset.
+    client.socket.setsockopt(1, 13, struct.pack("ii", 1, 0))  # With this option the close resets the connection.
     client.close()
     handlers.parked[0].respond(SyncGroupResponse())
     EmbeddedServer.wait_until(lambda: not connections(server))
@@ -150,7 +151,7 @@ def connections(server):
 
 LOOKED_AT, OPAQUE = "looked at", "opaque"
 NO_DELAY = ("rules.all.kind=delay", "rules.all.delay_ms=1", "rules.all.after=1000")
-"""Of `faults`: requests behind one that it holds would not go to the node."""
+"""Settings of the filter `faults` that delay no request. Requests behind a delayed one would not reach the node."""
 BEFORE_NODES = pytest.mark.parametrize(
     "what",
     [
@@ -158,26 +159,26 @@ BEFORE_NODES = pytest.mark.parametrize(
         *with_filters((OPAQUE,), SEEN_BY_ALL),
     ],
 )
-"""A gateway that looks at requests or does not, what comes to it, and its filters."""
+"""The cases of gateways: does it decode requests, the invalid bytes, and the filters."""
 
 
 @pytest.fixture
 def in_front(what, audited, tmp_path):
-    """`in_front(node)` → a gateway, not started."""
+    """Return `in_front(node)`, which returns a gateway that is not started."""
     guards = GUARDS if what[0] == LOOKED_AT else []
     settings = [*guards, *filters_of(what[2], tmp_path, faults=NO_DELAY)]
     return lambda node: gateway(node.bootstrap, settings, plugins=[klamm_filters])
 
 
 def sent_at_once(front, api_key, count):
-    """How many of `count` requests go to the node before one is answered: one, where a filter may block."""
+    """Return how many of `count` requests reach the node before one is answered. It is one if a filter may block."""
     (listener,) = front.server.listeners
     return count if listener.runtime.requests.routes.find(api_key).inline_max_bytes >= 0 else 1
 
 
 @BEFORE_NODES
-def test_a_gateway_answers_what_its_node_got(audited, in_front, what, bad, lines):
-    """Three requests of one connection are with the node when the gateway reads what is none."""
+def test_a_gateway_answers_the_requests_that_its_node_got(audited, in_front, what, bad, lines):
+    """The node has three requests of the connection when the gateway reads the invalid bytes."""
     refused = threading.Event()
 
     def serve(node, sock, frame):
@@ -206,8 +207,8 @@ def test_a_gateway_answers_what_its_node_got(audited, in_front, what, bad, lines
 
 
 @BEFORE_NODES
-def test_a_gateway_sends_a_stream_to_its_end(in_front, what, bad, lines):
-    """A response of which a part is sent, and the one behind it."""
+def test_a_gateway_sends_streamed_responses_to_their_end(in_front, what, bad, lines):
+    """The gateway has sent a part of one response, and another response follows."""
     refused = threading.Event()
     frame = encode_frame(FetchRequest(topics=[FetchTopic("topic", [Asked(0), Asked(1)])]), FETCH_VERSION)
     name = "a.topic" if "topic_prefix" in what[2] else "topic"
@@ -238,8 +239,8 @@ def test_a_gateway_sends_a_stream_to_its_end(in_front, what, bad, lines):
 
 
 @BEFORE_NODES
-def test_a_gateway_whose_node_fails_meanwhile_closes(in_front, bad, lines):
-    """No answer can come any more."""
+def test_a_gateway_closes_the_connection_if_its_node_fails_meanwhile(in_front, bad, lines):
+    """No response can come any more."""
     refused = threading.Event()
 
     def serve(node, sock, _frame):

@@ -1,4 +1,4 @@
-"""The audit has subject and issuer of a client certificate that was refused, by OpenSSL or by klamm."""
+"""Audit events have the subject and issuer of a refused client certificate, whether OpenSSL or klamm has refused it."""
 
 import json
 import ssl
@@ -26,7 +26,7 @@ def files(tmp_path_factory):
 
 @pytest.fixture
 def refused(tmp_path, files):
-    """`refused(client, **settings)` → the event of a handshake that the server refuses."""
+    """Return `refused(client, **settings)`, which returns the event of a handshake that the server refuses."""
 
     def handshake(client, version=ssl.TLSVersion.TLSv1_3, **settings):
         spool = tmp_path / "spool"
@@ -59,21 +59,21 @@ def serial_number(client):
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_certificate_of_a_foreign_authority_is_refused_and_recorded(refused, tmp_path, version):
-    """OpenSSL refuses it, in the middle of the handshake."""
+    """OpenSSL refuses the certificate during the handshake."""
     client = TlsFiles(tmp_path / "foreign", name="foreign CA").client
     event = refused(client, version)
     assert shown(event) == ("CN=alice,OU=tests,O=klamm", FOREIGN, serial_number(client))
     assert (event["outcome"], event["principal"], event["sni"]) == ("denied", "User:ANONYMOUS", "localhost")
-    # What nothing proves is no account whose password was guessed.
+    # An unproven subject must not count as an account whose password was guessed.
     assert "attempted_principal" not in event
 
 
-def test_one_that_has_expired(refused, files):
+def test_an_expired_certificate_is_refused_and_recorded(refused, files):
     old = files.authority.issue("CN=old", now=files.now - timedelta(days=4000))
     assert shown(refused(files.write("old", old)))[:2] == ("CN=old", OURS)
 
 
-def test_one_that_is_revoked(refused, files, tmp_path):
+def test_a_revoked_certificate_is_refused_and_recorded(refused, files, tmp_path):
     lists = tmp_path / "lists.pem"
     lists.write_bytes(revocation_list(files.authority, [files.client.identity.certificate], now=files.now))
     event = refused(files.client, revocation_lists=json.dumps([str(lists)]))
@@ -82,7 +82,7 @@ def test_one_that_is_revoked(refused, files, tmp_path):
 
 
 def test_certificate_that_no_rule_maps_is_refused_and_recorded(refused, files):
-    """It is klamm that refuses it, once OpenSSL has taken it."""
+    """OpenSSL accepts the certificate, and klamm refuses it."""
     event = refused(files.client, principal_mapping_rules="RULE:^CN=(bob).*$/$1/")
     assert shown(event) == ("CN=alice,OU=tests,O=klamm", OURS, serial_number(files.client))
 
@@ -94,13 +94,13 @@ def test_an_event_without_a_certificate_has_no_subject(refused):
 
 
 def test_a_certificate_of_more_than_8_kib_is_not_read(refused, tmp_path):
-    """Any client can have the server read one, with thousands of names in it."""
+    """Any client can send such a certificate, with thousands of names."""
     foreign = TlsFiles(tmp_path / "foreign", name="foreign CA")
     names = [f"{number:060}.example.org" for number in range(200)]
     assert shown(refused(foreign.issue("large", "CN=large", hosts=names))) == (None, None, None)
 
 
-def test_all_that_prints_events_names_it(refused, tmp_path):
+def test_every_command_that_prints_events_names_the_certificate(refused, tmp_path):
     event = refused(TlsFiles(tmp_path / "foreign", name="foreign CA").client)
     subject = "CN=alice,OU=tests,O=klamm"
     assert f" certificate_subject={subject} certificate_issuer={FOREIGN} " in FORMATS["text"](event)

@@ -1,4 +1,4 @@
-"""Every way in which a request can end: observers, metrics and the slow-request log hear of it once."""
+"""For every way in which a request can end, observers, metrics and the slow-request log are notified once."""
 
 import logging
 import threading
@@ -46,7 +46,7 @@ class Parts:
 
 
 class Served:
-    """A server with one handler, and clients that are closed in the end."""
+    """A server with one handler. Its clients are closed at the end."""
 
     def __init__(self, settings, client_options):
         self._client_options = client_options
@@ -60,7 +60,7 @@ class Served:
         return self.clients[-1]
 
     def close_channel(self, chosen):
-        """Close the one channel that is `chosen`, on its processor's thread, as for one that breaks a rule."""
+        """Close the only channel that `chosen` accepts, on the thread of its processor."""
         (channel,) = [channel for channel in self.processor.channels if chosen(channel)]
         done = threading.Event()
 
@@ -78,7 +78,7 @@ class Served:
         self.embedded.stop()
 
     def counted(self):
-        """Return how many requests the metrics have counted, by API."""
+        """Return how many requests of each API the metrics have counted."""
         families = self.embedded.server.services.metrics.collect()
         samples = [sample for family in families if family.name == REQUESTS for sample in family.samples]
         return Counter({sample.labels["request"]: sample.value for sample in samples})
@@ -161,7 +161,7 @@ def answered_later(served):
 
 
 def lost_before_the_handler(served):
-    """The only handler is busy when the connection is closed."""
+    """The only handler is busy when the connection is closed, so this request never runs."""
     busy, client = served.connect(), served.connect()
     busy.send(heartbeat("block"), 4)
     assert served.api_set.arrived.acquire(timeout=60)
@@ -199,13 +199,14 @@ def lost_before_the_last_byte_left(served):
 
 
 def lost_while_others_were_behind_it(served):
-    """The peer disconnects while it is sent an answer, and further requests have arrived."""
+    """The client disconnects while it gets a response, and further requests have arrived."""
     client = served.connect()
     client.send_bytes(framed(SyncGroupRequest(group_id="large"), 5) + framed(heartbeat("plain"), 4) * 3)
     wait_until(lambda: served.api_set.parked)
     wait_until(lambda: [len(channel.receive.frames) for channel in served.processor.channels] == [3])
     served.api_set.parked[0].respond(SyncGroupResponse(assignment=bytes(30_000_000)))
-    # The first write has returned: one that fails closes the channel at once, with what is behind it.
+    # The first write must have returned. If it failed, it would close the channel at once, together with the later
+    # requests.
     wait_until(lambda: any(channel.interest & WRITE for channel in served.processor.channels))
     client.close()
     wait_until(
@@ -233,23 +234,23 @@ WAYS = [
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_an_end_is_notified_once(served, caplog, way):
+def test_the_end_of_a_request_is_notified_once(served, caplog, way):
     caplog.set_level(logging.WARNING, "klamm.slow_requests")
     expected = way(served)
     wait_until(lambda: len(SEEN) >= sum(expected.values()))
-    # Nothing can come after that.
+    # From here on no further notification is possible.
     served.stop()
     assert Counter(SEEN) == expected
     of_apis = Counter()
     for (api, _outcome), count in expected.items():
         of_apis[api] += count
-    # What is not served has no metrics of its own: its names are the client's to choose.
+    # Unsupported APIs have no metrics of their own, because clients could invent their names.
     del of_apis["CreateTopics"]
     assert served.counted() == of_apis
     logged = Counter(record.args[4] for record in caplog.records if record.name == "klamm.slow_requests")
     assert logged == of_apis
 
 
-def test_every_outcome_is_among_them():
+def test_the_cases_contain_every_outcome():
     said = {name for way in WAYS for name in way.__code__.co_names}
     assert [outcome.name for outcome in RequestOutcome if outcome.name not in said] == []

@@ -1,4 +1,4 @@
-"""Connections end when what their clients have proved themselves by has changed, over every transport."""
+"""Connections end when the credentials change with which their clients authenticated, over every transport."""
 
 import time
 
@@ -32,7 +32,7 @@ def alter(client, *upsertions, remove=()):
 
 
 def ended_after_s(client):
-    """How long it takes until the connection is closed."""
+    """Return after how many seconds the connection is closed."""
     started_s = time.monotonic()
     assert client.at_end()
     return time.monotonic() - started_s
@@ -40,7 +40,7 @@ def ended_after_s(client):
 
 @pytest.fixture
 def serve(on_channel):
-    """A broker whose users are in its own store, but for the administrator."""
+    """Yield a broker that keeps its users in its own store. Only the administrator is in the configuration."""
     servers = []
 
     def one(*settings):
@@ -80,7 +80,7 @@ def is_served(client):
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
-def test_a_changed_password_disconnects_at_once_in_any_state(serve, logged_in, mechanism):
+def test_a_changed_password_closes_connections_at_once_in_any_state(serve, logged_in, mechanism):
     server = serve()
     server.api_set().topics.create("t", 1, {})
     admin = logged_in(server, "admin", "root")
@@ -126,7 +126,7 @@ def test_a_removed_user_is_disconnected(serve, logged_in):
     assert alice.at_end()
 
 
-def test_a_setting_keeps_kafkas_way(serve, logged_in):
+def test_a_setting_keeps_connections_open_as_kafka_does(serve, logged_in):
     server = serve("revoke_sessions=false", "connections_max_reauth_ms=600000")
     admin = logged_in(server, "admin", "root")
     alter(admin, upsertion("alice", "sesame"))

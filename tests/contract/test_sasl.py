@@ -1,4 +1,4 @@
-"""SASL over real sockets and every transport: who comes in, who does not, sessions, delays and limits."""
+"""Tests of SASL over real sockets and every transport: right and wrong logins, sessions, delays and limits."""
 
 import struct
 import time
@@ -27,7 +27,7 @@ def framed(request, version, correlation_id):
 
 @pytest.fixture
 def serve(start):
-    """`serve(…)` → a server whose only listener asks for SASL."""
+    """Yield `serve(…)`, which starts a server whose only listener requires SASL."""
 
     def one(*settings):
         names = ", ".join(f'"{name}"' for name in MECHANISMS)
@@ -38,7 +38,7 @@ def serve(start):
 
 
 def is_out(server, client):
-    """No request of this client was served, and the connection ends."""
+    """Return True if no request of the client was served and the connection ends."""
     try:
         client.send(MetadataRequest(topics=None), 12)
     except ConnectionError:
@@ -48,7 +48,7 @@ def is_out(server, client):
 
 
 def is_in(server, client, user):
-    """The client is served, under its name."""
+    """Return True if the client is served under its name."""
     assert client.call(MetadataRequest(topics=None), 12).brokers
     return server.api_set("trying").seen[-1].principal.name == user
 
@@ -89,7 +89,7 @@ def test_wrong_credentials_are_refused(serve, connect, mechanism, user, password
         "garbage",
     ],
 )
-def test_no_other_frames_authenticate(serve, connect, way):
+def test_frames_that_do_not_belong_to_sasl_close_the_connection(serve, connect, way):
     server = serve()
     client = connect(server)
     if way == "nothing but versions":
@@ -121,8 +121,8 @@ def test_tokens_after_handshake_v0_have_no_header(serve, connect, right):
         assert is_out(server, client)
 
 
-def test_only_who_is_in_learns_that_another_node_is_here():
-    """Before authentication the server says nothing about the node and the cluster that a client means, as in Kafka."""
+def test_only_an_authenticated_client_learns_that_it_reached_another_node():
+    """Before authentication the server says nothing about its node and cluster, as in Kafka."""
     settings = [f"listeners.default.{each}" for each in ("authenticator=sasl", 'sasl.mechanisms=["PLAIN"]', USERS)]
     means = ApiVersionsRequest("x", "1", "another", 7)
     with EmbeddedServer(settings) as server, RawClient(server.address()) as client:
@@ -131,7 +131,7 @@ def test_only_who_is_in_learns_that_another_node_is_here():
         assert client.call(means, 5).error_code == ErrorCode.REBOOTSTRAP_REQUIRED
 
 
-def test_clients_find_the_apis_of_sasl(serve, connect):
+def test_api_versions_offers_the_apis_of_sasl(serve, connect):
     response = connect(serve()).call(ApiVersionsRequest("x", "1"), 3)
     listed = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
     assert listed[17] == (0, 1)
@@ -139,7 +139,7 @@ def test_clients_find_the_apis_of_sasl(serve, connect):
     assert 3 in listed
 
 
-def test_everything_may_come_at_once(serve, connect):
+def test_a_client_may_send_the_whole_login_and_a_request_at_once(serve, connect):
     server = serve()
     client = connect(server)
     client.send_bytes(
@@ -171,7 +171,7 @@ def test_requests_after_a_wrong_password_are_not_served(serve, connect):
     assert server.api_set("trying").seen == []
 
 
-def test_frames_before_authentication_are_small(serve, connect):
+def test_the_size_of_frames_before_authentication_is_limited(serve, connect):
     server = serve("listeners.default.sasl.server_max_receive_size=1000")
     small = connect(server)
     small.send_bytes(struct.pack(">i", 1001))
@@ -184,7 +184,7 @@ def test_frames_before_authentication_are_small(serve, connect):
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-def test_the_answer_to_a_wrong_password_is_delayed(serve, connect, mechanism):
+def test_the_response_to_a_wrong_password_is_delayed(serve, connect, mechanism):
     server = serve("connection_failed_authentication_delay_ms=300")
     client = connect(server)
     started_s = time.monotonic()
@@ -203,7 +203,7 @@ def test_a_handshake_after_authentication_is_an_illegal_state(serve, connect):
     assert is_in(server, client, "alice")
 
 
-def test_a_session_that_is_renewed_goes_on(serve, connect):
+def test_a_renewed_session_continues(serve, connect):
     server = serve("listeners.default.sasl.connections_max_reauth_ms=150000")
     client = connect(server)
     assert log_in(client, "SCRAM-SHA-512", "alice", "sesame").session_lifetime_ms == 150_000
@@ -244,7 +244,7 @@ def test_a_failed_reauthentication_ends_the_connection(serve, connect, user, pas
     assert is_out(server, client)
 
 
-def test_nothing_is_served_in_the_middle_of_a_reauthentication(serve, connect):
+def test_no_request_is_served_during_a_reauthentication(serve, connect):
     server = serve("listeners.default.sasl.connections_max_reauth_ms=60000")
     client = connect(server)
     log_in(client, "PLAIN", "alice", "sesame")

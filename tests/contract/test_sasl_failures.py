@@ -33,7 +33,7 @@ asked, answer = threading.Event(), threading.Event()
 
 
 def directory(user, password):
-    """A store that fails for one user and hangs for another."""
+    """A credential store that fails for one user and hangs for another."""
     if user == "broken":
         raise OSError("the directory does not answer")
     if user == "slow":
@@ -48,7 +48,7 @@ def no_verifier(user, mechanism):
 
 
 def bearer(key=KEY, **changes):
-    """The first message of OAUTHBEARER, with a token that is good but for the changes."""
+    """Return the first message of OAUTHBEARER with a token. `changes` make the token invalid."""
     claims = {"sub": "alice", "iat": NOW_S - 10, "exp": NOW_S + 86_400, "aud": "kafka", "iss": "idp", "scope": "use"}
     claims = {name: value for name, value in {**claims, **changes}.items() if value is not None}
     token = jws.serialize_compact({"alg": "RS256", "kid": key.kid}, json.dumps(claims).encode(), key)
@@ -65,7 +65,7 @@ def unsigned(header, payload, signature=""):
 
 
 def changed_last(change):
-    """Logs in as alice by SCRAM with another last message."""
+    """Log in as alice by SCRAM, with a changed last message."""
 
     def go(_server, client):
         handshake(client, "SCRAM-SHA-256")
@@ -78,7 +78,7 @@ def changed_last(change):
 
 
 def token(mechanism, message):
-    """Sends a message that fails; a bearer token is refused in two steps."""
+    """Send a message that fails. A bearer token is refused in two steps."""
 
     def go(_server, client):
         handshake(client, mechanism)
@@ -92,7 +92,7 @@ def token(mechanism, message):
 
 
 def raw(mechanism, *messages):
-    """Handshake v0, and messages without headers, of which the last fails."""
+    """Send handshake v0 and messages without headers. The last one fails."""
 
     def go(_server, client):
         handshake(client, mechanism, version=0)
@@ -132,7 +132,7 @@ def delegation_token(password, expires_in_s):
 
 
 def again(go):
-    """The same after a first authentication that was right."""
+    """Authenticate correctly, and then fail in the same way when authenticating again."""
 
     def begin(server, client):
         assert log_in(client, "PLAIN", "alice", "sesame").error_code == 0
@@ -254,10 +254,10 @@ WAYS = [
     ("expected the client's \\x01 after a token that was refused",
      raw("OAUTHBEARER", bearer(exp=NOW_S - 60), bearer())),
     ("the token has expired", raw("OAUTHBEARER", bearer(exp=NOW_S - 60), b"\x01")),
-    # EXTERNAL; with a certificate: see below
+    # EXTERNAL without a certificate. For EXTERNAL with a certificate see below.
     ("the transport has not verified a principal", token("EXTERNAL", b"")),
     ("the transport has not verified a principal", token("EXTERNAL", b"alice")),
-    # again
+    # again: failures of a second authentication
     ("user 'alice': wrong password", again(lambda _server, client: authenticate(client, "PLAIN", "alice", "no"))),
     ("Cannot change principals", again(lambda _server, client: authenticate(client, "PLAIN", "bob", "opens"))),
     ("unsupported SASL mechanism 'NONE'", again(lambda _server, client: handshake(client, "NONE"))),
@@ -270,7 +270,7 @@ WAYS = [
 
 @pytest.fixture
 def serve(start, tmp_path):
-    """`serve(…)` → a server with all mechanisms, and a store that may fail."""
+    """Yield `serve(…)`, which starts a server with all mechanisms and a store that may fail."""
 
     def one(*settings):
         keys = tmp_path / "jwks.json"
@@ -292,7 +292,7 @@ def serve(start, tmp_path):
 
 
 @pytest.mark.parametrize("way", WAYS, ids=[f"{number}-{way[0][:40]}" for number, way in enumerate(WAYS)])
-def test_a_client_that_fails_is_not_served(serve, connect, caplog, way):
+def test_a_client_that_fails_to_authenticate_is_not_served(serve, connect, caplog, way):
     reason, go, *settings = way
     server = serve(*settings)
     client = connect(server)
@@ -301,7 +301,7 @@ def test_a_client_that_fails_is_not_served(serve, connect, caplog, way):
     assert reason in caplog.text
 
 
-def test_the_same_server_serves_clients_that_do_not_fail(serve, connect):
+def test_the_same_server_serves_clients_that_authenticate(serve, connect):
     server = serve()
     for mechanism in ("PLAIN", "SCRAM-SHA-512"):
         client = connect(server)
@@ -313,7 +313,7 @@ def test_the_same_server_serves_clients_that_do_not_fail(serve, connect):
     assert is_in(server, client, "alice")
 
 
-def test_a_late_evaluation_does_not_authenticate_a_closed_channel(serve, connect):
+def test_an_evaluation_that_ends_late_does_not_authenticate_a_closed_channel(serve, connect):
     server = serve()
     client = connect(server)
     is_evaluated_too_long(server, client)
@@ -324,7 +324,7 @@ def test_a_late_evaluation_does_not_authenticate_a_closed_channel(serve, connect
     assert server.api_set("trying").seen == []
 
 
-def test_a_name_does_not_begin_a_line_of_the_log(serve, connect, caplog):
+def test_a_user_name_cannot_start_a_line_of_the_log(serve, connect, caplog):
     server = serve()
     client = connect(server)
     handshake(client, "OAUTHBEARER")
@@ -342,7 +342,7 @@ def test_a_name_does_not_begin_a_line_of_the_log(serve, connect, caplog):
 
 
 @pytest.mark.parametrize("message", [b"", b"CN=alice,OU=tests,O=klamm", b"CN=bob"])
-def test_a_certificate_proves_its_own_name_alone(tls_files, caplog, message):
+def test_a_certificate_proves_only_its_own_name(tls_files, caplog, message):
     settings = ["listeners.default.authenticator=sasl", 'listeners.default.sasl.mechanisms=["EXTERNAL"]',
                 "listeners.default.api_set=trying", "listeners.default.connection_failed_authentication_delay_ms=20",
                 *tls_files.server_settings(client_auth="required")]  # fmt: skip
@@ -370,7 +370,7 @@ FAILURES = {
     "_refused",
 }
 ELSEWHERE = {
-    # A channel has ended before a mechanism could be asked again.
+    # The channel ends before a mechanism is asked again.
     "a SCRAM message after the end of the exchange",
     # test_revocation.py
     "the session has ended",
@@ -378,13 +378,13 @@ ELSEWHERE = {
     " bytes before authentication",
     # tests/unit/sasl/test_revocation.py
     " while the client authenticated",
-    # test_a_certificate_proves_its_own_name_alone
+    # test_a_certificate_proves_only_its_own_name
     "Authentication failed: Client requested an authorization id that is different from its principal",
 }
 
 
 def reasons(source):
-    """The longest fixed words of each reason for which a module fails a client."""
+    """Return for each reason with which a module fails a client its longest fixed words."""
     for call in ast.walk(ast.parse(source)):
         if not isinstance(call, ast.Call):
             continue
@@ -397,7 +397,7 @@ def reasons(source):
             yield max(words, key=len).rstrip(": ")
 
 
-def test_every_reason_of_the_code_is_among_the_ways():
+def test_the_cases_contain_every_reason_in_the_code():
     directory = Path(klamm_sasl.__file__).parent
     # GSSAPI needs a KDC: tests/interop/test_gssapi.py.
     files = [file for file in directory.glob("*.py") if file.name != "gssapi_mechanism.py"]

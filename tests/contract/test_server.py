@@ -1,4 +1,4 @@
-"""The network layer over real sockets: order, isolation, backpressure, limits, and what it does with bad peers."""
+"""Tests of the network layer over real sockets: order, isolation, backpressure, limits, and misbehaving peers."""
 
 import ssl
 import struct
@@ -27,7 +27,7 @@ def answers(client):
 
 
 def is_silent(client):
-    """Return True if nothing comes for a moment."""
+    """Return True if no bytes come for a moment."""
     return not is_readable(client.socket, 0.05)
 
 
@@ -48,12 +48,12 @@ def test_a_request_is_answered_and_the_client_is_known(start, connect):
     )
 
 
-def test_a_client_software_name_that_is_none_is_refused(start, connect):
+def test_an_invalid_client_software_name_is_refused(start, connect):
     client = connect(start())
     assert client.call(ApiVersionsRequest("so ftware", "1"), 3).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_client_software_is_known_also_from_cached_responses(start, connect):
+def test_client_software_is_known_even_if_the_response_is_cached(start, connect):
     server = start()
     first, second = ApiVersionsRequest("one", "1"), ApiVersionsRequest("two", "2")
     seen = []
@@ -68,7 +68,7 @@ def test_client_software_is_known_also_from_cached_responses(start, connect):
     assert [name for name, _ in seen] == [name for _, name in seen]
 
 
-def test_a_wrong_client_software_name_is_refused_each_time(start, connect):
+def test_an_invalid_client_software_name_is_refused_each_time(start, connect):
     server = start()
     for _ in range(2):
         client = connect(server)
@@ -77,7 +77,7 @@ def test_a_wrong_client_software_name_is_refused_each_time(start, connect):
 
 
 @pytest.mark.parametrize("dispatch", ["hybrid", "inline", "pool"])
-def test_pipelined_requests_are_answered_in_order_wherever_they_run(start, connect, dispatch):
+def test_pipelined_requests_are_answered_in_order_from_processors_and_handlers(start, connect, dispatch):
     client = connect(start(f"dispatch={dispatch}"))
     requests = []
     for number in range(300):
@@ -88,7 +88,7 @@ def test_pipelined_requests_are_answered_in_order_wherever_they_run(start, conne
         client.receive(api_key, version, correlation_id)
 
 
-def test_frames_may_come_in_pieces_of_any_size(start, connect):
+def test_frames_may_arrive_in_pieces_of_any_size(start, connect):
     client = connect(start())
     frame = encode_request_header(3, 12, 7, "raw") + MetadataRequest(topics=None).encode(12)
     data = struct.pack(">i", len(frame)) + frame
@@ -123,13 +123,13 @@ def test_small_requests_of_a_blocking_api_may_run_on_the_processor(start, connec
     ],
 )
 @pytest.mark.parametrize("dispatch", ["inline", "pool"])
-def test_a_handler_that_fails_costs_its_request_only(start, connect, what, code, dispatch):
+def test_a_handler_that_fails_fails_only_its_request(start, connect, what, code, dispatch):
     client = connect(start(f"dispatch={dispatch}"))
     assert heartbeat(client, what).error_code == code
     assert answers(client)
 
 
-def test_a_handler_that_exits_costs_its_connection_only_and_no_thread(start, connect):
+def test_a_handler_that_exits_closes_only_its_connection_and_ends_no_thread(start, connect):
     server = start("server.io_threads=1")
     other = connect(server)
     for _ in range(3):
@@ -179,7 +179,7 @@ def test_a_late_failure_is_answered_as_an_error(start, connect):
     assert client.receive(14, 5, correlation_id).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_an_answer_to_a_connection_that_is_gone_is_dropped(start, connect):
+def test_a_response_to_a_closed_connection_is_dropped(start, connect):
     server = start()
     client = connect(server)
     client.send(SyncGroupRequest(group_id="wait"), 5)
@@ -200,7 +200,7 @@ def test_a_blocked_handler_delays_no_other_client(start, connect):
     assert blocked.receive(12, 4, correlation_id).error_code == 0
 
 
-def test_a_full_request_queue_holds_requests_back_and_loses_none(start, connect):
+def test_requests_wait_for_a_full_queue_and_none_is_lost(start, connect):
     server = start("server.io_threads=1", "server.queued_max_requests=2")
     trying = server.api_set("trying")
     clients = [connect(server) for _ in range(12)]
@@ -264,8 +264,8 @@ def test_requests_before_a_bad_one_are_answered(start, connect):
 def test_requests_sent_before_the_peer_closed_are_served(start, connect, dispatch):
     server = start(f"dispatch={dispatch}")
     client = connect(server)
-    # What is unread when a socket closes resets the connection, and takes what the peer has not read with it: the
-    # session tickets of TLS 1.3, which come with the first answer, and answers to what follows.
+    # A socket that is closed with unread bytes resets the connection, and the peer loses bytes that it has not read:
+    # the session tickets of TLS 1.3, which come with the first response, and further responses.
     assert answers(client)
     for _ in range(50):
         client.send(HeartbeatRequest(group_id="no-response"), 4)
@@ -276,7 +276,7 @@ def test_requests_sent_before_the_peer_closed_are_served(start, connect, dispatc
     assert answers(connect(server))
 
 
-def test_a_peer_that_never_reads_delays_only_itself(start, connect):
+def test_a_client_that_never_reads_delays_only_itself(start, connect):
     server = start()
     greedy = connect(server, timeout_s=2.0)
     frame = encode_request_header(10, 2, 1, "raw") + FindCoordinatorRequest(key="30000").encode(2) + bytes(3000)
@@ -286,16 +286,17 @@ def test_a_peer_that_never_reads_delays_only_itself(start, connect):
     assert all(len(p._reactor.selector.channels) == 2 for p in server.server.listeners[0].processors)
 
 
-def test_a_peer_that_never_reads_its_answers_is_idle(start, connect):
+def test_a_client_that_never_reads_its_responses_is_closed_as_idle(start, connect):
     server = start("connections_max_idle_ms=400")
     greedy = connect(server, timeout_s=10.0)
     frame = encode_request_header(10, 2, 1, "raw") + FindCoordinatorRequest(key="30000").encode(2) + bytes(3000)
     with pytest.raises((ConnectionError, ssl.SSLEOFError)):
-        # Until it is closed: it is not read while its answers do not leave.
+        # The server does not read from the client while its responses cannot be sent, so it sees no end of the
+        # connection.
         greedy.send_bytes((struct.pack(">i", len(frame)) + frame) * 20_000)
 
 
-def test_idle_connections_are_closed_and_busy_ones_are_not(start, connect):
+def test_only_idle_connections_are_closed(start, connect):
     server = start("connections_max_idle_ms=100000")
     idle, busy = connect(server), connect(server)
     for _ in range(12):
@@ -305,7 +306,7 @@ def test_idle_connections_are_closed_and_busy_ones_are_not(start, connect):
     assert answers(busy)
 
 
-def test_an_authentication_that_never_ends_is_ended(start, connect):
+def test_a_connection_whose_authentication_never_ends_is_closed(start, connect):
     client = connect(start("authenticator=endless", "connection_setup_timeout_ms=400"))
 
     def go_on():
@@ -318,7 +319,7 @@ def test_an_authentication_that_never_ends_is_ended(start, connect):
         go_on()
 
 
-def test_connections_go_round_the_processors(start, connect):
+def test_connections_are_assigned_to_processors_in_turn(start, connect):
     server = start("processors=3")
     clients = [connect(server) for _ in range(6)]
     assert all(map(answers, clients))
@@ -347,7 +348,7 @@ def test_a_gate_that_refuses_delays_or_raises_admits_no_connection(start, connec
     assert sum((acceptor.outcomes.delayed if say == "delay" else acceptor.outcomes.refused).values()) == 1
 
 
-def test_observers_and_throttles_that_raise_cost_nothing(start, connect):
+def test_clients_are_served_while_observers_and_throttles_raise(start, connect):
     server = start(
         'gates=["fussy"]',
         "listeners.default.fussy.say=raise-later",
@@ -382,7 +383,7 @@ def test_observers_are_notified_of_connections_and_requests(start, connect):
 
 
 @pytest.mark.parametrize("dispatch", ["inline", "pool"])
-def test_a_throttled_client_is_answered_at_once_and_then_held_back(start, connect, dispatch):
+def test_a_throttled_client_is_answered_at_once_and_its_next_request_waits(start, connect, dispatch):
     server = start(
         'throttles=["slow_down"]', "listeners.default.slow_down.throttle_time_ms=60000", f"dispatch={dispatch}"
     )
@@ -395,7 +396,7 @@ def test_a_throttled_client_is_answered_at_once_and_then_held_back(start, connec
     client.receive(MetadataRequest.API_KEY, 12, correlation_id)
 
 
-def test_a_stop_lets_running_requests_finish(start, connect):
+def test_a_stop_waits_for_running_requests(start, connect):
     server = start()
     client = connect(server)
     correlation_id = client.send(HeartbeatRequest(group_id="block"), 4)

@@ -1,4 +1,4 @@
-"""What systemd gives to a server and hears from it: sockets that outlast a restart, its state, its watchdog."""
+"""Tests of a server that systemd manages: passed sockets that outlast a restart, notifications, and the watchdog."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from klamm.wire.messages.api_versions import ApiVersionsRequest
 from tests.waiting import wait_until
 
 ECHO = '[server]\nworkers = {workers}\n[listeners.front]\nbind = "127.0.0.1:1"\napi_set = "echo"\n'
-# As systemd does: from descriptor 3 on, with the process id of the server itself.
+# systemd passes sockets from descriptor 3 on, and names the process id of the server itself.
 LAUNCHER = """
 import os, sys
 os.dup2(int(sys.argv[1]), 3)
@@ -29,7 +29,7 @@ CLIENTS = 40
 
 
 class Manager:
-    """Starts a server as systemd does, and hears what it says."""
+    """A service manager that starts a server as systemd does, and receives its notifications."""
 
     def __init__(self, folder, workers):
         self.file = folder / "klamm.toml"
@@ -49,7 +49,7 @@ class Manager:
         self.hear("READY=1")
 
     def hear(self, wanted):
-        """Wait for a notification, past at most a hundred others."""
+        """Wait for a notification, and skip at most a hundred others."""
         heard = (self.notified.recv(4096).decode() for _ in range(100))
         assert any(text.startswith(wanted) for text in heard), wanted
 
@@ -74,7 +74,10 @@ def manager(request, tmp_path):
 
 
 class Clients:
-    """Threads that connect and ask, again and again. `answers` has a count for each, `refused` what was refused."""
+    """Threads that connect and send a request, again and again.
+
+    `answers` counts the responses of each thread, and `refused` has the errors of refused connections.
+    """
 
     def __init__(self, address):
         self.address = address
@@ -94,11 +97,11 @@ class Clients:
             except ConnectionRefusedError as error:
                 self.refused.append(error)
             except (OSError, EOFError):
-                # A connection that the server had accepted ends with it; the client connects again.
+                # The server closes its accepted connections when it ends, and the client connects again.
                 continue
 
     def wait_for_each(self):
-        """Wait until each has got a further answer."""
+        """Wait until each thread has got a further response."""
         before = self.answers[:]
         wait_until(lambda: all(now > then for now, then in zip(self.answers, before, strict=True)))
 
@@ -122,7 +125,7 @@ def test_no_client_is_refused_while_a_server_with_passed_sockets_restarts(manage
     assert clients.refused == []
 
 
-def test_the_service_manager_hears_of_the_watchdog_a_reload_and_the_stop(manager):
+def test_the_service_manager_is_notified_of_the_watchdog_a_reload_and_the_stop(manager):
     manager.start()
     manager.hear("WATCHDOG=1")
     manager.process.send_signal(signal.SIGHUP)
@@ -133,7 +136,7 @@ def test_the_service_manager_hears_of_the_watchdog_a_reload_and_the_stop(manager
 
 
 class Listening:
-    """A stand-in for `ServiceManager`."""
+    """A stand-in for `ServiceManager` that records the notifications."""
 
     watchdog_ms = 1000
 
@@ -147,7 +150,7 @@ class Listening:
         self.said.append("alive")
 
 
-def test_a_watchdog_hears_nothing_of_a_processor_that_is_stuck(monkeypatch):
+def test_the_watchdog_gets_no_notification_while_a_processor_is_stuck(monkeypatch):
     with EmbeddedServer(["listeners.default.api_set=echo"]) as embedded:
         server, manager, looks = embedded.server, Listening(), []
         monkeypatch.setattr(server.scheduler, "every", lambda period_ms, look: looks.append((period_ms, look)))
@@ -169,7 +172,7 @@ def test_a_server_without_a_service_manager_sends_nothing():
     manager.ready("serving")
 
 
-def test_variables_of_the_service_manager_are_not_inherited():
+def test_child_processes_do_not_inherit_the_service_managers_variables():
     environment = {"NOTIFY_SOCKET": "/nowhere", "WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "1"}
     manager = ServiceManager(environment)
     manager.ready("to a socket that is not there")
@@ -183,7 +186,7 @@ def test_variables_of_the_service_manager_are_not_inherited():
         ("default:default", "listener default: 2 sockets were passed, but it has 1 ports"),
     ],
 )
-def test_passed_sockets_that_fit_no_listener_stop_the_start(names, problem, monkeypatch):
+def test_a_server_does_not_start_if_a_passed_socket_fits_no_listener(names, problem, monkeypatch):
     plan = EmbeddedServer(["listeners.default.api_set=echo"]).plan
     sockets = [socket.socket() for _ in names.split(":")]
     first = sockets[0].fileno()
@@ -195,6 +198,6 @@ def test_passed_sockets_that_fit_no_listener_stop_the_start(names, problem, monk
     assert environment == {}
 
 
-def test_sockets_for_another_process_are_left_alone():
+def test_sockets_for_another_process_are_not_used():
     environment = {"LISTEN_PID": "1", "LISTEN_FDS": "1", "LISTEN_FDNAMES": "default"}
     assert passed_sockets(EmbeddedServer(["listeners.default.api_set=echo"]).plan, environment) == {}

@@ -1,4 +1,4 @@
-"""Peers that send half a request and go silent, under a small memory pool."""
+"""Tests of clients that send half a request and then nothing, with a small memory pool."""
 
 import struct
 from contextlib import ExitStack
@@ -17,7 +17,7 @@ SENT_BYTES = 15_000
 
 
 @pytest.mark.parametrize("names", [80, 120], ids=["20 kB", "29 kB"])
-def test_whole_requests_do_not_wait_for_silent_peers(names):
+def test_whole_requests_do_not_wait_for_half_requests_of_silent_clients(names):
     settings = ("listeners.default.api_set=trying", f"server.queued_max_request_bytes={POOL_BYTES}")
     with EmbeddedServer(settings, plugins=[Plugin()]) as server, ExitStack() as stack:
         pool = server.server.pool
@@ -29,5 +29,5 @@ def test_whole_requests_do_not_wait_for_silent_peers(names):
         topics = [MetadataRequestTopic(name=f"{number:03}" + "x" * 237) for number in range(names)]
         for _ in range(20):
             client.call(MetadataRequest(topics=topics), 9)
-        # None was closed to make room for it: the other half was free.
+        # No connection was closed to make room for this request, because the other half of the memory was free.
         assert pool.evictions == 0

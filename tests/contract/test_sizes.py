@@ -1,6 +1,6 @@
-"""No file, function, class or constructor grows without end; `scripts/sizes` shows reviewers what is large.
+"""Limits for the size of files, functions, classes and constructors. `scripts/sizes` lists the largest for reviewers.
 
-The limits are far from what is good: a class of so many lines has no single purpose. Generated messages are not
+The limits are far above a good size: a class of so many lines has more than one purpose. Generated messages are not
 counted.
 """
 
@@ -15,7 +15,7 @@ FOLDERS = ("bench", "core", "examples", "plugins", "scripts", "spark", "tests", 
 GENERATED = {ROOT / "core/klamm/wire/messages", ROOT / "core/klamm/wire/coordinator_records"}
 
 
-def test_nothing_is_oversized():
+def test_no_piece_of_code_exceeds_the_limits():
     found = [
         piece
         for folder in FOLDERS
@@ -27,7 +27,7 @@ def test_nothing_is_oversized():
     assert found == [], "split it by reason"
 
 
-def test_reviewers_see_the_largest_of_each_kind():
+def test_the_script_sizes_lists_the_largest_pieces_of_each_kind():
     command = [sys.executable, ROOT / "scripts" / "sizes", "core/klamm/network", "--count", "2"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     assert [line for line in shown.splitlines() if not line.startswith(" ")] == [
@@ -53,13 +53,13 @@ def test_reviewers_see_the_largest_of_each_kind():
         ),
     ],
 )
-def test_pieces_are_measured(tmp_path, source, expected):
+def test_pieces_measures_each_kind(tmp_path, source, expected):
     path = tmp_path / "x.py"
     path.write_text(source)
     assert expected in set(pieces(path, "x.py"))
 
 
-def test_every_module_of_the_audit_counts_for_a_part_and_a_feature():
+def test_each_module_of_the_audit_belongs_to_a_part_and_a_feature():
     command = [sys.executable, ROOT / "scripts" / "sizes", "--audit"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     rows = [line.strip("| ").split(" | ") for line in shown.splitlines() if line.endswith(" |") and "---" not in line]

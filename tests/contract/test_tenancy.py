@@ -1,6 +1,7 @@
-"""Two tenants with equal names never see each other, through any API and version; a new API has to be thought of.
+"""Two tenants with equal names never see each other, through any API and version.
 
-So it is with every other filter that is registered before `topic_prefix`, and behind it.
+A new API fails the tests until it has a rule. The tests also put every other registered filter before and behind
+`topic_prefix`.
 """
 
 import itertools
@@ -44,16 +45,16 @@ NAMES_NOTHING = re.compile(
     r"|Protocol(Type|Name|Data)|AssignorName|ServerAssignor|CommittedMetadata|Metadata|Principal\w*|\w*Principal(Type|Name|Filter)"
     r"|HostFilter|Key|Value|ConfigurationKeys"
 )
-"""Fields of texts and bytes without names of topics, groups or transactional ids: of a member, a host, a config."""
+"""Fields of text and bytes without names of topics, groups or transactional ids, e.g. a member, host or config."""
 WITHIN = {
-    # The path ends with these, and names no topic either.
+    # Fields whose paths end like this also name no topic.
     "Protocols.Name", "Configs.Name", "Configs.Value", "Synonyms.Name", "Synonyms.Value", "Features.Name",
     "SupportedFeatures.Name", "FinalizedFeatures.Name",
-    # Processors and stores of a topology.
+    # These are processors and stores of a topology.
     *(f"{node}.{each}" for node in ("Nodes", "Source", "Processor") for each in ("Name", "Stores", "Successors")),
 }  # fmt: skip
 BY_RULE = {
-    # What a rule of its API maps, or the bytes of consumers.
+    # Rules of single APIs map these fields, or the fields contain bytes of consumers.
     "FindCoordinatorRequest.Key",
     "FindCoordinatorRequest.CoordinatorKeys",
     "FindCoordinatorResponse.Coordinators.Key",
@@ -83,7 +84,7 @@ BY_RULE = {
 
 
 def fields_of(raw):
-    """(path, type, entity type) of every field of a message."""
+    """Return (path, type, entity type) of every field of a message."""
     common = {one["name"]: one["fields"] for one in raw.get("commonStructs", [])}
 
     def walk(fields, path):
@@ -100,20 +101,20 @@ def snake(name):
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
-# ---- what the descriptions say
+# ---- the descriptions of messages
 
 
-def test_every_api_is_thought_of():
+def test_every_api_has_a_rule_or_is_listed_as_harmless():
     thought_of = {find_spec(key).name for key in (*HARMLESS, *MAPPED)} | OF_THE_CLUSTER | BETWEEN_BROKERS
     assert {raw["name"].removesuffix("Request") for raw in REQUESTS.values()} == thought_of
     assert not set(HARMLESS) & set(MAPPED)
 
 
-def test_an_api_without_a_rule_reaches_the_filter():
+def test_the_filter_gets_requests_of_an_api_without_a_rule():
     assert set(TopicPrefix.api_keys.fget(None)) == {int(key) for key in ApiKey} - HARMLESS
 
 
-def test_harmless_apis_name_nothing():
+def test_harmless_apis_have_no_fields_with_names():
     for raw in DESCRIPTIONS.values():
         if raw.get("apiKey") in HARMLESS:
             for path, _kind, entity in fields_of(raw):
@@ -122,7 +123,7 @@ def test_harmless_apis_name_nothing():
                 assert "Group" not in path, path
 
 
-def test_every_text_of_a_mapped_api_is_thought_of():
+def test_every_text_field_of_a_mapped_api_has_a_rule():
     unknown = []
     for raw in DESCRIPTIONS.values():
         if raw.get("apiKey") not in MAPPED:
@@ -138,7 +139,7 @@ def test_every_text_of_a_mapped_api_is_thought_of():
     assert unknown == []
 
 
-def test_every_topic_id_and_message_is_found_in_the_classes():
+def test_the_message_classes_have_every_topic_id_of_the_descriptions():
     from klamm.wire.api_keys import load
 
     for raw in DESCRIPTIONS.values():
@@ -160,7 +161,7 @@ def test_every_topic_id_and_message_is_found_in_the_classes():
         }
 
 
-# ---- what tenants see
+# ---- the view of a tenant
 
 
 OTHERS = tuple(name for name in registered() if name != "topic_prefix")
@@ -176,6 +177,7 @@ STACKS = [
 
 @pytest.fixture(scope="module", params=STACKS)
 def tenants(request, tmp_path_factory):
+    """Yield the broker and the clients of the tenants `a` and `b`, both of which have created topics."""
     api_set, names = request.param
     settings = ["listeners.default.bind=127.0.0.1:0"]
     for name, prefix in PREFIXES.items():
@@ -198,7 +200,7 @@ def tenants(request, tmp_path_factory):
             one.close()
 
 
-def test_each_sees_its_own(tenants):
+def test_each_tenant_sees_only_its_own_things(tenants):
     broker, a, b = tenants
     assert [[one.value for one in records_of(fetch(each.client, "orders"))] for each in (a, b)] == [
         [b"value-of-a"],
@@ -216,7 +218,7 @@ def test_each_sees_its_own(tenants):
 
 
 @pytest.mark.parametrize("walk", WALKS)
-def test_no_api_shows_or_changes_what_is_the_others(tenants, walk):
+def test_no_api_shows_or_changes_things_of_the_other_tenant(tenants, walk):
     broker, a, b = tenants
     before = a.state()
     assert len(walk_apis(DESCRIPTIONS, broker.address(), a, b, WALKS[walk])) > 50

@@ -1,4 +1,4 @@
-"""What `topic_prefix` does in particular: groups without a name, ACLs, principals, lists in pages, other settings."""
+"""Tests of rules of `topic_prefix`: groups without a name, ACLs, principals, sessions, pages of lists, and settings."""
 
 import pytest
 
@@ -49,7 +49,7 @@ def door(name, *settings):
 
 @pytest.fixture(scope="module")
 def clients():
-    """Clients of the tenants and of a listener without the filter, each of which may do everything."""
+    """Yield clients of a listener without the filter and of both tenants. Each client has all rights."""
     acl = ("authorizer=acl", 'acl.super_users=["User:ANONYMOUS"]')
     settings = [f"listeners.default.{one}" for one in acl]
     for name in ("a", "b"):
@@ -66,7 +66,7 @@ def create(client, *names, partitions=1):
     assert {one.error_code for one in answer.topics} == {0}
 
 
-def test_a_group_without_a_name_is_refused(clients):
+def test_requests_with_an_empty_group_id_are_refused(clients):
     _plain, a, _b = clients
     partitions = [OffsetCommitRequestPartition(0, 1, -1, "")]
     commit = OffsetCommitRequest("", -1, "", None, -1, [OffsetCommitRequestTopic("t", partitions=partitions)])
@@ -77,11 +77,11 @@ def test_a_group_without_a_name_is_refused(clients):
     assert found.error_code == INVALID_GROUP_ID
 
 
-def test_leaders_of_all_topics_are_not_elected(clients):
+def test_a_tenant_cannot_elect_leaders_of_all_topics(clients):
     assert clients[1].call(ElectLeadersRequest(0, None), 2).error_code == CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_topics_come_in_pages(clients):
+def test_topics_can_be_listed_in_pages(clients):
     _plain, a, b = clients
     create(a, "paged-1", "paged-2", partitions=2)
     create(b, "paged-1", "paged-2", "paged-3", partitions=2)
@@ -98,8 +98,11 @@ def test_topics_come_in_pages(clients):
 
 
 @pytest.mark.parametrize("kind", ["join", "sync", "sync without the type"])
-def test_consumers_cannot_hide_names_in_what_is_no_text(clients, kind):
-    """Kafka takes any bytes for text. It would subscribe the group to both topics, and assign what is another's."""
+def test_consumers_cannot_hide_topic_names_in_bytes_that_are_no_text(clients, kind):
+    """Kafka takes any bytes for text.
+
+    Here it would subscribe the group to both topics, and assign the other tenant's topic.
+    """
     _plain, a, _b = clients
     names = b"\0\0\0\2\0\14t-b.orders\xff\0" + b"\0\6orders"
     if kind == "join":
@@ -113,8 +116,8 @@ def test_consumers_cannot_hide_names_in_what_is_no_text(clients, kind):
 
 
 @pytest.mark.parametrize("request_class", [AlterConfigsRequest, IncrementalAlterConfigsRequest])
-def test_a_share_group_gets_no_dead_letter_topic(clients, request_class):
-    """Kafka would write to the topic of that name, whosever it is."""
+def test_a_tenant_cannot_configure_a_dead_letter_topic(clients, request_class):
+    """Kafka would write to the topic with this name, even if another tenant owns the topic."""
     _plain, a, _b = clients
     ways = {
         AlterConfigsRequest: (AlterConfigsResource, AlterableConfig),
@@ -137,7 +140,7 @@ def fetch_request(topics=(), session_id=0, session_epoch=0):
 
 @pytest.fixture
 def fetching(clients):
-    """A topic of the tenant a with a record, and a session that fetches it from its end on: id of topic and session."""
+    """Yield the id of a session of tenant `a`, which fetches a topic from its end. The topic then gets a record."""
     _plain, a, b = clients
     if not a.call(MetadataRequest([MetadataRequestTopic(name="fetched")], False), 12).topics[0].partitions:
         create(a, "fetched")
@@ -148,12 +151,12 @@ def fetching(clients):
     produced = a.call(ProduceRequest(acks=1, timeout_ms=5000, topic_data=data), 9)
     assert not produced.responses[0].partition_responses[0].error_code
     yield session_id
-    # `b` may have ended it.
+    # Tenant `b` may already have ended the session.
     a.call(fetch_request(session_id=session_id, session_epoch=-1), 13)
 
 
-def test_a_session_of_another_tenant_gives_no_records(clients, fetching):
-    """An id of a session is a number of 31 bits, and the errors of a broker tell which ones there are."""
+def test_a_tenant_gets_no_records_from_a_session_of_another_tenant(clients, fetching):
+    """The id of a session has only 31 bits, and errors of a broker reveal which ids exist."""
     _plain, a, b = clients
     guessed = b.call(fetch_request(session_id=fetching, session_epoch=1), 13)
     assert (guessed.error_code, guessed.responses) == (FETCH_SESSION_ID_NOT_FOUND, [])
@@ -163,13 +166,13 @@ def test_a_session_of_another_tenant_gives_no_records(clients, fetching):
 
 
 @pytest.mark.parametrize("epoch", [0, -1], ids=["a new session", "the end"])
-def test_a_session_of_another_tenant_is_not_ended(clients, fetching, epoch):
+def test_a_tenant_cannot_end_a_session_of_another_tenant(clients, fetching, epoch):
     _plain, a, b = clients
     b.call(fetch_request(session_id=fetching, session_epoch=epoch), 13)
     assert a.call(fetch_request(session_id=fetching, session_epoch=1), 13).error_code == 0
 
 
-def test_a_session_goes_on_and_ends(clients):
+def test_a_tenant_can_continue_and_end_its_own_session(clients):
     _plain, a, _b = clients
     first = a.call(fetch_request([bytes(15) + b"1"]), 13).session_id
     assert a.call(fetch_request(session_id=first, session_epoch=1), 13).error_code == 0
@@ -182,7 +185,7 @@ def test_a_session_goes_on_and_ends(clients):
 
 
 @pytest.mark.parametrize(("version", "replica"), [(12, {"replica_id": 1}), (15, {"replica_state": ReplicaState(1)})])
-def test_a_tenant_is_no_follower(clients, version, replica):
+def test_a_tenant_may_not_fetch_as_a_follower(clients, version, replica):
     _plain, a, _b = clients
     answer = a.call(FetchRequest(max_wait_ms=0, **replica), version)
     assert answer.error_code == CLUSTER_AUTHORIZATION_FAILED
@@ -204,7 +207,7 @@ def delete(client, resource_type, name, pattern_type):
     return result.error_code, sorted((one.resource_name, one.pattern_type) for one in result.matching_acls)
 
 
-def test_rules_are_for_the_tenants_own_resources(clients):
+def test_a_tenant_sees_and_changes_acls_of_its_own_resources_only(clients):
     plain, a, b = clients
     assert plain.call(CreateAclsRequest([rule("*"), rule("t-", PREFIXED)]), 3).results[0].error_code == 0
     for client in (a, b):
@@ -243,7 +246,7 @@ def test_a_principal_without_a_prefix_is_refused():
         assert refusals(front) == {"topic_prefix": 2}
 
 
-def test_principal_gets_its_own_prefix():
+def test_a_principal_in_the_settings_gets_its_own_prefix():
     settings = door("a", 'topic_prefix.principals={"User:ANONYMOUS" = "anon."}')
     with served("broker", settings) as (broker, front), RawClient(front.address("a")) as client:
         create(client, "orders")
@@ -251,7 +254,7 @@ def test_principal_gets_its_own_prefix():
         assert [one.name for one in client.call(MetadataRequest(None), 12).topics] == ["orders"]
 
 
-def test_ids_of_topics_are_those_of_prefix_and_secret(tmp_path):
+def test_topic_ids_depend_on_the_prefix_and_the_secret(tmp_path):
     secret = tmp_path / "secret"
     secret.write_bytes(b"1" * 32)
     secret.chmod(0o600)

@@ -1,4 +1,4 @@
-"""What a throttle is called with over real sockets, and how a throttled client is delayed."""
+"""Tests of the values with which a throttle is called, and of the delays of throttled clients, over real sockets."""
 
 import time
 
@@ -21,7 +21,7 @@ CHARGES = []
 
 
 class Noting(Throttle):
-    """Throttles no client."""
+    """A throttle that records its calls and delays no client."""
 
     def charge(self, context, size_bytes, seconds):
         CHARGES.append((context.api_key, size_bytes, seconds, context.responder.network_ns))
@@ -34,7 +34,7 @@ class NotingPlugin:
         yield Provider("noting", f"{__name__}:Noting")
 
 
-def test_time_of_the_network_thread_is_charged(on_channel, client_options):
+def test_throttles_are_charged_with_the_time_of_the_network_thread(on_channel, client_options):
     CHARGES.clear()
     settings = ["listeners.default.throttles=noting", *on_channel()]
     with (
@@ -52,7 +52,7 @@ def test_time_of_the_network_thread_is_charged(on_channel, client_options):
 
 
 @pytest.mark.parametrize("obeys", [True, False])
-def test_a_client_over_its_request_time_is_muted_even_if_it_ignores_the_throttle_time(
+def test_a_client_above_its_request_time_is_muted_even_if_it_ignores_the_throttle_time(
     obeys, on_channel, client_options
 ):
     quotas = RequestEntryData(
@@ -104,7 +104,7 @@ def test_a_tiny_byte_rate_gives_the_longest_possible_throttle_time(throttling, c
     assert response.throttle_time_ms == 2**31 - 1
 
 
-def test_a_tiny_mutation_rate_says_that_the_quota_is_exceeded(throttling, client_options):
+def test_a_tiny_mutation_rate_causes_the_error_throttling_quota_exceeded(throttling, client_options):
     server, admin = throttling
     admin.call(quota("controller_mutation_rate", 1e-7), 1)
 
@@ -112,7 +112,7 @@ def test_a_tiny_mutation_rate_says_that_the_quota_is_exceeded(throttling, client
         with RawClient(server.address(), **client_options, client_id="limited") as client:
             return client.call(CreateTopicsRequest([CreatableTopic(name, 1, 1)]), 7)
 
-    # The bucket is full at first, and may be overdrawn once.
+    # The bucket is full at first, and one request may take more than it has.
     assert create("a").topics[0].error_code == 0
     response = create("b")
     assert response.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
@@ -120,7 +120,7 @@ def test_a_tiny_mutation_rate_says_that_the_quota_is_exceeded(throttling, client
 
 
 class Eternal(Throttle):
-    """Returns a throttle time that no response can carry."""
+    """A throttle with a longer throttle time than the response's field can have."""
 
     def charge(self, context, size_bytes, seconds):
         return 2**40
@@ -132,7 +132,7 @@ class EternalPlugin:
         yield Provider("eternal", f"{__name__}:Eternal")
 
 
-def test_any_throttle_time_fits_into_a_response(on_channel, client_options):
+def test_a_response_has_at_most_the_longest_throttle_time(on_channel, client_options):
     settings = ["listeners.default.throttles=eternal", *on_channel()]
     with (
         EmbeddedServer(settings, plugins=[EternalPlugin()]) as server,

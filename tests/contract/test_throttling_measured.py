@@ -1,7 +1,7 @@
-"""Client quotas measured over real sockets: a limited client gets its rate, obeying or not, and slows down no other.
+"""Measures client quotas over real sockets: limited clients get their rate, and do not slow down other clients.
 
-Kafka spreads a first burst over all windows of a quota, so that a rate holds over their whole time and not over less:
-here the windows are as long as the measurement.
+One limited client obeys the throttle time, and one ignores it. Kafka spreads a first burst over all windows of a quota,
+so a rate holds only over their whole time. Therefore the windows are as long as the measurement.
 """
 
 import socket
@@ -42,7 +42,7 @@ def frame_of(request, client_id):
 
 
 class Load(threading.Thread):
-    """One connection that sends the same request again and again for a while, and counts the bytes of it."""
+    """A connection that sends the same request again and again for some seconds, and counts the bytes."""
 
     def __init__(self, address, request, client_id, seconds, obeys=True):
         super().__init__()
@@ -74,7 +74,7 @@ class Load(threading.Thread):
                 try:
                     answer = reader.read(int.from_bytes(reader.read(4), "big"))
                 except TimeoutError:
-                    # Muted beyond the end.
+                    # The connection is muted beyond the end of the measurement.
                     return
                 response = response_class.decode(version, answer, 5)
                 if fetches:
@@ -120,7 +120,7 @@ def limited_pair(server, seconds, request):
 
 
 def rates_of(loads, seconds):
-    """In units of the limit."""
+    """Return the rates of the loads, as multiples of the limit."""
     for load in loads:
         load.join()
         assert load.throttled_ms > 0
@@ -133,7 +133,7 @@ def share_of_neighbour(server, request, turns):
     warm_up_s = 1.0
     seconds = warm_up_s + 2 * turns * TURN_S
     limited = limited_pair(server, seconds, request)
-    # What quotas let through at first is over before the neighbour is looked at.
+    # The quotas' first burst must be over before the neighbour is measured.
     time.sleep(warm_up_s)
     neighbour = Load(server.address(), produce_request(500), "neighbour", seconds - warm_up_s)
     counts = {True: [], False: []}
@@ -176,14 +176,14 @@ def test_a_limited_client_gets_its_rate(start, kind):
     assert rates == [pytest.approx(1.0, abs=0.1)] * 2
 
 
-def test_the_neighbour_of_limited_clients_goes_on(start):
-    # The share is looked at closely by the slow test: other work on the machine costs as much.
+def test_limited_clients_do_not_slow_down_a_neighbour(start):
+    # Other work on the machine can cost as much as this limit. The slow test checks the share closely.
     assert share_of_neighbour(start(2), produce_request(16_000), 4) > 0.5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", REQUESTS)
-def test_a_limited_client_gets_its_rate_over_ten_seconds_and_the_neighbour_keeps_its_own(start, kind):
+def test_limited_clients_get_their_rate_over_ten_seconds_beside_a_neighbour(start, kind):
     server = start(10)
     fill(server)
     rates = rates_of(limited_pair(server, 10.0, REQUESTS[kind]()), 10.0)

@@ -1,4 +1,4 @@
-"""The transport `ssl` over real sockets: who gets in and as whom, who does not and why, and files that change."""
+"""Tests of the transport `ssl` over real sockets: accepted and refused clients, principals, and changed files."""
 
 import contextlib
 import os
@@ -30,7 +30,7 @@ def files(tmp_path):
 
 @pytest.fixture
 def serve():
-    """`serve("key=value", …)` → a server with the handler set `trying`."""
+    """Yield `serve("key=value", …)`, which starts a server with the handler set `trying`."""
     servers = []
     GATES.clear()
 
@@ -68,7 +68,7 @@ def ssl_part(server):
     return server.server.listeners[0].parts[0]
 
 
-# ---- where handshakes run
+# ---- threads of handshakes
 
 
 @pytest.mark.parametrize("poller", ["auto", "selectors"])
@@ -100,7 +100,7 @@ def test_connected_clients_do_not_wait_for_a_handshake(serve, files, monkeypatch
     server = serve(*files.server_settings())
     try:
         with RawClient(server.address(), ssl_context=files.client_context()) as inside:
-            # In TLS 1.3 a client is through before the server is.
+            # In TLS 1.3 the client completes its handshake before the server does.
             assert inside.call(MetadataRequest(topics=None), 12).brokers[0].node_id == 1
             armed = True
             with socket.create_connection(server.address()) as outside:
@@ -115,7 +115,7 @@ def test_connected_clients_do_not_wait_for_a_handshake(serve, files, monkeypatch
         release.set()
 
 
-# ---- who gets in
+# ---- accepted clients
 
 
 @pytest.mark.parametrize("client_auth", ["requested", "required"])
@@ -158,7 +158,7 @@ def test_a_certificate_below_an_intermediate_authority_is_trusted_by_the_root(se
     assert str(context_of(server).principal) == "User:CN=bob"
 
 
-def test_application_protocols_that_a_client_offers_are_passed_over(serve, files):
+def test_application_protocols_that_a_client_offers_are_ignored(serve, files):
     context = files.client_context()
     context.set_alpn_protocols(["h2", "kafka"])
     server = serve(*files.server_settings())
@@ -168,7 +168,7 @@ def test_application_protocols_that_a_client_offers_are_passed_over(serve, files
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_session_may_be_taken_up_again_and_keeps_its_principal(serve, files, version):
+def test_a_resumed_session_keeps_its_principal(serve, files, version):
     server = serve(*files.server_settings(client_auth="required"))
     context = files.client_context(files.client, version=version)
     with RawClient(server.address(), ssl_context=context) as client:
@@ -197,20 +197,20 @@ def test_the_server_name_chooses_the_certificate(serve, files):
         RawClient(server.address(), ssl_context=files.client_context(), server_hostname="a.b.example.net")
 
 
-# ---- who does not
+# ---- refused clients
 
 
 def connect_raw(server, data):
     with socket.create_connection(server.address(), timeout=60) as raw:
         raw.sendall(data)
-        # What the server did not read resets the connection.
+        # A server that closes a connection with unread bytes resets it.
         with contextlib.suppress(ConnectionResetError):
             while raw.recv(1000):
                 pass
 
 
 def handshake(server, files, client=None, hostname="localhost", **options):
-    """Connect and wait for an answer: with TLS 1.3 a client learns only then that it was refused."""
+    """Connect and wait for a response. With TLS 1.3 the client notices a refusal only then."""
     context = files.client_context(client)
     for key, value in options.items():
         setattr(context, key, value)
@@ -225,7 +225,7 @@ def frame_of_metadata():
 
 @pytest.fixture
 def mutual(serve, files):
-    """A server that wants a certificate that is neither revoked nor expired, and a known name."""
+    """Yield a server that requires a valid certificate, which is not revoked, and a known server name."""
     revoked = files.issue("revoked", "CN=revoked")
     crl = files.directory / "crl.pem"
     crl.write_bytes(revocation_list(files.authority, [revoked.identity.certificate], now=files.now))
@@ -300,7 +300,7 @@ def test_a_version_that_is_not_allowed_is_refused(serve, files, setting, option,
     wait_until(lambda: metric(server, FAILURES, reason=reason) == 1)
 
 
-def test_ciphers_are_what_the_settings_say(serve, files):
+def test_the_settings_select_the_ciphers(serve, files):
     server = serve(*files.server_settings(ciphers="ECDHE-ECDSA-AES256-GCM-SHA384", max_version="TLSv1.2"))
     assert answers(server, ssl_context=files.client_context())
     assert context_of(server).connection.transport_details["tls_cipher"] == "ECDHE-ECDSA-AES256-GCM-SHA384"
@@ -311,7 +311,7 @@ def test_ciphers_are_what_the_settings_say(serve, files):
     wait_until(lambda: metric(server, FAILURES, reason="no_shared_cipher") == 1)
 
 
-def test_tls_sent_to_a_plaintext_listener_says_so(serve, files, caplog):
+def test_tls_sent_to_a_plaintext_listener_is_reported(serve, files, caplog):
     server = serve()
     with pytest.raises((ssl.SSLError, ConnectionError)):
         RawClient(server.address(), ssl_context=files.client_context())
@@ -320,7 +320,7 @@ def test_tls_sent_to_a_plaintext_listener_says_so(serve, files, caplog):
     assert answers(server)
 
 
-def test_a_peer_that_goes_away_in_the_handshake_is_counted_and_is_no_failed_authentication(serve, files):
+def test_a_client_that_leaves_during_the_handshake_is_not_counted_as_a_failed_authentication(serve, files):
     server = serve(*files.server_settings())
     socket.create_connection(server.address(), timeout=60).close()
     wait_until(lambda: metric(server, FAILURES, reason="closed_by_peer") == 1)
@@ -328,13 +328,13 @@ def test_a_peer_that_goes_away_in_the_handshake_is_counted_and_is_no_failed_auth
 
 
 @pytest.mark.parametrize("first", [b"", b"\x16\x03\x01\x02\x00"], ids=["silent", "started"])
-def test_a_handshake_that_never_finishes_is_ended(serve, files, first, caplog):
+def test_a_connection_whose_handshake_never_finishes_is_closed(serve, files, first, caplog):
     server = serve(*files.server_settings(), "connection_setup_timeout_ms=60000")
     with socket.create_connection(server.address(), timeout=30) as slow:
         slow.sendall(first)
         wait_until(lambda: any(each.connection_count for each in server.server.listeners[0].processors))
         server.advance_ms(60_000)
-        # A system resets a connection that is closed with unread bytes.
+        # The system resets a connection that is closed with unread bytes.
         with contextlib.suppress(ConnectionResetError):
             assert slow.recv(1) == b""
     assert metric(server, FAILURES, reason="timed_out") == 1
@@ -346,7 +346,7 @@ def test_a_handshake_that_never_finishes_is_ended(serve, files, first, caplog):
     assert metric(server, FAILURES) == 1, "who is ready may stay"
 
 
-# ---- bytes
+# ---- large responses
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -362,7 +362,7 @@ def test_a_slow_reader_gets_every_byte_of_many_large_responses(serve, files, ver
             assert client.receive(10, 2, number).host == "x" * size
 
 
-# ---- files that change
+# ---- changed files
 
 
 def test_certificates_are_swapped_under_load_without_a_dropped_connection(serve, files):
@@ -386,7 +386,7 @@ def test_certificates_are_swapped_under_load_without_a_dropped_connection(serve,
     serials = set()
     for number in range(5):
         files.issue("server", f"CN=generation {number}", hosts=("localhost", "127.0.0.1"))
-        # A reload may have seen the certificate before its key; what counts is what serves in the end.
+        # A reload may read the new certificate before the new key exists. The certificate of the last reload counts.
         wait_until(lambda generation=number: f"generation {generation}" in subject_served(server, context, serials))
     before = list(served)
     wait_until(lambda: all(now > then for now, then in zip(served, before, strict=True)))
@@ -406,15 +406,15 @@ def subject_served(server, context, serials):
     return str(certificate["subject"])
 
 
-def test_a_bad_new_file_keeps_the_old_one_and_is_counted_once(serve, files, caplog):
+def test_an_unusable_new_file_is_counted_once_and_the_old_one_stays_in_use(serve, files, caplog):
     server = serve(*files.server_settings(reload_interval_ms=10))
-    # In one step: the server must not see an empty file first.
+    # The file changes in one step, because the server must not read an empty file.
     (files.directory / "garbage.pem").write_text("garbage")
     os.replace(files.directory / "garbage.pem", files.server.key)
     failures = "klamm:type=SslTransport,name=ReloadFailures"
     wait_until(lambda: metric(server, failures, listener="default") == 1)
     assert answers(server, ssl_context=files.client_context())
-    # Looked at many more times by now, and still the same content.
+    # The server has read the file many more times by now, with the same content.
     threading.Event().wait(0.1)
     assert metric(server, failures) == 1
     assert "listener=default: the new files cannot be used; the old ones stay in use" in caplog.text
@@ -422,7 +422,7 @@ def test_a_bad_new_file_keeps_the_old_one_and_is_counted_once(serve, files, capl
     wait_until(lambda: "mended" in subject_served(server, files.client_context(), set()))
 
 
-def test_a_file_that_is_gone_is_counted_once(serve, files, caplog):
+def test_a_missing_file_is_counted_once(serve, files, caplog):
     server = serve(*files.server_settings(reload_interval_ms=10))
     failures = "klamm:type=SslTransport,name=ReloadFailures"
     saved = files.server.certificate.read_bytes()
@@ -437,7 +437,7 @@ def test_a_file_that_is_gone_is_counted_once(serve, files, caplog):
     assert answers(server, ssl_context=files.client_context())
 
 
-def test_sighup_reloads_and_says_what_is_wrong(serve, files):
+def test_a_reload_of_files_reports_problems(serve, files):
     server = serve(*files.server_settings(reload_interval_ms=0))
     assert server.server.reload() == []
     assert metric(server, "klamm:type=SslTransport,name=Reloads") == 0, "nothing had changed"
@@ -477,7 +477,7 @@ def authority_added(files, trust_store, crl):
         (authority_added, None),
     ],
 )
-def test_a_client_that_is_not_trusted_any_more_is_disconnected(serve, files, change, reason, revoke_sessions):
+def test_a_client_that_is_no_longer_trusted_is_disconnected(serve, files, change, reason, revoke_sessions):
     crl, trust_store = files.directory / "crl.pem", files.directory / "trust.pem"
     crl.write_bytes(revocation_list(files.authority, [], now=files.now))
     trust_store.write_bytes(files.ca.read_bytes())
@@ -508,7 +508,7 @@ def test_a_client_that_is_not_trusted_any_more_is_disconnected(serve, files, cha
     assert event.detail.startswith(f"{reason}: connections of User:")
 
 
-def test_expiry_is_a_metric_and_a_warning(serve, files, caplog):
+def test_the_expiry_of_certificates_is_a_metric_and_a_warning(serve, files, caplog):
     soon = files.issue("soon", "CN=soon", hosts=("soon.example.org",), days=10)
     server = serve(*files.server_settings(sni=f'{{"soon.example.org"={{certificate="{soon.both}"}}}}'))
     name = "klamm:type=SslTransport,name=CertificateExpiresInSeconds"
@@ -527,7 +527,7 @@ def test_a_name_without_a_certificate_is_counted_and_reported_but_served(serve, 
     for known in ("localhost", "other.example.org"):
         assert answers(server, ssl_context=context, server_hostname=known)
     assert metric(server, name, listener="default") == 0
-    # Who looks at the certificate breaks off, who does not is served.
+    # A client that checks the name closes the connection. A client that does not check it is served.
     handshake(server, files, hostname="wrong.example.org")
     context.check_hostname = False
     assert answers(server, ssl_context=context, server_hostname="wrong.example.org")

@@ -1,4 +1,7 @@
-"""Changed `principal_mapping_rules`, while the server runs: whom they name otherwise is disconnected."""
+"""Tests of `principal_mapping_rules` that change while the server runs.
+
+They close connections whose principal changes.
+"""
 
 import ssl
 
@@ -52,7 +55,7 @@ def sessions_ended(server, reason):
 
 
 class Closes(RequestObserver):
-    """Keeps why connections were closed."""
+    """An observer that records the reasons for which connections were closed."""
 
     def __init__(self, settings=None):
         self.reasons = REASONS
@@ -83,7 +86,7 @@ ANOTHER_PRINCIPAL = "the rules now map the client certificate to another princip
     ],
 )
 @pytest.mark.parametrize("revoke_sessions", [True, False])
-def test_changed_mapping_rules_end_the_sessions_that_they_name_otherwise(serve, files, rules, ends, revoke_sessions):
+def test_changed_mapping_rules_end_sessions_whose_principal_changes(serve, files, rules, ends, revoke_sessions):
     REASONS.clear()
 
     def settings(text):

@@ -1,4 +1,7 @@
-"""Topic ids in requests: a filter has their names from its listener's own handler set, whatever others say."""
+"""Tests of topic ids in requests: a filter takes their names only from the handler set of its own listener.
+
+Other listeners may lead to hostile clusters, which give any names to the same ids.
+"""
 
 import contextlib
 import logging
@@ -33,7 +36,7 @@ def record_filters(listener, folder, before=(), behind=()):
 
 
 def holds(client, plain, topic_id, topic):
-    """Fail if Produce by id is not validated, or not encrypted."""
+    """Fail if Produce by topic id is not validated, or not encrypted."""
     (partition,) = produce(client, "", batch((b"k", b"no json")), version=13, topic_id=topic_id)
     assert partition.error_code == INVALID_RECORD
     (partition,) = produce(client, "", batch((b"k", b'"secret"')), version=13, topic_id=topic_id)
@@ -43,8 +46,8 @@ def holds(client, plain, topic_id, topic):
     assert not any(b"secret" in one.value for one in stored)
 
 
-def test_another_cluster_says_nothing_of_this_ones_topics(tmp_path):
-    """It names the id of `patients-1` before and after the broker has, with filters on both listeners."""
+def test_another_cluster_cannot_rename_this_clusters_topics(tmp_path):
+    """The other cluster gives another name to the id of `patients-1`, before and after the broker has named it."""
     with FakeNode() as node:
         settings = [
             *record_filters("default", tmp_path),
@@ -71,8 +74,8 @@ def test_another_cluster_says_nothing_of_this_ones_topics(tmp_path):
             holds(client, plain, topic_id, SECRET)
 
 
-def test_another_cluster_gives_this_ones_topics_no_names_in_the_audit(tmp_path):
-    """Both listeners write into one spool."""
+def test_another_cluster_cannot_rename_this_clusters_topics_in_the_audit(tmp_path):
+    """Both listeners write to the same spool."""
     import klamm_gateway
 
     topic_id = bytes(range(16))
@@ -102,8 +105,8 @@ def test_another_cluster_gives_this_ones_topics_no_names_in_the_audit(tmp_path):
     assert [one["name"] for event in produced for one in event["resources"]] == [SECRET]
 
 
-def test_a_broker_says_its_names_to_all_its_listeners(tmp_path):
-    """No response has named the id on this listener: the broker knows it."""
+def test_filters_of_all_listeners_get_the_brokers_names(tmp_path):
+    """No response on this listener has named the id, but the broker knows it."""
     with served("broker", [*record_filters("default", tmp_path), "listeners.plain.bind=127.0.0.1:0"]) as (broker, _):
         broker.admin.create_topic(SECRET)
         with RawClient(broker.address()) as client, RawClient(broker.address("plain")) as plain:
@@ -111,8 +114,8 @@ def test_a_broker_says_its_names_to_all_its_listeners(tmp_path):
 
 
 @pytest.mark.parametrize("tenancy", ["before", "behind"])
-def test_names_are_those_that_a_filter_sees_in_its_place(tenancy, tmp_path):
-    """Before `topic_prefix`, names and ids are those of the tenant; behind it, those of the broker."""
+def test_names_of_topic_ids_depend_on_the_filters_place(tenancy, tmp_path):
+    """Before `topic_prefix` a filter sees the tenant's names and ids. Behind it a filter sees the broker's."""
     prefix, topic = ("patients-", "1") if tenancy == "before" else ("a.", SECRET)
     settings = [
         *record_filters("default", tmp_path, **{tenancy: ("topic_prefix",)}),
@@ -128,11 +131,11 @@ def test_names_are_those_that_a_filter_sees_in_its_place(tenancy, tmp_path):
             assert partition.error_code == UNKNOWN_TOPIC_ID
 
 
-# ---- an id that changes its name
+# ---- topic ids that change their names
 
 
 class Unnamed(ApiSet):
-    """A handler set that says no names of ids, and answers Metadata with what `topics` has."""
+    """A handler set that returns no names for topic ids. `topics` is its answer to Metadata."""
 
     topics = ()
     written = 0
@@ -163,7 +166,7 @@ def topics_of_node(node, topics):
 
 @contextlib.contextmanager
 def strange(kind, settings):
-    """A server over what answers Metadata, and the function that sets what it answers."""
+    """Yield a server over a handler set or node of an unknown kind, and a function that sets its answer to Metadata."""
     if kind == "unnamed":
         settings = ["listeners.default.api_set=unnamed", *settings]
         with EmbeddedServer(settings, plugins=[klamm_filters, Plugin()]) as server:
@@ -174,14 +177,14 @@ def strange(kind, settings):
 
 
 @pytest.mark.parametrize("kind", ["unnamed", "gateway"])
-def test_many_ids_that_change_their_names_are_few_lines_of_the_log(kind, tmp_path, caplog):
-    """A hostile cluster may send any number of them, with any names, in one response."""
+def test_many_ids_that_change_their_names_cause_few_lines_in_the_log(kind, tmp_path, caplog):
+    """A hostile cluster may send any number of such ids, with any names, in one response."""
     with strange(kind, record_filters("default", tmp_path)) as (server, answer), RawClient(server.address()) as client:
         for name in ("n" * 20_000, "m" * 20_000):
             answer([(f"{name}{number}", bytes([*range(15), number])) for number in range(20)])
             client.call(MetadataRequest(None), 12)
     lines = [one.getMessage() for one in caplog.records if "now has the name" in one.getMessage()]
-    # Of each of the two filters that learn by themselves, or of the gateway.
+    # Both filters log at most this many lines, or the gateway does.
     assert 0 < len(lines) <= (10 if kind == "unnamed" else 5)
     assert max(map(len, lines)) < 1_000
 
@@ -200,6 +203,6 @@ def test_an_id_that_changes_its_name_is_refused_and_logged(kind, tmp_path, caplo
             (partition,) = produce(client, "", batch((b"k", b"1")), version=13, topic_id=topic_id)
             assert partition.error_code == UNKNOWN_TOPIC_ID, name
     lines = [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR]
-    # Each of the two filters that learn by themselves says so once, and the gateway for both.
+    # Without names from the handler set, both filters log the change once. A gateway logs it once for both.
     assert len(lines) == (2 if kind == "unnamed" else 1)
     assert all(topic_id.hex() in one and SECRET in one and "public" in one for one in lines)

@@ -1,8 +1,9 @@
-"""The trail and the broker agree, whatever becomes of connections: they end at every byte of a request and its answer.
+"""The audit trail and the broker agree, even if connections break at any byte of a request or its response.
 
-A request that has come whole and was executed has one event that says so; one that has none, or whose event says that
-it was not executed, has changed nothing. Over TLS, the bytes are those of the TLS stream. So it is through each filter
-that is registered, alone and stacked: what one refuses has changed nothing.
+A request that has arrived as a whole and was executed has exactly one event that says so. A request without an event
+has changed nothing, and neither has one whose event says that it was not executed. Over TLS the connection breaks at
+bytes of TLS. The tests also run through each registered filter, alone and stacked: a request that a filter refuses has
+changed nothing.
 """
 
 import contextlib
@@ -37,10 +38,10 @@ WHOLE = pytest.mark.parametrize(
 
 
 class Trail:
-    """A broker behind `front`, which is audited, and `back`, where its state is looked at.
+    """A broker with two listeners: `front` has the audit, and `back` shows the broker's state.
 
-    On a channel `gateway-…` the gateway is `front`, and the broker another server. `names` are the filters of `front`;
-    `tenants` is as `back`, with the names that a prefix gives.
+    With a channel `gateway-…`, `front` is a gateway, and the broker is another server. `names` are the filters of
+    `front`. The listener `tenants` is like `back`, but has the names that a prefix gives.
     """
 
     def __init__(self, folder, channel, names=()):
@@ -68,7 +69,7 @@ class Trail:
             *settings_of(names, folder, "front", own={"audit": ("on_full=refuse",)}),
             'listeners.front.observers=["audit"]', f"listeners.front.audit.spool={self.spool}",
             "listeners.front.audit.node=node-1", "listeners.front.connection_failed_authentication_delay_ms=1",
-            # What a power failure leaves is another test's subject.
+            # Syncs matter only after a power failure, which another test checks.
             "listeners.front.audit.sync_intents=none",
             "listeners.front.transport=cutting_plaintext",
         ]  # fmt: skip
@@ -89,11 +90,11 @@ class Trail:
         self.served = set.intersection(*({key for key, _ in one.runtime.requests.routes.served} for one in listeners))
 
     def changes(self):
-        """One of each API that may change state and that the broker serves."""
+        """Return one change for each API that may change state and that the broker serves."""
         return [TRIED.get(key) or any_change(key) for key in sorted(self.served & CHANGING)]
 
     def connect(self):
-        """A client that has logged in, if the listener wants that; nothing is under way in either direction."""
+        """Return a client that is logged in if the listener requires that. No request or response is on its way."""
         client = CutClient(self.embedded.address("front"), self.context)
         if self.logs_in:
             assert log_in(client, "PLAIN", "alice", "sesame").error_code == 0
@@ -102,7 +103,7 @@ class Trail:
         return client
 
     def settle(self):
-        """Until every connection to `front` has been accepted and is gone, and every outcome is in the spool."""
+        """Wait until all connections to `front` were accepted and are closed, and all outcomes are in the spool."""
         self.connect().close()
         wait_until(lambda: not any(one.connection_count for one in self.front.processors), within_s=60)
         name = f"klamm_spark.observer.audit:{self.spool.absolute()}"
@@ -110,7 +111,10 @@ class Trail:
         wait_until(lambda: not sink.journal.open_count, within_s=60)
 
     def admin(self, change):
-        """A connection to the broker that no audit sees, with the names of `front` where an API has such."""
+        """Connect to the broker without audit.
+
+        The names are those of `front` if the prefix changes names of this API.
+        """
         listener = "tenants" if change.api_key in MAPPED else "back"
         return RawClient((self.back or self.embedded).address(listener), timeout_s=60)
 
@@ -140,7 +144,10 @@ def frame_of(change, name, prepared):
 
 
 class Attempt:
-    """The cut requests of one API: `whole` are client ids whose request arrived in full, `partial` the others."""
+    """The cut requests of one API.
+
+    `whole` has client ids whose request arrived as a whole, `partial` has the others.
+    """
 
     def __init__(self, trail, change):
         self.trail, self.change = trail, change
@@ -149,7 +156,7 @@ class Attempt:
         self.done = None
 
     def prepare(self, count, first=10_000):
-        """So many requests of the same size; returns their names."""
+        """Prepare this many requests of the same size. Return their names."""
         self.names = [f"{self.change.api_key.name.lower()}-{number}" for number in range(first, first + count)]
         with self.trail.admin(self.change) as admin:
             self.prepared = self.change.prepare(admin, self.names)
@@ -159,7 +166,10 @@ class Attempt:
         return frame_of(self.change, name, self.prepared)
 
     def look(self):
-        """Find the names whose state has changed, if the broker shows any. Tokens are shown to those who logged in."""
+        """Find the names whose state has changed, if the broker shows the state.
+
+        It shows tokens only to their owners.
+        """
         if self.change.done is not None and self.change.api_key.name != "CREATE_DELEGATION_TOKEN":
             with self.trail.admin(self.change) as admin:
                 self.done = self.change.done(admin, self.names, self.prepared)
@@ -184,7 +194,7 @@ class Attempt:
             assert {event["principal"] for event in recorded.values()} <= {"User:alice"}
         if self.done is not None:
             assert executed <= self.done <= executed | unknown
-            # A gateway sends nothing for a client that leaves at once.
+            # If a client leaves at once, a gateway sends no request for it.
             refused = {name for name, event in recorded.items() if event["outcome"] == "refused"}
             assert self.done or self.trail.forwards or refused
             assert not refused & self.done
@@ -192,12 +202,12 @@ class Attempt:
 
 
 def places_of(size, *, is_whole):
-    """Where bytes are cut: everywhere, or at the ends of the size and of the whole, and within."""
+    """Return the places of the cuts: all, or only those at the end of the size, at the last byte, and in the middle."""
     return range(1, size) if is_whole else sorted({4, size // 2, size - 1})
 
 
 def cut_requests(attempt, *, is_whole):
-    """Each request is cut at one place; the last ones come whole, with something behind them that is no request."""
+    """Cut each request at one place. The last requests are sent as a whole, followed by invalid bytes."""
     trail = attempt.trail
     (name,) = attempt.prepare(1, first=90_000)
     with trail.connect() as client:
@@ -221,12 +231,12 @@ def cut_requests(attempt, *, is_whole):
             client.send_bytes(GARBAGE[:more])
         client.lose(abruptly=abruptly)
         if not abruptly:
-            # After a reset the system may have thrown the request away.
+            # A reset may discard the request before the server reads it.
             attempt.whole.add(name)
 
 
 def cut_answers(attempt, *, is_whole):
-    """Each answer is cut at one place; the request has come whole."""
+    """Cut each response at one place. The requests arrive as a whole."""
     trail = attempt.trail
     (name,) = attempt.prepare(1, first=90_000)
     with trail.connect() as client:
@@ -248,7 +258,7 @@ def cut_answers(attempt, *, is_whole):
     "channel", [*CHANNELS, "gateway-plaintext", pytest.param("gateway-sasl_ssl", marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("cut", [cut_requests, cut_answers])
-def test_a_connection_that_is_lost_at_any_byte(start, cut, channel, is_whole):
+def test_the_trail_agrees_with_the_broker_if_connections_break_at_any_byte(start, cut, channel, is_whole):
     check(start(channel), cut, is_whole=is_whole)
 
 
@@ -262,7 +272,7 @@ THROUGH_FILTERS = [
 
 @pytest.mark.parametrize(("names", "channel"), THROUGH_FILTERS)
 @pytest.mark.parametrize("cut", [cut_requests, cut_answers])
-def test_a_connection_that_is_lost_at_any_byte_through_filters(start, cut, channel, names):
+def test_the_trail_agrees_with_the_broker_through_filters_if_connections_break(start, cut, channel, names):
     check(start(channel, names), cut, is_whole=False)
 
 

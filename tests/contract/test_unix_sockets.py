@@ -1,4 +1,4 @@
-"""Listeners on Unix domain sockets: every transport, the file's life, and what a client without address counts as."""
+"""Tests of listeners on Unix domain sockets: transports, the socket file, and clients without an IP address."""
 
 import os
 import socket
@@ -36,7 +36,7 @@ def topics(client):
 
 
 @pytest.mark.parametrize("processors", [1, 2])
-def test_records_go_through_it(path, processors):
+def test_records_are_sent_through_a_unix_domain_socket(path, processors):
     with bound_to(path, f"listeners.default.processors={processors}") as server:
         topic = server.create_topic("t")
         server.produce(topic, b"x" * 300_000, b"y")
@@ -54,7 +54,7 @@ def test_an_advertised_address_is_what_metadata_returns(path):
     assert (broker.host, broker.port) == ("kafka.example.com", 9092)
 
 
-def test_tls_and_sasl_work_on_it_and_the_host_of_an_acl_is_unix(path, tmp_path):
+def test_tls_and_sasl_work_and_acls_name_the_host_unix(path, tmp_path):
     files = TlsFiles(tmp_path)
     settings = [f"listeners.secure.bind=unix:{path}", *files.server_settings("secure")]
     settings += ["listeners.secure.authenticator=sasl", f"listeners.secure.{users_setting(ann='secret')}"]
@@ -75,7 +75,7 @@ def test_tls_and_sasl_work_on_it_and_the_host_of_an_acl_is_unix(path, tmp_path):
                 assert topics(client) == (["t"] if host == "unix" else [])
 
 
-def test_a_client_takes_any_connected_socket(path):
+def test_a_raw_client_accepts_any_connected_socket(path):
     with bound_to(path) as server:
         server.create_topic("t")
         sock = socket.socket(socket.AF_UNIX)
@@ -84,14 +84,14 @@ def test_a_client_takes_any_connected_socket(path):
             assert topics(client) == ["t"]
 
 
-def test_the_file_has_its_mode_while_the_server_runs_and_no_longer_exists_after_that(path):
+def test_the_socket_file_has_its_mode_and_is_removed_at_the_stop(path):
     for mode in ("0600", "0666"):
         with bound_to(path, f"listeners.default.unix_socket_mode={mode!r}"):
             assert stat.filemode(path.stat().st_mode) == {"0600": "srw-------", "0666": "srw-rw-rw-"}[mode]
         assert not path.exists()
 
 
-def test_a_restart_keeps_the_path(path):
+def test_a_server_can_restart_on_the_same_path(path):
     with bound_to(path) as server:
         server.create_topic("t")
         server.restart(between=lambda: path.exists() and pytest.fail("the file is still there"))
@@ -107,7 +107,7 @@ def test_the_socket_of_a_killed_server_is_replaced(path):
         assert topics(client) == []
 
 
-def test_a_server_that_listens_and_another_file_are_left_alone(path, tmp_path):
+def test_a_path_of_a_running_server_or_another_file_is_not_replaced(path, tmp_path):
     with bound_to(path) as server:
         with pytest.raises(StartError, match=rf"cannot bind unix:{path}: another server listens there"):
             bound_to(path).start()
@@ -122,7 +122,7 @@ def test_a_server_that_listens_and_another_file_are_left_alone(path, tmp_path):
         bound_to(tmp_path / "missing" / "k.sock").start()
 
 
-def test_a_file_that_has_taken_the_place_is_not_removed(path):
+def test_the_stop_does_not_remove_a_file_that_has_replaced_the_socket(path):
     with bound_to(path):
         os.unlink(path)
         path.write_text("another's")
@@ -193,13 +193,13 @@ def test_wrong_settings_are_reported(setting, problem):
     assert problem in problems_of(f"listeners.default.{setting}")
 
 
-def test_settings_that_do_not_go_together_are_reported():
+def test_settings_that_contradict_each_other_are_reported():
     one, two = "listeners.a.bind=unix:/tmp/k.sock", "listeners.b.bind=unix:/tmp/k.sock"
     assert "unix:/tmp/k.sock is taken by listener a" in problems_of(one, two)
     proxy = ("listeners.a.proxy_protocol=required", 'listeners.a.trusted_proxies=["10.0.0.1"]')
     assert "does not work on a Unix domain socket" in problems_of(one, *proxy)
 
 
-def test_only_this_machine_can_connect_so_there_is_no_warning():
+def test_no_warning_is_logged_because_only_local_clients_can_connect():
     plan = load_plan(None, PluginRegistry(), ["listeners.default.bind=unix:/tmp/k.sock"])
     assert plan.warnings == ()

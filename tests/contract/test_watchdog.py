@@ -1,4 +1,4 @@
-"""Every callback that a plugin supplies may raise: only its connection or request fails."""
+"""Every callback of a plugin may raise an exception: only its connection or its request fails."""
 
 import threading
 import time
@@ -31,14 +31,14 @@ GOOD, BAD = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class FailingSettings:
-    """Which callback raises."""
+    """The settings of `Failing`: they select the callback that raises."""
 
     at: str = setting("", doc="The callback that raises, for every second connection.")
     failing_look: int = setting(1, doc="Which look for buffered data raises; those before it say that there are some.")
 
 
 class Failing:
-    """Raises in the callback that the settings name, while `Failing.armed`."""
+    """A part that raises in the callback that its settings name, while `Failing.armed` is true."""
 
     armed = False
 
@@ -93,7 +93,7 @@ class FailingAuthenticators(Failing, AuthenticatorFactory):
 
 
 class FailingAuthenticator(Authenticator):
-    """The first frame is a name, and is sent back."""
+    """An authenticator whose first frame is a name, which it sends back."""
 
     def __init__(self, factory):
         self.fail, self.name = factory.maybe_fail, None
@@ -131,7 +131,10 @@ class FailingAssigner(Failing, ProcessorAssigner):
 
 
 class FailingScheduler(RequestScheduler):
-    """Fails when `at` says so; the settings of a scheduler are not per listener, so a class attribute does it."""
+    """A scheduler that fails in the method that the class attribute `at` names.
+
+    An attribute selects the method, because the settings of a scheduler are not per listener.
+    """
 
     at = ""
     accepted, refused = threading.Semaphore(0), threading.Semaphore(0)
@@ -211,8 +214,8 @@ def log_in(client, name="alice"):
 
 
 @pytest.mark.parametrize("at", ["wrap", "handshake", "read_into", "write", "has_buffered_data", "close"])
-def test_a_transport_that_raises(serve, at):
-    # What asks for buffered data runs after an answer, so an early connection may meet it too.
+def test_a_transport_that_raises_affects_only_its_connection(serve, at):
+    # `has_buffered_data` is called after a response, so it may also raise on an earlier connection.
     also_good = at != "has_buffered_data"
     check(
         serve("transport=failing", f"failing.at={at}"), lambda client: None, closes=at != "close", also_good=also_good
@@ -220,31 +223,31 @@ def test_a_transport_that_raises(serve, at):
 
 
 @pytest.mark.parametrize("failing_look", range(2, 9))
-def test_a_transport_that_raises_wherever_it_is_looked_into(serve, caplog, failing_look):
+def test_a_transport_that_raises_in_properties_affects_only_its_connection(serve, caplog, failing_look):
     server = serve("transport=failing", "failing.at=has_buffered_data", f"failing.failing_look={failing_look}")
-    # How often it is looked into depends on what comes together.
+    # The number of calls depends on how many bytes arrive together.
     check(server, lambda client: None, closes=True, also_good=False, talks=20)
     assert "turn failed" not in caplog.text
 
 
 @pytest.mark.parametrize("at", ["authenticator", "complete", "principal", "receive", "reauthenticates", "close"])
-def test_an_authenticator_that_raises(serve, at):
+def test_an_authenticator_that_raises_affects_only_its_connection(serve, at):
     server = serve("authenticator=naming", f"naming.at={at}")
     check(server, log_in, closes=at != "close", also_good=at not in ("reauthenticates",))
 
 
-def test_an_assigner_that_raises(serve):
+def test_an_assigner_that_raises_affects_no_other_connection(serve):
     # A single processor gets all connections.
     check(serve("assigner=lazy", "lazy.at=assign", "processors=2"), lambda client: None, closes=True)
 
 
 @pytest.mark.parametrize("at", ["offer", "take"])
-def test_a_request_scheduler_that_raises(serve, at):
+def test_a_request_scheduler_that_raises_affects_no_other_connection(serve, at):
     FailingScheduler.at = at
     check(serve("server.request_scheduler=moody"), lambda client: None, closes=at == "offer")
 
 
-def test_a_request_scheduler_that_raises_for_what_waits_for_room(serve, caplog):
+def test_a_request_scheduler_that_raises_for_waiting_requests_affects_no_other_connection(serve, caplog):
     FailingScheduler.at = "offer"
     FailingScheduler.accepted, FailingScheduler.refused = threading.Semaphore(0), threading.Semaphore(0)
     server = serve("server.request_scheduler=moody", "server.queued_max_requests=1", "server.io_threads=1")
@@ -271,7 +274,7 @@ def test_a_request_scheduler_that_raises_for_what_waits_for_room(serve, caplog):
 
 
 @pytest.mark.interpreted
-def test_turns_that_fail_neither_end_the_thread_nor_spin_nor_fill_the_log(serve, caplog, monkeypatch):
+def test_a_thread_with_failing_turns_continues_pauses_and_logs_little(serve, caplog, monkeypatch):
     server = serve()
     (processor, *_) = server.server.listeners[0].processors
     pauses, failures, poll = threading.Semaphore(0), iter(range(20)), processor._reactor.selector.poll
@@ -294,7 +297,7 @@ def test_turns_that_fail_neither_end_the_thread_nor_spin_nor_fill_the_log(serve,
 
 
 def check(server, begin, *, closes, also_good=True, talks=1):
-    """One connection from before, one that meets the failure, one from after it."""
+    """Use a connection from before, one that meets the failure, and one from after it."""
     before = klamm_threads()
     with RawClient(server.address()) as early:
         begin(early)
@@ -318,7 +321,7 @@ def check(server, begin, *, closes, also_good=True, talks=1):
     assert klamm_threads() == before
 
 
-def test_a_failed_authentication_is_answered_and_closed_after_the_delay(serve, caplog):
+def test_a_failed_authentication_is_answered_and_the_connection_closes_after_a_delay(serve, caplog):
     server = serve("authenticator=naming", "connection_failed_authentication_delay_ms=300")
     with RawClient(server.address(), timeout_s=30) as mallory:
         began_s = time.monotonic()
@@ -329,7 +332,7 @@ def test_a_failed_authentication_is_answered_and_closed_after_the_delay(serve, c
     assert "authentication failed: never heard of" in caplog.text
 
 
-def test_requests_before_authentication_are_no_requests(serve):
+def test_frames_before_authentication_are_not_handled_as_requests(serve):
     server = serve("authenticator=naming")
     with RawClient(server.address()) as client:
         client.send(MetadataRequest(topics=None), 12)
@@ -345,7 +348,7 @@ def test_the_principal_reaches_the_handlers(serve):
     assert {str(context.principal) for context in server.api_set("trying").seen} == {"User:bob"}
 
 
-def test_memory_is_bounded_and_every_request_is_answered(serve):
+def test_memory_stays_below_its_limit_and_every_request_is_answered(serve):
     server = serve("server.queued_max_request_bytes=300000", "server.io_threads=2")
     padding = bytes(100_000)
     from klamm.wire.headers import encode_request_header

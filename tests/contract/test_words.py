@@ -46,7 +46,7 @@ _STRINGS = {tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING
 
 
 def prose(source):
-    """Line number and text of each comment, name, docstring and message: strings without a space are data."""
+    """Yield the line number and text of each comment, name, docstring and message. Strings without a space are data."""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         is_data = token.type in _STRINGS and " " not in token.string
         if token.type in {tokenize.COMMENT, tokenize.NAME, *_STRINGS} and not is_data:
@@ -54,7 +54,7 @@ def prose(source):
 
 
 def findings(source, *, is_python):
-    """`LINE: PHRASE (what to write instead)` for each banned phrase."""
+    """Yield `LINE: PHRASE (what to write instead)` for each banned phrase."""
     lines = prose(source) if is_python else enumerate(source.splitlines(), 1)
     for number, line in lines:
         for found in _PHRASES.finditer(line):
@@ -63,13 +63,13 @@ def findings(source, *, is_python):
 
 
 HEADS = {"As", "How", "Of", "What", "When", "Where", "Whether", "Which", "Who", "Why"}
-"""A docstring begins with its verb ("Return", "Append"), or names the thing: not with one of these."""
+"""Words with which no docstring begins, because a docstring begins with its verb ("Return") or names the thing."""
 HEADS_LEFT = {"bench": 0, "core": 1, "examples": 0, "plugins": 0, "scripts": 0, "spark": 0, "tools": 0}
-"""How many there may be, by folder: lower these, and raise none."""
+"""The number of docstrings in each folder that begin with such a word. Lower a number, but do not raise it."""
 
 
 def heads(source):
-    """The first words of docstrings."""
+    """Yield the first words of docstrings."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
@@ -77,7 +77,7 @@ def heads(source):
                 yield re.split(r"[\s,:]", text, maxsplit=1)[0]
 
 
-def test_no_docstring_more_begins_with_a_question():
+def test_no_docstring_begins_with_a_question_word():
     found = Counter()
     for folder in HEADS_LEFT:
         for path in (ROOT / folder).rglob("*.py"):
@@ -90,7 +90,7 @@ def test_no_docstring_more_begins_with_a_question():
 
 
 def sources():
-    """The path and text of each file of code and each document."""
+    """Yield the path and text of each file of code and each document."""
     paths = [ROOT / "README.md"]
     for folder in FOLDERS:
         paths += (ROOT / folder).rglob("*.py")
@@ -110,13 +110,13 @@ def test_code_and_documents_use_the_fields_words():
 
 
 DOUBLED = re.compile(r"(?<![\w.`*\"/-])([A-Z]?[a-z]{2,}) \1(?![\w`*\"/:-])")
-"""A word twice in a row, as a replacement in many files leaves it behind."""
+"""A word twice in a row, which replacements in many files can leave behind."""
 
 
 def test_no_word_stands_twice_in_a_row():
     found = []
     for path, text in sources():
-        # Commands repeat words rightly: klamm certs certs.
+        # Commands can rightly repeat a word: klamm certs certs.
         without_code = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
         lines = (line for _, line in prose(text)) if path.suffix == ".py" else without_code.splitlines()
         found += [f"{path.relative_to(ROOT)}: {line.strip()}" for line in lines if DOUBLED.search(line)]

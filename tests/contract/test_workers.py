@@ -1,4 +1,4 @@
-"""`[server] workers`: real processes. What one worker's end, a reload and a stop cost the clients of the others."""
+"""Tests of `[server] workers` with real processes: a crash, a reload or a stop affects as few clients as possible."""
 
 import http.client
 import json
@@ -41,7 +41,7 @@ backlog = 500
 
 
 class Serving:
-    """A running `klamm serve`. `lines` is what it has written so far."""
+    """A running `klamm serve`. `lines` has the lines that it has written so far."""
 
     def __init__(self, file, ready_file):
         self.file = file
@@ -66,7 +66,7 @@ class Serving:
         return RawClient(self.address(), timeout_s=20)
 
     def workers(self):
-        """Process ids of the workers, in the order in which they were started."""
+        """The process ids of the workers, in the order in which they were started."""
         pid = self.process.pid
         return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -77,14 +77,14 @@ class Serving:
         return next(word for word in line.replace(",", " ").split("prometheus ")[1].split())
 
     def page(self, path):
-        """Status and text of a page of the exporter."""
+        """Return status and text of a page of the exporter."""
         connection = http.client.HTTPConnection(self.exporter(), timeout=60)
         connection.request("GET", path)
         response = connection.getresponse()
         return response.status, response.read().decode()
 
     def metric(self, name):
-        """The sum of all samples of a metric."""
+        """Return the sum of all samples of a metric."""
         _, text = self.page("/metrics")
         rows = [line for line in text.splitlines() if line.partition("{")[0].partition(" ")[0] == name]
         return sum(float(row.rpartition(" ")[2]) for row in rows)
@@ -93,7 +93,7 @@ class Serving:
         wait_until(lambda: any(text in line for line in self.lines), f"the line was not written: {text}")
 
     def end(self, number=signal.SIGTERM):
-        """Stop it; returns the exit code."""
+        """Stop the server. Return its exit code."""
         self.process.send_signal(number)
         code = self.process.wait(60)
         self._reader.join(60)
@@ -123,7 +123,7 @@ def answers(client):
 
 
 def lost(clients):
-    """Return the clients whose connection is gone."""
+    """Return the clients whose connection is closed."""
     gone = []
     for client in clients:
         try:
@@ -137,7 +137,7 @@ def requests_counted(serving):
     return serving.metric("kafka_network_requestmetrics_requests_total")
 
 
-def test_a_killed_worker_costs_its_connections_and_nothing_else(serve):
+def test_a_killed_worker_closes_only_its_own_connections(serve):
     serving = serve()
     before = serving.workers()
     assert len(before) == 3
@@ -163,7 +163,7 @@ def test_a_killed_worker_costs_its_connections_and_nothing_else(serve):
 
 
 class Storm:
-    """Clients that connect, send a request and close, again and again, each on a thread of its own."""
+    """Clients that connect, send a request and close, again and again, each on its own thread."""
 
     def __init__(self, serving, threads=3):
         self._serving = serving
@@ -181,7 +181,7 @@ class Storm:
             except ConnectionRefusedError as error:
                 self.failures.append(error)
             except (ConnectionError, EOFError):
-                # A draining worker may close a connection before its first request has come.
+                # A worker that drains may close a connection before its first request arrives.
                 pass
             except OSError as error:
                 self.failures.append(error)
@@ -235,7 +235,7 @@ def test_a_rolling_reload_refuses_no_connection(serve):
         for line in serving.lines
     )
     assert serving.metric("klamm_workers_restarts_total") == 0
-    # What workers counted that have ended is still there.
+    # The requests that ended workers have counted are still in the sum.
     assert requests_counted(serving) >= storm.served
     assert serving.end() == 0
 
@@ -266,7 +266,7 @@ def test_a_reload_adds_and_removes_listeners_of_all_workers(serve):
         assert serving.address("more") == ("127.0.0.1", port)
         with RawClient(("127.0.0.1", port), timeout_s=60) as client:
             answers(client)
-        # Its port passes to another listener.
+        # The port of the removed listener moves to another listener.
         serving.file.write_text(ECHO + MORE.format(port=port).replace("more", "other"))
         serving.process.send_signal(signal.SIGHUP)
         wait_until(lambda: "other" in json.loads(serving.ready_file.read_text())["listeners"])
@@ -284,7 +284,7 @@ def test_a_reload_adds_and_removes_listeners_of_all_workers(serve):
 def test_a_ready_file_that_a_reload_cannot_write_is_written_by_the_next_one(serve):
     serving = serve()
     serving.ready_file.unlink()
-    # A folder cannot be replaced by a file.
+    # A file cannot replace a folder.
     serving.ready_file.mkdir()
     serving.file.write_text(ECHO + MORE.format(port=0))
     serving.process.send_signal(signal.SIGHUP)
@@ -314,7 +314,7 @@ def test_a_reload_without_changes_keeps_the_processes_and_their_connections(serv
 
 
 @pytest.mark.slow
-def test_a_crash_loop_ends_with_an_error_and_an_exit_code(serve):
+def test_workers_that_crash_repeatedly_end_the_server_with_an_error(serve):
     serving = serve(ECHO.replace("workers = 3", "workers = 2"))
     deadline = time.monotonic() + 20
     while serving.process.poll() is None and time.monotonic() < deadline:
@@ -351,7 +351,7 @@ def test_a_unix_domain_socket_is_shared_and_removed_once(serve, tmp_path):
     assert not path.exists()
 
 
-def test_a_start_that_fails_says_so_once(serve, tmp_path):
+def test_a_failed_start_is_reported_once(serve, tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -401,7 +401,7 @@ node = "edge"
 """
 
 
-def test_a_limit_of_an_address_is_exact_and_a_killed_worker_gives_its_connections_back(serve, tmp_path):
+def test_a_limit_for_an_address_holds_over_all_workers_and_a_killed_worker_frees_its_connections(serve, tmp_path):
     serving = serve(LIMITED.format(spool=tmp_path / "spool"))
     clients = [serving.connect() for _ in range(4)]
     assert lost(clients) == []
@@ -415,7 +415,7 @@ def test_a_limit_of_an_address_is_exact_and_a_killed_worker_gives_its_connection
     assert serving.end() == 0
 
 
-def test_each_worker_writes_an_audit_spool_of_its_own_name(serve, tmp_path):
+def test_each_worker_writes_its_own_audit_spool(serve, tmp_path):
     serving = serve(LIMITED.format(spool=tmp_path / "spool"))
     clients = [RawClient(serving.address("many"), timeout_s=20) for _ in range(8)]
     assert lost(clients) == []
@@ -453,7 +453,7 @@ def test_a_gateway_shares_node_ports_and_reloads_certificates_in_every_worker(se
         serving = serve(GATEWAY.format(files=files, bootstrap=broker.bootstrap, port=port))
 
         def certificates(count=12):
-            """The serial numbers of the certificates that new connections get, at both ports."""
+            """Return the serial numbers of the certificates that new connections get at both ports."""
             found = set()
             for index in range(count):
                 sock = socket.create_connection(("127.0.0.1", port) if index % 2 else serving.address(), 20)
@@ -474,7 +474,7 @@ def test_a_gateway_shares_node_ports_and_reloads_certificates_in_every_worker(se
         assert serving.end() == 0
 
 
-def test_workers_share_a_log_file_that_is_moved_away(serve, tmp_path):
+def test_workers_share_a_log_file_and_reopen_it_when_it_is_moved(serve, tmp_path):
     log = tmp_path / "klamm.log"
     settings = f'[server]\nlog_level = "INFO"\nlog_format = "json"\nlog_file = "{log}"\n'
     serving = serve(ECHO.replace("[server]\n", settings))
@@ -571,7 +571,7 @@ def test_the_console_shows_all_workers_and_acts_on_them(serve, tmp_path):
         wait_until(lambda: acts() == ["connection_closed"])
 
 
-def test_the_console_goes_on_when_the_worker_of_a_login_ends(serve, tmp_path):
+def test_a_console_login_continues_after_its_worker_has_ended(serve, tmp_path):
     with EmbeddedServer() as broker:
         spool = tmp_path / "spool"
         serving = serve(WITH_CONSOLE.format(spool=spool, bootstrap=broker.bootstrap, port=free_ports(1)))

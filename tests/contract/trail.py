@@ -1,4 +1,4 @@
-"""Requests that change state, and how to see in the broker whether one did; for tests of the audit's trail."""
+"""Requests that change state, and functions that find in the broker which changes were made, for `test_trail.py`."""
 
 from __future__ import annotations
 
@@ -49,9 +49,11 @@ _NO_SUBSCRIPTION = struct.pack(">hii", 0, 0, -1)
 
 @dataclass(frozen=True)
 class Change:
-    """`request(name, prepared[name])` changes something that only this name has; `done` finds what was changed.
+    """A kind of change: its API, its request, and how the change is found afterwards.
 
-    `prepare` and `done` use a connection of their own. Without `done`, the broker has no state to look at.
+    `request(name, prepared[name])` returns a request that changes something which only `name` has. `done` returns the
+    names whose change was made; None if the broker shows no such state. `prepare` creates what the requests need. Both
+    use a connection of their own.
     """
 
     api_key: ApiKey
@@ -62,7 +64,7 @@ class Change:
 
 
 def any_change(api_key: int) -> Change:
-    """An empty request of an API."""
+    """Return the change that an empty request of an API makes."""
     module, version = load(api_key), spec_of(api_key).max_version
     return Change(ApiKey(api_key), version, lambda name, prepared: vars(module)[f"{module.NAME}Request"]())
 
@@ -101,7 +103,7 @@ def configured(client: RawClient, names: Names, prepared: dict[str, Any]) -> set
 
 
 def one_record_each(client: RawClient, names: Names) -> dict[str, Any]:
-    """A topic with a partition for each name, and a record in each."""
+    """Create a topic with a partition for each name, and write a record to each partition."""
     topic = f"records-of-{names[0]}"
     make_topics(client, [topic], len(names))
     records = encode_batch([Record(0, 0, b"k", b"v", [])])

@@ -33,7 +33,7 @@ def server() -> Iterator[EmbeddedServer]:
         (4, False, 1, 0),
     ],
 )
-def test_a_client_that_reaches_another_node_than_it_means_is_sent_back(
+def test_a_client_that_means_another_node_gets_an_error(
     server: EmbeddedServer, version: int, ours: bool | None, means: int, error: int
 ) -> None:
     cluster_id = server.api_set().cluster_id if ours else None if ours is None else "another"

@@ -54,7 +54,7 @@ def test_without_an_authorizer_everything_is_allowed(browser):
     assert "no authorizer" in row["reason"]
 
 
-def test_an_authorizer_that_fails_denies():
+def test_an_authorizer_that_raises_denies_all():
     class Broken:
         def prepare(self, _context, _resources):
             return None
