@@ -1,1 +1,1 @@
-"""Real clients against a real server: klamm, or Apache Kafka itself with `KLAMM_INTEROP_TARGET=kafka`."""
+"""Tests of real clients against a real server: klamm, or Apache Kafka itself with `KLAMM_INTEROP_TARGET=kafka`."""

@@ -1,6 +1,6 @@
-"""The server that the clients are tried on: klamm, or Apache Kafka itself with `KLAMM_INTEROP_TARGET=kafka`.
+"""Fixtures: the server for the clients, which is klamm, or Apache Kafka itself with `KLAMM_INTEROP_TARGET=kafka`.
 
-What passes on the one must pass on the other; a test that Apache Kafka fails says nothing about klamm.
+A test that passes on one server must pass on the other. A test that Apache Kafka fails shows nothing about klamm.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ QUICK_STREAMS_GROUPS = {
     "group.streams.heartbeat.interval.ms": "500",
     "group.streams.initial.rebalance.delay.ms": "0",
 }
-"""A member that was killed is missed soon."""
+"""Short session timeouts, so that the group soon notices the death of a killed member."""
 _numbers = count(1)
 
 
@@ -32,7 +32,7 @@ def session_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
 
 @pytest.fixture
 def server(session_server: Server) -> Server:
-    """One server for all tests of the session. A test may restart it; one that a failed test left down starts again."""
+    """Return one server for all tests. A test may restart it. If a failed test has stopped it, it is started again."""
     if session_server.process.poll() is not None:
         session_server.start()
     return session_server
@@ -40,5 +40,5 @@ def server(session_server: Server) -> Server:
 
 @pytest.fixture
 def topic() -> str:
-    """A name that no other test uses."""
+    """Return a name that no other test uses."""
     return f"interop-{next(_numbers)}"

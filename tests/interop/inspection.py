@@ -1,4 +1,4 @@
-"""Looks at the server past the clients, so that a test knows what it tested."""
+"""Functions that look at the server without the clients, so that a test can check its own preconditions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CODEC_BITS = 7
 
 
 def stored_codecs(server: Server, topic: str) -> set[str]:
-    """Of the batches in the first MiB of partition 0."""
+    """Return the codecs of the batches in the first MiB of partition 0."""
     partition = FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)
     request = FetchRequest(max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic, partitions=[partition])])
     with WireClient(HOST, server.port) as client:
@@ -32,7 +32,7 @@ def stored_codecs(server: Server, topic: str) -> set[str]:
 
 
 def wait_for_stable_group(server: Server, group: str, members: int, timeout_s: float = 90.0) -> None:
-    """Until the group has that many members and each has its partitions. TimeoutError otherwise."""
+    """Wait until the group has this number of members and each has its partitions. Raises TimeoutError."""
     deadline = time.monotonic() + timeout_s
     with WireClient(HOST, server.port) as client:
         while True:

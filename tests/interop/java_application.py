@@ -1,4 +1,4 @@
-"""A Java application that reads one topic and writes another, for tests that kill it."""
+"""A Java application that reads one topic and writes another, for tests that kill the application."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PARTITIONS = 3
 
 
 class JavaApplication(ABC):
-    """A child process that ends when its input does. `output` is the topic that it writes."""
+    """A child process that ends when its input ends. `output` is the topic that it writes."""
 
     def __init__(self, output: str, log: Path) -> None:
         self.output = output
@@ -22,7 +22,7 @@ class JavaApplication(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """How to start it, each time."""
+        """Return the command line, which is called at each start."""
 
     def start(self) -> None:
         command = self.command()
@@ -34,7 +34,7 @@ class JavaApplication(ABC):
         self._process.communicate()
 
     def tell(self, line: str) -> None:
-        """Write a line of its input."""
+        """Write a line to the application's input."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n".encode())
         self._process.stdin.flush()
@@ -44,12 +44,12 @@ class JavaApplication(ABC):
         assert self._process.returncode == 0, self.log()
 
     def log(self) -> str:
-        """What it has printed."""
+        """Return the text that the application has printed."""
         return self._log.read_text()
 
 
 def create_topics(server: Server, *names: str) -> None:
-    """Each with `PARTITIONS` partitions."""
+    """Create topics with `PARTITIONS` partitions each."""
     for name in names:
         arguments = ["--topic", name, "--partitions", str(PARTITIONS), "--replication-factor", "1"]
         run_tool(TOPIC_COMMAND, "--bootstrap-server", server.bootstrap, "--create", *arguments)

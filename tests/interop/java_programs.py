@@ -1,4 +1,4 @@
-"""The programs in `tests/interop/java`, compiled once, and one JVM in which tools of Apache Kafka run."""
+"""The programs in `tests/interop/java`, compiled once, and one JVM that runs tools of Apache Kafka."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.peers.builds import cached
 from tests.peers.kafka_jars import VERSION, classpath
 
 QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256M")
-"""Options of a JVM that starts soon rather than runs fast."""
+"""Options of a JVM that starts quickly, although it runs more slowly."""
 _FOLDER: Final = Path(__file__).parent / "java"
 _PROGRAMS: Final = ("AdminCalls", "FaultProbe", "SecurityProbe", "Tools")
 _INT: Final = struct.Struct(">i")
@@ -24,7 +24,7 @@ _INT: Final = struct.Struct(">i")
 
 @cache
 def programs() -> str:
-    """The folder of the compiled programs, for a class path before Apache Kafka's jars."""
+    """Return the folder of the compiled programs. In a class path it stands before Apache Kafka's jars."""
     sources = [_FOLDER / f"{name}.java" for name in _PROGRAMS]
     texts = b"".join(source.read_bytes() for source in sources)
 
@@ -41,7 +41,7 @@ def _environment() -> dict[str, str]:
 
 
 class ToolsMachine:
-    """A JVM that runs one tool after the other. `environment` is that of this process when it was started."""
+    """A JVM that runs one tool after the other. Its environment is that of this process at the JVM's start."""
 
     def __init__(self) -> None:
         self.environment = _environment()
@@ -49,7 +49,7 @@ class ToolsMachine:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def run(self, main_class: str, *arguments: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
-        """Raises TimeoutExpired, and ends the JVM, if the tool takes longer."""
+        """Run a tool. Raises TimeoutExpired and ends the JVM if the tool takes longer."""
         words = [word.encode() for word in (main_class, *arguments)]
         request = _INT.pack(len(words)) + b"".join(_INT.pack(len(word)) + word for word in words)
         too_late = threading.Timer(timeout_s, self._process.kill)
@@ -88,7 +88,10 @@ _lock = threading.Lock()
 
 
 def run_in_the_machine(main_class: str, *arguments: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """Run a tool in the JVM of this process, started at the first call and when the environment has changed."""
+    """Run a tool in the JVM of this process.
+
+    The JVM starts at the first call, and again if the environment has changed.
+    """
     global _machine
     with _lock:
         if _machine is not None and _machine.environment != _environment():

@@ -1,4 +1,4 @@
-"""Walks through a built site in Chromium, as a reader does: by the links that a page shows, and by the search."""
+"""Walks through a built site in Chromium as a reader does: by the links that a page shows, and by the search."""
 
 import functools
 import http.server
@@ -12,8 +12,11 @@ DRIVER = Path(__file__).with_suffix(".js")
 
 
 def walk(folder, start, script, width_px=1280):
-    """Return what a script says of the site in a folder, from a page on; site_walk.js has the script's functions."""
-    # Chromium ends when the page has loaded, with the image that is there once the script has said something.
+    """Run a script on the site in a folder, from a page on.
+
+    Return its result. site_walk.js has the script's functions.
+    """
+    # Chromium ends when the page has loaded, together with an image that loads once the script has a result.
     page = f"""<!doctype html><link rel="icon" href="data:,"><body><img src="/said.png">
 <iframe id="site" src="{start}" width="{width_px}" height="800" style="border:0"></iframe>
 <script>{DRIVER.read_text(encoding="utf-8")}
@@ -43,7 +46,7 @@ run(async () => {{ {script} }});</script>"""
             self.wfile.write(content)
 
         def log_message(self, *_arguments):
-            """Say nothing."""
+            """Log nothing."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Site, directory=folder)) as server:
         thread = threading.Thread(target=server.serve_forever)

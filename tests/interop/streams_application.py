@@ -1,4 +1,4 @@
-"""Instances of `java/StreamsApplication.java`, what they are given, and what they have committed."""
+"""Starts instances of `java/StreamsApplication.java`, writes their input, and reads their committed output."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Input(NamedTuple):
 
 
 def compiled(folder: Path) -> str:
-    """The class path of the application, beside that of Kafka."""
+    """Return the class path of the application, without that of Kafka."""
     path = f"{streams()}:{classpath()}"
     subprocess.run(["javac", "-cp", path, "-d", folder, SOURCE], check=True, timeout=PATIENCE_S)
     return f"{folder}:{streams()}"
 
 
 class StreamsApplication(JavaApplication):
-    """An instance, with one state directory for its whole life. `settings` are more of Kafka Streams' own."""
+    """An instance, with one state directory for its whole life. `settings` are further ones of Kafka Streams."""
 
     def __init__(
         self, server: Server, topic: str, classes: str, folder: Path, protocol: str, modes: str, *settings: str
@@ -51,7 +51,7 @@ class StreamsApplication(JavaApplication):
         return self._command
 
     def printed(self, *words: str) -> list[str]:
-        """The lines that begin with one of these words."""
+        """Return the printed lines that begin with one of these words."""
         return [line for line in self.log().splitlines() if line.startswith(words)]
 
     @property
@@ -62,7 +62,7 @@ class StreamsApplication(JavaApplication):
         wait_until(lambda: self.states[-1:] == ["RUNNING"], self.log(), within_s=PATIENCE_S)
 
     def found(self, word: str) -> str:
-        """What it says of a word, by an interactive query."""
+        """Return the application's count of a word, by an interactive query."""
         before = len(self.printed("FOUND"))
         self.tell(word)
         wait_until(lambda: len(self.printed("FOUND")) > before, self.log(), within_s=PATIENCE_S)
@@ -70,7 +70,7 @@ class StreamsApplication(JavaApplication):
 
 
 def produce(server: Server, topic: str, records: Iterable[Input]) -> None:
-    """Each record once, though the server is away for a while."""
+    """Produce each record once, even if the server is down for a while."""
     producer = Producer({"bootstrap.servers": server.bootstrap, "enable.idempotence": True})
     for each in records:
         producer.produce(topic, each.value, key=each.key, timestamp=each.timestamp_ms)
@@ -116,7 +116,7 @@ class Committed:
 
 
 def committed(server: Server, *topics: str) -> dict[str, dict[str, list[bytes | None]]]:
-    """All of it, up to the ends of the topics."""
+    """Return all committed records up to the ends of the topics."""
     reader = Committed(server, *topics)
     try:
         reader.read_to_end()

@@ -1,4 +1,4 @@
-"""ACLs as clients see them: kafka-acls and confluent-kafka write them, producers and consumers are held to them."""
+"""Tests of ACLs with clients: kafka-acls and confluent-kafka write them, producers and consumers must obey them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def kafka_settings(server: KafkaServer) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server whose clients log in, with a super user and one who may do what ACLs say."""
+    """Yield a server whose clients authenticate. It has a super user, and a user whose rights are in ACLs."""
     server = target_server(tmp_path_factory.mktemp("guarded"))
     server.settings |= kafka_settings(server) if isinstance(server, KafkaServer) else klamm_settings()
     with server:
@@ -95,7 +95,7 @@ def login(server: Server, user: str) -> dict[str, Any]:
 
 
 def properties(directory: Path, user: str) -> str:
-    """A file with the login for Java's tools."""
+    """Return a properties file with the login, for Java's tools."""
     module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     file = directory / f"{user}.properties"
     file.write_text(
@@ -107,7 +107,7 @@ def properties(directory: Path, user: str) -> str:
 
 @pytest.fixture
 def admin(guarded: Server, topic: str) -> Iterator[AdminClient]:
-    """The super user. The test's topic exists, and there is no ACL before and after."""
+    """Yield a client of the super user. The test's topic exists, and there is no ACL before and after the test."""
     client = AdminClient(login(guarded, ADMIN))
     client.create_topics([NewTopic(topic, 1, 1)])[topic].result(PATIENCE_S)
     yield client
@@ -120,7 +120,7 @@ def acls(server: Server, tmp_path: Path, *arguments: str) -> str:
 
 
 def rules(listing: str) -> list[str]:
-    """The lines of `kafka-acls --list` that are rules, without the space around them."""
+    """Return the lines of `kafka-acls --list` that are rules, without surrounding spaces."""
     return sorted(line.strip() for line in listing.splitlines() if line.strip().startswith("(principal="))
 
 
@@ -135,12 +135,12 @@ def acl(
     principal: str = f"User:{ALICE}",
     host: str = "*",
 ) -> AclBinding:
-    """A permission."""
+    """Return an ACL."""
     return AclBinding(ResourceType.TOPIC, topic, pattern, principal, host, operation, AclPermissionType.ALLOW)
 
 
 def eventually(found: Callable[[], bool]) -> None:
-    """Apache Kafka follows a change of ACLs a moment after it has answered; klamm at once."""
+    """Wait for a condition: Apache Kafka applies changed ACLs a moment after its answer, and klamm at once."""
     end = time.monotonic() + PATIENCE_S
     while not found():
         assert time.monotonic() < end, "the ACLs have not come into force"
@@ -148,7 +148,7 @@ def eventually(found: Callable[[], bool]) -> None:
 
 
 def outcome_of_producing(server: Server, topic: str, user: str = ALICE) -> KafkaError | None:
-    """None when a record was acknowledged."""
+    """Return None if a record was acknowledged, otherwise the error."""
     outcomes: list[KafkaError | None] = []
     producer = Producer(login(server, user) | {"message.timeout.ms": 5000})
     producer.produce(topic, b"value", on_delivery=lambda error, _message: outcomes.append(error))
@@ -157,7 +157,7 @@ def outcome_of_producing(server: Server, topic: str, user: str = ALICE) -> Kafka
 
 
 def outcome_of_consuming(server: Server, topic: str, group: str) -> KafkaError | None:
-    """None when a record was read, as a member of the group."""
+    """Return None if a record was read as a member of the group, otherwise the error."""
     consumer = Consumer(login(server, ALICE) | {"group.id": group, "auto.offset.reset": "earliest"})
     try:
         consumer.subscribe([topic])
@@ -202,7 +202,7 @@ def test_a_client_without_permission_is_refused(
     assert admin.describe_acls(ANY_ACL).result(PATIENCE_S) == []
 
 
-def test_the_tools_acls_for_producers_and_consumers_suffice(
+def test_the_acls_that_kafka_acls_writes_for_producers_and_consumers_suffice(
     guarded: Server, admin: AdminClient, topic: str, tmp_path: Path
 ) -> None:
     refused = outcome_of_producing(guarded, topic)
@@ -224,7 +224,7 @@ def test_the_tools_acls_for_producers_and_consumers_suffice(
     assert outcome_of_producing(guarded, topic, ADMIN) is None
 
 
-def test_java_producer_is_held_to_them(guarded: Server, admin: AdminClient, topic: str, tmp_path: Path) -> None:
+def test_a_java_producer_must_obey_acls(guarded: Server, admin: AdminClient, topic: str, tmp_path: Path) -> None:
     def events() -> list[dict[str, Any]]:
         arguments = ["--bootstrap-server", guarded.bootstrap, "--command-config", properties(tmp_path, ALICE)]
         arguments += ["--topic", topic, "--max-messages", "10", "--acks", "-1"]
@@ -266,6 +266,6 @@ def test_acls_outlast_a_restart(guarded: Server, admin: AdminClient, topic: str)
     assert admin.describe_acls(ANY_ACL).result(PATIENCE_S) == [lasting]
 
 
-def test_without_an_authorizer_there_are_none(server: Server) -> None:
+def test_without_an_authorizer_requests_about_acls_fail(server: Server) -> None:
     with pytest.raises(RuntimeError, match="SecurityDisabledException: No Authorizer is configured on the broker"):
         run_tool(ACL_COMMAND, "--bootstrap-server", server.bootstrap, "--list")

@@ -1,6 +1,6 @@
-"""What klamm answers, Apache Kafka answers too: errors, defaults and edge cases of each API, in each version.
+"""Compares klamm's answers with Apache Kafka's: errors, defaults and edge cases of each API, in each version.
 
-What differs on purpose is in docs/deviations.md, and marked in the cases.
+Deliberate differences are in docs/deviations.md, and the cases name them.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ OF_EACH_SERVER = {
     "num.network.threads",
     "socket.listen.backlog.size",
 }
-"""Configs that `KlammServer` and `KafkaServer` set, or that differ by docs/deviations.md."""
+"""Configs that `KlammServer` and `KafkaServer` set, or that differ as docs/deviations.md says."""
 TOPICS = {
     "data": (2, {}),
     "empty": (1, {}),
@@ -95,7 +95,7 @@ def prepare(target: Target) -> None:
 
 
 def find_coordinator(target: Target) -> None:
-    """A broker then makes `__consumer_offsets`."""
+    """Find a coordinator, so that a broker creates `__consumer_offsets`."""
 
     def found() -> bool:
         answer = target.client.call(FindCoordinatorRequest("group"), 3)
@@ -156,7 +156,7 @@ def test_configs_that_both_have_are_described_alike(targets: tuple[Target, Targe
 
 
 @pytest.mark.parametrize(("name", "value", "message"), GROUP_CONFIG_ERRORS, ids=lambda each: each[:40])
-def test_bad_group_configs_have_kafkas_words(
+def test_errors_for_invalid_group_configs_have_kafkas_text(
     targets: tuple[Target, Target], name: str, value: str, message: str
 ) -> None:
     wanted = AlterConfigsResource(32, "worded", [AlterableConfig(name, 0, value)])
@@ -167,7 +167,7 @@ def test_bad_group_configs_have_kafkas_words(
     assert said == [(ErrorCode.INVALID_CONFIG, message)] * 2
 
 
-def test_transactions_take_kafkas_steps(targets: tuple[Target, Target]) -> None:
+def test_transactions_have_the_same_outcomes_as_in_kafka(targets: tuple[Target, Target]) -> None:
     outcomes = []
     for target in targets:
         for name in ("t", "u", "whole-3", "whole-5"):
@@ -178,7 +178,7 @@ def test_transactions_take_kafkas_steps(targets: tuple[Target, Target]) -> None:
     assert ours == kafkas
 
 
-def test_share_groups_take_kafkas_steps(targets: tuple[Target, Target]) -> None:
+def test_share_groups_have_the_same_outcomes_as_in_kafka(targets: tuple[Target, Target]) -> None:
     outcomes = []
     for target in targets:
         target.client.call(CreateTopicsRequest([CreatableTopic(TOPIC, 1, 1)]), 5)
@@ -187,7 +187,7 @@ def test_share_groups_take_kafkas_steps(targets: tuple[Target, Target]) -> None:
     assert not differ, "\n".join(differ)
 
 
-def test_dead_letters_are_kafkas(targets: tuple[Target, Target]) -> None:
+def test_dead_letters_have_the_same_outcomes_as_in_kafka(targets: tuple[Target, Target]) -> None:
     outcomes = []
     for target in targets:
         target.client.call(CreateTopicsRequest([CreatableTopic(LetterSteps.topic, 1, 1)]), 5)
@@ -196,7 +196,7 @@ def test_dead_letters_are_kafkas(targets: tuple[Target, Target]) -> None:
     assert not differ, "\n".join(differ)
 
 
-def test_members_and_their_offsets_take_kafkas_steps(targets: tuple[Target, Target]) -> None:
+def test_members_and_their_offsets_have_the_same_outcomes_as_in_kafka(targets: tuple[Target, Target]) -> None:
     outcomes = []
     for target in targets:
         target.client.call(CreateTopicsRequest([CreatableTopic(EPOCHS_TOPIC, PARTITIONS, 1)]), 5)
@@ -206,7 +206,7 @@ def test_members_and_their_offsets_take_kafkas_steps(targets: tuple[Target, Targ
     assert not differ, "\n".join(differ)
 
 
-def test_streams_groups_take_kafkas_steps(targets: tuple[Target, Target]) -> None:
+def test_streams_groups_have_the_same_outcomes_as_in_kafka(targets: tuple[Target, Target]) -> None:
     outcomes = []
     for target in targets:
         for more, name in enumerate((STREAMED, OTHER)):

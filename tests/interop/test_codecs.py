@@ -1,4 +1,4 @@
-"""Every client creates a topic, fills it with every codec, and reads all of it back in order."""
+"""Every client creates a topic, produces records with every codec, and reads them back in order."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def properties(path: Path, values: dict[str, object]) -> str:
 
 
 class Worker:
-    """A worker of Connect in a child process, asked by its REST interface."""
+    """A worker of Connect in a child process. Its REST interface answers `call`."""
 
     def __init__(self, server: Server, folder: Path, mode: str, settings: dict[str, object]) -> None:
         self.port = free_port()
@@ -68,7 +68,7 @@ class Worker:
         self._process.wait()
 
     def call(self, method: str, path: str, body: object = None) -> Any:
-        """The decoded answer, or None while there is none."""
+        """Return the decoded answer, or None as long as there is none."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"http://{HOST}:{self.port}{path}", data, method=method)
         request.add_header("Content-Type", "application/json")
@@ -111,7 +111,9 @@ def wait_for_lines(file: Path, count: int) -> None:
     wait_for(lambda: len(numbers_in(file)) >= count, lambda: numbers_in(file)[-3:])
 
 
-def test_standalone_copies_a_file_and_goes_on_after_a_restart(server: Server, topic: str, tmp_path: Path) -> None:
+def test_a_standalone_worker_copies_a_file_and_continues_after_a_restart(
+    server: Server, topic: str, tmp_path: Path
+) -> None:
     source, sink = tmp_path / "source.txt", tmp_path / "sink.txt"
     append(source, range(100))
     connectors = [
@@ -132,7 +134,7 @@ def test_standalone_copies_a_file_and_goes_on_after_a_restart(server: Server, to
 
 
 @pytest.mark.parametrize("exactly_once", [False, True])
-def test_distributed_workers_take_over_from_one_that_is_killed(
+def test_distributed_workers_take_over_the_tasks_of_a_killed_worker(
     server: Server, topic: str, tmp_path: Path, exactly_once: bool
 ) -> None:
     source, sink = tmp_path / "source.txt", tmp_path / "sink.txt"

@@ -1,4 +1,4 @@
-"""The console's pages have no serious findings of axe, in light and dark, on a phone and on a desk."""
+"""axe finds no serious accessibility problems in the console's pages, light and dark, on phone and desktop."""
 
 import http.client
 import http.server
@@ -83,7 +83,7 @@ def console():
 
 @pytest.fixture
 def page_with_axe(axe, console):
-    """The address of a copy of the console, whose page has axe and a driver, and may be framed."""
+    """Yield the address of a copy of the console. Its page has axe and a driver, and may be framed."""
     address, _, token = console.removeprefix("http://").partition("/#token=")
     driver = DRIVER.replace("VIEWS", json.dumps(VIEWS)).replace("TOKEN", token)
     own = {"/axe.js": axe, "/driver.js": driver.encode()}
@@ -125,7 +125,7 @@ def page_with_axe(axe, console):
             self.wfile.write(content)
 
         def log_message(self, *_arguments):
-            """Say nothing."""
+            """Log nothing."""
 
     copy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Copy)
     thread = threading.Thread(target=copy.serve_forever)

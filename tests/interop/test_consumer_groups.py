@@ -1,4 +1,4 @@
-"""Groups of KIP-848 with real clients: those of librdkafka and Java, Kafka's tools, members of both protocols."""
+"""Tests of groups of KIP-848 with librdkafka, with Java, with Kafka's tools, and with members of both protocols."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SETTINGS = {
     "group.consumer.min.heartbeat.interval.ms": "200",
     "group.initial.rebalance.delay.ms": "0",
 }
-"""Members take their steps faster than by default."""
+"""Shorter intervals than the defaults, so that members act faster."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def filled(server: Server, topic: str) -> str:
-    """A topic with `COUNT` records in each partition."""
+    """Yield a topic with `COUNT` records in each partition."""
     name = f"848-{topic}"
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
     admin.create_topics([NewTopic(name, PARTITIONS)])[name].result()
@@ -71,7 +71,7 @@ def consumer(server: Server, group: str, protocol: str = "consumer", **settings:
 
 
 def poll_until(consumers: list[Consumer], done: Callable[[], bool], seen: list[tuple[int, int]] | None = None) -> None:
-    """Poll all of them until it is done. What they read goes into `seen`."""
+    """Poll all consumers until the condition holds. The records that they read are added to `seen`."""
     deadline = time.monotonic() + GIVE_UP_S
     while not done():
         assert time.monotonic() < deadline, [each.assignment() for each in consumers]
@@ -87,7 +87,7 @@ def sizes(consumers: list[Consumer]) -> list[int]:
     return sorted(len(each.assignment()) for each in consumers)
 
 
-def test_librdkafka_reads_everything_once_and_shares(server: Server, filled: str) -> None:
+def test_librdkafka_reads_everything_once_and_shares_the_partitions(server: Server, filled: str) -> None:
     seen: list[tuple[int, int]] = []
     with closing(consumer(server, filled)) as first:
         first.subscribe([f"^{filled}$"])
@@ -132,7 +132,7 @@ def described(server: Server, group: str) -> DescribedGroup:
         return found
 
 
-def test_a_killed_server_knows_its_members_again(server: Server, filled: str) -> None:
+def test_a_restarted_server_knows_its_members_after_a_kill(server: Server, filled: str) -> None:
     seen: list[tuple[int, int]] = []
     with closing(consumer(server, filled)) as one, closing(consumer(server, filled)) as other:
         for each in (one, other):
@@ -186,7 +186,7 @@ def check_tools(server: Server, group: str) -> None:
 
 
 def wait_for_records(output: Path) -> None:
-    """Until the tool has read every record of some partition."""
+    """Wait until the tool has read every record of a partition."""
     deadline = time.monotonic() + GIVE_UP_S
     while f'"maxOffset":{COUNT - 1}' not in output.read_text():
         assert time.monotonic() < deadline, output.read_text()[-2000:]

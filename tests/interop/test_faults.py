@@ -1,4 +1,4 @@
-"""Every kind of fault, as confluent-kafka, kafka-python, aiokafka and Java's client see it."""
+"""Tests of how confluent-kafka, kafka-python, aiokafka and Java's client see each kind of fault."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ LATE_MS = 300
 GROUP = "faulty-group"
 
 Probe = Callable[[str, str], str]
-"""Gets bootstrap and topic; what the client saw: `ok`, or the name of its error."""
+"""A function that gets bootstrap and topic. It returns what the client saw: `ok`, or the name of an error."""
 
 
 def partitions_for(topic: str) -> list[int | None]:
-    """Where a probe sends a record each: None leaves the choice to the client."""
+    """Return the partitions to which a probe sends a record each. None leaves the choice to the client."""
     return [0, 1] if "partition_error" in topic else [None, None] if "throttle" in topic else [None]
 
 
@@ -173,7 +173,7 @@ PROBES: dict[str, tuple[Probe, Probe, Probe]] = {
     "kafka-python": (kafka_python_produce, kafka_python_consume, kafka_python_commit),
     "aiokafka": (aiokafka_produce, aiokafka_consume, aiokafka_commit),
 }
-# The rule of each kind; what each client sees, where that is not `ok`; how many records there are in the end.
+# For each kind: its rule, the outcome of each client whose outcome is not `ok`, and the number of records at the end.
 RULES = {
     "error": {"api": "Produce", "error": "TOPIC_AUTHORIZATION_FAILED"},
     "error_after": {"api": "Produce", "error": "TOPIC_AUTHORIZATION_FAILED"},
@@ -229,7 +229,7 @@ def prepare(server, kind, client):
 
 
 def overtake(address, topic, fault):
-    """Send a record of another connection while the first one waits."""
+    """Send a record on another connection while the first record waits."""
     fault.wait(timeout_s=100)
     records = bytes(encode_batch([Record(value=b"sent later")]))
     data = produce.TopicProduceData(topic, partition_data=[produce.PartitionProduceData(0, records)])
@@ -254,7 +254,7 @@ def test_a_client_sees_what_the_rule_says(server, kind, client):
     producing, consuming, committing = PROBES[client]
     probe = {"corrupt": consuming, "coordinator_moved": committing}.get(kind, producing)
     if (kind, client) == ("corrupt", "kafka-python"):
-        # It never returns from a poll that meets such records; an answer that it cannot read it asks for again.
+        # The client never returns from a poll that gets such records, because it requests an unreadable answer again.
         fault.remove()
         fault = server.faults.add(kind, count=1, api="Produce", topic=topic)
         probe = producing

@@ -1,7 +1,7 @@
-"""Apache Flink's connector on klamm: a copy that is exact although Flink or the broker is killed.
+"""Tests of Apache Flink's connector: a copy is exact even if Flink or the broker is killed.
 
-Flink commits with its checkpoints: after a kill a new process takes the transactions of the last checkpoint up by their
-producer ids and epochs, commits them, and aborts what came later.
+Flink commits with its checkpoints. After a kill, a new process continues the transactions of the last checkpoint by
+their producer ids and epochs, commits them, and aborts later ones.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ PATIENCE_S = 120
 
 @pytest.fixture(scope="module")
 def classes(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The class path of the application. Kafka's client is the one that Flink's connector is made for."""
+    """Return the class path of the application. Kafka's client is the one for which Flink's connector was made."""
     folder = tmp_path_factory.mktemp("flink")
     subprocess.run(["javac", "-cp", flink(), "-d", folder, SOURCE], check=True, timeout=60)
     return f"{folder}:{flink()}"
 
 
 class FlinkCopy(JavaApplication):
-    """Flink, which starts from the last checkpoint there is."""
+    """Flink, which starts from the last checkpoint."""
 
     def __init__(self, server: Server, topic: str, classes: str, folder: Path) -> None:
         super().__init__(f"{topic}-copy", folder / "flink.log")
@@ -45,7 +45,7 @@ class FlinkCopy(JavaApplication):
         self._command += ["FlinkCopy", server.bootstrap, topic, self.output, self._checkpoints.as_uri()]
 
     def checkpoint(self) -> Path | None:
-        """The last complete one."""
+        """The last complete checkpoint."""
         complete = self._checkpoints.glob("*/chk-*/_metadata")
         last = max(complete, key=lambda path: path.stat().st_mtime_ns, default=None)
         return last.parent if last is not None else None

@@ -1,4 +1,4 @@
-"""A log of audit seals as others see it: torchwood reads its tiles from any web server, and checks what is proven."""
+"""Tests of a log of audit seals with other software: torchwood reads its tiles from a web server and checks proofs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoggedLake]:
 
 @pytest.fixture(scope="module")
 def url(place: LoggedLake) -> Iterator[str]:
-    """The log at a web server that knows nothing of it."""
+    """Yield the URL of the log on a web server that knows nothing about logs."""
 
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, format: str, *args: object) -> None:
@@ -108,7 +108,7 @@ def test_torchwood_reads_the_log_and_checks_its_proofs(
 
 
 def test_torchwood_reads_a_log_of_three_levels(place: LoggedLake, url: str) -> None:
-    """Its entries come from elsewhere: only the tiles count."""
+    """The entries are made up, because only the tiles matter."""
     restore(place)
     shutil.rmtree(place.log_folder)
     signer, size = place.log_signer, 0
@@ -118,7 +118,7 @@ def test_torchwood_reads_a_log_of_three_levels(place: LoggedLake, url: str) -> N
         checkpoint = checkpoint.signed(signer.line(checkpoint.text))
         place.log_folder.joinpath("checkpoint").write_text(str(checkpoint))
         if size < 65_000:
-            # Of a witness that others have made.
+            # The checkpoint has a signature of a witness from another project.
             done = tlogcheck("cosign", WITNESS, seed_of(place), stdin=str(checkpoint).encode())
             cosigned = Checkpoint.parse(done.stdout)
             assert cosigned == checkpoint
@@ -130,8 +130,8 @@ def test_torchwood_reads_a_log_of_three_levels(place: LoggedLake, url: str) -> N
 
 
 @pytest.mark.parametrize("tries", [len(LOG_WAYS), pytest.param(300, marks=pytest.mark.slow)])
-def test_torchwood_sees_what_is_done_to_the_log(place: LoggedLake, url: str, seed: int, tries: int) -> None:
-    """What is done to the ledger alone is no matter of the log."""
+def test_torchwood_notices_changes_of_the_log(place: LoggedLake, url: str, seed: int, tries: int) -> None:
+    """Changes of the ledger alone do not matter to the log."""
     choose = random.Random(seed)
     seen = 0
     for number in range(tries):

@@ -31,21 +31,21 @@ RUN_S = 800
 
 
 def go(*arguments: str, cwd: Path, timeout_s: float) -> str:
-    """The standard output; AssertionError with what the command said when it fails."""
+    """Run Go and return its standard output. Raises AssertionError with all its output if it fails."""
     done = subprocess.run(["go", *arguments], cwd=cwd, capture_output=True, text=True, timeout=timeout_s)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 def package(folder: Path) -> Path:
-    """The sources of its package kgo; some tests read them."""
+    """Return the folder of the sources of the package kgo, which some tests read."""
     (folder / "go.mod").write_text("module franz.example\n")
     module = json.loads(go("mod", "download", "-json", f"{MODULE}@{VERSION}", cwd=folder, timeout_s=300))["Dir"]
     return Path(module) / "pkg" / "kgo"
 
 
 def program(source: Path) -> Path:
-    """Of the tests, built once."""
+    """Return the program of the tests, built once."""
 
     def build(folder: Path) -> Path:
         go("test", "-c", "-vet=off", "-o", str(folder / "tests"), ".", cwd=source, timeout_s=BUILD_S)
@@ -55,7 +55,7 @@ def program(source: Path) -> Path:
 
 
 def outcomes(output: str) -> dict[str, str]:
-    """PASS, FAIL or SKIP of each test and subtest."""
+    """Return the outcome of each test and subtest: PASS, FAIL or SKIP."""
     found = {}
     for line in output.splitlines():
         words = line.split()

@@ -1,7 +1,7 @@
-"""`acl.rules = "cluster"`: what a gateway denies is what Kafka's StandardAuthorizer denies, for random rules.
+"""A gateway with `acl.rules = "cluster"` denies the same as Kafka's StandardAuthorizer, for random rules.
 
-The same client asks both, the gateway logs in to the node as a super user, so that only its own decision counts.
-Slow: `pytest -m slow -s tests/interop/test_gateway_acls.py`.
+The same client sends requests to both. The gateway logs in to the node as a super user, so only the gateway's own
+decision counts. Slow: `pytest -m slow -s tests/interop/test_gateway_acls.py`.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def client_of(server: Server, user: str) -> Iterator[RawClient]:
 
 
 def requests() -> Iterator[tuple[str, Any, int]]:
-    """A name, a request that changes nothing that counts here, and its version."""
+    """Yield names, requests that change nothing of interest, and their versions."""
     for topic in TOPICS:
         yield from ((f"{name} of {topic}", request, version) for name, request, version in of_topic(topic))
     for group in GROUPS:
@@ -221,7 +221,7 @@ def of_cluster() -> Iterator[tuple[str, Any, int]]:
 
 
 def of_several_topics() -> Iterator[tuple[str, Any, int]]:
-    """Of which some may be denied."""
+    """Yield requests with several topics, of which some may be denied."""
     configs = [describe_configs.DescribeConfigsResource(2, topic, ["retention.ms"]) for topic in TOPICS]
     configs.append(describe_configs.DescribeConfigsResource(4, "1", ["num.io.threads"]))
     yield "DescribeConfigs of all", describe_configs.DescribeConfigsRequest(configs), 3
@@ -267,7 +267,7 @@ def outcome(client: RawClient, request: Any, version: int) -> Any:
 
 
 def codes(value: Any, name: str = "") -> Iterator[Any]:
-    """The names and error codes in an answer."""
+    """Return the names and error codes of an answer."""
     if isinstance(value, WireStruct):
         shown = [getattr(value, each) for each in NAMING if hasattr(value, each)]
         for field in value.__slots__:
@@ -309,7 +309,7 @@ def test_the_gateway_decides_as_kafka(node: KafkaServer, gateway: KlammServer, s
             deadline = time.monotonic() + IN_FORCE_S
             while found := differences(node, gateway):
                 assert time.monotonic() < deadline, f"round {number}, {rules}:\n" + "\n".join(found)
-                # Rules come into force a moment after they were made, here and there.
+                # New rules take effect a moment later, in Kafka and in the gateway.
                 time.sleep(0.3)
             with client_of(gateway, ALICE) as client:
                 for _name, request, version in requests():

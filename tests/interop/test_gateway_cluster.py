@@ -1,8 +1,8 @@
-"""The gateway before three brokers of a real Apache Kafka, which restart, move leaders, and stop answering, under load.
+"""Tests of a gateway before three brokers of Apache Kafka, which restart, move leaders, and stop answering, under load.
 
-The application runs twice at the same time, straight to the brokers and through the gateway, so that both meet the
-same events. No acknowledged record is lost, no application sees an error that it does not see without the gateway, and
-all recover by themselves, when the gateway is killed too.
+Each application runs twice at the same time, directly on the brokers and through the gateway, so both meet the same
+events. No acknowledged record is lost. No application gets an error through the gateway that it does not get without.
+All applications recover without help, also after the gateway is killed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def gateway(cluster: KafkaCluster, tmp_path: Path) -> Iterator[KlammServer]:
 
 
 class Workload:
-    """An application, without the gateway and through it, each with a topic and a group of its own."""
+    """An application, once without the gateway and once through it. Each has its own topic and group."""
 
     def __init__(self, cluster: KafkaCluster, gateway: KlammServer, kind: type[Application]) -> None:
         def make(bootstrap: str, name: str) -> Application:
@@ -58,7 +58,7 @@ class Workload:
         self.flows("the start")
 
     def flows(self, after: str) -> None:
-        """Each application gets further records acknowledged, and reads further ones."""
+        """Check that each application gets further records acknowledged, and reads further records."""
         written = {each: len(each.acknowledged) + RECORDS_BETWEEN_STEPS for each in self.all}
         read = {each: len(each.consumed) + RECORDS_BETWEEN_STEPS for each in self.all}
 
@@ -75,7 +75,7 @@ class Workload:
             time.sleep(0.1)
 
     def finish(self) -> None:
-        """Each reads what it has written; the last ones are asked at the same time as the first."""
+        """Check that each application reads all records that it has written. All finish at the same time."""
         finishing = [threading.Thread(target=each.finish, daemon=True) for each in self.all]
         for thread in finishing:
             thread.start()
@@ -84,7 +84,7 @@ class Workload:
 
 
 def values_in(bootstrap: str, topic: str) -> list[str]:
-    """Every value of a topic, as a consumer without a group reads it."""
+    """Return every value of a topic, as a consumer without a group reads it."""
     consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap.split(","), auto_offset_reset="earliest")
     partitions = [TopicPartition(topic, index) for index in range(PARTITIONS)]
     consumer.assign(partitions)
@@ -117,7 +117,7 @@ def leader_moves(cluster: KafkaCluster, topics: Sequence[str]) -> None:
 def node_stops_answering(cluster: KafkaCluster) -> None:
     cluster.nodes.pause(NODE_IDS[0])
     try:
-        # The length of the outage is what is tested.
+        # This is the length of the outage that is tested.
         time.sleep(STOPPED_S)
     finally:
         cluster.nodes.resume(NODE_IDS[0])
@@ -129,7 +129,7 @@ def kill(gateway: KlammServer) -> None:
 
 
 @pytest.mark.parametrize("kind", [Confluent, KafkaPython, Aiokafka, Java], ids=lambda kind: kind.__name__)
-def test_no_more_is_lost_than_without_the_gateway(
+def test_applications_lose_no_more_than_without_the_gateway(
     cluster: KafkaCluster, gateway: KlammServer, kind: type[Application]
 ) -> None:
     work = Workload(cluster, gateway, kind)

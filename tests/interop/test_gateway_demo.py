@@ -1,4 +1,4 @@
-"""The demo of the gateway that README and docs name, as its users start it."""
+"""Runs the gateway's demo in the way that the README and the documents describe."""
 
 import socket
 import subprocess
@@ -26,7 +26,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_every_client_gets_what_it_should(tmp_path):
+def test_every_client_of_the_demo_gets_its_expected_result(tmp_path):
     done = run(tmp_path, "--free-ports")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
@@ -39,14 +39,14 @@ def test_every_client_gets_what_it_should(tmp_path):
     assert again.returncode == 0, "a folder that has been used: " + again.stdout + again.stderr
 
 
-def test_a_port_that_is_taken_ends_it_at_once(tmp_path):
+def test_the_demo_ends_at_once_if_a_port_is_taken(tmp_path):
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             taken.bind(("127.0.0.1", 9093))
             taken.listen()
         except OSError:
-            pass  # it is taken already
+            pass  # The port is already taken.
         done = run(tmp_path)
     assert done.returncode == 1
     assert "--free-ports" in done.stderr

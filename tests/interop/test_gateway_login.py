@@ -1,6 +1,6 @@
-"""`upstream.login = "client"`: real clients log in through the gateway, and the node behind it decides.
+"""Tests of `upstream.login = "client"`: clients log in through the gateway, and the node behind it decides.
 
-The node is klamm's broker: what its mechanisms do beside Kafka's is the subject of `test_sasl`.
+The node is klamm's broker. `test_sasl` compares its mechanisms with Kafka's.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def java_topics(server: EmbeddedServer, login: str) -> str:
 
 
 def test_java_finds_nodes_by_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`nodes = "sni"`: three nodes behind one port, with logins of the client's own."""
+    """With `nodes = "sni"`, three nodes are behind one port, and clients log in themselves."""
     files = TlsFiles(tmp_path)
     files.server = files.issue("front", "CN=front", hosts=("front.test", "*.front.test"))
     hosts = tmp_path / "hosts"

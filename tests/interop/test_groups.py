@@ -1,4 +1,4 @@
-"""Groups of three members in processes of their own, while members and the server itself are killed under them."""
+"""Tests of groups with three members in their own processes. Members and the server are killed."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ pytestmark = pytest.mark.interop
 MEMBERS = 3
 REBALANCES_OF_A_FAULT = 2
 REPEATABLE_AFTER_ONE_FAULT = REBALANCES_OF_A_FAULT * PARTITIONS * POLL_RECORDS
-"""Each rebalance may cost each partition the poll that was not committed yet."""
+"""The number of records that a group may read again: one poll for each partition at each rebalance."""
 
 
 def codec_of(client: Client, shift: int = 0) -> str:
-    """Another one for each client; all of them with each are in `test_codecs`."""
+    """Return another codec for each client. `test_codecs` combines all clients with all codecs."""
     return CODECS[(list(CLIENTS).index(client.name) + shift) % len(CODECS)]
 
 
@@ -44,7 +44,7 @@ every_client = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 
 @contextmanager
 def group_of_three(client: Client, server: Server, topic: str, directory: Path) -> Iterator[list[Member]]:
-    """Members that share the topic's partitions. They leave when the block ends."""
+    """Start members that share the topic's partitions. They leave at the end of the block."""
     with ExitStack() as stack:
         outputs = [directory / f"member-{number}" for number in range(MEMBERS)]
         members = [stack.enter_context(client.join(server.bootstrap, topic, topic, output)) for output in outputs]
@@ -56,7 +56,7 @@ def group_of_three(client: Client, server: Server, topic: str, directory: Path) 
 def producing(
     client: Client, server: Server, topic: str, source: Iterator[KeyValue], codec: str
 ) -> Iterator[Future[None]]:
-    """`produce_all` beside the block; what it raises is raised when the block ends."""
+    """Run `produce_all` beside the block. Its exceptions are raised at the end of the block."""
     with ThreadPoolExecutor(1) as executor:
         produced = executor.submit(client.produce_all, server.bootstrap, topic, source, codec)
         yield produced
@@ -64,7 +64,7 @@ def producing(
 
 
 def wait_for(alarm: Event, produced: Future[None]) -> None:
-    """Until the alarm goes off. Raises what the producer raises before that, or TimeoutError."""
+    """Wait until the event is set. Raises earlier exceptions of the producer, or TimeoutError."""
     deadline = time.monotonic() + GIVE_UP_S
     while not alarm.wait(0.1):
         if produced.done():
@@ -74,7 +74,7 @@ def wait_for(alarm: Event, produced: Future[None]) -> None:
 
 
 def wait_until_all_is_read(members: list[Member]) -> list[list[Consumed]]:
-    """What each member has read, as soon as all records are there; else what there is after `GIVE_UP_S`."""
+    """Return the records that each member has read, once all were read or `GIVE_UP_S` has passed."""
     deadline = time.monotonic() + GIVE_UP_S
     while True:
         shares = [member.consumed() for member in members]
@@ -84,7 +84,7 @@ def wait_until_all_is_read(members: list[Member]) -> list[list[Consumed]]:
 
 
 def repeatable(client: Client, faults: int) -> int:
-    """How many records a group of this client may read again."""
+    """Return how many records a group of this client may read again."""
     return RECORDS if client.commits_on_a_timer else faults * REPEATABLE_AFTER_ONE_FAULT
 
 
@@ -93,7 +93,7 @@ def test_a_group_survives_the_death_of_a_member(server: Server, topic: str, clie
     client.create_topic(server.bootstrap, topic)
     killed = Event()
     with group_of_three(client, server, topic, tmp_path) as members:
-        # The second half comes when the member is gone.
+        # The second half is produced when the member is dead.
         alarms = {RECORDS // 2: lambda: killed.wait(GIVE_UP_S)}
         with producing(client, server, topic, records(alarms=alarms), codec_of(client)):
             for member in members:
@@ -107,13 +107,13 @@ def test_a_group_survives_the_death_of_a_member(server: Server, topic: str, clie
 
 
 @every_client
-def test_clients_carry_on_when_the_server_restarts(server: Server, topic: str, client: Client, tmp_path: Path) -> None:
+def test_clients_continue_after_the_server_restarts(server: Server, topic: str, client: Client, tmp_path: Path) -> None:
     client.create_topic(server.bootstrap, topic)
     a_third, two_thirds, killed = Event(), Event(), Event()
     alarms: dict[int, Callable[[], object]] = {
         RECORDS // 3: a_third.set,
         RECORDS * 2 // 3: two_thirds.set,
-        # However late the test is, the producer is not done before the server is gone.
+        # The producer cannot finish before the server is stopped, however slow the test is.
         RECORDS - 1: lambda: killed.wait(GIVE_UP_S),
     }
     with group_of_three(client, server, topic, tmp_path) as members:

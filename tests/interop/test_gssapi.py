@@ -1,4 +1,4 @@
-"""GSSAPI against a KDC: clients with tickets come in under their local names, others do not."""
+"""Tests of GSSAPI with a KDC: clients with tickets log in under their local names, and other clients are refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
-    # The Kerberos library of this process reads its configuration from the environment, once.
+    # The Kerberos library of this process reads its configuration from the environment only once.
     patch = pytest.MonkeyPatch()
     with Kdc(tmp_path_factory.mktemp("kdc")) as running:
         for name, value in running.environment.items():
@@ -59,7 +59,7 @@ def bootstrap(server: EmbeddedServer) -> str:
 
 @pytest.fixture
 def holding(kdc: Kdc, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """`holding(principal)`: clients of this process have that ticket."""
+    """Return the context manager `holding(principal)`. In its block, clients have a ticket of the principal."""
 
     def hold(principal: str) -> None:
         monkeypatch.setenv("KRB5CCNAME", f"FILE:{kdc.ticket(principal)}")
@@ -76,7 +76,7 @@ def connections(server: EmbeddedServer) -> list[ConnectionContext]:
 
 
 def connection_of(server: EmbeddedServer, client: RawClient) -> ConnectionContext:
-    """The server's view of a client that has not failed yet."""
+    """Return the server's view of a client that has not failed yet."""
     port = client.socket.getsockname()[1]
     found: list[ConnectionContext] = []
 
@@ -151,7 +151,7 @@ def test_java_logs_in_with_gssapi(
 
 
 def exchange(client: RawClient, kdc: Kdc, principal: str, choice: bytes) -> Any:
-    """As a client does it, by hand; the last response. `choice` is the security layer that it wants."""
+    """Exchange tokens by hand as a client does. Return the last response. `choice` is the requested security layer."""
     credentials = gssapi.Credentials(usage="initiate", store={"ccache": f"FILE:{kdc.ticket(principal)}"})
     service = gssapi.Name("kafka@localhost", gssapi.NameType.hostbased_service)
     context = gssapi.SecurityContext(name=service, creds=credentials, usage="initiate")
@@ -166,7 +166,7 @@ def exchange(client: RawClient, kdc: Kdc, principal: str, choice: bytes) -> Any:
 
 
 def is_out(client: RawClient) -> bool:
-    """A further request is not served, and the connection ends."""
+    """Check that a further request is not served and the connection ends."""
     try:
         client.send(MetadataRequest(topics=None), 12)
     except ConnectionError:
@@ -210,7 +210,7 @@ def test_bytes_that_are_not_a_ticket_are_refused(server: EmbeddedServer, token: 
         assert is_out(client)
 
 
-def test_a_keytab_that_is_not_there_stops_the_start(kdc: Kdc, tmp_path: Path) -> None:
+def test_the_server_does_not_start_without_its_keytab(kdc: Kdc, tmp_path: Path) -> None:
     settings = [
         "listeners.default.authenticator=sasl",
         'listeners.default.sasl.mechanisms=["GSSAPI"]',

@@ -1,4 +1,4 @@
-"""Kafka's formatters of `kafka-console-consumer` show the same of klamm as of Kafka, after the same actions."""
+"""Kafka's formatters of `kafka-console-consumer` print the same for klamm as for Kafka, after the same actions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORMATTERS: Final = {
 }
 SHARE_FORMATTER: Final = "group.share.ShareGroupStateMessageFormatter"
 SHARE_GROUPS: Final = {"accepting": (), "rejecting": ("--reject",), "releasing": ("--release",)}
-"""With what each does with the records."""
+"""The acknowledge types of a share group, with their effect on the records."""
 SETTINGS: Final = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "3",
@@ -37,13 +37,13 @@ RECORDS: Final = 10
 AVAILABLE: Final = 0
 SNAPSHOT: Final = 0
 DONE: Final = frozenset({2, 4})
-"""Acknowledged, archived."""
+"""The delivery states acknowledged and archived."""
 VARYING: Final = frozenset(
     {"commitTimestamp", "topicId", "currentStateTimestamp", "memberId", "leader", "producerId", "previousProducerId"}
     | {"transactionLastUpdateTimestampMs", "transactionStartTimestampMs", "createTimestamp", "writeTimestamp"}
     | {"snapshotEpoch", "stateEpoch", "producerEpoch", "generation", "members"}
 )
-"""What differs between two servers, or two runs of the clients."""
+"""Fields that differ between two servers, or between two runs of the clients."""
 
 
 def consumer(server: Server, group: str, **settings: str) -> Consumer:
@@ -108,7 +108,7 @@ def formatted(server: Server, topic: str, formatter: str) -> Iterator[tuple[dict
 
 
 def shown(server: Server, formatter: str) -> dict[str, Any]:
-    """Return the last value of each key that the formatter shows, without what varies and what is gone."""
+    """Return the last value of each key that the formatter prints, without variable fields and deleted keys."""
     records = formatted(server, FORMATTERS[formatter], formatter)
     found = {json.dumps(steady(key)): steady(value) for key, value in records}
     return {key: value for key, value in found.items() if value is not None and "console-consumer" not in key}
@@ -138,7 +138,7 @@ def share_states(server: Server) -> dict[str, list[tuple[int, int] | None]]:
 
 
 def steady(value: Any) -> Any:
-    """Return the value without what varies."""
+    """Return the value without variable fields."""
     if isinstance(value, dict):
         return {name: steady(each) for name, each in value.items() if name not in VARYING}
     return [steady(each) for each in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Kafka's own Admin client: each call answers what Apache Kafka answers."""
+"""Tests of Kafka's own Admin client: each call has the same result as with Apache Kafka."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_a_producer_is_slowed_down_and_gets_the_throttle_time(server: Server) ->
     run_tool(TOPIC_COMMAND, "--bootstrap-server", server.bootstrap, "--create", "--topic", "slow")
     client = ["--entity-type", "users", "--entity-name", "ANONYMOUS"]
     client += ["--entity-type", "clients", "--entity-name", "slow-producer"]
-    # Ten windows may come at once: a megabyte. The rest takes its time.
+    # The quota lets ten windows pass at once: a megabyte. The rest is delayed.
     configs(server, *client, "--alter", "--add-config", "producer_byte_rate=100000")
     arguments = ["--topic", "slow", "--num-records", "1400", "--record-size", "1000", "--throughput", "-1"]
     arguments += ["--print-metrics", "--producer-props", f"bootstrap.servers={server.bootstrap}"]

@@ -34,12 +34,12 @@ REQUESTS = "kafka.server"
 CHANGING = "org.apache.kafka.common.test.junit.GatewayClasses"
 RUN_S = 3000
 TEST_S = 180
-"""After which JUnit fails one test."""
+"""The time after which JUnit fails a test."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Test classes, and how many of their tests pass on klamm at least."""
+    """Test classes, and the minimum number of their tests that pass on klamm."""
 
     name: str
     classes: tuple[str, ...]
@@ -99,7 +99,7 @@ PARTS = (
     ),
 )
 
-# Class and method; docs/deviations.md has the differences.
+# Classes and methods that fail. docs/deviations.md explains the differences.
 _NO_INTERVAL = "klamm computes an assignment at once and has no `consumer.assignment.interval.ms`."
 LEFT_OUT = {
     "DynamicGroupConfigIntegrationTest.testDescribeGroupConfigSynonymsWithBrokerSynonym": _NO_INTERVAL,
@@ -119,7 +119,7 @@ LEFT_OUT = {
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The class path: on klamm and the gateway with our classes before Kafka's."""
+    """Return the class path. For klamm and the gateway, klamm's classes come before Kafka's."""
     jars = f"{tests()}:{classpath(PUBLISHED_TESTS)}"
     if TARGET == "kafka":
         return jars
@@ -134,7 +134,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def command(part: Part, path: str, folder: Path) -> list[str]:
-    """JUnit's console with the classes of `part`; reports and clusters are below `folder`."""
+    """Return the command of JUnit's console with the classes of `part`. Reports and clusters are below `folder`."""
     options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx1200M", f"-Dklamm.folder={folder}"]
     options += [f"-Dklamm.python={sys.executable}", "-Djunit.jupiter.extensions.autodetection.enabled=true"]
     options += [f"-Djunit.jupiter.execution.timeout.testtemplate.method.default={TEST_S}s"]
@@ -146,7 +146,7 @@ def command(part: Part, path: str, folder: Path) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """So that each klamm of the tests is that of this checkout, with its bytecode."""
+    """Return an environment in which the tests start the klamm of this checkout, with its bytecode."""
     roots = [entry for entry in sys.path if entry.startswith(str(ROOT)) and "site-packages" not in entry]
     found = os.environ | {"PYTHONPATH": os.pathsep.join(roots), "PYTHONPYCACHEPREFIX": str(cache_dir() / "pycache")}
     found.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -154,7 +154,10 @@ def environment() -> dict[str, str]:
 
 
 def run(arguments: Sequence[str], budget_s: float) -> str:
-    """Run JUnit's console, and return what it prints. After its time it ends with the servers that it has started."""
+    """Run JUnit's console, and return its output.
+
+    After its time limit it is killed with the servers that it started.
+    """
     with subprocess.Popen(
         arguments,
         stdout=subprocess.PIPE,
@@ -171,7 +174,7 @@ def run(arguments: Sequence[str], budget_s: float) -> str:
 
 
 def outcomes(report: Path) -> tuple[list[str], dict[str, str], Counter[str]]:
-    """The tests that passed, those that failed with why, and the reasons of aborted tests, counted."""
+    """Return the passed tests, the failed tests with the cause, and the counted reasons of aborted tests."""
     passed, failed, aborted = [], {}, Counter[str]()
     for case in ElementTree.parse(report).iter("testcase"):
         name = f"{case.attrib['classname']}#{case.attrib['name']}"

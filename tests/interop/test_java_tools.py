@@ -1,4 +1,4 @@
-"""The tools that come with Apache Kafka: what an operator has at hand must work unchanged."""
+"""Tests of the command-line tools of Apache Kafka, which operators use: they must work without changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def create(server: Server, topic: str) -> None:
 
 
 def produce_verified(server: Server, topic: str, count: int = COUNT) -> dict[str, int]:
-    """Numbers as text, from 0 to `count`, acks=all; the tool's own summary."""
+    """Produce the numbers from 0 to `count` as text, with acks=all. Return the tool's summary."""
     arguments = ["--bootstrap-server", server.bootstrap, "--topic", topic, "--acks", "-1", "--max-messages", str(count)]
     output = run_tool("org.apache.kafka.tools.VerifiableProducer", *arguments)
     summary: dict[str, int] = json.loads(output.splitlines()[-1])
@@ -41,14 +41,14 @@ def produce_verified(server: Server, topic: str, count: int = COUNT) -> dict[str
 
 
 def end_offsets(server: Server, topic: str, time: str = "latest") -> list[int]:
-    """By partition, as GetOffsetShell prints them."""
+    """Return the end offsets by partition, as GetOffsetShell prints them."""
     arguments = ["--bootstrap-server", server.bootstrap, "--topic", topic, "--time", time]
     lines = run_tool(OFFSET_SHELL, *arguments).splitlines()
     return [int(line.split(":")[2] or -1) for line in sorted(lines)]
 
 
 def lag(server: Server, topic: str) -> int:
-    """Of the group that is called as its topic, over all partitions that it has a position in."""
+    """Return the lag of the group with the name of its topic, over all partitions with a committed offset."""
     lines = [line.split() for line in groups(server, "--describe", "--group", topic).splitlines()]
     lags = [int(fields[5]) for fields in lines if fields and fields[0] == topic]
     assert lags, lines

@@ -1,4 +1,4 @@
-"""Apache Kafka and klamm: what both say of themselves, and a data directory that goes from one to the other."""
+"""Tests with Apache Kafka: both servers' descriptions, and a data directory that moves from one server to the other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEVIATIONS = Path(__file__).resolve().parents[2] / "docs" / "deviations.md"
 
 
 def produce(bootstrap: str, prefix: str, **settings: object) -> None:
-    """Ten records, one batch each."""
+    """Produce ten records, in one batch each."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, **settings})
     for number in range(10):
         producer.produce(TOPIC, value=f"{prefix}{number}", partition=0)
@@ -30,7 +30,7 @@ def produce(bootstrap: str, prefix: str, **settings: object) -> None:
 
 
 def transactions(bootstrap: str) -> None:
-    """One that is committed, and one that is aborted."""
+    """Run one transaction that commits, and one that aborts."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "x"})
     producer.init_transactions(60)
     for prefix in ("committed", "aborted"):
@@ -42,7 +42,7 @@ def transactions(bootstrap: str) -> None:
 
 
 def consumed(bootstrap: str, isolation: str) -> list[str]:
-    """Everything, in order, up to the end."""
+    """Return all records in order, up to the end."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "g", "isolation.level": isolation}
     consumer = Consumer(settings | {"enable.partition.eof": True, "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition(TOPIC, 0, 0)])
@@ -59,7 +59,7 @@ def texts(*prefixes: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    # Small segments: producer snapshots, time indexes and transaction indexes are there more than once.
+    # With small segments there are several producer snapshots, time indexes and transaction indexes.
     with KafkaServer(tmp_path_factory.mktemp("kafka"), {"log.segment.bytes": str(1 << 20)}) as server:
         yield server
 

@@ -40,7 +40,7 @@ LEFT_OUT = {
 
 
 def program(folder: Path, ports: dict[str, int]) -> Path:
-    """Return the program of the tests, for a broker at these ports in place of its own."""
+    """Return the program of the tests, in which these ports replace those of its own broker."""
     (folder / "go.mod").write_text("module kafka.example\n")
     found = json.loads(go("mod", "download", "-json", f"{MODULE}@{VERSION}", cwd=folder, timeout_s=300))
     source = folder / "kafka-go"
@@ -73,7 +73,7 @@ def test_kafka_go_passes_its_own_tests(tmp_path: Path) -> None:
         "message.max.bytes=200000000",
     ]
     tests = program(tmp_path, ports)
-    # Its own switch for brokers after 2.3 leaves out the tests of what a net.Conn promises.
+    # A switch of the tests for brokers after 2.3 leaves out the tests of `net.Conn`.
     environment = {**os.environ, "KAFKA_VERSION": "4.4.0", "KAFKA_SKIP_NETTEST": "1"}
     command = [str(tests), "-test.v", "-test.timeout=1200s", f"-test.skip={'|'.join(f'^{name}$' for name in LEFT_OUT)}"]
     with EmbeddedServer(settings):

@@ -31,12 +31,12 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(3600)]
 VERSION = "2.2.4"
 PASSING = 700
 PORTS = {"default": (9092, 9095, 9098), "ssl": (9093, 9096, 9099), "sasl": (9094, 9097, 9100)}
-"""Of each listener, by node, as the tests have them."""
+"""The ports of each listener, by node, as the tests expect them."""
 PACKAGES = (
     *("execa", "glob", "jest", "jest-circus", "jest-extended", "jest-junit"),
     *("jsonwebtoken", "mockdate", "semver", "uuid"),
 )
-"""What the tests import, of the versions that its package.json wants."""
+"""The packages that the tests import, in the versions of their package.json."""
 ADD_PARTITIONS = """\
 #!/usr/bin/env node
 const { Kafka } = require('../index')
@@ -72,11 +72,11 @@ LEFT_OUT = {
     "Admin alter broker configs": "A broker config that klamm does not know: docs/deviations.md.",
     ".* emits (the )?request timeout.*": "It fails where a broker answers within a millisecond.",
 }
-"""By patterns of their full names."""
+"""Tests that are left out or fail, by patterns of their full names."""
 
 
 def node_modules(checkout: Path) -> Path:
-    """The folder with the packages that the tests import, installed once."""
+    """Return the folder with the packages that the tests import, installed once."""
     wanted = json.loads((checkout / "package.json").read_text())["devDependencies"]
 
     def build(folder: Path) -> Path:
@@ -89,12 +89,12 @@ def node_modules(checkout: Path) -> Path:
         assert done.returncode == 0, done.stderr
         return packages
 
-    # The programs find one another by the name of this folder.
+    # The packages find each other by the name of this folder.
     return cached(f"kafkajs-tests-{VERSION}", build) / "node_modules"
 
 
 def copy(checkout: Path, folder: Path, ports: Mapping[int, int], certificate: Path) -> Path:
-    """The folder of the tests, for a server with these ports and this certificate."""
+    """Return the folder of the tests, changed for a server with these ports and this certificate."""
     source = folder / "kafkajs"
     source.mkdir()
     for name in ("index.js", "jest.config.js", "package.json"):
@@ -114,7 +114,7 @@ def copy(checkout: Path, folder: Path, ports: Mapping[int, int], certificate: Pa
 
 
 def settings(ports: Mapping[int, int], files: TlsFiles) -> list[str]:
-    """Return the settings of a server like the brokers that the tests are written for."""
+    """Return the settings of a server like the brokers for which the tests were written."""
     found = ["node.id=0", "num.partitions=2", "default.replication.factor=2"]
     for name, (first, *others) in PORTS.items():
         found += [
@@ -142,7 +142,7 @@ def settings(ports: Mapping[int, int], files: TlsFiles) -> list[str]:
 
 
 def run(source: Path, report: Path) -> tuple[list[Any], str]:
-    """The report of each test, and what was printed."""
+    """Run the tests. Return the report of each, and the output."""
     command = ["node_modules/.bin/jest", "--ci", "--maxWorkers=2", "--forceExit", "--reporters=default"]
     command += ["--testPathIgnorePatterns=/node_modules/", "--testPathIgnorePatterns=/src/protocol/"]
     command += [f"--testNamePattern=^(?!({'|'.join(LEFT_OUT)})$)", "--json", f"--outputFile={report}"]

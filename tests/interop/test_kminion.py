@@ -1,4 +1,4 @@
-"""KMinion, an exporter of consumer lag, reads `__consumer_offsets` itself: it reports what was committed.
+"""KMinion, an exporter of consumer lag that reads `__consumer_offsets` itself, reports the committed offsets.
 
 Slow: `KLAMM_KMINION=CHECKOUT pytest -m slow tests/interop/test_kminion.py`, with a checkout of its repository at v2.3.5
 (Go builds it once). `KLAMM_INTEROP_TARGET` is klamm or kafka.
@@ -62,7 +62,7 @@ class Exporter:
             )
 
     def is_ready(self) -> bool:
-        """Return True once it has read the topic to its end."""
+        """Return True if KMinion has read the topic to its end."""
         assert self.process.poll() is None
         try:
             return bool(urllib.request.urlopen(f"{self._url}/ready", timeout=10).status == 200)

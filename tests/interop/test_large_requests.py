@@ -1,4 +1,4 @@
-"""Large requests that clients really send are within the limits, and are answered in full."""
+"""Tests that large requests of real clients are within the limits and are answered in full."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VALUE_BYTES = 5_000_000
 
 @pytest.fixture(scope="module")
 def admin(session_server: Server) -> AdminClient:
-    """Of a server with all topics, which are created in one request."""
+    """Yield an admin client of a server with all topics, which one request has created."""
     client = AdminClient({"bootstrap.servers": session_server.bootstrap, "socket.timeout.ms": TIMEOUT_S * 1_000})
     wanted = [NewTopic(name, PARTITIONS, 1) for name in TOPICS]
     for created in client.create_topics(wanted, operation_timeout=TIMEOUT_S, request_timeout=TIMEOUT_S).values():

@@ -42,12 +42,12 @@ LEFT_OUT = {
 LEFT_OUT_ON_KLAMM = {"0081_admin": "changes a broker config that klamm does not know: docs/deviations.md"}
 PASSING = 80
 CUTTING = ("0049", "0068", "0075", "0076", "0088", "0094")
-"""They cut their connections, and may close a file descriptor that another test has by then: not side by side."""
+"""Tests that cut their connections. They may close a file descriptor that another test uses, so they run alone."""
 ROUNDS: tuple[tuple[list[str], dict[str, str]], ...] = (
     (["-p3", "-E"], {}),
     (["-p1"], {"TESTS": ",".join(CUTTING)}),
 )
-"""Options and environment of the runner."""
+"""Options and environment variables of the runner."""
 TOOLS = {
     "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
     "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
@@ -55,7 +55,7 @@ TOOLS = {
 
 
 def tools(folder: Path) -> Path:
-    """A folder like that of a Kafka release, with the scripts that the tests call."""
+    """Return a folder like that of a Kafka release, with the scripts that the tests call."""
     (folder / "bin").mkdir(parents=True)
     for name, main_class in TOOLS.items():
         script = folder / "bin" / name
@@ -66,7 +66,7 @@ def tools(folder: Path) -> Path:
 
 
 def run(bootstrap: str, folder: Path) -> tuple[dict[str, dict[str, Any]], str]:
-    """The report of each test by its name, and the end of what was printed."""
+    """Run the tests. Return the report of each test by its name, and the end of the output."""
     tests = librdkafka_tests()
     config, report, printed = folder / "test.conf", folder / "report.json", folder / "output"
     config.write_text(f"metadata.broker.list={bootstrap}\ntest.timeout.multiplier=3\n")

@@ -1,5 +1,7 @@
-"""Changes of a running server while real clients produce and consume: each record is acknowledged and read once, and no
-client sees an error."""
+"""Changes of a running server while real clients produce and consume.
+
+Each record is acknowledged and read once, and no client gets an error.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ RULES = '"allow User:* ALL cluster", "allow User:* ALL group:*", "allow User:* A
 
 
 class Stream:
-    """A producer with acks=all and idempotence, and a consumer in a group, on a topic of their own."""
+    """A producer with acks=all and idempotence, and a consumer in a group, on their own topic."""
 
     def __init__(self, topic: str, settings: dict[str, Any]) -> None:
         self.errors: list[str] = []
@@ -107,7 +109,7 @@ class Stream:
         assert not self.errors
 
     def end(self) -> None:
-        """End, and check that each record was acknowledged and read once."""
+        """End the clients, and check that each record was acknowledged and read once."""
         self._producing.set()
         self._threads[0].join()
         assert self._producer.flush(120) == 0
@@ -123,12 +125,12 @@ class Stream:
         for thread in self._threads:
             thread.join()
         self._consumer.close()
-        # It ends when nothing refers to it.
+        # The client ends when nothing refers to it.
         del self._producer
 
 
 class LiveServer(KlammServer):
-    """A server from a file. `values` are what the changes change in it."""
+    """A server with a configuration file. The changes change `values`, which the file contains."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
@@ -183,7 +185,7 @@ reload_interval_ms = 0
         return [*command[:position], str(self.file), *command[position:]]
 
     def reload(self) -> None:
-        """Reload the file and wait for the end; every change must be in force then."""
+        """Reload the file and wait until every change is in effect."""
         self.write()
         self.reloads += 1
         os.kill(self.pid, signal.SIGHUP)
@@ -193,12 +195,12 @@ reload_interval_ms = 0
         assert "next start" not in log
 
     def admin(self) -> AdminClient:
-        """Return a client, which ends when nothing refers to it."""
+        """Return an admin client, which ends when nothing refers to it."""
         return AdminClient({"bootstrap.servers": self.bootstrap})
 
     @property
     def secure(self) -> dict[str, Any]:
-        """The settings of a client of the TLS listener."""
+        """Return the settings of a client of the TLS listener."""
         return {
             "bootstrap.servers": f"localhost:{self.tls_port}",
             "security.protocol": "SSL",
@@ -206,7 +208,7 @@ reload_interval_ms = 0
         }
 
     def alter(self, kind: ResourceType, name: str, **values: str) -> None:
-        """Change configs; `_` in a name is a dot."""
+        """Change configs. An underscore in a keyword stands for a dot."""
         entries = [
             ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
             for key, value in values.items()
@@ -221,14 +223,14 @@ CHANGES: list[Change] = []
 
 
 def change(function: Change) -> Change:
-    """Note a change of the running server, in the order of the module."""
+    """Register a change of the running server. Changes run in the order of the module."""
     CHANGES.append(function)
     return function
 
 
 @contextmanager
 def stream(topic: str, settings: dict[str, Any]) -> Iterator[Stream]:
-    """Produce and consume in the block; at its end each record has been acknowledged and read once."""
+    """Produce and consume during the block. At its end each record was acknowledged and read once."""
     made = Stream(topic, settings)
     try:
         made.go_on()
@@ -239,7 +241,7 @@ def stream(topic: str, settings: dict[str, Any]) -> Iterator[Stream]:
 
 
 def use(server: LiveServer, topic: str) -> None:
-    """Produce and consume for a while through the listener that has been added."""
+    """Produce and consume for a while through the added listener."""
     with stream(topic, {"bootstrap.servers": f"{HOST}:{server.more_port}"}) as made:
         made.go_on()
 

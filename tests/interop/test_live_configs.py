@@ -1,4 +1,4 @@
-"""Configs of a running broker, changed with the tool that comes with Apache Kafka and with confluent-kafka."""
+"""Tests of configs of a running broker that Kafka's own tool and confluent-kafka change."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Clients on three nodes in one process: leaders and coordinators move and nodes stop under load.
+"""Tests of clients on three nodes in one process: under load, leaders and coordinators move, and nodes stop.
 
-No error may reach the application, and each record that was acknowledged is there once.
+The application gets no error, and each acknowledged record exists once.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def server() -> Iterator[EmbeddedServer]:
 
 
 class Application(ABC):
-    """A program with a producer and a consumer, each in a loop of its own.
+    """A program with a producer and a consumer, each in its own loop.
 
-    The one ends when `stop` is set, the other when it has what was acknowledged by then.
+    The producer ends when `stop` is set. The consumer ends when it has read all records that were acknowledged by then.
     """
 
     changes: Sequence[str] = ("leader", "leader", "coordinator", "node")
@@ -129,7 +129,7 @@ class Confluent(Application):
 
 
 class ConfluentTransactions(Confluent):
-    """Every fifth transaction is aborted."""
+    """The same with transactions, of which every fifth is aborted."""
 
     def produce(self) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": TRANSACTIONAL_ID})
@@ -149,7 +149,10 @@ class ConfluentTransactions(Confluent):
 
 
 class KafkaPython(Application):
-    """Nodes do not stop: kafka-python 3.0.12 was seen to do nothing for half a minute after that."""
+    """The client kafka-python.
+
+    Its nodes do not stop, because kafka-python 3.0.12 may do nothing for half a minute then.
+    """
 
     changes = ("leader", "coordinator")
 
@@ -172,7 +175,7 @@ class KafkaPython(Application):
             auto_commit_interval_ms=200,
             metadata_max_age_ms=1_000,
         )
-        # A leader of the group that does not know the topic yet assigns nothing, and may not notice when it does.
+        # A group leader that does not know the topic yet assigns nothing, and may not notice the topic later.
         while not consumer.partitions_for_topic(self.topic):
             time.sleep(0.1)
         consumer.subscribe([self.topic])
@@ -180,7 +183,7 @@ class KafkaPython(Application):
             try:
                 polled = consumer.poll(100)
             except (KafkaConnectionError, UnknownBrokerIdError):
-                # This client raises what happens to its connections; the next poll goes on.
+                # This client raises errors of its connections, and the next poll continues.
                 continue
             for records in polled.values():
                 self.consumed.update(record.value.decode() for record in records)
@@ -220,12 +223,12 @@ class Aiokafka(Application):
 
 
 class Java(Application):
-    """Kafka's VerifiableProducer and VerifiableConsumer."""
+    """Kafka's tools VerifiableProducer and VerifiableConsumer."""
 
     def produce(self) -> None:
         arguments = ["--bootstrap-server", self.bootstrap, "--topic", self.topic, "--throughput", "500", "--acks", "-1"]
         with tempfile.NamedTemporaryFile("w", suffix=".properties") as file:
-            # The tool's own is 0.
+            # The tool's own default is 0.
             file.write(f"retries={2**31 - 1}\n")
             file.flush()
             arguments += ["--command-config", file.name]
@@ -270,7 +273,7 @@ def _terminate_when(process: subprocess.Popen[str], is_over: Callable[[], bool])
 
 
 class Cluster(Protocol):
-    """klamm's nodes, or Kafka's brokers."""
+    """A cluster of klamm's nodes, or of Kafka's brokers."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -281,7 +284,7 @@ class Cluster(Protocol):
 
 
 class Changes:
-    """Random changes of the cluster. One node at most is stopped, and each change has records behind it."""
+    """Random changes of the cluster. At most one node is stopped, and records are produced after each change."""
 
     def __init__(self, server: Cluster, seed: int) -> None:
         self._server = server
@@ -313,7 +316,7 @@ APPLICATIONS = [Confluent, ConfluentTransactions, KafkaPython, Aiokafka, Java]
 
 
 def under_changes(server: Cluster, kind: type[Application], count: int, seed: int) -> tuple[Application, Changes]:
-    """An application that has run while the cluster changed. AssertionError if it has not consumed everything."""
+    """Run an application while the cluster changes. Raises AssertionError if it has not consumed everything."""
     application = kind(server.bootstrap)
     changes = Changes(server, seed)
     application.start()
@@ -346,20 +349,22 @@ def ride_out(server: EmbeddedServer, kind: type[Application], count: int, seed: 
 
 
 @pytest.mark.parametrize("kind", [Confluent, KafkaPython], ids=lambda kind: kind.__name__)
-def test_clients_ride_out_changes_of_the_cluster(server: EmbeddedServer, kind: type[Application]) -> None:
+def test_clients_lose_nothing_while_the_cluster_changes(server: EmbeddedServer, kind: type[Application]) -> None:
     ride_out(server, kind, 6, seed=1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", APPLICATIONS, ids=lambda kind: kind.__name__)
-def test_clients_ride_out_200_changes_of_the_cluster(server: EmbeddedServer, kind: type[Application]) -> None:
+def test_clients_lose_nothing_during_200_changes_of_the_cluster(
+    server: EmbeddedServer, kind: type[Application]
+) -> None:
     ride_out(server, kind, 200, seed=int(os.environ.get("KLAMM_SEED", random.randrange(1 << 30))))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(5400)
 @pytest.mark.parametrize("kind", APPLICATIONS, ids=lambda kind: kind.__name__)
-def test_errors_are_no_more_than_those_of_three_kafka_brokers(
+def test_clients_get_no_more_errors_than_with_three_kafka_brokers(
     server: EmbeddedServer, kind: type[Application], tmp_path: Path
 ) -> None:
     seed = int(os.environ.get("KLAMM_SEED", random.randrange(1 << 30)))

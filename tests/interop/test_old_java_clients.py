@@ -1,4 +1,4 @@
-"""Java's clients of earlier releases of Apache Kafka: each call gets the same answer as the newest client.
+"""Java's clients of earlier releases of Apache Kafka: each call gets the same answer as with the newest client.
 
 Slow: `pytest -m slow tests/interop/test_old_java_clients.py`. Maven fetches each release once. With
 `KLAMM_INTEROP_TARGET=kafka` the server is Kafka.
@@ -32,7 +32,7 @@ OF_CLIENTS = {
 }
 PROGRAMS = {"AdminCalls": OF_ADMIN, "ClientCalls": OF_CLIENTS}
 OLD_NAMES = {"3.9.1": {"listGroups": "listConsumerGroups", "describeClassicGroups": "describeConsumerGroups"}}
-"""Of calls that have others since."""
+"""The earlier answers of calls whose answers have changed since."""
 
 
 @pytest.mark.parametrize("release", RELEASES)

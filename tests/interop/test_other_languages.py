@@ -1,6 +1,6 @@
-"""The packages for Go, Node and the JVM pass their tests, and those of examples/testing pass with real clients.
+"""The packages for Go, Node and the JVM pass their tests, and so do those in examples/testing with real clients.
 
-One whose tools are missing is skipped, with the reason.
+A package is skipped with a reason if its tools are missing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEFT_OUT = shutil.ignore_patterns("node_modules", "target", "package-lock.json")
 
 
 class Run(NamedTuple):
-    """A command in a folder; `fetch` gets its packages, which takes a network the first time."""
+    """A command in a folder. `fetch` gets its packages, which requires a network the first time."""
 
     tool: str
     folder: str
@@ -45,14 +45,14 @@ RUNS = {
         ("npm", "install", "--no-audit", "--no-fund", "--prefer-offline"),
         ("npm", "test"),
     ),
-    # One run of Maven for both: it gets its packages as it goes.
+    # One run of Maven tests both, because Maven fetches packages during the run.
     "java": Run("mvn", "clients", (), ("mvn", "-q", "-B", "test")),
 }
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copies of the folders, in which builds may write."""
+    """Return copies of the folders, in which builds may write."""
     folder = tmp_path_factory.mktemp("languages")
     for name in ("clients", "examples/testing"):
         shutil.copytree(ROOT / name, folder / name, ignore=LEFT_OUT)
@@ -88,7 +88,7 @@ def test_the_tests_of_a_language_pass(name: str, folder: Path) -> None:
 
 
 def test_the_packages_have_the_version_of_klamm() -> None:
-    """A client asks uvx or pipx for it."""
+    """A client runs this version with uvx or pipx."""
     for file, pattern in {
         "clients/go/klamm.go": r'const Version = "(.*)"',
         "clients/go/testcontainers/go.mod": r"klamm.example/klamm v(.*)",

@@ -1,9 +1,8 @@
-"""Integration tests of public projects on `EmbeddedServer` instead of their broker.
+"""Integration tests of public projects, with `EmbeddedServer` as their broker.
 
 Slow: `pytest -m slow tests/interop/test_public_suites.py`. Needs pip and, once, the network. The tests come from the
-sdists on PyPI. The sdists of aiokafka, confluent-kafka and FastStream have none, and Quix Streams has no sdist:
-`KLAMM_AIOKAFKA`, `KLAMM_FASTSTREAM` and `KLAMM_QUIX` name checkouts. What each project needs to find the broker is its
-`Suite`.
+sdists on PyPI. The sdists of aiokafka, confluent-kafka and FastStream have no tests, and Quix Streams has no sdist:
+`KLAMM_AIOKAFKA`, `KLAMM_FASTSTREAM` and `KLAMM_QUIX` name checkouts. A `Suite` says how each project finds the broker.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from tests.peers.builds import cache_dir
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(1200)]
 
-# The sdist of kafka-python lacks both files; with a broker of its own only this class is used.
+# The sdist of kafka-python lacks both files. With another broker only this class is used.
 _SERVICE = """\
 class ExternalService:
     def __init__(self, host, port):
@@ -40,7 +39,7 @@ class SpawnedService:
     pass
 """
 
-# At the end of aiokafka's conftest.py: a broker that runs already takes the place of its container.
+# The end of aiokafka's conftest.py: a running broker replaces its container.
 _AIOKAFKA_FIXTURES = """
 
 @pytest.fixture(scope="session")
@@ -58,8 +57,8 @@ def setup_test_class(request, loop, kafka_server):
     request.cls.hosts = kafka_server.hosts
 """
 
-# At the end of Quix's conftest.py: brokers and a Schema Registry that run already take the places of its containers.
-# What replicates topics from one broker to another wants two.
+# The end of Quix's conftest.py: running brokers and a Schema Registry replace its containers. Tests that replicate
+# topics between brokers need two.
 _QUIX_FIXTURES = """
 
 import os
@@ -85,8 +84,8 @@ def schema_registry_container():
     return SchemaRegistryContainer(os.environ["SCHEMA_REGISTRY"])
 """
 
-# At the end of FastStream's conftest.py: what connects by default does so to port 9092 of localhost, and a busy machine
-# may need longer than the 3 s that a test waits.
+# The end of FastStream's conftest.py: the default address is port 9092 of localhost, and a busy machine may need longer
+# than the 3 s that a test waits.
 _FASTSTREAM_DEFAULTS = """
 
 import os
@@ -174,7 +173,7 @@ SUITES = (
     Suite(
         "aiokafka",
         "0.14.0",
-        # Its tests of SASL, Kerberos and TLS run tools inside the container.
+        # These tests of SASL, Kerberos and TLS run tools inside the container.
         tests=(
             *(f"tests/test_{name}.py" for name in ("admin", "client", "conn", "consumer", "coordinator", "pep492")),
             *(f"tests/test_{name}.py" for name in ("producer", "sender")),
@@ -185,7 +184,7 @@ SUITES = (
         environment=lambda bootstrap: {"KAFKA_BOOTSTRAP": bootstrap, "KAFKA_VERSION": "4.3.0"},
         settings=("num.partitions=2", "node.id=0"),
         checkout="KLAMM_AIOKAFKA",
-        # Without the package itself: the tests import the installed one, which is compiled.
+        # The package itself is not copied: the tests import the installed one, which is compiled.
         copied=("tests", "pyproject.toml"),
         appended={"tests/conftest.py": _AIOKAFKA_FIXTURES},
         left_out={
@@ -198,12 +197,13 @@ SUITES = (
     Suite(
         "faststream",
         "0.7.4",
-        # Those that connect, through aiokafka and through confluent-kafka.
+        # Tests that connect, through aiokafka and through confluent-kafka.
         tests=(
             *(f"tests/{what}/{client}" for what in ("brokers", "opentelemetry", "prometheus") for client in _CLIENTS),
-            # It imports the client of another broker, and does not connect.
+            # This test imports the client of another broker, and does not connect.
             *(f"--ignore=tests/brokers/{client}/test_misconfigure.py" for client in _CLIENTS),
-            # Consumers begin at the latest offset, perhaps after the record: many tests have reruns of their own.
+            # Consumers start at the latest offset, perhaps after the record, so many of these tests are repeated by the
+            # project itself.
             *("-m=connected", "--reruns=5", "--reruns-delay=1"),
         ),
         requires=(
@@ -229,7 +229,8 @@ SUITES = (
         "quixstreams",
         "3.25.0",
         tests=(
-            # Those that need a broker or a Schema Registry, without an application, whose tests take half an hour.
+            # Tests that need a broker or a Schema Registry. Those with an application take half an hour, and are left
+            # out.
             *(f"tests/test_quixstreams/test_{name}" for name in ("models", "kafka", "internal_consumer")),
             *(f"tests/test_quixstreams/test_{name}.py" for name in ("internal_producer", "checkpointing")),
             "tests/test_quixstreams/test_sources/test_core/test_kafka.py",
@@ -247,7 +248,7 @@ SUITES = (
 
 
 def run(*command: str | Path, cwd: Path, timeout_s: float, **environment: str) -> str:
-    """The output of a command that may fail."""
+    """Return the output of a command that may fail."""
     inherited = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
     done = subprocess.run(
         command, cwd=cwd, capture_output=True, text=True, timeout=timeout_s, env=inherited | environment
@@ -256,7 +257,7 @@ def run(*command: str | Path, cwd: Path, timeout_s: float, **environment: str) -
 
 
 def download(suite: Suite, folder: Path) -> Path:
-    """The folder that the sdist is unpacked in."""
+    """Return the folder of the unpacked sdist."""
     cached = cache_dir() / "sdists"
     cached.mkdir(parents=True, exist_ok=True)
     name = f"{suite.project.replace('-', '_')}-{suite.version}"
@@ -271,7 +272,7 @@ def download(suite: Suite, folder: Path) -> Path:
 
 
 def copy(suite: Suite, folder: Path) -> Path:
-    """The folder with what the tests need of a checkout; skips where there is none."""
+    """Return a folder with the parts of a checkout that the tests need. Skip the test without a checkout."""
     checkout = os.environ.get(suite.checkout)
     if not checkout:
         wanted = f"{suite.project} {suite.version}"
@@ -287,7 +288,7 @@ def copy(suite: Suite, folder: Path) -> Path:
 
 
 def sources(suite: Suite, folder: Path) -> Path:
-    """The folder of the project's tests, with the change that they need."""
+    """Return the folder of the project's tests, with the necessary changes."""
     source = copy(suite, folder) if suite.checkout else download(suite, folder)
     for path, text in suite.added.items():
         (source / path).write_text(text)
@@ -298,7 +299,7 @@ def sources(suite: Suite, folder: Path) -> Path:
 
 
 def results(report: Path, output: str) -> dict[str, list[str]]:
-    """The names of tests by outcome."""
+    """Return the names of tests by outcome."""
     assert report.exists(), output
     found: dict[str, list[str]] = {"passed": [], "failed": [], "skipped": []}
     for case in ElementTree.parse(report).iter("testcase"):

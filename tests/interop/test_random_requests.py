@@ -1,8 +1,8 @@
-"""What klamm answers to random sequences of requests, Apache Kafka answers too.
+"""klamm and Apache Kafka answer random sequences of requests alike.
 
-A failure shows the fewest steps that end in the difference. Other sequences, and more of them:
+A failure shows the smallest number of steps found that ends in the difference. To try other and more sequences:
 
-    KLAMM_RANDOM_FIRST=1000 KLAMM_RANDOM_COUNT=50 pytest tests/interop/test_random_requests.py -k transactions
+KLAMM_RANDOM_FIRST=1000 KLAMM_RANDOM_COUNT=50 pytest tests/interop/test_random_requests.py -k transactions
 """
 
 from __future__ import annotations

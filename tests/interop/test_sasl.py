@@ -1,4 +1,4 @@
-"""Real clients over SASL: right credentials work, wrong ones get the right error; users and tokens made by clients."""
+"""Tests of real clients with SASL: right and wrong credentials, and users and tokens that clients create."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]
 
 
 class Refused(Exception):
-    """The client got the error that its credentials are wrong."""
+    """Raised if the client got the error that its credentials are wrong."""
 
 
 def confluent(bootstrap: str, mechanism: str, user: str, secret: str) -> None:
@@ -103,7 +103,7 @@ def kafka_python(bootstrap: str, mechanism: str, user: str, secret: str) -> None
         )
         producer.send("sasl", b"value").get(PATIENCE_S)
     except KafkaError as error:
-        # It retries until its timeout and reports that; the cause stands in its log.
+        # The client tries again until its timeout and reports that. The cause is in its log.
         raise Refused(str(error)) from error
     producer.close()
 
@@ -132,7 +132,7 @@ def aiokafka(bootstrap: str, mechanism: str, user: str, secret: str) -> None:
             await producer.start()
             await producer.send_and_wait("sasl", b"value")
         except KafkaError as error:
-            # It takes the refusal of a bearer token for a success, goes on, and finds no broker.
+            # The client takes a refused bearer token for success, continues, and finds no broker.
             raise Refused(str(error)) from error
         finally:
             await producer.stop()
@@ -163,7 +163,7 @@ def test_clients_log_in_with_bearer_tokens(server: EmbeddedServer, client: str) 
 
 
 def properties(directory: Path, name: str, user: str, secret: str, options: str = "") -> str:
-    """A login for Java's tools."""
+    """Return a login for Java's tools."""
     module = "org.apache.kafka.common.security.scram.ScramLoginModule required"
     file = directory / f"{name}.properties"
     file.write_text(

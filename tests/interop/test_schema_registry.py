@@ -1,4 +1,4 @@
-"""Unmodified serializers of client libraries with the registry: what one writes, a deserializer reads."""
+"""Tests of unmodified serializers of client libraries with the Schema Registry. A deserializer reads their records."""
 
 import json
 
@@ -37,7 +37,7 @@ def registry(server):
 
 
 def sent(server, topic, value):
-    """What a consumer gets of a value that a producer has sent."""
+    """Return the value that a consumer gets after a producer has sent this value."""
     producer = Producer({"bootstrap.servers": server.bootstrap})
     producer.produce(topic, value)
     assert producer.flush(30) == 0
@@ -49,7 +49,7 @@ def sent(server, topic, value):
     return message.value()
 
 
-def test_avro(server, registry):
+def test_avro_values_are_written_and_read(server, registry):
     topic = server.create_topic()
     context = SerializationContext(topic, MessageField.VALUE)
     order = {"id": "7", "total": 9.5}
@@ -59,7 +59,7 @@ def test_avro(server, registry):
     assert (found.version, json.loads(found.schema.schema_str)) == (1, ORDER)
 
 
-def test_json_schema(server, registry):
+def test_json_schema_values_are_written_and_read(server, registry):
     module = pytest.importorskip("confluent_kafka.schema_registry.json_schema", exc_type=ImportError)
     topic = server.create_topic()
     context = SerializationContext(topic, MessageField.VALUE)
@@ -70,7 +70,7 @@ def test_json_schema(server, registry):
 
 
 def order_message():
-    """A class of messages, as generated code has it."""
+    """Return a class of messages like generated code."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     file = descriptor_pb2.FileDescriptorProto(name="shop/order.proto", package="shop", syntax="proto3")
@@ -80,7 +80,7 @@ def order_message():
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
 
 
-def test_protobuf(server, registry):
+def test_protobuf_values_are_written_and_read(server, registry):
     module = pytest.importorskip("confluent_kafka.schema_registry.protobuf", exc_type=ImportError)
     pytest.importorskip("grpc_tools", exc_type=ImportError)
     topic = server.create_topic()
@@ -108,7 +108,7 @@ def test_an_incompatible_schema_is_refused(server, registry):
     assert registry.get_versions("orders") == [1, 2]
 
 
-def test_references(server, registry):
+def test_schemas_with_references_are_written_and_read(server, registry):
     registry.register_schema("order", Schema(json.dumps(ORDER), "AVRO"))
     both = {"type": "record", "name": "Both", "fields": [{"name": "one", "type": "shop.Order"}]}
     named = [SchemaReference("shop.Order", "order", 1)]
@@ -121,7 +121,7 @@ def test_references(server, registry):
         registry.delete_version("order", 1)
 
 
-def test_deletes(registry):
+def test_schemas_are_deleted(registry):
     registry.register_schema("orders", Schema(json.dumps(ORDER), "AVRO"))
     assert registry.delete_subject("orders") == [1]
     assert registry.get_subjects() == []

@@ -1,7 +1,7 @@
-"""Unmodified Java with the Schema Registry: Flink's Avro format, Confluent's client in it, Confluent's serializers.
+"""Tests of Java libraries with the Schema Registry: Flink's Avro format, and Confluent's client and serializers.
 
-Maven Central has no serializers of Confluent. KLAMM_CONFLUENT_JARS is a class path that has those for Avro, JSON Schema
-and Protocol Buffers with what they need, e.g. `jars/*`.
+Maven Central has no serializers of Confluent. KLAMM_CONFLUENT_JARS is a class path with the serializers for Avro, JSON
+Schema and Protocol Buffers and their dependencies, e.g. `jars/*`.
 """
 
 import base64
@@ -53,7 +53,7 @@ def java(jars, program, *words):
     return run.stdout.splitlines()
 
 
-def test_avro_of_flink(server, registry):
+def test_flinks_avro_format_reads_and_writes_values(server, registry):
     context = SerializationContext("orders", MessageField.VALUE)
     (written,) = java(flink_registry(), "RegistryClient", server.schema_registry_url, "write")
     assert AvroDeserializer(registry)(base64.b64decode(written), context) == {"id": "7", "total": 9.5}
@@ -62,13 +62,13 @@ def test_avro_of_flink(server, registry):
     assert again == ['{"id": "8", "total": 0.5}']
 
 
-def test_confluents_client(server, registry):
+def test_confluents_client_uses_the_registry(server, registry):
     assert java(flink_registry(), "RegistryClient", server.schema_registry_url, "client", *TYPES[1:]) == []
     assert registry.get_subjects() == sorted(["orders", *TYPES[1:]])
 
 
 @pytest.mark.skipif(not CONFLUENT_JARS, reason="KLAMM_CONFLUENT_JARS has no class path")
-def test_confluents_serializers(server, registry):
+def test_confluents_serializers_read_and_write_values(server, registry):
     types = serializers(registry)
     words = ("ConfluentSerializers", server.bootstrap, server.schema_registry_url)
     for topic in types:
@@ -84,7 +84,7 @@ def test_confluents_serializers(server, registry):
 
 
 def serializers(registry):
-    """For each type, what Python writes and reads with, Java's value, Python's value, and how Java prints that."""
+    """Return for each type Python's serializer and deserializer, Java's value, Python's value, and Java's output."""
     from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 
     order, other = {"id": "7", "total": 9.5}, {"id": "8", "total": 0.5}

@@ -1,4 +1,4 @@
-"""Unmodified serializers for Node with the Schema Registry."""
+"""Tests of unmodified serializers for Node with the Schema Registry."""
 
 import importlib.util
 import shutil

@@ -1,4 +1,4 @@
-"""Share groups with Kafka's own clients and tools, also while the server is killed."""
+"""Tests of share groups with Kafka's own clients and tools, also while the server is killed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def filled(server: Server, topic: str) -> str:
-    """A topic with `COUNT` records, which a share group of the same name reads from the start."""
+    """Yield a topic with `COUNT` records. The share group of the same name reads it from the start."""
     name = f"932-{topic}"
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
     admin.create_topics([NewTopic(name, PARTITIONS)])[name].result()
@@ -68,13 +68,13 @@ def test_the_tools_read_and_administer_a_share_group(server: Server, filled: str
 
 
 def events(output: Path) -> list[dict[str, object]]:
-    """What a verifiable consumer has printed so far."""
+    """Return the events that a verifiable consumer has printed so far."""
     lines = output.read_text().splitlines(keepends=True)
     return [json.loads(line) for line in lines if line.endswith("\n") and line.startswith("{")]
 
 
 def acknowledged(output: Path) -> set[tuple[int, int]]:
-    """Partition and offset of each record whose acknowledgement was confirmed."""
+    """Return partition and offset of each record whose acknowledgement was confirmed."""
     found: set[tuple[int, int]] = set()
     for event in events(output):
         if event["name"] == "offsets_acknowledged" and event["success"]:

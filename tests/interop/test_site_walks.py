@@ -16,13 +16,13 @@ FEW = 3
 
 
 class Search(NamedTuple):
-    """Words to type: one click for the field, and one for the best result."""
+    """A search: one click for the field, and one for the best result. `words` are typed."""
 
     words: str
 
 
 class Way(NamedTuple):
-    """A question, the links to click or what to search for, and a piece of the section that they end at."""
+    """A question, the links to click or words to search, and a text of the section where the way ends."""
 
     question: str
     steps: list[str | Search]
@@ -45,7 +45,7 @@ WAYS = [
     Way("How do clients log in with OAuth?", [Search("log in with OAuth")], "OAUTHBEARER"),
     Way("Where do I report a hole?", ["Security", "Report a vulnerability"], "privately"),
 ]
-"""Each from another door."""
+"""Ways that each start at another link of the first page."""
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def calls(way):
         yield f"await {name}({json.dumps(text)}); pages.push(place());"
 
 
-def test_answers_are_a_few_clicks_away(versions):
+def test_readers_find_answers_with_a_few_clicks(versions):
     script = "const seen = []; let pages, began;"
     for way in WAYS:
         script += 'await open("/latest/index.html"); pages = []; began = performance.now();' + "".join(calls(way))

@@ -1,6 +1,6 @@
-"""Kafka Streams on klamm: a word count that is exact although the application or the broker is killed.
+"""Tests of Kafka Streams: a word count is exact even if the application or the broker is killed.
 
-With classic groups, and with streams groups (KIP-1071), whose tasks the server assigns.
+They use classic groups, and streams groups (KIP-1071), whose tasks the server assigns.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.peers.server import HOST, Server
 from tests.peers.wire_client import WireClient
 from tests.waiting import wait_until
 
-# Streams comes with a database of 75 MB.
+# Kafka Streams comes with a database of 75 MB.
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(600)]
 WORDS = ["heron", "otter", "perch", "reed", "rush", "teal", "vole"]
 LINES = 300
@@ -48,14 +48,14 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def lines() -> list[Input]:
-    """Each word occurs as often as any other, and no line is like the one before it."""
+    """Return lines in which each word occurs equally often, and no line equals the one before."""
     values = [" ".join(WORDS[(number + each) % len(WORDS)] for each in range(4)) for number in range(LINES)]
     return [Input(str(number), value, 1_000 * number) for number, value in enumerate(values)]
 
 
 @pytest.fixture
 def counts(server: Server, topic: str) -> Iterator[Committed]:
-    """Reads what the application writes; its topics are there."""
+    """Yield a reader of the application's output. Its topics exist."""
     create_topics(server, topic, f"{topic}-counts")
     counts = Committed(server, f"{topic}-counts")
     yield counts
@@ -64,7 +64,7 @@ def counts(server: Server, topic: str) -> Iterator[Committed]:
 
 @pytest.fixture
 def start(server: Server, topic: str, classes: str, tmp_path: Path) -> Iterator[Start]:
-    """Starts an instance by the name of its directory."""
+    """Yield a function that starts an instance, by the name of its directory."""
     started: list[StreamsApplication] = []
 
     def start_one(name: str, protocol: str, *settings: str) -> StreamsApplication:
@@ -76,12 +76,12 @@ def start(server: Server, topic: str, classes: str, tmp_path: Path) -> Iterator[
     yield start_one
     for each in started:
         each.kill9()
-        # Shown where a test fails.
+        # Pytest shows this output if a test fails.
         print(each.log()[-4000:])
 
 
 def check(server: Server, topic: str, values: list[Input]) -> None:
-    """A count that came twice, or not at all, breaks the sequence of its word."""
+    """Check the counts. A count that is repeated or missing breaks the sequence of its word."""
     each = Counter(word for line in values for word in line.value.split())
     wanted = {word: [count.to_bytes(8, "big") for count in range(1, number + 1)] for word, number in each.items()}
     assert committed(server, f"{topic}-counts") == {f"{topic}-counts": wanted}
@@ -109,8 +109,10 @@ def test_each_word_is_counted_once(
     assert application.states[-1] == "NOT_RUNNING"
 
 
-def test_instances_come_and_go(server: Server, topic: str, counts: Committed, start: Start) -> None:
-    """One that stays for a while, a static one that stops and comes back, and one that is killed."""
+def test_words_are_counted_once_while_instances_start_and_stop(
+    server: Server, topic: str, counts: Committed, start: Start
+) -> None:
+    """One instance stays for a while, a static one stops and returns, and one is killed."""
     values = lines()
     wanted = 0
 
@@ -142,7 +144,7 @@ def test_instances_come_and_go(server: Server, topic: str, counts: Committed, st
 
 
 def test_a_copy_answers_queries_and_takes_over(server: Server, topic: str, counts: Committed, start: Start) -> None:
-    """The counts that a killed instance had are those of its copy, which reads nothing back."""
+    """The copy of a killed instance has its counts, and reads nothing back."""
     standby = AlterConfigsResource(
         GROUP_CONFIG, f"{topic}-app", [AlterableConfig("streams.num.standby.replicas", 0, "1")]
     )
@@ -163,7 +165,7 @@ def test_a_copy_answers_queries_and_takes_over(server: Server, topic: str, count
         return all(part in found for part in parts)
 
     for each in instances.values():
-        # The store of each has the word, as its own or as a copy.
+        # The store of each instance has the word, as its own or as a copy.
         wait_until(partial(says, each, f"count={half}", "copies=1"), each.log(), within_s=PATIENCE_S)
     killed = next(name for name, port in PORTS.items() if says(instances[name], f"port={port}"))
     other = next(name for name in PORTS if name != killed)

@@ -37,7 +37,7 @@ Outputs = dict[str, dict[str, list[bytes | None]]]
 
 
 def inputs(rng: random.Random, count: int) -> list[Input]:
-    """Records whose keys come in turn, about as far apart as a session's gap."""
+    """Return records whose keys take turns. Their distance is about a session's gap."""
     times = [BEGIN_MS]
     while len(times) < count:
         times.append(times[-1] + rng.choice((100, 700, 1400)))
@@ -49,7 +49,7 @@ def text(number: int) -> bytes:
 
 
 def wanted(output: str, records: list[Input]) -> Outputs:
-    """What the application has to write, for each key in its order."""
+    """Return the values that the application must write, for each key in order."""
     found: Outputs = {name: {} for name in (output, *(f"{output}-{mode}" for mode in MODES))}
     windows: dict[str, list[bytes | None]] = defaultdict(list)
     sessions: dict[str, list[bytes | None]] = defaultdict(list)
@@ -99,7 +99,7 @@ def test_results_are_exact_whatever_is_killed(server: Server, topic: str, tmp_pa
                 produce(server, name, records[EACH * number : EACH * (number + 1)])
             if number == KILLS:
                 break
-            # It is killed while there is something to do.
+            # The kill happens when the application has work.
             moment = before - rng.randrange(EACH)
             reader.read_until(partial(has, reader, moment))
             chosen = rng.randrange(len(instances) + 1)

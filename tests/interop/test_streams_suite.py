@@ -47,7 +47,7 @@ class Suite:
 
     @property
     def part(self) -> Part:
-        """As the tests of clients take it."""
+        """Return the suite in the form that the tests of clients use."""
         nested = (f"{self.name}$WithAssignmentBatchingDisabledTest",) if self.nested else ()
         return Part(self.name, (self.name, *nested), self.passing)
 
@@ -59,7 +59,7 @@ SUITES = (
     Suite(f"{STREAMS}.InternalTopicIntegrationTest", 6),
     Suite(f"{STREAMS}.IQv2EndpointToPartitionsIntegrationTest", 4),
     Suite(f"{STREAMS}.IQv2IntegrationTest", 14),
-    # RocksDB's store takes fewer queries in 4.4, on any server.
+    # RocksDB's store takes fewer queries in 4.4, with any server.
     Suite(f"{STREAMS}.IQv2StoreIntegrationTest", 200, 3600, release=PUBLISHED_TESTS),
     Suite(f"{STREAMS}.IQv2VersionedStoreIntegrationTest", 2),
     Suite(f"{STREAMS}.JoinWithIncompleteMetadataIntegrationTest", 2),
@@ -89,12 +89,12 @@ LEFT_OUT = {
         "A store is closed once more with streams groups in 4.3.1, whose server took the standby task away first."
     ),
 }
-"""What 4.4.0 has changed, on klamm and on Kafka."""
+"""Tests that fail because 4.4.0 has changed, on klamm and on Kafka."""
 
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """A function that returns the class path for a release: on klamm with our classes before Kafka's."""
+    """Return a function that returns the class path for a release. For klamm, klamm's classes come before Kafka's."""
 
     @cache
     def of(release: str) -> str:
@@ -111,7 +111,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
 
 
 def parameters() -> list[object]:
-    """The suites, each with its budget and what JUnit's report takes."""
+    """Return the suites, each with its time limit and the time for JUnit's report."""
     return [
         pytest.param(each, id=each.name.rpartition(".")[2], marks=pytest.mark.timeout(each.budget_s + 60))
         for each in SUITES

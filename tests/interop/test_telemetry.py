@@ -1,4 +1,4 @@
-"""Client telemetry with librdkafka, and with the tool that comes with Apache Kafka."""
+"""Tests of client telemetry with librdkafka, and with Apache Kafka's own tool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COMMAND = "org.apache.kafka.tools.ClientMetricsCommand"
 
 
 def pushed(server: EmbeddedServer) -> dict[str, float]:
-    """The metrics of `telemetry-test`, by name."""
+    """Return the pushed metrics of `telemetry-test`, by name."""
     return {
         sample.labels["metric"]: sample.value
         for family in server.server.services.metrics.collect()

@@ -1,4 +1,4 @@
-"""Real clients as two tenants with equal names: confluent-kafka, kafka-python and Java's tools, before one broker."""
+"""Tests of real clients as two tenants with equal names on one broker: confluent-kafka, kafka-python, Java's tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tenants of a gateway before a real Kafka: each API in each version, as one that must see nothing of the other."""
+"""Tests of tenants of a gateway before a real Kafka: one sends each API in each version, and sees only its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.peers.server import HOST
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(240)]
-# Kafka does not answer the first without transactions, nor the second for a partition that does not exist.
+# Kafka answers the first only with transactions, and the second only for a partition that exists.
 UNANSWERED = (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS)
 
 
@@ -40,7 +40,7 @@ def settings(bootstrap: str) -> list[str]:
 
 
 def find_coordinators(tenant: TenantClient) -> bool:
-    """Kafka makes the topics of its coordinators for the first request."""
+    """Find coordinators. Kafka creates the topics of its coordinators at the first request."""
     found = [
         tenant.call(FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]), 4).coordinators[0]
         for kind, key in ((0, "grp"), (1, "txn"))
@@ -48,7 +48,7 @@ def find_coordinators(tenant: TenantClient) -> bool:
     return not any(one.error_code for one in found)
 
 
-def test_no_api_of_kafka_shows_or_changes_what_is_the_others(tmp_path: Path) -> None:
+def test_no_api_of_kafka_shows_or_changes_things_of_the_other_tenant(tmp_path: Path) -> None:
     descriptions = {raw["name"]: raw for raw in json.loads((ROOT / "tools/messages/descriptions.json").read_text())}
     with (
         KafkaServer(

@@ -25,9 +25,9 @@ THEIRS = "github.com/testcontainers/testcontainers-go/modules/kafka"
 MODULE = "klamm.example/klamm/testcontainers"
 OURS = f"{MODULE}/kafka"
 VERSIONS = ("v0.40.0", "v0.42.0")
-"""They differ in the types of ports and of a state."""
+"""The differences: types of ports, and of a state."""
 ONLY_CONTAINERS = "\tassertAdvertisedListeners(t, kafkaContainer)\n"
-"""A line of their test, which reads a script in the container."""
+"""A line of Testcontainers' test, which reads a script in the container."""
 
 
 @pytest.fixture(autouse=True)
@@ -37,14 +37,14 @@ def _go_is_here() -> None:
 
 
 def copy(source: Path, target: Path, before: str, after: str) -> None:
-    """Copy a program, with another path of the one package."""
+    """Copy a program, and replace the path of the package."""
     text = source.read_text(encoding="utf-8")
     assert text.count(f'"{before}"') == 1, source
     target.write_text(text.replace(f'"{before}"', f'"{after}"').replace(ONLY_CONTAINERS, ""), encoding="utf-8")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_their_own_tests_run_on_klamm(version: str, tmp_path: Path) -> None:
+def test_testcontainers_own_tests_pass_on_klamm(version: str, tmp_path: Path) -> None:
     (tmp_path / "go.mod").write_text("module moved.example\n")
     found = json.loads(go("mod", "download", "-json", f"{THEIRS}@{version}", cwd=tmp_path, timeout_s=300))
     for name in ("examples_test.go", "kafka_test.go"):

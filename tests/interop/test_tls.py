@@ -1,4 +1,4 @@
-"""Real clients over TLS: with what `klamm certs` writes and prints, and with records enough to fill buffers."""
+"""Tests of real clients with TLS: with files and settings of `klamm certs`, and with records that fill all buffers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 
 @pytest.fixture
 def printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
-    """What `klamm certs` says, by its headings."""
+    """Return the output of `klamm certs`, by its headings."""
     assert run([str(tmp_path / "certs"), "--client", "alice", "--port", "0"]) == 0
     text = capsys.readouterr().out
     return dict(re.findall(r"^--- (\w+).*?\n(.*?)(?=^--- |\Z)", text, re.MULTILINE | re.DOTALL))
@@ -44,15 +44,15 @@ def at(server: EmbeddedServer, text: str) -> str:
     return text.replace("localhost:0", f"localhost:{server.address('tls')[1]}")
 
 
-def test_kcat_takes_what_is_printed(server: EmbeddedServer, printed: dict[str, str]) -> None:
+def test_kcat_works_with_the_printed_settings(server: EmbeddedServer, printed: dict[str, str]) -> None:
     command = shlex.split(at(server, printed["kcat"]).replace("\\\n", " "))
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert "1 brokers" in done.stdout, done.stderr
 
 
-def test_java_takes_what_is_printed(server: EmbeddedServer, printed: dict[str, str], tmp_path: Path) -> None:
+def test_java_works_with_the_printed_settings(server: EmbeddedServer, printed: dict[str, str], tmp_path: Path) -> None:
     properties = tmp_path / "client.properties"
-    # By itself this tool waits for 5 s only.
+    # The default timeout of this tool is only 5 s.
     properties.write_text(at(server, printed["Java"]) + "\nrequest.timeout.ms=60000\n")
     arguments = ["--bootstrap-server", at(server, "localhost:0"), "--command-config", str(properties)]
     command = java_command("org.apache.kafka.tools.BrokerApiVersionsCommand", *arguments)
@@ -61,9 +61,11 @@ def test_java_takes_what_is_printed(server: EmbeddedServer, printed: dict[str, s
 
 
 @pytest.mark.parametrize("client", ["confluent_kafka", "kafka", "aiokafka"])
-def test_python_takes_what_is_printed(server: EmbeddedServer, printed: dict[str, str], client: str) -> None:
+def test_python_clients_work_with_the_printed_settings(
+    server: EmbeddedServer, printed: dict[str, str], client: str
+) -> None:
     module = ast.parse(at(server, printed["Python"]))
-    # Each client has one call in what is printed, and aiokafka a context before it.
+    # Each client has one call in the printed text. aiokafka also has a context before it.
     (call,) = (
         node.value for node in module.body if isinstance(node, ast.Expr) and ast.unparse(node).startswith(f"{client}.")
     )
@@ -96,7 +98,7 @@ def test_python_takes_what_is_printed(server: EmbeddedServer, printed: dict[str,
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
-def test_records_pass_unharmed_through_tls(tmp_path: Path, version: str) -> None:
+def test_records_pass_unchanged_through_tls(tmp_path: Path, version: str) -> None:
     files = TlsFiles(tmp_path / "tls")
     settings = files.server_settings(client_auth="required", min_version=version, max_version=version)
     client = {

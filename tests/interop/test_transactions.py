@@ -1,4 +1,4 @@
-"""Transactions of the public clients and of Kafka's own tools."""
+"""Tests of transactions with public clients and with Kafka's own tools."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TIMEOUT_S = 30
 
 @pytest.fixture
 def topics(server: Server, topic: str) -> tuple[str, str]:
-    """An input and an output topic of one partition each."""
+    """Return an input and an output topic of one partition each."""
     names = f"{topic}-in", f"{topic}-out"
     admin = kafka.KafkaAdminClient(bootstrap_servers=server.bootstrap)
     admin.create_topics([kafka.admin.NewTopic(name, 1, 1) for name in names])
@@ -57,7 +57,7 @@ def consuming(server: Server, topic: str, group: str, isolation: str = "read_com
 
 
 def read_to_end(consumer: Consumer) -> list[str]:
-    """The values up to the end of the one partition."""
+    """Return the values up to the end of the only partition."""
     values = []
     while True:
         message = consumer.poll(TIMEOUT_S)
@@ -196,7 +196,7 @@ def test_aiokafka_commits_and_aborts(server: Server, topics: tuple[str, str]) ->
 
 
 def transactions(server: Server, *arguments: str) -> list[list[str]]:
-    """The table that kafka-transactions.sh prints, without its head."""
+    """Return the table that kafka-transactions.sh prints, without its head."""
     lines = run_tool(TRANSACTIONS, "--bootstrap-server", server.bootstrap, *arguments).splitlines()
     return [line.split() for line in lines[1:]]
 
@@ -261,7 +261,7 @@ def test_kafka_features_tool_changes_features(server: Server) -> None:
 
 
 def test_java_without_transaction_version_2_produces_in_transactions(server: Server, topics: tuple[str, str]) -> None:
-    """The client then adds partitions by a request of its own, and epochs stay."""
+    """The client then adds partitions with a separate request, and epochs stay the same."""
     _, output = topics
     feature = ("--bootstrap-server", server.bootstrap)
     command = "org.apache.kafka.tools.FeatureCommand"

@@ -32,7 +32,7 @@ TESTS = {
     "TestPublishSubscribe_AutoCommitDisabled",
     "TestPublishSubscribe_ordered",
 }
-"""Those that need a broker. Each has subtests, which create topics with 50 partitions."""
+"""Tests that need a broker. Each has subtests, which create topics with 50 partitions."""
 
 
 def program(folder: Path) -> Path:

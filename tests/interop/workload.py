@@ -1,4 +1,4 @@
-"""The records that every client produces and reads back, and what must hold of them afterwards."""
+"""The records that every client produces and reads back, and the checks of what was read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KeyValue = tuple[str, str]
 
 
 class Consumed(NamedTuple):
-    """A record as a consumer saw it."""
+    """A record as a consumer read it."""
 
     partition: int
     offset: int
@@ -25,12 +25,12 @@ class Consumed(NamedTuple):
 
     @property
     def number(self) -> int:
-        """Its place in the order in which all records were produced."""
+        """The record's place in the order in which all records were produced."""
         return int(self.value.split(" ", 1)[0])
 
 
 def records(count: int = RECORDS, alarms: Mapping[int, Callable[[], object]] | None = None) -> Iterator[KeyValue]:
-    """Key and value of each record, in order; `alarms[n]` is called just before record n is handed out."""
+    """Yield key and value of each record, in order. `alarms[n]` is called just before record n."""
     for number in range(count):
         if alarms and number in alarms:
             alarms[number]()
@@ -39,7 +39,7 @@ def records(count: int = RECORDS, alarms: Mapping[int, Callable[[], object]] | N
 
 
 def check_read_back(consumed: Iterable[Consumed], count: int = RECORDS) -> None:
-    """Each record once, under its own key, offsets without a gap, and the producer's order within each partition."""
+    """Check that each record was read once, with its key, without gaps in offsets, in the order of each partition."""
     next_offset = Counter[int]()
     last_number: dict[int, int] = {}
     partition_of_key: dict[str, int] = {}
@@ -58,7 +58,7 @@ def check_read_back(consumed: Iterable[Consumed], count: int = RECORDS) -> None:
 
 
 def check_at_least_once(shares: Iterable[Iterable[Consumed]], repeatable: int, count: int = RECORDS) -> None:
-    """What the members of a group read together: every record, and no more than `repeatable` of them again."""
+    """Check that the members of a group together read every record, and at most `repeatable` of them again."""
     times = Counter(record.number for share in shares for record in share)
     missing = sorted(set(range(count)) - times.keys())
     assert not missing, f"{len(missing)} records were lost, the first: {missing[:5]}"

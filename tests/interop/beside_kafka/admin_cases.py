@@ -1,4 +1,4 @@
-"""Topics, configs, quotas, users, ACLs, tokens, the cluster."""
+"""Cases about topics, configs, quotas, users, ACLs, tokens and the cluster."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ def describe_config_cases() -> Iterator[Case]:
 
 
 def broker_config_cases() -> Iterator[Case]:
-    """Of configs that have no effect in klamm."""
+    """Yield cases of configs that have no effect in klamm."""
 
     def of(name: str, value: str | None, operation: int = 0) -> Make:
         changes = [AlterableConfig(name, operation, value)]
@@ -373,7 +373,7 @@ def user_cases() -> Iterator[Case]:
 
 
 def acl_cases() -> Iterator[Case]:
-    """Without an authorizer."""
+    """Yield cases of ACLs. The servers have no authorizer."""
     yield Case("describe", always(DescribeAclsRequest(1, None, 1, None, None, 1, 1)))
     yield Case("describe what cannot be", always(DescribeAclsRequest(0, None, 0, None, None, 0, 0)))
     yield Case("create", always(CreateAclsRequest([AclCreation(2, "t", 3, "User:a", "*", 3, 3)])))
@@ -383,7 +383,7 @@ def acl_cases() -> Iterator[Case]:
 
 
 def token_cases() -> Iterator[Case]:
-    """Over plaintext."""
+    """Yield cases of delegation tokens over plaintext."""
     yield Case("create", always(CreateDelegationTokenRequest(max_lifetime_ms=-1)))
     yield Case("create for another", always(CreateDelegationTokenRequest("User", "x", max_lifetime_ms=-1)))
     yield Case("renew", always(RenewDelegationTokenRequest(b"x", 1)))

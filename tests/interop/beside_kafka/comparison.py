@@ -1,4 +1,4 @@
-"""Sends a request in each version to both servers, and makes their answers comparable."""
+"""Functions that send a request in each version to both servers, and make the answers comparable."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _IGNORED: Final = frozenset(
     {"error_message", "batch_index_error_message", "throttle_time_ms", "cluster_id", "host", "port", "log_dir"}
     | {"total_bytes", "usable_bytes", "is_cordoned", "documentation", "session_id", "current_leader", "node_endpoints"}
 )
-"""Words, addresses, sizes of disks: another server has others."""
+"""Fields with texts, addresses or sizes of disks. They differ from server to server."""
 _IGNORED_CONFIGS: Final = frozenset({"min.insync.replicas"})
-"""A dynamic default of all brokers in Kafka, see docs/deviations.md."""
+"""A config with a dynamic default for all brokers in Kafka; see docs/deviations.md."""
 
 
 class Ids:
-    """Of the topics of one server."""
+    """The ids of the topics of one server."""
 
     def __init__(self, client: WireClient) -> None:
         self._client = client
@@ -35,7 +35,7 @@ class Ids:
             self.names[topic.topic_id] = topic.name
 
     def of(self, name: str) -> bytes:
-        """The id of a topic; one that no topic has for a name that no topic has."""
+        """Return the id of a topic; an id that no topic has if there is no such topic."""
         self.refresh()
         return next((topic_id for topic_id, each in reversed(self.names.items()) if each == name), b"\7" * 16)
 
@@ -48,17 +48,17 @@ class Ids:
 
 
 class Case(NamedTuple):
-    """A request, made again for each version and server."""
+    """A function that makes a request, which is called for each version and server."""
 
     name: str
     make: Callable[[int, Ids], Any]
     versions: range | None = None
     differs: str = ""
-    """Why the answers may differ, in the words of docs/deviations.md."""
+    """The reason why the answers may differ, in the words of docs/deviations.md."""
 
 
 class Target:
-    """One server."""
+    """A server to which requests are sent."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -68,9 +68,9 @@ class Target:
         self.served = {each.api_key: range(each.min_version, each.max_version + 1) for each in answer.api_keys}
 
     def ask(self, case: Case, version: int) -> Any:
-        """The comparable answer; "closed" if the connection was."""
+        """Return the comparable answer, or "closed" if the server closed the connection."""
         request = case.make(version, self.ids)
-        # Of a topic that Kafka has just created its metadata may not know yet.
+        # Kafka's metadata may lack a topic that was just created.
         ignored = _IGNORED | {"topic_id"} if request.API_KEY == CreateTopicsRequest.API_KEY else _IGNORED
         client = WireClient(HOST, self._server.port)
         try:
@@ -96,7 +96,7 @@ class Target:
 
 
 def differences(case: Case, ours: Target, theirs: Target) -> Iterator[str]:
-    """What the servers answer otherwise, version by version."""
+    """Return the differences between the servers' answers, version by version."""
     for version in _versions(case, ours, theirs):
         here, there = ours.ask(case, version), theirs.ask(case, version)
         if here != there and in_order(here) != in_order(there):
@@ -117,7 +117,7 @@ def _versions(case: Case, ours: Target, theirs: Target) -> Iterator[int]:
 
 
 def in_order(value: Any) -> Any:
-    """Lists in one order: Kafka's is often that of a hash table."""
+    """Return lists in a fixed order, because Kafka's order is often that of a hash table."""
     if isinstance(value, dict):
         return {name: in_order(each) for name, each in value.items()}
     if isinstance(value, list):

@@ -1,6 +1,6 @@
-"""Members of a consumer group and their offsets, step by step: each outcome is noted, to be compared.
+"""Steps of members of a consumer group and their offsets. The outcomes of each step are compared between two servers.
 
-Partitions go to members in an order that is each server's own: what is noted are counts and sizes.
+Each server assigns partitions to members in its own order, so outcomes have counts and sizes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PATIENCE_S = 20
 
 
 class ConsumerSteps:
-    """The steps on one server, a `Target`. TOPIC has PARTITIONS partitions."""
+    """The steps on one server. TOPIC has PARTITIONS partitions."""
 
     def __init__(self, target: Any) -> None:
         self._target = target
@@ -82,7 +82,7 @@ class ConsumerSteps:
         return [each.error_code for each in answer.topics[0].partitions]
 
     def _described(self) -> list[int]:
-        """How many partitions each member has and is to have, by its id."""
+        """Return for each member how many partitions it has and how many it is to have."""
         (group,) = self._ask(ConsumerGroupDescribeRequest([GROUP]), 1).groups
         return [
             sum(len(each.partitions) for each in assignment.topic_partitions)
@@ -155,7 +155,7 @@ class ConsumerSteps:
         return [(each.committed_offset, each.error_code) for each in found.topics[0].partitions]
 
     def _transaction(self) -> Iterator[Step]:
-        """An offset that is deleted while a transaction would commit it."""
+        """Delete an offset while a transaction tries to commit it."""
         group = "deleted-offsets"
         producer = Producer(Asker(self._target.client), "deletes")  # type: ignore[arg-type]
         settled(producer.init)

@@ -1,4 +1,4 @@
-"""Produce, Fetch, ListOffsets, DeleteRecords, OffsetForLeaderEpoch, DescribeProducers."""
+"""Cases of Produce, Fetch, ListOffsets, DeleteRecords, OffsetForLeaderEpoch and DescribeProducers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def batch(*values: bytes | None, timestamps: tuple[int, ...] = (), key: bytes | 
 
 
 def changed(data: bytes, position: int, layout: str, value: int, *, sound: bool = True) -> bytes:
-    """A batch with another field, and a right checksum if it is to be sound."""
+    """Return a batch with one changed field, and a correct checksum unless `sound` is false."""
     out = bytearray(data)
     struct.pack_into(layout, out, position, value)
     if sound:
@@ -55,7 +55,7 @@ def produce(*data: tuple[str, int, bytes | None], acks: int = -1, transactional_
 
 
 def old_message(magic: int) -> bytes:
-    """A message of magic 0 or 1."""
+    """Return a message of magic 0 or 1."""
     import zlib
 
     body = bytes([magic, 0]) + (struct.pack(">q", NOW_MS) if magic else b"") + struct.pack(">i", -1)

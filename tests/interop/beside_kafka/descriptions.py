@@ -1,4 +1,4 @@
-"""What a server says of itself: ApiVersions, features, and the configs of broker, topic, group and client metrics."""
+"""Compares how servers describe themselves: ApiVersions, features, and configs of broker, topic, group and metrics."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from klamm_broker.configs.topic_config import ConfigType
 from tests.waiting import wait_until
 
 Facts: TypeAlias = Mapping[str, Mapping[str, str]]
-"""By name, e.g. `topic:retention.ms`, by aspect, e.g. `default`."""
+"""A server's values, by name, e.g. `topic:retention.ms`, and by aspect, e.g. `default`."""
 
 Differences: TypeAlias = Mapping[str, tuple[str, str]]
-"""What Kafka and klamm say, by name and aspect."""
+"""The values of Kafka and klamm, by name and aspect."""
 
 NOTHING: Final = "–"
 _RESOURCES: Final = {
@@ -45,12 +45,15 @@ _CODE: Final = re.compile(r"`([^`\n]+)`")
 
 
 def facts(client: RawClient) -> Facts:
-    """Return what the server says. It gets a topic, and a subscription for client metrics."""
+    """Return the values that a server describes.
+
+    The function creates a topic, and a subscription for client metrics.
+    """
     return dict(_facts(client))
 
 
 def differences(theirs: Facts, ours: Facts) -> Differences:
-    """Return what Kafka and klamm say otherwise, of what both have; and `there` of what one of them lacks."""
+    """Return the values that differ. The aspect `there` shows the names that one server lacks."""
     found: dict[str, tuple[str, str]] = {}
     for name in sorted(theirs.keys() | ours.keys()):
         if name not in theirs or name not in ours:
@@ -63,12 +66,12 @@ def differences(theirs: Facts, ours: Facts) -> Differences:
 
 
 def explained(page: str) -> Differences:
-    """Return what docs/deviations.md says, in rows as "| `topic:a.b`, default | Kafka's | klamm's | why |"."""
+    """Return differences that docs/deviations.md lists in rows "| `topic:a.b`, default | Kafka's | klamm's | why |"."""
     return {f"{row[0]}, {row[1]}": (row[2].strip("`"), row[3].strip("`")) for row in _ROW.findall(page)}
 
 
 def is_listed(difference: str, section: str) -> bool:
-    """Return True if a section of docs/deviations.md has the config as code, with `*` for any text."""
+    """Return True if a section of docs/deviations.md lists the config as code. A `*` stands for any text."""
     name = difference.partition(":")[2].removesuffix(", there")
     return difference.endswith(", there") and any(fnmatchcase(name, each) for each in _CODE.findall(section))
 
@@ -92,7 +95,7 @@ def _facts(client: RawClient) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 def _described(client: RawClient, kind: str) -> list[DescribeConfigsResourceResult]:
-    """Return the configs; none if the server does not know the resource yet."""
+    """Return the configs, or none if the server does not know the resource yet."""
     wanted = DescribeConfigsResource(*_RESOURCES[kind])
     result: DescribeConfigsResult
     (result,) = client.call(DescribeConfigsRequest([wanted], include_synonyms=True), 4).results
@@ -100,7 +103,7 @@ def _described(client: RawClient, kind: str) -> list[DescribeConfigsResourceResu
 
 
 def _aspects(config: DescribeConfigsResourceResult) -> Mapping[str, str]:
-    """Return what does not depend on the values that a server's settings give."""
+    """Return the aspects of a config that do not depend on the server's own settings."""
     defaults = [each for each in config.synonyms if each.source == ConfigSource.DEFAULT_CONFIG]
     default = config.value if config.config_source == ConfigSource.DEFAULT_CONFIG else None
     if defaults:

@@ -1,4 +1,4 @@
-"""Dead letters of share groups, step by step: each outcome is noted, to be compared with that of another server."""
+"""Steps with dead letters of share groups. The outcomes of each step are compared between two servers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SENT_MS: Final = 1_700_000_000_000
 
 
 class LetterSteps(ShareSteps):
-    """The steps on one server, a `Target`. TOPIC has one partition, without records."""
+    """The steps on one server. TOPIC has one partition, without records."""
 
     group, topic = GROUP, TOPIC
 
@@ -36,7 +36,7 @@ class LetterSteps(ShareSteps):
         self._sent = 0
 
     def run(self) -> Iterator[Step]:
-        """Each step with its outcome."""
+        """Run the steps. Return each step with its outcome."""
         update = UpdateFeaturesRequest(5_000, [FeatureUpdateKey("share.version", 2)])
         yield "feature", self._ask(update, 1).error_code
         for name, enabled in _TOPICS.items():
@@ -78,7 +78,7 @@ class LetterSteps(ShareSteps):
         return sorted((each.name, each.value) for each in found.configs if each.config_source == 1)
 
     def _letters(self, topic: str, expected: int = 2) -> Any:
-        """Give up two of four records, and wait for the letters: what was acquired, codes, letters."""
+        """Give up two of four records, and wait for their dead letters. Return acquired records, codes and letters."""
         self._set(f"{_PREFIX}topic.name", topic)
         before = len(self._read(topic))
         first, self._sent = self._sent, self._sent + 4
@@ -87,7 +87,7 @@ class LetterSteps(ShareSteps):
             for each in range(first, self._sent)
         ]
         self._ask(produce((TOPIC, 0, bytes(encode_batch(records))))(9, self._target.ids), 9)
-        # What is released comes again, and is then given up as delivered too often.
+        # A released record is delivered again, and then given up because it was delivered too often.
         third = RELEASE if expected else REJECT
         kinds = enumerate((ACCEPT, REJECT, third, ACCEPT), first)
         acquired = [self._acquired()]
@@ -101,7 +101,7 @@ class LetterSteps(ShareSteps):
         return acquired, steps, sorted(self._read(topic)[before:], key=repr)
 
     def _read(self, topic: str) -> list[Any]:
-        """The letters in the topic: their partition, key, value, headers, and what their batches say."""
+        """Return the dead letters of the topic: partition, key, value, headers, and the attributes of their batches."""
         topic_id = self._target.ids.of(topic)
         found = []
         for index in range(2):

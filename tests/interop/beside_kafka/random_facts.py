@@ -1,4 +1,4 @@
-"""What one server has given in one run of a random sequence: ids, epochs, sequence numbers."""
+"""Values that one server has assigned in one run of a random sequence: ids, epochs and sequence numbers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _NOW_MS: Final = int(time.time() * 1000)
 
 
 class Facts:
-    """Puts a server's own values into requests, and learns them from answers.
+    """Inserts a server's own values into requests, and learns them from answers.
 
-    `prefix` keeps the names of runs apart.
+    `prefix` separates the names of runs.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -40,7 +40,7 @@ class Facts:
         """Remember the id of the server's cluster."""
         self._facts["cluster_id", ""] = cluster_id
 
-    # From plan to request
+    # Requests
 
     def resolve(self, value: Any) -> Any:
         if isinstance(value, Made):
@@ -84,7 +84,7 @@ class Facts:
             return data[:-1] + bytes([data[-1] ^ 1])
         return {"cut": data[:-3], "empty": b"", "twice": data + data}.get(wanted.damage, data)
 
-    # From answers
+    # Answers
 
     def learn(self, step: Step, answer: Any) -> None:
         learner = getattr(self, f"_learn_{MODULES[step.api]}", None)

@@ -1,4 +1,4 @@
-"""Differences that a random sequence may show: documented deviations, and answers of Kafka that no client gets."""
+"""Differences that a random sequence may show: documented deviations, and answers that no real client gets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNKNOWN: Final = int(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 class Known(NamedTuple):
-    """A kind of difference. `words` are those of docs/deviations.md; without any, `reason` says all."""
+    """A kind of difference. `words` quotes docs/deviations.md. Without `words`, `reason` explains the difference."""
 
     apis: tuple[str, ...]
     holds: Callable[[Difference], bool]
@@ -27,7 +27,7 @@ class Known(NamedTuple):
 
 
 def _values(value: Any) -> Iterator[Any]:
-    """The value and all that is in it."""
+    """Yield the value and all values within it."""
     yield value
     inner = value.fields.values() if isinstance(value, Made) else value.values() if isinstance(value, dict) else value
     if isinstance(value, (Made, dict, list)):
@@ -36,13 +36,13 @@ def _values(value: Any) -> Iterator[Any]:
 
 
 def _fails(difference: Difference) -> bool:
-    """Kafka's answer is an internal error."""
+    """Return True if Kafka's answer is an internal error."""
     found = [each for each in _values(difference.theirs) if isinstance(each, dict)]
     return any(each.get("error_code") == _UNKNOWN for each in found)
 
 
 def _gives_more(difference: Difference) -> bool:
-    """klamm's answer has partitions that Kafka's has not yet."""
+    """Return True if klamm's answer has partitions that Kafka's does not have yet."""
     ours, theirs = (
         sum(isinstance(each, dict) and "topic_id" in each for each in _values(answer))
         for answer in (difference.ours, difference.theirs)
@@ -51,13 +51,13 @@ def _gives_more(difference: Difference) -> bool:
 
 
 def _succeeds(difference: Difference) -> bool:
-    """Both answers are without an error."""
+    """Return True if neither answer has an error."""
     found = [each for answer in (difference.ours, difference.theirs) for each in _values(answer)]
     return not any(each.get("error_code") for each in found if isinstance(each, dict))
 
 
 def _has(name: str, matches: Callable[[Any], bool]) -> Callable[[Difference], bool]:
-    """Whether a struct of the request has a field with such a value."""
+    """Return a check that is true if a struct of the request has such a value in this field."""
 
     def holds(difference: Difference) -> bool:
         made = (each for each in _values(difference.step.made) if isinstance(each, Made))
@@ -67,7 +67,7 @@ def _has(name: str, matches: Callable[[Any], bool]) -> Callable[[Difference], bo
 
 
 def _has_error(*codes: ErrorCode) -> Callable[[Difference], bool]:
-    """Whether Kafka's answer has one of these errors."""
+    """Return a check that is true if Kafka's answer has one of these errors."""
 
     def holds(difference: Difference) -> bool:
         found = (each for each in _values(difference.theirs) if isinstance(each, dict))
@@ -77,7 +77,7 @@ def _has_error(*codes: ErrorCode) -> Callable[[Difference], bool]:
 
 
 def _places_tasks_otherwise(difference: Difference) -> bool:
-    """Both answers are the same but for which tasks a member has, and it has about as many."""
+    """Return True if the answers differ only in the assigned tasks, and each member has about as many."""
 
     def without_tasks(value: Any) -> Any:
         if isinstance(value, dict):
@@ -95,7 +95,7 @@ def _places_tasks_otherwise(difference: Difference) -> bool:
 
 
 def _is_shutting_down(difference: Difference) -> bool:
-    """klamm's answer asks the member to shut the application down, for a request that Kafka's answer does not name."""
+    """Return True if klamm's answer asks a member to shut the application down, and Kafka's answer differs in that."""
     ours, theirs = (
         [each for each in _values(answer) if isinstance(each, dict) and each.get("status_code") == _SHUTDOWN]
         for answer in (difference.ours, difference.theirs)
@@ -165,5 +165,5 @@ KNOWN: Final = (
 
 
 def is_known(difference: Difference) -> bool:
-    """Whether a difference may be."""
+    """Return True if a difference is allowed."""
     return any(difference.step.api in each.apis and each.holds(difference) for each in KNOWN)

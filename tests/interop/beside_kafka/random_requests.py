@@ -1,6 +1,6 @@
 """Sequences of random requests, made from the descriptions of Kafka's messages: valid, borderline and invalid ones.
 
-A sequence is made once from a seed. What only a server knows, such as the id of a member, is a `Ref` in it.
+A seed determines a sequence. A value that only a server knows, e.g. the id of a member, is a `Ref` in it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MODULES: Final = {spec.name: spec.module for spec in SPECS}
 _TOPIC_FIELDS: Final = frozenset({"topic_id", "topic_name", "topic"})
 
 _FROM: Final = {"Metadata": 4, "ApiVersions": 3}
-"""Older versions create the topics that they name, after their answer; and list all APIs."""
+"""The first versions to send. Older ones create the topics that they name after their answer, or list all APIs."""
 
 
 class Step(NamedTuple):
@@ -35,7 +35,7 @@ class Step(NamedTuple):
 
 @dataclass
 class Generator:
-    """Makes the steps of one family."""
+    """Makes the steps of one family of APIs."""
 
     family: str
     rng: random.Random

@@ -1,4 +1,4 @@
-"""Runs a random sequence on klamm and on Kafka, step by step, and shortens one in which their answers differ."""
+"""Runs a random sequence on klamm and on Kafka, step by step, and shortens a sequence whose answers differ."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _TRANSIENT: Final = frozenset(
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
     }
 )
-"""A client sends such a request again."""
+"""Errors after which a client sends the request again."""
 _READS: Final = ("Describe", "List", "Metadata", "OffsetFetch", "OffsetForLeaderEpoch", "FindCoordinator")
-"""APIs that may be sent again, as Kafka may show a change a little later."""
+"""APIs whose requests may be sent again, because Kafka may show a change a little later."""
 _CHANGES: Final = ("Create", "Delete", "Alter", "IncrementalAlter", "ElectLeaders", "UpdateFeatures")
 _WAITING: Final = frozenset({"JoinGroup", "SyncGroup"})
-"""APIs whose answer may have to wait for other members."""
+"""APIs whose answer may wait for other members."""
 _PATIENCE_S: Final = 5.0
 _OURS_S: Final = 0.4
 _LAG_S: Final = 1.5
@@ -49,7 +49,7 @@ Accepts: TypeAlias = Callable[["Difference"], bool]
 
 
 class Difference(NamedTuple):
-    """A step with two answers."""
+    """A step with the two answers."""
 
     at: int
     step: Step
@@ -57,7 +57,7 @@ class Difference(NamedTuple):
     theirs: Any
 
     def text(self, steps: Sequence[Step]) -> str:
-        """The steps up to this one, and what differs in the answers."""
+        """Return the steps up to this one, and the differences between the answers."""
         lines = [
             f"{number}: {step.api} v{step.version} [{step.chooser.label}] {_show(step.made)}"
             for number, step in enumerate(steps[: self.at + 1])
@@ -78,7 +78,7 @@ class Pair:
                     wait_until(partial(_has_coordinator, client, kind), within_s=60)
 
     def first_difference(self, family: str, steps: Sequence[Step]) -> Difference | None:
-        """Run the steps under names of their own, up to the first answers that may not differ."""
+        """Run the steps under new names, up to the first answers that may not differ."""
         prefix = f"r{next(_RUNS)}-"
         with World(self._servers[0], prefix) as ours, World(self._servers[1], prefix) as theirs:
             worlds = ours, theirs
@@ -96,7 +96,7 @@ class Pair:
             return None
 
     def shortened(self, family: str, steps: Sequence[Step], found: Difference) -> str:
-        """The fewest steps found that end in this difference, as text."""
+        """Return the smallest number of steps found that ends in this difference, as text."""
         kept = list(steps[: found.at + 1])
 
         def again(tried: Sequence[Step]) -> Difference | None:
@@ -121,17 +121,20 @@ class Pair:
 
 
 def sequence(family: str, number: int, versions: dict[str, range], count: int) -> list[Step]:
-    """The same steps for the same arguments. `versions` are those that both servers have, by API."""
+    """Return a sequence.
+
+    Equal arguments give equal steps. `versions` are the versions that both servers have, by API.
+    """
     return Generator(family, random.Random(f"{family}-{number}"), versions).steps(count)
 
 
 def _has_coordinator(client: WireClient, kind: int) -> bool:
-    """Kafka then makes its topics for offsets and transactions."""
+    """Return True if the server has a coordinator of this kind. The request makes Kafka create its internal topics."""
     return bool(client.call(FindCoordinatorRequest("any", kind), 3).error_code == 0)
 
 
 def _settle(worlds: tuple[World, World]) -> None:
-    """Wait until the metadata of both servers have the same topics, or do not come to that soon."""
+    """Wait until the metadata of both servers have the same topics, or until a time limit."""
     deadline = time.monotonic() + _PATIENCE_S
     while worlds[0].refresh() != worlds[1].refresh() and time.monotonic() < deadline:
         time.sleep(_PAUSE_S)
@@ -145,7 +148,7 @@ def _step(worlds: tuple[World, World], index: int, step: Step) -> Difference | N
     try:
         ours = worlds[0].send(step, _OURS_S if step.api in _WAITING else _PATIENCE_S)
     except WireError:
-        # A value that this version cannot carry.
+        # This version cannot carry one of the values.
         return None
     theirs = worlds[1].send(step, _OURS_S / 2 if ours == PENDING else _PATIENCE_S)
     deadline = time.monotonic() + _LAG_S
@@ -165,7 +168,7 @@ def _step(worlds: tuple[World, World], index: int, step: Step) -> Difference | N
 
 
 def _await_internal_topics(worlds: tuple[World, World], answer: Any) -> None:
-    """Wait until the topics that a heartbeat has named as missing are there; some cannot be created."""
+    """Wait until the topics exist that a heartbeat has reported as missing. Some cannot be created."""
     missing = {
         name
         for each in (answer if isinstance(answer, dict) else {}).get("status") or ()
@@ -177,14 +180,14 @@ def _await_internal_topics(worlds: tuple[World, World], answer: Any) -> None:
         wanted = {name for world in worlds for name in world.names(missing)}
         if all(wanted <= names for names in known):
             if missing:
-                # Kafka's group coordinator sees them a little later than its clients do.
+                # Kafka's group coordinator sees new topics a little later than clients do.
                 time.sleep(_SEEN_S)
             break
         time.sleep(_PAUSE_S)
 
 
 def _late(worlds: tuple[World, World], index: int, step: Step, label: str) -> Difference | None:
-    """What has come for a request that waited."""
+    """Return the answer to a request that waited, if the answer has arrived."""
     ours = worlds[0].arrived(label, _OURS_S / 4)
     theirs = worlds[1].arrived(label, _OURS_S / 8 if ours == PENDING else _LATE_S)
     if ours == PENDING and theirs != PENDING:
@@ -203,7 +206,7 @@ def _same(ours: Any, theirs: Any) -> bool:
 
 
 def _codes(answer: Any) -> set[int]:
-    """All error codes of an answer."""
+    """Return all error codes of an answer."""
     if isinstance(answer, dict):
         own = {value for name, value in answer.items() if name.endswith("error_code") and isinstance(value, int)}
         return own.union(*map(_codes, answer.values()))
@@ -211,7 +214,7 @@ def _codes(answer: Any) -> set[int]:
 
 
 def _narrowed(ours: Any, theirs: Any) -> tuple[Any, Any]:
-    """What of two answers is not the same."""
+    """Return the parts of two answers that differ."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         parts = {name: _narrowed(each, theirs.get(name)) for name, each in ours.items() if each != theirs.get(name)}
         return {name: both[0] for name, both in parts.items()}, {name: both[1] for name, both in parts.items()}

@@ -1,4 +1,4 @@
-"""Heartbeats of members of streams groups whose fields agree, and their topologies, valid and invalid ones."""
+"""Heartbeats of members of streams groups with consistent fields, and valid and invalid topologies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HEARTBEAT: Final = "StreamsGroupHeartbeat"
 ROLES: Final = ("active_tasks", "standby_tasks", "warmup_tasks")
 _A, _B = TOPICS
 _AS_THEY_COME: Final = 0.08
-"""The share of heartbeats whose fields do not agree."""
+"""The share of heartbeats whose fields contradict each other."""
 
 
 def _topic(name: str, partitions: int = 0, replication_factor: int = 0, **configs: str) -> Made:
@@ -33,7 +33,7 @@ def _of(*parts: Made, epoch: int = 0) -> Made:
 
 
 def _usual(group: str) -> Made:
-    """The topology of the members of a group."""
+    """Return the topology of a group's members."""
     if group.endswith("g"):
         return _of(_part("0", _A))
     through = f"{group}-through"
@@ -69,7 +69,7 @@ def _odd(group: str) -> tuple[Made, ...]:
 
 
 def heartbeat(made: Made, c: Chooser) -> Made:
-    """A heartbeat as a member sends it: it joins with a topology, or stays and says what it has."""
+    """Return a heartbeat as a member sends it: it joins with a topology, or it stays and reports its tasks."""
     if c.rng.random() < _AS_THEY_COME:
         return made
     key = c.group + c.label

@@ -1,4 +1,4 @@
-"""What random requests are filled with: for each field what a client would send, and now and then something else."""
+"""The values of random requests: for each field a value that a client would send, and now and then another."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 ODD: Final = 0.12
-"""The share of values that a client would not send."""
+"""The share of values that no client would send."""
 TOPICS: Final = ("{p}a", "{p}b")
 LABELS: Final = ("m0", "m1", "m2")
 
 
 class Made(NamedTuple):
-    """A struct of a request, before a server's own values are in it."""
+    """A struct of a request whose `Ref`s are not yet replaced by a server's own values."""
 
     kind: Any
     fields: dict[str, Any]
 
 
 class Ref(NamedTuple):
-    """A value that a server has given. `plus` is added to a number."""
+    """A value that a server has assigned. `plus` is added to a number."""
 
     kind: str
     key: str
@@ -29,7 +29,7 @@ class Ref(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Records to produce. The sequence number is the next of the producer in the partition, plus `gap`."""
+    """Records to produce. The sequence number is the producer's next one in the partition, plus `gap`."""
 
     producer: str | None
     topic: str
@@ -53,7 +53,7 @@ class Family(NamedTuple):
 
 @dataclass(frozen=True)
 class Chooser:
-    """What the fields of one request agree on."""
+    """Values on which the fields of one request agree."""
 
     rng: random.Random
     family: Family
@@ -391,7 +391,7 @@ def pool(api: str, name: str) -> Pool | None:
 
 
 def fitted(values: dict[str, Any]) -> dict[str, Any]:
-    """The values of a struct, made to agree where disagreement says nothing new."""
+    """Return the values of a struct after fields that must agree were made equal."""
     if "records" in values and isinstance(values["records"], Batch):
         values["records"] = values["records"]._replace(partition=values.get("index", 0))
     return values
@@ -409,7 +409,7 @@ _NEVER_TWICE: Final = frozenset(
 
 
 def unlike(c: Chooser, elements: list[Any]) -> list[Any]:
-    """Mostly without two elements of one name."""
+    """Return elements of which most have different names."""
     if c.api not in _NEVER_TWICE and any(hasattr(each, "fields") for each in elements) and c.rng.random() < 0.1:
         return elements
     found: dict[str, Any] = {}

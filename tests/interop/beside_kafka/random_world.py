@@ -1,4 +1,4 @@
-"""One server of a random sequence: it gets requests with its own ids in them, and its answers are made comparable."""
+"""Sends the requests of a random sequence to one server with its own ids, and makes the answers comparable."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OTHERS: Final = re.compile(r"r\d+-|__")
 
 
 def _parts(value: Any) -> list[Any]:
-    """A topic with partitions as one element for each partition: how servers group them says nothing."""
+    """Return one element for each partition, because servers may group partitions of a topic differently."""
     if not isinstance(value, dict) or not any(name in value for name in ("name", "topic", "topic_name", "topic_id")):
         return [value]
     lists = [name for name, each in value.items() if isinstance(each, list) and "partition" in name]
@@ -67,10 +67,10 @@ class World:
         for each in [*self._connections.values(), self._admin]:
             each.close()
 
-    # To the server
+    # Requests
 
     def send(self, step: Step, patience_s: float) -> Any:
-        """The comparable answer, PENDING or CLOSED."""
+        """Send a request. Return the comparable answer, or PENDING or CLOSED."""
         label = step.chooser.label
         if label in self._waiting:
             return PENDING
@@ -104,7 +104,7 @@ class World:
         self._facts.learn(step, answer)
         compared = self.comparable(answer, "")
         if step.api == "CreateTopics":
-            # Metadata may not know a new topic yet, and an id that is only validated is none.
+            # Metadata may lack a new topic. A request that only validates creates no topic, so there is no id.
             compared["topics"] = [topic | {"topic_id": None} for topic in compared["topics"]]
         return compared
 
@@ -114,7 +114,7 @@ class World:
         )
 
     def refresh(self) -> list[Any]:
-        """The topics of this run as metadata have them."""
+        """Read the topics of this run from metadata."""
         answer = self._admin.call(MetadataRequest(topics=None), 12)
         self._facts.cluster_is(answer.cluster_id)
         mine = []
@@ -125,7 +125,7 @@ class World:
         return sorted(mine)
 
     def names(self, shown: Iterable[str]) -> set[str]:
-        """The topics of this run among what an answer shows."""
+        """Return the topics of this run that an answer shows."""
         return {self._facts.resolve(each) for each in shown if each.startswith(PREFIX)}
 
     def wait_for_leaders(self, topics: Sequence[str], partitions: int) -> None:
@@ -147,7 +147,7 @@ class World:
 
         wait_until(settled)
 
-    # Comparable
+    # Comparable answers
 
     def comparable(self, value: Any, name: str) -> Any:
         if isinstance(value, WireStruct):
@@ -156,7 +156,7 @@ class World:
             }
         if isinstance(value, list):
             kept = [self.comparable(each, name) for each in value if not self._of_others(each)]
-            # Of elements that are the same, one is left: Kafka's are often in a hash table.
+            # Equal elements are reduced to one, because Kafka often keeps them in a hash table.
             parts = [part for each in kept for part in _parts(each)]
             return [part for number, part in enumerate(parts) if part not in parts[:number]]
         if name == "records" and value is not None:

@@ -1,6 +1,7 @@
-"""Share groups, step by step: each outcome is noted, to be compared with that of another server.
+"""Steps of share groups. The outcomes of each step are compared between two servers.
 
-What differs in time alone is waited for: in Kafka a member gets its partitions with a later heartbeat.
+Steps wait for outcomes that come later on one server: e.g. in Kafka a member gets its partitions with a later
+heartbeat.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _OWN: Any = object()
 
 
 class ShareSteps:
-    """The steps on one server, a `Target`. TOPIC has one partition, without records."""
+    """The steps on one server. TOPIC has one partition, without records."""
 
     group, topic = GROUP, TOPIC
 
@@ -65,7 +66,7 @@ class ShareSteps:
         return self._ask(ShareGroupHeartbeatRequest(group_id, member, epoch, None, names), 1)
 
     def _join(self) -> int:
-        """Join, and wait for the partition. Returns the member's epoch."""
+        """Join, and wait for the partition. Return the member's epoch."""
         answer = self._heartbeat(0)
         deadline = time.monotonic() + PATIENCE_S
         while not (answer.assignment and answer.assignment.topic_partitions) and time.monotonic() < deadline:
@@ -83,14 +84,14 @@ class ShareSteps:
         return self._ask(request, 1)
 
     def _codes(self, answer: Any) -> Any:
-        """The codes of a response of ShareFetch or ShareAcknowledge."""
+        """Return the codes of a response of ShareFetch or ShareAcknowledge."""
         partitions = [each for topic in answer.responses for each in topic.partitions]
         codes = [(each.error_code, getattr(each, "acknowledge_error_code", 0)) for each in partitions]
-        # A partition may be there only because it is new in its session.
+        # A partition may be in the response only because it is new in the session.
         return answer.error_code, [each for each in codes if each != (0, 0)]
 
     def _acquired(self, *batches: Batch) -> Any:
-        """What a fetch acquires, once there is something; the codes of the acknowledgements that came with it."""
+        """Fetch until records are acquired. Return them and the codes of the acknowledgements in the response."""
         deadline = time.monotonic() + PATIENCE_S
         codes = None
         while True:
@@ -129,7 +130,7 @@ class ShareSteps:
     # Steps
 
     def run(self) -> Iterator[Step]:
-        """Each step with its outcome."""
+        """Run the steps. Return each step with its outcome."""
         resource = AlterConfigsResource(
             _GROUP_CONFIG, GROUP, [AlterableConfig("share.auto.offset.reset", 0, "earliest")]
         )
@@ -229,7 +230,7 @@ class ShareSteps:
         yield "delete", self._ask(DeleteGroupsRequest([GROUP]), 2).results[0].error_code
         yield "deleted", self._described(GROUP)
 
-    # What is noted of answers
+    # Outcomes
 
     def _described(self, *groups: str) -> list[Any]:
         found = self._ask(ShareGroupDescribeRequest([*groups]), 1).groups
@@ -243,7 +244,7 @@ class ShareSteps:
         return found.error_code, [(each.error_code, each.start_offset) for each in partitions]
 
     def _settled_offsets(self, start_offset: int) -> Any:
-        """Once it starts there: Kafka reads what another of its parts writes."""
+        """Return the offsets once they have the start offset, which another part of Kafka writes."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             found = self._offsets_of(GROUP, TOPIC)

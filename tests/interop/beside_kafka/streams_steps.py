@@ -1,4 +1,4 @@
-"""Streams groups, step by step: each outcome is noted, to be compared with that of another server."""
+"""Steps of streams groups. The outcomes of each step are compared between two servers."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from tests.interop.beside_kafka.comparison import Case
 Step = tuple[str, Any]
 GROUP, TOPIC, OTHER = "streamers", "streamed", "streamed-too"
 PARTITIONS = 2
-"""Of TOPIC; OTHER has one more."""
+"""The number of partitions of TOPIC. OTHER has one more."""
 PATIENCE_S = 20
-# The epoch of endpoints is a number that clients send back; Kafka counts it from the second heartbeat of a group.
+# Clients send back the epoch of endpoints. Kafka counts it from the second heartbeat of a group.
 _NOT_COMPARED = ("throttle_time_ms", "endpoint_information_epoch")
 JOIN = {"rebalance_timeout_ms": 60_000, "client_tags": []}
 NOTHING: dict[str, list[RequestTaskIds]] = {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
 
 
 def reads(*topics: str, **more: Any) -> Topology:
-    """A topology of one subtopology."""
+    """Return a topology with one subtopology."""
     return Topology(0, [Subtopology("0", [*topics], **more)])
 
 
 def plain(value: Any) -> Any:
-    """A message as what compares and prints."""
+    """Return a message as plain values, which can be compared and printed."""
     if isinstance(value, list):
         return [plain(each) for each in value]
     slots = [slot for slot in getattr(type(value), "__slots__", ()) if slot not in _NOT_COMPARED]
@@ -73,7 +73,7 @@ UNCONFIGURED = Case(
 
 
 class StreamsSteps:
-    """The steps on one server, a `Target`, whose streams groups have no delays."""
+    """The steps on one server whose streams groups have no delays."""
 
     def __init__(self, target: Any) -> None:
         self._ask = target.client.call
@@ -98,7 +98,7 @@ class StreamsSteps:
         return plain(self._beat(member, **{**owned, **fields}))
 
     def _until(self, member: str, is_there: Callable[[Any], bool], **fields: Any) -> Any:
-        """Beat until a topic is seen, which may take a moment."""
+        """Send heartbeats until the server sees a topic, which may take a moment."""
         deadline = time.monotonic() + PATIENCE_S
         while not is_there(answer := self._beat(member, **fields)) and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -118,7 +118,7 @@ class StreamsSteps:
         return plain(described)
 
     def run(self) -> Iterator[Step]:
-        """All steps, in their order."""
+        """Run all steps in order."""
         # Kafka's coordinator sees new topics a moment later.
         topics = {"group": "watchers", "process_id": "w", "topology": reads(TOPIC, OTHER), **JOIN, **NOTHING}
         self._until("w", lambda answer: answer.error_code == 0 and not answer.status, epoch=0, **topics)

@@ -1,6 +1,6 @@
-"""Transactions, step by step: each outcome is noted, to be compared with that of another server.
+"""Steps of transactions. The outcomes of each step are compared between two servers.
 
-What differs in time alone is waited for: Kafka answers EndTxn before the transaction is complete.
+Steps wait for outcomes that come later on one server: Kafka answers EndTxn before the transaction is complete.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PATIENCE_S = 20
 
 
 class Asker:
-    """What `Producer` asks: a server behind a connection."""
+    """A connection to a server, in the form that `Producer` calls."""
 
     def __init__(self, client: WireClient) -> None:
         self._client = client
@@ -51,7 +51,7 @@ class Asker:
 
 
 def settled(attempt: Callable[[], Any]) -> int:
-    """The error code, once it is one that stays."""
+    """Repeat an attempt until its error code is not temporary, or until time is up. Return the code."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         outcome = attempt()
@@ -98,7 +98,7 @@ class Steps:
         return found.error_code, found.committed_offset
 
     def run(self) -> Iterator[Step]:
-        """Each step with its outcome."""
+        """Run the steps. Return each step with its outcome."""
         yield from self._producers()
         for version in (3, 5):
             yield from self._whole(version)

@@ -1,4 +1,4 @@
-"""The real clients of the matrix, all behind `Client`."""
+"""The real clients of the tests, each behind the interface `Client`."""
 
 from __future__ import annotations
 

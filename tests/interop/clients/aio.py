@@ -1,4 +1,4 @@
-"""aiokafka: asyncio, one task for each of fetching, heartbeats and the group."""
+"""The client aiokafka, which uses asyncio, with one task each for fetching, heartbeats and the group."""
 
 from __future__ import annotations
 
@@ -108,5 +108,5 @@ async def _member(bootstrap: str, group: str, topic: str) -> None:
 
 
 def run_member(bootstrap: str, group: str, topic: str) -> None:
-    """Print and commit until SIGTERM; see `tests.interop.clients.member`."""
+    """Run a group member that prints records before it commits, until SIGTERM; see `tests.interop.clients.member`."""
     asyncio.run(_member(bootstrap, group, topic))

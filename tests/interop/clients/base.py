@@ -1,4 +1,4 @@
-"""What the tests need of a client in any language."""
+"""`Client`: the operations that tests use of a client in any language."""
 
 from __future__ import annotations
 
@@ -14,40 +14,43 @@ from typing import Self
 from tests.interop.workload import Consumed, KeyValue
 
 IN_FLIGHT_RECORDS = 10_000
-"""How far a producer may run ahead of the server, so that a restart hits it in the middle."""
+"""The maximum number of unacknowledged records of a producer, so that a restart happens in the middle."""
 POLL_RECORDS = 500
 SESSION_TIMEOUT_MS = 6_000
 HEARTBEAT_INTERVAL_MS = 1_000
 GIVE_UP_S = 120.0
-"""How long a producer retries, and a consumer waits for what is still missing."""
+"""The seconds during which a producer retries, and a consumer waits for missing records."""
 ROOT = Path(__file__).resolve().parents[3]
 
 
 class Client(ABC):
-    """One real client. Every method returns when the server has acknowledged, and raises when it has refused."""
+    """A real client. A method returns after the server has acknowledged, and raises if the server has refused."""
 
     name: str
     commits_on_a_timer = False
-    """Whether its members commit behind what they print, by time; then no number bounds what they repeat."""
+    """True if members commit records by time, after they have printed them.
+
+    Then they may repeat any number of records.
+    """
 
     @abstractmethod
     def create_topic(self, bootstrap: str, topic: str) -> None:
-        """With `PARTITIONS` partitions."""
+        """Create a topic with `PARTITIONS` partitions."""
 
     @abstractmethod
     def produce_all(self, bootstrap: str, topic: str, records: Iterable[KeyValue], codec: str = "none") -> None:
-        """Idempotent, acks=all, in the order of `records`."""
+        """Produce all records in the order of `records`, idempotently, with acks=all."""
 
     @abstractmethod
     def consume_all(self, bootstrap: str, topic: str, count: int) -> list[Consumed]:
-        """Read the topic from its beginning, without a group, until `count` records are there."""
+        """Read the topic from its beginning, without a group, until `count` records were read."""
 
     def member_command(self, bootstrap: str, group: str, topic: str) -> list[str]:
-        """The command line of a group member that prints every record before it commits, until SIGTERM."""
+        """Return the command line of a group member, which prints every record before it commits, until SIGTERM."""
         return [sys.executable, "-m", "tests.interop.clients.member", self.name, bootstrap, group, topic]
 
     def parse_line(self, line: str) -> Consumed | None:
-        """One line of what such a member prints; None when it is not a record."""
+        """Return the record on one line that a member prints; None if the line has no record."""
         partition, offset, key, value = line.split("\t")
         return Consumed(int(partition), int(offset), key, value)
 
@@ -60,7 +63,7 @@ class Client(ABC):
 
 
 class Member:
-    """A group member in a process of its own."""
+    """A group member in its own process."""
 
     def __init__(self, client: Client, process: subprocess.Popen[bytes], output: Path) -> None:
         self._client = client
@@ -70,7 +73,7 @@ class Member:
         self._consumed: list[Consumed] = []
 
     def consumed(self) -> list[Consumed]:
-        """What it has printed until now; a last line that is not whole yet is left for the next call."""
+        """Return the records that the member has printed so far. An incomplete last line is left for the next call."""
         with self._output.open("rb") as file:
             file.seek(self._lines_end)
             data = file.read()
@@ -81,7 +84,7 @@ class Member:
         return self._consumed
 
     def wait_for_records(self) -> None:
-        """Until it has read anything. TimeoutError after `GIVE_UP_S`."""
+        """Wait until the member has read a record. Raises TimeoutError after `GIVE_UP_S`."""
         deadline = time.monotonic() + GIVE_UP_S
         while not self.consumed():
             if time.monotonic() > deadline:
@@ -89,7 +92,7 @@ class Member:
             time.sleep(0.02)
 
     def errors(self) -> str:
-        """The last lines of what it wrote to standard error."""
+        """Return the last lines that the member wrote to standard error."""
         return "\n".join(self._output.with_suffix(".err").read_text(errors="replace").splitlines()[-20:])
 
     @property
@@ -104,7 +107,7 @@ class Member:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """SIGTERM, and SIGKILL for one that does not leave within ten seconds."""
+        """Send SIGTERM, and after ten seconds SIGKILL."""
         self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(60)
@@ -113,7 +116,7 @@ class Member:
 
 
 def feed(command: list[str], lines: Iterable[str], timeout_s: float = GIVE_UP_S) -> None:
-    """Run a producer that takes one record a line from standard input. RuntimeError when it fails."""
+    """Run a producer that takes one record a line from standard input. Raises RuntimeError if the producer fails."""
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""confluent-kafka: librdkafka from Python."""
+"""The client confluent-kafka, which is librdkafka for Python."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Confluent(Client):
 
 
 def run_member(bootstrap: str, group: str, topic: str) -> None:
-    """Print and commit until SIGTERM; see `tests.interop.clients.member`."""
+    """Run a group member that prints records before it commits, until SIGTERM; see `tests.interop.clients.member`."""
     settings: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
         "group.id": group,

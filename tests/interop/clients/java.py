@@ -1,4 +1,4 @@
-"""Apache Kafka's own client, through the command-line tools that come with it."""
+"""Apache Kafka's own Java client, through Kafka's command-line tools."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _PRODUCER_MEMORY_BYTES = 1 << 20
 
 
 def java_command(main_class: str, *arguments: str, classes: str | None = None) -> list[str]:
-    """`classes` are more entries of the class path."""
+    """Return the command line of a Java class. `classes` are further entries of the class path."""
     path = classpath() if classes is None else f"{classes}:{classpath()}"
     return ["java", *QUICK, "-cp", path, main_class, *arguments]
 
 
 def run_tool(main_class: str, *arguments: str, timeout_s: float = 240.0) -> str:
-    """Standard output of a tool. RuntimeError with all it said when it fails.
+    """Run a tool and return its standard output. Raises RuntimeError with all its output if the tool fails.
 
-    Producers and consumers have a JVM of their own, as what they start lives on when they end.
+    A producer or consumer gets its own JVM, because the threads that it starts live on after its end.
     """
     if main_class.endswith(("Command", "Shell", "Tool")):
         done = run_in_the_machine(main_class, *arguments, timeout_s=timeout_s)
@@ -38,7 +38,7 @@ def run_tool(main_class: str, *arguments: str, timeout_s: float = 240.0) -> str:
 
 
 class Java(Client):
-    """ConsoleProducer, ConsoleConsumer, and VerifiableConsumer as the group's members."""
+    """The tools ConsoleProducer and ConsoleConsumer, and VerifiableConsumer as a member of groups."""
 
     name = "java"
 

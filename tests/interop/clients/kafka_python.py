@@ -1,4 +1,4 @@
-"""kafka-python: the protocol in plain Python, with a thread for heartbeats."""
+"""The client kafka-python, which implements the protocol in Python and has a thread for heartbeats."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class KafkaPython(Client):
 
 
 def run_member(bootstrap: str, group: str, topic: str) -> None:
-    """Print and commit until SIGTERM; see `tests.interop.clients.member`."""
+    """Run a group member that prints records before it commits, until SIGTERM; see `tests.interop.clients.member`."""
     consumer = KafkaConsumer(
         topic,
         bootstrap_servers=bootstrap,

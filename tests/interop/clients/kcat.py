@@ -1,4 +1,4 @@
-"""kcat: librdkafka from the shell. It has no admin commands, so its topics come from auto-creation."""
+"""The client kcat: librdkafka from the shell. It has no admin commands, so the server creates its topics on demand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ class Kcat(Client):
     commits_on_a_timer = True
 
     def create_topic(self, bootstrap: str, topic: str) -> None:
-        """Asking for it makes it, with the server's `num.partitions`. TimeoutError after half a minute."""
+        """Request the topic, so that the server creates it with `num.partitions`.
+
+        Raises TimeoutError after half a minute.
+        """
         deadline = time.monotonic() + 30
         while f'topic "{topic}" with {PARTITIONS} partitions' not in self._metadata(bootstrap, topic):
             if time.monotonic() > deadline:

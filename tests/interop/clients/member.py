@@ -1,6 +1,6 @@
-"""`python -m tests.interop.clients.member CLIENT BOOTSTRAP GROUP TOPIC`: a group member in a process of its own.
+"""A group member in its own process: `python -m tests.interop.clients.member CLIENT BOOTSTRAP GROUP TOPIC`.
 
-It prints a line for every record it reads and commits only then, so that everything that it committed is printed.
+It prints a line for every record that it reads, and then commits. So it has printed all records that it committed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MODULES = {"confluent-kafka": "confluent", "kafka-python": "kafka_python", "aio
 
 
 class Running:
-    """True until SIGTERM."""
+    """A flag that is True until SIGTERM."""
 
     def __init__(self) -> None:
         self._running = True
@@ -29,7 +29,7 @@ class Running:
         return self._running
 
     def note(self, error: Exception) -> None:
-        """Say why a commit failed; the records will be read again, which is what a group promises."""
+        """Print the reason why a commit failed. The records will be read again, as a group promises."""
         print(f"commit: {error!r}", file=sys.stderr, flush=True)
 
 

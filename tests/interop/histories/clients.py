@@ -1,4 +1,4 @@
-"""Clients that write a history of what they ask and learn, and what disturbs them meanwhile."""
+"""Clients that write a history of their requests and answers, and faults that disturb them meanwhile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SETTING = "retention.ms"
 
 
 class Workload:
-    """Producers, consumers and admins of one topic, each in a thread, for a number of operations each."""
+    """Producers, consumers and admins of one topic. Each runs in its own thread, for a number of operations."""
 
     def __init__(self, server: Server, topic: str, record: Recorder, seed: int) -> None:
         self._server = server
@@ -41,9 +41,9 @@ class Workload:
         self._errors: list[BaseException] = []
 
     def run(self, operations: int, disturb: Callable[[], None] | None = None) -> None:
-        """Run all clients to their end, `disturb` beside them, then read everything.
+        """Run all clients to their end, with `disturb` beside them, then read all records.
 
-        Raises what a client raised that is no answer of a server.
+        Raises the exceptions of clients that are not answers of a server.
         """
         admin = AdminClient({"bootstrap.servers": self._server.bootstrap, **QUIET})
         admin.create_topics([NewTopic(self._topic, PARTITIONS, 1)])[self._topic].result(PATIENCE_S)
@@ -62,7 +62,7 @@ class Workload:
             thread.join()
         if self._errors:
             raise self._errors[0]
-        # What a client left open is ended by the next one of its name.
+        # The next client with the same name ends the transaction that this client left open.
         for process in ("txn-1", "txn-2"):
             self._transactional(process)
         self._read_all()
@@ -89,7 +89,7 @@ class Workload:
                 if delivered.offset is not None:
                     call.ok([["send", self._name(partition), value, delivered.offset]])
             if delivered.offset is None:
-                # After a fatal error it can do nothing more.
+                # After a fatal error the client can do nothing more.
                 producer = self._idempotent()
 
     def _idempotent(self) -> Producer:
@@ -143,7 +143,7 @@ class Workload:
     def _succeed(self, process: str, producer: Producer) -> Producer:
         """Return another producer of the same name, which fences this one within a transaction.
 
-        What the fenced one still writes must not be seen.
+        Values that the fenced producer still writes must not be visible.
         """
         values = [next(self._values), next(self._values)]
         steps = [["send", self._name(0), value] for value in values]
@@ -175,7 +175,7 @@ class Workload:
     def _attempt(
         self, producer: Producer, consumer: Consumer, call: Call, sends: list[tuple[int, int]], give_up: bool
     ) -> bool:
-        """Run one transaction, and record its end; returns False if the producer can do no other."""
+        """Run one transaction and record its end. Return False if the producer can run no further one."""
         delivered = [_Delivered() for _ in sends]
         try:
             producer.begin_transaction()
@@ -262,7 +262,7 @@ class Workload:
 
 
 class _Delivered:
-    """Keeps the offset that was acknowledged."""
+    """A callback that keeps the acknowledged offset."""
 
     offset: int | None = None
 
@@ -272,7 +272,7 @@ class _Delivered:
 
 
 def _until_known(end: Callable[[float], None]) -> None:
-    """End a transaction, again as long as the server may not have done it. Raises KafkaException."""
+    """End a transaction, and repeat that until the server has certainly ended it. Raises KafkaException."""
     while True:
         try:
             end(PATIENCE_S)

@@ -1,6 +1,6 @@
-"""klamm with a fault in it: `python -m tests.interop.histories.planted FAULT serve …` is `klamm serve` with that fault.
+"""klamm with a planted fault: `python -m tests.interop.histories.planted FAULT serve …` serves with the fault.
 
-What the checker finds in it, it would find in klamm.
+If the checker finds the fault here, it would also find it in klamm.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ FAULTS: dict[Callable[[], None], frozenset[str]] = {
     skip_records_of_a_fetch: frozenset({"external_poll_skip", "int_poll_skip"}),
     acknowledge_a_config_without_a_change: frozenset({"not_linearizable"}),
 }
-"""Each fault, and the anomalies of which one has to be named."""
+"""Each fault with its anomalies. The checker must report at least one of them."""
 BY_NAME = {fault.__name__: fault for fault in FAULTS}
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Histories of real clients, with kills, have no anomaly. `-m slow -s` runs 200, or `KLAMM_HISTORIES` of them."""
+"""Histories of real clients under kills have no anomaly. `-m slow -s` runs 200 of them, or `KLAMM_HISTORIES`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.peers.server import Server, lasting_port
 from tests.peers.target import TARGET, lasting_server
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
-# Apache Kafka acknowledges a change of a config before all its nodes answer with it.
+# Apache Kafka acknowledges a changed config before all its nodes return it.
 KNOWN = {"not_linearizable"} if TARGET == "kafka" else set()
 HISTORIES = int(os.environ.get("KLAMM_HISTORIES", "200"))
 
 
 def kills(server: Server, choose: Random, times: int) -> Callable[[], None]:
-    """Return what kills the server at random moments, and starts it again."""
+    """Return a function that kills the server at random moments, and starts it again."""
     left = [times]
 
     def disturb() -> None:
@@ -88,7 +88,7 @@ class FaultyServer(KlammServer):
 @pytest.mark.interpreted
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
-def test_a_fault_that_was_planted_is_named(fault: Callable[[], None], tmp_path: Path, seed: int) -> None:
+def test_the_checker_names_a_planted_fault(fault: Callable[[], None], tmp_path: Path, seed: int) -> None:
     server = FaultyServer(tmp_path / "server", port=lasting_port())
     server.fault = fault.__name__
     with server:

@@ -1,1 +1,1 @@
-"""Every client through every kind of listener: right credentials, wrong ones, and none."""
+"""Tests of every client with every kind of listener: right credentials, wrong ones, and none."""

@@ -1,4 +1,4 @@
-"""Java's kafka-clients: one JVM tries a list of profiles."""
+"""Runs Java's kafka-clients: one JVM tries a list of profiles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MODULES = {
 
 
 def properties(bootstrap: str, profile: Profile, folder: Path, name: str) -> str:
-    """A client's properties file for a profile; files that it names are written to `folder`."""
+    """Return the properties file of a client with this profile. Files that it names are written to `folder`."""
     lines = {"bootstrap.servers": bootstrap, "security.protocol": profile.security_protocol}
     if profile.tls:
         lines |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(profile.ca)}
@@ -44,7 +44,7 @@ def properties(bootstrap: str, profile: Profile, folder: Path, name: str) -> str
 
 
 def java(attempts: dict[str, tuple[str, Profile]], folder: Path) -> dict[str, Outcome]:
-    """Outcomes by topic, of `topic → (bootstrap, profile)`; each produces one record and reads it back."""
+    """Try `topic → (bootstrap, profile)`: produce a record and read it back. Return the outcomes by topic."""
     files = []
     for topic, (bootstrap, profile) in attempts.items():
         file = folder / f"{topic}.properties"

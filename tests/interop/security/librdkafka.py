@@ -1,4 +1,4 @@
-"""librdkafka: confluent-kafka, and kcat with the same settings as arguments."""
+"""Runs librdkafka: confluent-kafka, and kcat with the same settings as arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REFUSALS = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
 
 
 def settings(bootstrap: str, profile: Profile) -> dict[str, str]:
-    """librdkafka's configuration for a profile."""
+    """Return librdkafka's configuration for a profile."""
     found = {"bootstrap.servers": bootstrap, "security.protocol": profile.security_protocol}
     files = {
         "ssl.ca.location": profile.ca,
@@ -62,7 +62,7 @@ def confluent(bootstrap: str, profile: Profile, topic: str) -> Outcome:
 
 
 def kcat(bootstrap: str, profile: Profile, topic: str) -> Outcome:
-    """Produce one record and read it back, from the shell."""
+    """Produce one record and read it back, with kcat."""
     common = ["-b", bootstrap, "-t", topic, "-p", "0", "-E"]
     for key, value in settings(bootstrap, profile).items():
         if key != "bootstrap.servers":

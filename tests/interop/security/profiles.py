@@ -1,4 +1,4 @@
-"""How a client is set up to come in, and what may come of it."""
+"""Security profiles of clients, and the possible outcomes of a login."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 GIVE_UP_S = 9.0
-"""How long a client goes on trying that will get no answer."""
+"""Seconds for which a client tries if it will get no answer."""
 PATIENCE_S = 100.0
-"""How long one waits that will get an answer, on a machine that is busy."""
+"""Seconds for which a client waits if it will get an answer, also on a busy machine."""
 
 
 class Outcome(enum.Enum):
-    """What a client saw. `REFUSED`: it got an authentication error; `NOTHING`: it never got a response."""
+    """The outcome for a client. `REFUSED`: it got an authentication error. `NOTHING`: it never got a response."""
 
     WORKS = "works"
     REFUSED = "refused"
@@ -22,7 +22,7 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A client's security settings, by Kafka's words. Files are PEM; `token` is a JWT for OAUTHBEARER."""
+    """A client's security settings, in Kafka's terms. Files are PEM; `token` is a JWT for OAUTHBEARER."""
 
     security_protocol: str = "PLAINTEXT"
     ca: Path | None = None
@@ -36,5 +36,5 @@ class Profile:
 
     @property
     def tls(self) -> bool:
-        """Whether bytes are encrypted."""
+        """True if bytes are encrypted."""
         return self.security_protocol.endswith("SSL")

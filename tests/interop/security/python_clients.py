@@ -1,4 +1,4 @@
-"""kafka-python and aiokafka, each attempt in a process of its own: their errors stand only in their logs."""
+"""Runs kafka-python and aiokafka, each attempt in its own process, because their errors appear only in their logs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _common(bootstrap: str, profile: Profile) -> dict[str, Any]:
 
 
 class _Refusals(logging.Handler):
-    """Looks for what a server says to wrong credentials."""
+    """A log handler that looks for the server's messages about wrong credentials."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,10 +85,10 @@ class _AioToken(AbstractTokenProvider):  # type: ignore[misc]
 
 
 def isolated(client: str) -> Callable[[str, Profile, str], Outcome]:
-    """The attempt of one of the functions below, in a process of its own."""
+    """Run one of the functions below in its own process."""
 
     def attempt(bootstrap: str, profile: Profile, topic: str) -> Outcome:
-        # Forked from a process that has imported this module: importing takes longer than an attempt.
+        # The process is forked from one that has imported this module, because the import takes longer than an attempt.
         _processes.set_forkserver_preload([__name__])
         found, given = _processes.Pipe(duplex=False)
         process = _processes.Process(target=_report, args=(given, client, bootstrap, profile, topic))
@@ -109,7 +109,7 @@ def isolated(client: str) -> Callable[[str, Profile, str], Outcome]:
 
 
 def _report(given: Connection, client: str, bootstrap: str, profile: Profile, topic: str) -> None:
-    """Send the outcome, or the traceback of what was raised."""
+    """Send the outcome, or the traceback of an exception."""
     logging.getLogger().addHandler(_refusals)
     try:
         if client == "kafka-python":

@@ -1,7 +1,7 @@
-"""The five listeners of examples/security/klamm.toml: every client, with right credentials, wrong ones and none.
+"""Every client with right, wrong and no credentials on the five listeners of examples/security/klamm.toml.
 
-Debian's kcat 1.7.1 has a stand-in, confluent-kafka with a newer librdkafka: for SCRAM, where it fails against Apache
-Kafka 4.4.0 as well, and for OAUTHBEARER, where it makes unsigned tokens only, which klamm refuses.
+For two mechanisms confluent-kafka with a newer librdkafka replaces Debian's kcat 1.7.1. With SCRAM, kcat also fails
+against Apache Kafka 4.4.0. With OAUTHBEARER it makes only unsigned tokens, which klamm refuses.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ CLIENTS: dict[str, Callable[[str, Profile, str], Outcome]] = {
     "aiokafka": python_clients.isolated("aiokafka"),
 }
 CANNOT_TELL = {("aiokafka", "OAUTHBEARER")}
-"""Clients that take any answer to their token for success: of what is wrong they learn by the end of the connection."""
+"""Clients that take any answer to their token for success. They notice a refusal only by the end of the connection."""
 _numbers = count(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One attempt, and what must come of it."""
+    """One attempt, and its required outcome."""
 
     name: str
     listener: str
@@ -56,13 +56,13 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A running server, and what clients need to come in."""
+    """A running server, and the data that clients need to log in."""
 
     server: EmbeddedServer
     cases: dict[str, Case]
 
     def bootstrap(self, listener: str) -> str:
-        """Where a listener listens."""
+        """Return the address of a listener."""
         host, port = self.server.address(listener)
         return f"{host}:{port}"
 
@@ -123,7 +123,7 @@ def _cases(files: TlsFiles, unknown: TlsFiles, key: RSAKey, other_key: RSAKey) -
 def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
     folder = tmp_path_factory.mktemp("security")
     files = TlsFiles(folder / "tls")
-    # As `klamm certs` lays it out: certificate and key in one file.
+    # Certificate and key are in one file, as `klamm certs` writes them.
     files.server.certificate.write_bytes(files.server.both.read_bytes())
     unknown = TlsFiles(folder / "stranger", "unknown CA")
     key = RSAKey.generate_key(2048, {"kid": "one"})
@@ -133,7 +133,7 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
     subprocess.run(command, input=PASSWORD + "\n", text=True, check=True, timeout=30)
     file = folder / "klamm.toml"
     example, tokens = EXAMPLE.read_text(), EXAMPLE.with_name("tokens.toml").read_text()
-    # One listener for passwords and tokens.
+    # One listener serves passwords and tokens.
     mechanisms = example.replace('["PLAIN", "SCRAM-SHA-512"]', '["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"]')
     oauth = tokens[tokens.index("[listeners.tokens.sasl.OAUTHBEARER]") :].replace(".tokens.", ".secure.")
     file.write_text(f"{mechanisms}\n{oauth}")
@@ -155,12 +155,12 @@ def test_client_logs_in_with_each_mechanism(setup: Setup, client: str) -> None:
         connect = CLIENTS["confluent-kafka" if stand_in else client]
         for profile in (case.profile, replace(case.profile, give_up_s=PATIENCE_S)):
             found = connect(setup.bootstrap(case.listener), profile, f"matrix-{next(_numbers)}")
-            # On a busy machine a client that gives up early may have got no answer yet.
+            # On a busy machine a client may give up before it gets an answer.
             if found is not NOTHING or expected[case.name] is NOTHING:
                 break
         return found
 
-    # Who is not let in goes on trying for a while: side by side that takes as long as once.
+    # Refused clients try again for a while. Side by side this takes the time of one.
     with ThreadPoolExecutor(len(setup.cases)) as pool:
         outcomes = dict(zip(setup.cases, pool.map(attempt, setup.cases.values()), strict=True))
     assert outcomes == expected

@@ -243,7 +243,7 @@ def test_schemas_are_imported_with_their_ids_and_versions(rest):
     assert (made["id"], made["version"]) == (78, 6)
 
 
-def test_references(rest):
+def test_references_to_other_schemas_are_resolved_and_protect_them(rest):
     rest.register("two", TWO)
     one = {"type": "record", "name": "One", "fields": [{"name": "two", "type": "Two"}]}
     named = [{"name": "Two", "subject": "two", "version": 1}]

@@ -170,7 +170,7 @@ def test_schemas_that_contain_themselves():
     assert kinds(around, around) == []
 
 
-def test_references():
+def test_references_are_resolved_and_missing_ones_refused():
     named = {"order.json": {"$id": "order.json", "definitions": {"id": string()}, "type": "object"}}
     one = an_object(order={"$ref": "order.json"}, id={"$ref": "order.json#/definitions/id"})
     assert kinds(one, one, named) == []
