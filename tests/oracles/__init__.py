@@ -1,1 +1,1 @@
-"""Other implementations as judges: the same bytes for the same message."""
+"""Comparisons with other implementations, e.g. the same bytes for the same message."""

@@ -1,4 +1,4 @@
-"""`compile_java` and `java_replacement` against Java's own regular expressions."""
+"""Compares `compile_java` and `java_replacement` with Java's own regular expressions."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ WRONG_IN_JAVA_TOO = [
     *("(", ")", "[", "[a", "*", "a**", "{", "a{,2}", "[z-a]", r"\y", r"\p{Foo}", r"\k<x>", r"(?q)a", "\\", r"\xg"),
     *(r"\08", "(?<1a>b)"),
 ]
-# Java has these. Each is an error here.
+# Java has these constructs. Here each is an error.
 REFUSED = [
     *(
         r"\p{IsLatin}+",
@@ -249,7 +249,7 @@ def of_python(pattern: str) -> str:
 
 
 def differences(patterns: list[str], expected: list[str]) -> list[tuple[str, str, str, str]]:
-    """Where Python answers otherwise than Java. A pattern that is an error is different in one place."""
+    """Return the cases in which Python and Java differ. A pattern that is an error differs once."""
     different = []
     for pattern, java in zip(patterns, expected, strict=True):
         answers = of_python(pattern)
@@ -260,13 +260,13 @@ def differences(patterns: list[str], expected: list[str]) -> list[tuple[str, str
         different += [
             (pattern, text, answer, of_text)
             for text, answer, of_text in zip(TEXTS, answers.split(), java.split(), strict=True)
-            # Java looks for nothing in the midst of a surrogate pair too.
+            # Java finds nothing within a surrogate pair either.
             if answer != of_text and (text != "😀" or answer.partition("/")[0] != of_text.partition("/")[0])
         ]
     return different
 
 
-def test_patterns_match_and_replace_what_they_do_in_java() -> None:
+def test_patterns_match_and_replace_as_in_java() -> None:
     patterns = PATTERNS + WRONG_IN_JAVA_TOO
     expected = of_java(patterns)
     assert differences(patterns, expected) == []
@@ -278,9 +278,9 @@ def test_patterns_without_a_translation_are_refused() -> None:
     assert [pattern for pattern in REFUSED if of_python(pattern) != "error"] == []
 
 
-def test_drawn_patterns_are_refused_or_mean_the_same() -> None:
+def test_random_patterns_are_refused_or_match_as_in_java() -> None:
     patterns = drawn_patterns(4000)
     different = [found for found in differences(patterns, of_java(patterns)) if found[2] != "error"]
     assert different == []
-    # Not everything is refused.
+    # Some patterns are accepted.
     assert sum(of_python(pattern) != "error" for pattern in patterns) > 700

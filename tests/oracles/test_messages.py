@@ -1,4 +1,4 @@
-"""Generated messages against two judges: the Java client's own classes, and the Python library kio."""
+"""Compares generated messages with the Java client's own classes, and with the Python library kio."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def messages(raws):
 
 @pytest.fixture(scope="module")
 def ask_java(tmp_path_factory):
-    """`ask_java(lines)` asks the oracle in one run of the JVM; `ask_java(lines, OLD)` asks an older client."""
+    """Return `ask_java(lines)`, which asks the Java classes in one run of the JVM.
+
+    `ask_java(lines, OLD)` asks an older client.
+    """
     compiled = tmp_path_factory.mktemp("oracle")
     source = Path(__file__).parent / "java" / "MessageOracle.java"
     subprocess.run(["javac", "-cp", classpath(), "-d", str(compiled), str(source)], check=True, timeout=120)
@@ -78,11 +81,11 @@ def test_every_message_reads_back_as_it_was_written(messages):
         assert plain(again) == plain(message)
 
 
-def test_java_writes_the_same_bytes_and_sees_the_same_fields(messages, ask_java):
+def test_java_writes_the_same_bytes_and_reads_the_same_fields(messages, ask_java):
     assert_java_agrees([m for m in messages if not is_older_than_current(m[1], m[2])], ask_java)
 
 
-def test_an_older_java_writes_the_same_bytes_of_versions_that_are_gone_since(messages, ask_java):
+def test_an_older_java_client_writes_the_same_bytes_for_removed_versions(messages, ask_java):
     asked = [m for m in messages if is_older_than_current(m[1], m[2])]
     assert {0, 1, 4, 5, 6, 7, 9, 19, 29} <= {key for _, key, _, _ in asked}
     assert_java_agrees(asked, lambda lines: ask_java(lines, OLD))
@@ -100,7 +103,10 @@ def assert_java_agrees(asked, ask):
 
 
 def assert_same_fields(theirs, ours, what):
-    """Each field that Java shows is ours of that name and value: equal bytes would not show swapped fields."""
+    """Check that each field which Java shows has the same name and value here.
+
+    Equal bytes alone would not show swapped fields.
+    """
     names = {name.replace("_", ""): name for name in ours.__slots__}
     for name, value in theirs.items():
         if name.endswith("SizeInBytes") or (name.lower().endswith("records") and value == ""):
@@ -125,7 +131,7 @@ def assert_same_value(theirs, mine, what):
 
 
 def plain(value):
-    """A message as plain values; what is absent and what is default in a tagged struct are the same on the wire."""
+    """Return a message as plain values. Absent tagged structs equal default ones, because they have the same bytes."""
     if isinstance(value, WireStruct):
         fields = {name: plain(getattr(value, name)) for name in value.__slots__}
         return None if fields == {name: plain(getattr(type(value)(), name)) for name in value.__slots__} else fields
@@ -165,7 +171,7 @@ REFUSED_BY_KIO = {"OutOfBoundValue", "UnexpectedNull"}
 
 @pytest.mark.parametrize("text", ["-", "why"])
 def test_error_responses_are_those_of_java(raws, ask_java, text):
-    """For every API that has an error response in Java: the same errors at the same places."""
+    """For every API with an error response in Java, the same errors are at the same places."""
     asked = [
         (key, version, request)
         for seed in (7, 8, 9)
@@ -214,14 +220,14 @@ def test_error_responses_to_acl_requests_are_those_of_java(ask_java, version):
 
 
 REFUSED_BY_JAVA = {ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS}
-"""Java parses these only with numbers that its enums know; see the test of ACL requests."""
+"""Java parses these only with numbers of its enums; see the test of ACL requests."""
 
 MERGED_BY_JAVA = {"Produce", "WriteTxnMarkers"}
-"""Java's responses hold each topic and partition once, however often the request named it."""
+"""Java's responses have each topic and partition once, however often the request names it."""
 
 
 def values_of(response, name):
-    """All values of fields of that name, at any depth."""
+    """Yield all values of fields with this name, at any depth."""
     if isinstance(response, WireStruct):
         own = [getattr(response, name)] if name in response.__slots__ else []
         return own + [value for slot in response.__slots__ for value in values_of(getattr(response, slot), name)]
@@ -229,7 +235,7 @@ def values_of(response, name):
 
 
 def essence(response):
-    """All but what Java sets in some responses only: texts of its own, the throttle time, and an order."""
+    """Return a response without parts that Java sets only sometimes: texts, the throttle time, and an order."""
     if isinstance(response, WireStruct):
         left_out = ("error_message", "throttle_time_ms")
         return [(name, essence(getattr(response, name))) for name in response.__slots__ if name not in left_out]

@@ -1,4 +1,4 @@
-"""`Rate` and `TokenBucket` against Kafka's own classes, with what clients might do over some windows."""
+"""Compares `Rate` and `TokenBucket` with Kafka's own classes, for the actions of clients over some windows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.peers.kafka_jars import classpath
 
 pytestmark = pytest.mark.interop
 
-# The bucket of Kafka is filled from the epoch on; ours is full at once.
+# Kafka's bucket fills from the epoch on. klamm's is full at first.
 START_MS = 10**9
 CASES = 300
 
@@ -53,7 +53,7 @@ def test_rates_throttle_times_and_tokens_are_kafkas(tmp_path: Path) -> None:
                 bucket.take(value, bound, now_ms)
             expected_rate, throttle_time_ms, tokens = answer.split("/")
             assert rate.measure(now_ms) == pytest.approx(float(expected_rate), rel=1e-9, abs=1e-6)
-            # Kafka makes it an int later, and lets it wrap around.
+            # Kafka later casts the value to an int, which may overflow.
             java_ms = min(int(throttle_time_ms), MAX_THROTTLE_TIME_MS)
             assert abs(rate.throttle_time_ms(bound, now_ms) - java_ms) <= 1
             assert bucket.tokens(bound, now_ms) == pytest.approx(float(tokens), rel=1e-9, abs=1e-6)

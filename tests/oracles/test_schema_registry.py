@@ -1,4 +1,4 @@
-"""Avro in the Schema Registry against Avro's own library for Java, on which Confluent's registry is built."""
+"""Compares Avro in the Schema Registry with Avro's own Java library, which Confluent's registry uses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_DEPTH = 3
 
 
 class Schemas:
-    """Random schemas: each name is defined once, and may be referred to afterwards."""
+    """Random schemas. Each name is defined once, and may be used afterwards."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -80,7 +80,7 @@ class Schemas:
         return made
 
     def changed(self, schema: Any) -> Any:
-        """Another schema that is much like this one."""
+        """Return another schema, which is similar to this one."""
         found = json.loads(json.dumps(schema))
         self._change(found)
         return found
@@ -115,7 +115,7 @@ def schema_pairs() -> list[tuple[str, str]]:
 
 
 def mine(reader: str, writer: str) -> list[str]:
-    """What klamm says of a pair, in the form of the Java program's lines."""
+    """Return klamm's result for a pair, in the form of the Java program's lines."""
     parsed = []
     for text in (reader, writer):
         try:
@@ -131,7 +131,7 @@ def _short(problem: str) -> str:
     return "|".join(parts.groups()) if parts else "refused"
 
 
-def test_texts_and_compatibility_are_java_s():
+def test_texts_and_compatibility_are_the_same_as_in_java():
     jars = Path(pyspark.__file__).with_name("jars")
     needed = [*jars.glob("avro-1.*.jar"), *jars.glob("jackson-*2*.jar"), *jars.glob("slf4j-api*.jar")]
     program = Path(__file__).with_name("java") / "AvroOracle.java"

@@ -1,6 +1,7 @@
-"""The recorded answers to the Schema Registry's requests against a registry that runs.
+"""Compares the recorded answers of a Schema Registry with those of a running one.
 
-KLAMM_SCHEMA_REGISTRY is the address of an empty one, e.g. http://127.0.0.1:8081.
+KLAMM_SCHEMA_REGISTRY is the address of an empty registry, e.g. http:
+127.0.0.1:8081.
 """
 
 import os

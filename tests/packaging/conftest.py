@@ -1,4 +1,4 @@
-"""What the tests of this folder install."""
+"""Fixtures that build the distributions which the tests of this folder install."""
 
 from __future__ import annotations
 

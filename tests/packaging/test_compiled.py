@@ -1,4 +1,4 @@
-"""What `KLAMM_COMPILE=1` builds does what the same source does in an interpreter."""
+"""Compares the compiled klamm (`KLAMM_COMPILE=1`) with the same source in an interpreter."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Walk = Callable[[bytes, int], int]
 
 @pytest.fixture(scope="module")
 def compiled_folder(compiled_wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The packages of the compiled wheel."""
+    """Return the folder of the packages of the compiled wheel."""
     folder = tmp_path_factory.mktemp("unpacked")
     with zipfile.ZipFile(compiled_wheel) as wheel:
         wheel.extractall(folder)
@@ -43,7 +43,7 @@ def compiled_folder(compiled_wheel: Path, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def compiled(compiled_folder: Path) -> ModuleType:
-    """The walk over records of a compiled wheel, beside the one that this process has."""
+    """Return the walk over records of the compiled wheel, beside the walk of this process."""
     (module,), (library,) = compiled_folder.glob(f"{NAME}.*.so"), compiled_folder.glob("klamm/compiled__mypyc.*.so")
     load("klamm.compiled__mypyc", library)
     return load(NAME.replace("/", "."), module, keep=False)
@@ -60,7 +60,7 @@ def load(name: str, path: Path, *, keep: bool = True) -> ModuleType:
     return module
 
 
-# Also where klamm itself is compiled.
+# The comparison is also possible if klamm itself is compiled.
 in_python = load("record_walk_in_python", SOURCE, keep=False)
 
 
@@ -79,7 +79,7 @@ def same_outcome(compiled: ModuleType, body: bytes, count: int) -> object:
     return found
 
 
-def test_a_build_without_the_variable_is_python_alone(tmp_path: Path) -> None:
+def test_a_build_without_the_variable_is_pure_python(tmp_path: Path) -> None:
     wheel = build_wheel(tmp_path, KLAMM_COMPILE="0")
     assert wheel.name.endswith("-py3-none-any.whl")
     names = zipfile.ZipFile(wheel).namelist()
@@ -98,7 +98,7 @@ def test_a_compiled_wheel_serves_from_an_empty_environment(compiled_wheel: Path,
 
 
 def loaded(folder: Path, **environment: str) -> tuple[list[bool], str]:
-    """Return for a module of the server and one of the broker if it was compiled, and what stderr says."""
+    """Return for a module of the server and one of the broker if it is compiled, and the text on stderr."""
     program = (
         "import klamm.network.channel as one, klamm_broker.log.record_walk as other;"
         "from klamm.compiled import IS_COMPILED;"
@@ -116,7 +116,7 @@ def test_a_variable_chooses_the_source(compiled_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [lambda library: library.write_bytes(b""), lambda library: library.unlink()])
-def test_a_build_that_cannot_be_loaded_is_one_sentence(
+def test_a_build_that_cannot_be_loaded_prints_one_sentence(
     compiled_folder: Path, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     folder = shutil.copytree(compiled_folder, tmp_path / "damaged")
@@ -144,7 +144,9 @@ def test_the_readme_compiles_klamm_in_an_empty_environment(tmp_path: Path) -> No
 
 
 @given(records=RECORDS, more=st.sampled_from([-1, 0, 0, 1]), rest=st.binary(max_size=2))
-def test_sound_records_and_counts_that_lie(compiled: ModuleType, records: list[Record], more: int, rest: bytes) -> None:
+def test_both_walks_agree_on_valid_records_and_wrong_counts(
+    compiled: ModuleType, records: list[Record], more: int, rest: bytes
+) -> None:
     body = bytes(encode_batch(records)[HEADER_BYTES:])
     found = same_outcome(compiled, body + rest, len(records) + more)
     if not more:
@@ -152,7 +154,7 @@ def test_sound_records_and_counts_that_lie(compiled: ModuleType, records: list[R
 
 
 @given(records=RECORDS)
-def test_every_byte_changed(compiled: ModuleType, records: list[Record]) -> None:
+def test_both_walks_agree_if_any_byte_is_changed(compiled: ModuleType, records: list[Record]) -> None:
     body = bytearray(encode_batch(records[:3])[HEADER_BYTES:])
     for at, byte in enumerate(body):
         for changed in (byte ^ 0x80, byte ^ 0x01, 0, 0x7F, 0xFF):
@@ -161,8 +163,8 @@ def test_every_byte_changed(compiled: ModuleType, records: list[Record]) -> None
         body[at] = byte
 
 
-def test_bytes_that_are_no_records(compiled: ModuleType) -> None:
-    """Small numbers and long ones, as many of them lead on to further bytes."""
+def test_both_walks_agree_on_bytes_that_are_no_records(compiled: ModuleType) -> None:
+    """Numbers are small or have several bytes, because many of them lead to further bytes."""
     drawn = random.Random(1)
     bytes_in_use = bytes([0, 0, 0, 1, 2, 4, 12, 14, 16, 0x7F, 0x80, 0xFF])
     found = set()

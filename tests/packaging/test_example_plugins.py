@@ -1,4 +1,4 @@
-"""The packages of `examples/plugins`, each built, installed beside klamm's wheel, and tested by its own tests."""
+"""Builds the packages of `examples/plugins`, installs each beside klamm's wheel, and runs its own tests."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.packaging.test_wheels import ROOT, clean_environment, install, run
 
 pytestmark = pytest.mark.interop
 
-# klamm-print is tested in tests/unit/plugins.
+# The tests of klamm-print are in tests/unit/plugins.
 PROJECTS = (ROOT / "examples" / "plugins").glob("*/pyproject.toml")
 EXAMPLES = sorted(path.parent for path in PROJECTS if path.parent.name != "klamm-print")
-# One process for all: importing hatchling takes longer than building a package.
+# One process builds all, because the import of hatchling takes longer than a build.
 BUILD = """
 import os, sys
 from hatchling.build import build_wheel
@@ -34,7 +34,7 @@ def project_of(folder: Path) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment with klamm, the examples, and what their tests need; nothing of the checkout."""
+    """Return the programs of an environment with klamm, the examples and their test dependencies."""
     target = tmp_path_factory.mktemp("examples")
     run(sys.executable, "-c", BUILD, target, ROOT, *EXAMPLES)
     wheels = sorted(target.glob("*.whl"))
@@ -43,13 +43,13 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return install(target / "venv", *wheels, *tools)
 
 
-def test_klamm_finds_each_of_them(programs: Path) -> None:
+def test_klamm_finds_each_example(programs: Path) -> None:
     found = json.loads(run(programs / "klamm", "plugins", "--json"))
     names = {str(project_of(folder)["name"]) for folder in EXAMPLES}
     assert {one["distribution"] for one in found} == {"klamm", *names}
 
 
-def test_their_own_tests_pass_with_a_real_client(programs: Path, tmp_path: Path) -> None:
+def test_the_examples_own_tests_pass_with_a_real_client(programs: Path, tmp_path: Path) -> None:
     for folder in EXAMPLES:
         assert list(folder.glob("tests/test_*.py")), f"{folder.name} has no tests"
     script = "import sys, klamm, pytest; assert 'site-packages' in klamm.__file__; sys.exit(pytest.main(sys.argv[1:]))"
@@ -61,7 +61,7 @@ def test_their_own_tests_pass_with_a_real_client(programs: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name)
-def test_its_configuration_is_right(programs: Path, folder: Path, tmp_path: Path) -> None:
+def test_the_configuration_of_an_example_is_valid(programs: Path, folder: Path, tmp_path: Path) -> None:
     block = (folder / "README.md").read_text().partition("```toml\n")[2].partition("```")[0]
     (tmp_path / "klamm.toml").write_text(block)
     run(programs / "klamm", "check", tmp_path / "klamm.toml")

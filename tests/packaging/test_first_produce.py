@@ -15,7 +15,7 @@ pytestmark = pytest.mark.interop
 
 OTHERS = ("python3.14", "python3.15")
 NEWER = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "klamm-pythons", "usr", "bin")
-"""Where `scripts/test` unpacks those that the system does not have."""
+"""The folder where `scripts/test` unpacks programs that the system does not have."""
 
 
 def test_the_first_test_is_under_ten_lines() -> None:

@@ -1,4 +1,4 @@
-"""Everything that klamm depends on has a free licence, and the bill of materials of a release names it."""
+"""Every dependency of klamm has a free licence, and the bill of materials of a release names it."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ FREE = {
     *("LGPL-2.1-only", "LGPL-2.1-or-later", "PSF-2.0", "Unlicense", "Zlib"),
     "3-Clause BSD License",
 }
-"""What metadata may say: identifiers of SPDX, and one text that stands in place of them."""
+"""Licences in metadata that count as free: identifiers of SPDX, and one text."""
 READ = {"cedarpy": "Apache-2.0", "cefevent": "MIT"}
-"""The licences of packages whose metadata names none; their files LICENSE were read."""
+"""The licences of packages whose metadata name none. They are known from the packages' files LICENSE."""
 APPROVED = "License :: OSI Approved"
 
 
 def extras() -> set[str]:
-    """Return klamm's own."""
+    """Return klamm's own extras."""
     return set(distribution("klamm").metadata.get_all("Provides-Extra") or [])
 
 
 def dependencies(chosen: set[str]) -> dict[str, Distribution]:
-    """Return what klamm with these extras requires, with what that requires, as far as it is installed."""
+    """Return the installed dependencies of klamm with these extras, also indirect ones."""
     found: dict[str, Distribution] = {}
     left = [("klamm", chosen)]
     while left:
@@ -50,7 +50,7 @@ def dependencies(chosen: set[str]) -> dict[str, Distribution]:
 
 
 def requirements(name: str, chosen: set[str]) -> Iterator[Requirement]:
-    """Yield what a distribution requires on this system."""
+    """Yield the requirements of a distribution on this system."""
     for text in distribution(name).requires or ():
         one = Requirement(text)
         if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in {"", *chosen}):
@@ -93,7 +93,7 @@ def test_every_dependency_has_a_free_licence() -> None:
         (False, {}),
     ],
 )
-def test_what_counts_as_free(free: bool, metadata: dict[str, list[str]]) -> None:
+def test_is_free_recognizes_free_licences(free: bool, metadata: dict[str, list[str]]) -> None:
     assert is_free("some-package", metadata) is free
 
 
@@ -102,7 +102,7 @@ def test_what_counts_as_free(free: bool, metadata: dict[str, list[str]]) -> None
 def test_the_bill_of_materials_names_each_dependency_with_its_licence(
     distributions: Distributions, tmp_path: Path
 ) -> None:
-    """By the command of RELEASING.md."""
+    """The bill is made with the command of RELEASING.md."""
     (command,) = re.findall(r"^(cyclonedx-py .*)$", (ROOT / "RELEASING.md").read_text(), re.M)
     programs = install(tmp_path / "installed", distributions.wheel)
     venv.create(tmp_path / "tools", with_pip=True)

@@ -1,4 +1,4 @@
-"""The README's tour, as a reader pastes it: kcat's lines and the Python programs, against a server of this process."""
+"""Runs the README's tour as a reader pastes it: kcat's lines and Python programs, with a server of this process."""
 
 import re
 import shutil

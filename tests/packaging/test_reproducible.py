@@ -1,4 +1,4 @@
-"""Two builds in two folders at two times give the same bytes: sdist, wheel of Python alone, and compiled wheel."""
+"""Two builds in different folders at different times give the same bytes: sdist, pure and compiled wheel."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ LATER = {"TZ": "Asia/Kathmandu", "LC_ALL": "C", "PYTHONHASHSEED": "7"}
 
 
 def built_again(sdist: Path, folder: Path, **environment: str) -> dict[str, bytes]:
-    """Build what an sdist has, elsewhere: with other times and modes of files, another time zone and order of sets."""
+    """Build the content of an sdist elsewhere, with other times and modes of files, time zone and order of sets."""
     shutil.unpack_archive(sdist, folder)
     (source,) = folder.iterdir()
-    # A clone has none: a build writes it.
+    # A clone lacks this file, which a build writes.
     (source / "PKG-INFO").unlink()
     for number, file in enumerate(sorted(source.rglob("*"))):
         os.utime(file, (number, 1_000_000_000 + number))
@@ -39,13 +39,13 @@ def built_again(sdist: Path, folder: Path, **environment: str) -> dict[str, byte
     return {file.name: file.read_bytes() for file in again.iterdir()}
 
 
-def test_sdist_and_wheel(distributions: Distributions, tmp_path: Path) -> None:
+def test_sdist_and_pure_python_wheel_are_reproducible(distributions: Distributions, tmp_path: Path) -> None:
     first = {file.name: file.read_bytes() for file in (distributions.sdist, distributions.wheel)}
     assert built_again(distributions.sdist, tmp_path, KLAMM_COMPILE="0") == first
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_compiled_wheel(distributions: Distributions, compiled_wheel: Path, tmp_path: Path) -> None:
+def test_a_compiled_wheel_is_reproducible(distributions: Distributions, compiled_wheel: Path, tmp_path: Path) -> None:
     found = built_again(distributions.sdist, tmp_path, KLAMM_COMPILE="1")
     assert found[compiled_wheel.name] == compiled_wheel.read_bytes()

@@ -1,6 +1,6 @@
-"""The sdist and the wheels as users get them: built, installed into empty environments, and served from.
+"""Tests of the sdist and the wheels as users get them: built, installed into empty environments, and started.
 
-`build` makes klamm's wheel out of its sdist, so that one that serves shows both to be whole.
+`build` makes klamm's wheel from its sdist, so a wheel that serves shows that both are complete.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ class Distributions(NamedTuple):
 
 
 def run(*command: str | Path) -> str:
-    """Standard output of a command that must succeed within its time."""
+    """Return the standard output of a command, which must succeed within its time."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=clean_environment())
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
 def clean_environment() -> dict[str, str]:
-    """Nothing that would let a child find klamm in this checkout."""
+    """Return an environment in which a child process cannot find klamm in this checkout."""
     return {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VENV", "VIRTUAL_ENV")}
 
 
 def build_wheel(folder: Path, **environment: str) -> Path:
-    """Build the sdist and the wheel of it in isolation: with what the build asks for, and nothing else."""
+    """Build the sdist, and the wheel from it, in an isolated environment."""
     command = [sys.executable, "-m", "build", "--outdir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=480)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -77,7 +77,7 @@ def build_wheel(folder: Path, **environment: str) -> Path:
 
 
 def install(folder: Path, *wheels: Path | str) -> Path:
-    """An environment with these wheels and what they require, and nothing else; the folder of its programs."""
+    """Make an environment with only these wheels and their dependencies. Return the folder of its programs."""
     venv.create(folder, with_pip=False, symlinks=True)
     python = folder / "bin" / "python"
     if importlib.util.find_spec("pip"):
@@ -92,7 +92,7 @@ def install(folder: Path, *wheels: Path | str) -> Path:
 
 @contextmanager
 def serving(serve: Sequence[str | Path], folder: Path, *arguments: str) -> Iterator[Mapping[str, str]]:
-    """The addresses of what `serve` starts, in `folder`; it must end with exit code 0."""
+    """Yield the addresses of `serve` in `folder`. At the end it must exit with code 0."""
     ready = folder / "ready.json"
     process = subprocess.Popen(
         [*serve, *arguments, "--ready-file", ready],
@@ -127,7 +127,7 @@ def produce(address: str, topic: str, values: list[str]) -> None:
 
 
 def consume(address: str, topic: str, count: int) -> list[str]:
-    """The first records of a topic."""
+    """Return the first records of a topic."""
     settings = {"bootstrap.servers": address, "group.id": "packaging", "auto.offset.reset": "earliest"}
     consumer = Consumer(settings)
     consumer.subscribe([topic])
