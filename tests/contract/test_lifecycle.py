@@ -134,7 +134,7 @@ def test_schedulers_handler_sets_and_extensions_accept_settings_while_the_server
         assert [type(part) for part in parts] == [TakingScheduler, TakingSet, TakingExtension], "in this order"
         assert server.reconfigure(build(3).plan) == ([], [])
         assert [part.settings.number for part in parts] == [1, 1, 1]
-        tables = ["[server.queue]", "[answers]", "[beside]"]
+        tables = ["[server.queue] number", "[answers] number", "[beside] number"]
         assert server.reconfigure(build(4).plan) == (tables, [])
         assert [part.settings.number for part in parts] == [4, 4, 4]
         assert server.reconfigure(build(4).plan) == ([], []), "the plan has what counts"
@@ -359,7 +359,8 @@ def test_sighup_reports_changes_that_take_effect_at_the_next_start(serve, tmp_pa
         pass
     file.write_text(text.replace("[listeners.two]", "[listeners.two]\nbacklog = 7"))
     process.send_signal(signal.SIGHUP)
-    assert "[listeners.two] backlog has changed; this takes effect at the next start" in next(lines)
+    why = "a listener keeps its socket and its parts"
+    assert f"[listeners.two] backlog has changed; this takes effect at the next start: {why}" in next(lines)
     assert "reload: done" in next(lines)
     file.write_text(f'[server]\nlog_level = "INFO"\n{text}')
     process.send_signal(signal.SIGHUP)

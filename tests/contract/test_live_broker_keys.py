@@ -77,12 +77,12 @@ def test_a_reload_applies_only_keys_that_clients_can_change(live):
     one = live(broker(message_max_bytes=2_000, num_partitions=3))
     assert not one.accepts(5_000)
     assert one.change(broker(message_max_bytes=20_000, num_partitions=7)) == [
-        "[broker] has changed and is applied",
-        "[broker] num.partitions has changed; this takes effect at the next start",
+        "[broker] message.max.bytes has changed and is applied",
+        "[broker] num.partitions has changed; this takes effect at the next start: this part reads it once",
     ]
     assert one.accepts(5_000)
     assert one.configs("message.max.bytes", "num.partitions") == ("20000", "3")
-    assert one.change(broker(num_partitions=3)) == ["[broker] has changed and is applied"]
+    assert one.change(broker(num_partitions=3)) == ["[broker] message.max.bytes has changed and is applied"]
     assert one.configs("message.max.bytes") == ("1048588",)
 
 
@@ -110,7 +110,7 @@ def test_a_reload_changes_nothing_if_values_contradict_each_other(live):
     assert lines[0].startswith("[broker] stays as it was: INVALID_CONFIG: min.compaction.lag.ms (2000) is greater")
     assert one.configs("message.max.bytes", "log.cleaner.min.compaction.lag.ms") == ("2000", "0")
     assert not one.accepts(5_000)
-    assert one.change(broker(message_max_bytes=20_000)) == ["[broker] has changed and is applied"]
+    assert one.change(broker(message_max_bytes=20_000)) == ["[broker] message.max.bytes has changed and is applied"]
 
 
 def test_a_reload_changes_nothing_if_values_contradict_those_of_a_topic(live):
@@ -130,6 +130,38 @@ def test_a_diff_shows_for_each_key_if_a_reload_applies_it(tmp_path, capsys):
         "[broker] message.max.bytes: takes effect now, if the part accepts the values",
         "[broker] num.partitions: takes effect at the next start: this part reads it once",
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        broker(message_max_bytes=20_000, num_partitions=7),
+        '[server]\nlog_level = "ERROR"\nio_threads = 3\nqueued_max_requests = 9\nlog_format = "json"\n',
+        '[server]\nextensions = ["prometheus"]\n[prometheus]\nbind = "127.0.0.1:0"\n',
+        '[listeners.more]\nbind = "127.0.0.1:0"\nprocessors = 2\n',
+        '[listeners.more]\nbind = "127.0.0.1:0"\napi_set = "echo"\n',
+        "[connection_quota]\nmax_connections_per_ip = 7\n",
+        "[client_quota]\nclients = { batch = { producer_byte_rate = 5 } }\n",
+    ],
+)
+def test_a_reload_says_the_same_as_a_diff_and_why(live, tmp_path, capsys, text):
+    one = live("")
+    old = tmp_path / "old.toml"
+    old.write_text(one.file.read_text())
+    said = one.change(text)
+    main(["diff", str(old), str(one.file)])
+    waits, now = [], []
+    for line in capsys.readouterr().out.splitlines():
+        what, _, when = line.partition(": takes effect ")
+        if when.startswith("at the next start: "):
+            waits.append(f"{what} has changed; this takes effect {when}")
+        else:
+            now.append(what)
+    assert [line for line in said if "next start" in line] == waits
+    applied = " ".join(line for line in said if "next start" not in line)
+    tables_and_keys = " ".join(now).replace(",", "").split()
+    assert waits or now
+    assert [each for each in tables_and_keys if each not in applied] == []
 
 
 def test_a_reload_sets_and_removes_levels_of_single_loggers(live):

@@ -557,10 +557,14 @@ def test_a_unix_domain_socket_is_added_removed_and_added_again(live, tmp_path):
 def test_a_reload_reports_changes_that_take_effect_at_the_next_start(live, free_port):
     one = live(FIRST + second(free_port))
     lines = one.change(FIRST + second(free_port, "backlog = 7\n"))
-    assert lines == ["[listeners.second] backlog has changed; this takes effect at the next start", "done"]
+    assert lines == [
+        "[listeners.second] backlog has changed; this takes effect at the next start: "
+        "a listener keeps its socket and its parts",
+        "done",
+    ]
     other = '[listeners.other]\nbind = "127.0.0.1:0"\napi_set = "echo"\n'
     assert one.change(FIRST + second(free_port) + other) == [
-        "[listeners.other] has changed; this takes effect at the next start",
+        "[listeners.other] has changed; this takes effect at the next start: a server opens its handler sets once",
         "done",
     ]
 
@@ -727,8 +731,8 @@ def test_a_reload_may_add_a_listener_and_change_settings_that_all_listeners_shar
     lines = one.change(FIRST + second(free_port) + quotas.format(2000))
     assert lines == [
         f"[listeners.second] listens on 127.0.0.1:{free_port}",
-        "[listeners.first.client_quota] has changed and is applied",
-        "[listeners.second.client_quota] has changed and is applied",
+        "[listeners.first.client_quota] clients has changed and is applied",
+        "[listeners.second.client_quota] clients has changed and is applied",
         "done",
     ]
     assert one.listener("first").part("client_quota").settings == one.listener("second").part("client_quota").settings

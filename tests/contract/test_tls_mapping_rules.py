@@ -103,7 +103,7 @@ def test_changed_mapping_rules_end_sessions_whose_principal_changes(serve, files
         there.call(MetadataRequest(topics=None), 12)
         assert principal_in(server) == "alice"
         tables, problems = server.server.reconfigure(made(*settings(rules)).plan)
-        assert (tables, problems) == ([] if ends is None else ["[listeners.default.ssl]"], [])
+        assert (tables, problems) == ([] if ends is None else ["[listeners.default.ssl] principal_mapping_rules"], [])
         if not ends or not revoke_sessions:
             there.call(MetadataRequest(topics=None), 12)
             assert not [event for event in events if event.action == "sessions_ended"]
@@ -121,7 +121,10 @@ def test_new_connections_have_the_principal_of_changed_rules(serve, files):
     settings = files.server_settings(client_auth="required")
     server = serve(*settings)
     rules = 'listeners.default.ssl.principal_mapping_rules="RULE:^CN=(.*?),.*$/$1/U"'
-    assert server.server.reconfigure(made(*settings, rules).plan) == (["[listeners.default.ssl]"], [])
+    assert server.server.reconfigure(made(*settings, rules).plan) == (
+        ["[listeners.default.ssl] principal_mapping_rules"],
+        [],
+    )
     with RawClient(server.address(), ssl_context=files.client_context(files.client)) as client:
         client.call(MetadataRequest(topics=None), 12)
     assert principal_in(server) == "ALICE"

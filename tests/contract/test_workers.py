@@ -308,7 +308,8 @@ def test_a_reload_without_changes_keeps_the_processes_and_their_connections(serv
     serving.wait_for_line('did you mean "backlog"?')
     serving.file.write_text(ECHO.replace("backlog = 500", "backlog = 501"))
     serving.process.send_signal(signal.SIGHUP)
-    serving.wait_for_line("[listeners.front] backlog has changed; this takes effect at the next start")
+    why = "a listener keeps its socket and its parts"
+    serving.wait_for_line(f"[listeners.front] backlog has changed; this takes effect at the next start: {why}")
     assert (serving.workers(), lost(clients)) == (before, [])
     assert serving.end(signal.SIGINT) == 0
 

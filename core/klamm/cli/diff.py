@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from klamm.config.differences import differences
+from klamm.config.differences import differences, replaces_workers
 from klamm.config.planner import load_plan
 from klamm.config.plugin_registry import PluginRegistry
 
@@ -16,9 +16,9 @@ def run(options: argparse.Namespace, plugins: PluginRegistry) -> int:
     Raises ConfigError or PluginError.
     """
     old, new = (load_plan(Path(one), plugins) for one in (options.old, options.new))
-    waits = False
+    waits, replaced = False, replaces_workers(old, new)
     for one in differences(old, new):
-        when = one.when
+        when = one.when(replaced)
         waits = waits or not when.startswith("now")
         print(f"{one}: takes effect {when}")
     return 1 if waits else 0

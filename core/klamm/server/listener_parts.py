@@ -20,6 +20,7 @@ from klamm.api.part import ListenerPart
 from klamm.api.part_failures import name_of
 from klamm.api.throttles import Throttle
 from klamm.api.transport import Transport
+from klamm.config.differences import differences_of_part
 from klamm.config.plan import ListenerPlan, PartPlan
 from klamm.logs.causes import cause
 from klamm.requests.routes import FilterCalls
@@ -152,11 +153,12 @@ class ListenerParts:
         return problems
 
     def reconfigure(self, plan: ListenerPlan) -> tuple[list[str], list[str]]:
-        """Give parts their settings from a new plan; return the parts that applied them, and the problems.
+        """Give parts their settings from a new plan; return the applied keys, and the problems.
 
         `self.plan` then has the settings in use. The other differences of the new plan take effect at the next start.
         """
-        taken, problems = [], []
+        taken: list[str] = []
+        problems = []
         for index, (old, part) in enumerate(zip(self._plans, self.all, strict=True)):
             new = plan.counterpart(old)
             if new is None:
@@ -181,7 +183,7 @@ class ListenerParts:
                 continue
             self._plans[index] = new
             self.plan = self.plan.with_part(old, new)
-            taken.append(f"[listeners.{self.name}.{old.name}]")
+            taken += map(str, differences_of_part(f"listeners.{self.name}.{old.name}", old, new))
         return taken, problems
 
     def close(self) -> None:

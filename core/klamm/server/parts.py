@@ -11,6 +11,7 @@ from typing import Any
 from klamm.api.context import ServerServices
 from klamm.api.part import Part
 from klamm.api.part_failures import name_of
+from klamm.config.differences import differences_of_part
 from klamm.config.plan import PartPlan
 from klamm.logs.causes import cause
 
@@ -51,7 +52,10 @@ class ServerParts:
             raise StartError(text) from error
 
     def open(self, role: str, table: str, plan: PartPlan, part: Part[Any], host: object) -> None:
-        """Open a part. `role` names it in messages, `table` is the table with its settings. Raises StartError."""
+        """Open a part. `role` names it in messages, `table` is the name of the table with its settings.
+
+        Raises StartError.
+        """
         with self.needed(role, plan):
             part.open(host)
         self._open.append(_OpenPart(role, table, plan, part))
@@ -77,8 +81,10 @@ class ServerParts:
     def reconfigure(
         self, new_plan: Callable[[PartPlan], PartPlan | None]
     ) -> tuple[list[tuple[PartPlan, PartPlan]], list[str], list[str]]:
-        """Offer each part its settings in a new plan; return the changed plans, their tables, and the problems."""
-        changed, taken, problems = [], [], []
+        """Offer each part its settings in a new plan; return the changed plans, the applied keys, and the problems."""
+        changed: list[tuple[PartPlan, PartPlan]] = []
+        taken: list[str] = []
+        problems = []
         for one in self._open:
             new = new_plan(one.plan)
             if new is None:
@@ -91,11 +97,11 @@ class ServerParts:
                     continue
             except Exception as error:
                 log.exception("%s cannot take new settings", one.role)
-                problems.append(f"{one.table} stays as it was: {error}")
+                problems.append(f"[{one.table}] stays as it was: {error}")
                 self._services.emit_admin_event("config_reload_failed", f"{one.role}: {error}", failed=True)
                 continue
             changed.append((one.plan, new))
-            taken.append(one.table)
+            taken += map(str, differences_of_part(one.table, one.plan, new))
             one.plan = new
         return changed, taken, problems
 

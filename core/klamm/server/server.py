@@ -155,7 +155,7 @@ class SocketServer:
         scheduler_plan = self.plan.request_scheduler
         scheduler: RequestScheduler = scheduler_plan.build(settings.queued_max_requests)
         name = scheduler_plan.name
-        self._parts.open(f"request scheduler {name}", f"[server.{name}]", scheduler_plan, scheduler, self.services)
+        self._parts.open(f"request scheduler {name}", f"server.{name}", scheduler_plan, scheduler, self.services)
         self.request_channel = RequestChannel(scheduler)
         self.handler_pool = KafkaRequestHandlerPool(self.request_channel, self.clock, self.services.threads)
         self._open_api_sets()
@@ -227,7 +227,7 @@ class SocketServer:
 
     def _open_extension(self, part: PartPlan) -> None:
         extension: ServerExtension = part.build()
-        self._parts.open(f"extension {part.name}", f"[{part.name}]", part, extension, self.services)
+        self._parts.open(f"extension {part.name}", part.name, part, extension, self.services)
         self.extensions.append(extension)
 
     def _prepare_data_dir(self) -> None:
@@ -265,7 +265,7 @@ class SocketServer:
                 change_configs=self.dynamic.change,
                 name=name,
             )
-            self._parts.open(f"api set {name}", f"[{name}]", part, api_set, context)
+            self._parts.open(f"api set {name}", name, part, api_set, context)
             with self._parts.needed(f"api set {name}", part):
                 self._features[name] = api_set.features()
 
@@ -356,7 +356,7 @@ class SocketServer:
         return self._stopped
 
     def reconfigure(self, plan: ServerPlan) -> tuple[list[str], list[str]]:
-        """Apply the settings of a new plan that parts accept; return their tables, and the problems.
+        """Apply the settings of a new plan that parts accept; return their tables with keys, and the problems.
 
         `self.plan` then has the settings in use. The other differences of the new plan take effect at the next start.
         """

@@ -18,7 +18,7 @@ from typing import Final, TypedDict
 
 from klamm.api.api_set import ApiSet
 from klamm.api.extension import ServerExtension
-from klamm.config.differences import differences
+from klamm.config.differences import LeftKeys, differences
 from klamm.config.plan import PartPlan, ServerPlan
 from klamm.logs.output import set_log_levels
 from klamm.runtime.chance import Chance
@@ -161,10 +161,12 @@ def apply_log_levels(server: SocketServer, plan: ServerPlan) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """The result of a reload: the applied settings, the keys that only a new process reads, files with problems."""
+    """The result of a reload: the applied settings, the keys that it has not applied with the reasons, and files with
+    problems.
+    """
 
     applied: Sequence[str]
-    left: Sequence[str] = ()
+    left: Sequence[LeftKeys] = ()
     problems: Sequence[str] = ()
 
 
@@ -174,7 +176,7 @@ def reload(server: SocketServer, reload_plan: Callable[[], ServerPlan] | None) -
         done = reload_parts(server, reload_plan)
     except Exception as error:
         return [nothing_changed(error)]
-    return [*done.applied, *map(at_next_start, done.left), *done.problems, RELOAD_DONE]
+    return [*done.applied, *(at_next_start(*one) for one in done.left), *done.problems, RELOAD_DONE]
 
 
 RELOAD_DONE: Final = "reload: done"
@@ -186,9 +188,14 @@ def nothing_changed(error: Exception) -> str:
     return f"reload: nothing changed: {error}"
 
 
-def at_next_start(keys: str) -> str:
+def is_applied(keys: str) -> str:
+    """Return the report of keys that have taken effect."""
+    return f"reload: {keys} has changed and is applied"
+
+
+def at_next_start(keys: str, why: str) -> str:
     """Return the report of keys that only a new process reads."""
-    return f"reload: {keys} has changed; this takes effect at the next start"
+    return f"reload: {keys} has changed; this takes effect at the next start: {why}"
 
 
 def reload_parts(server: SocketServer, reload_plan: Callable[[], ServerPlan] | None) -> Reloaded:
@@ -197,7 +204,7 @@ def reload_parts(server: SocketServer, reload_plan: Callable[[], ServerPlan] | N
     Raises the exceptions of `reload_plan`; nothing is changed in that case.
     """
     applied: list[str] = []
-    left: list[str] = []
+    left: list[LeftKeys] = []
     if reload_plan is not None:
         of_file = reload_plan()
         with server.changing:
@@ -206,9 +213,9 @@ def reload_parts(server: SocketServer, reload_plan: Callable[[], ServerPlan] | N
             plan, lines = _change(server, of_file)
             taken, problems = server.reconfigure(plan)
         applied += [f"reload: {what}" for what in lines]
-        applied += [f"reload: {what} has changed and is applied" for what in taken]
+        applied += map(is_applied, taken)
         applied += [f"reload: {problem}" for problem in problems]
-        left = [str(one) for one in differences(server.plan, plan)]
+        left = [(str(one), one.why_left) for one in differences(server.plan, plan)]
     return Reloaded(applied, left, [f"reload: {problem}" for problem in server.reload()])
 
 

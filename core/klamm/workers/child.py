@@ -86,7 +86,7 @@ class Child:
             done = reload_parts(server, None if plan is None else lambda: _of_worker(plan()))
         except Exception as error:
             return encode("reloaded", lines=[nothing_changed(error)], left=[])
-        return encode("reloaded", lines=[*done.applied, *done.problems], left=list(done.left))
+        return encode("reloaded", lines=[*done.applied, *done.problems], left=done.left)
 
 
 def _of_worker(plan: ServerPlan) -> ServerPlan:

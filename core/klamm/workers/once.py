@@ -8,10 +8,11 @@ from typing import Any
 
 from klamm.api.context import ServerServices
 from klamm.api.extension import ServerExtension
+from klamm.config.differences import differences_of_part
 from klamm.config.plan import ServerPlan
 from klamm.runtime.clock import Clock
 from klamm.server.parts import ServerParts
-from klamm.server.serving import at_next_start, describe
+from klamm.server.serving import at_next_start, describe, is_applied
 from klamm.workers.calls import WorkerCalls
 from klamm.workers.connections import Ask, WorkerConnections
 from klamm.workers.joined_metrics import JoinedMetrics, JoinedRegistry, register_supervision
@@ -46,7 +47,7 @@ class OnceParts:
             self._services.scheduler.start()
         for plan in self._plans:
             extension: ServerExtension = plan.build()
-            self._parts.open(f"extension {plan.name}", f"[{plan.name}]", plan, extension, self._services)
+            self._parts.open(f"extension {plan.name}", plan.name, plan, extension, self._services)
             self.extensions.append(extension)
 
     def set_listeners(self, facts: Iterable[Mapping[str, Any]]) -> None:
@@ -74,10 +75,14 @@ class OnceParts:
         changed, taken, problems = self._parts.reconfigure(plan.counterpart)
         for old, new in changed:
             self._plans[self._plans.index(old)] = new
-        left = [part for part in self._plans if plan.counterpart(part) not in (None, part)]
+        left = [
+            one
+            for part in self._plans
+            if (wanted := plan.counterpart(part)) is not None
+            for one in differences_of_part(part.name, part, wanted)
+        ]
         problems += self._parts.reload()
-        applied = [f"reload: {table} has changed and is applied" for table in taken]
-        applied += [at_next_start(f"[{part.name}]") for part in left]
+        applied = [*map(is_applied, taken), *(at_next_start(str(one), one.why_left) for one in left)]
         return [*applied, *(f"reload: {problem}" for problem in problems)]
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from klamm.config.differences import needs_parent
+from klamm.config.differences import LeftKeys, needs_parent
 from klamm.config.plan import ServerPlan
 from klamm.logs.output import log_file_descriptors, set_log_levels
 from klamm.runtime.clock import SystemClock
@@ -183,7 +183,8 @@ class Parent:
             if self._plan_is_older or self._plans[number] is not self.plan:
                 self._processes.send(number, "reload")
         elif message["type"] == "reloaded":
-            self._reloading.worker_reloaded(number, message["lines"], message["left"])
+            left = [(keys, why) for keys, why in message["left"]]
+            self._reloading.worker_reloaded(number, message["lines"], left)
         elif message["type"] == "failed":
             self._errors[number] = message["error"]
 
@@ -310,17 +311,17 @@ class Parent:
         """Write a line on the terminal."""
         print(f"klamm: {line}", flush=True)
 
-    def replace_workers(self, left: Sequence[str]) -> bool:
+    def replace_workers(self, left: Sequence[LeftKeys]) -> bool:
         """Replace all workers and return True, unless the parent's own settings have changed.
 
         If they have, return False: the changes take effect at the next start.
         """
         if self._plan_is_older:
-            for table in left:
-                self.say(at_next_start(table))
+            for keys, why in left:
+                self.say(at_next_start(keys, why))
             return False
-        for table in left:
-            self.say(f"reload: {table} has changed; the workers are replaced one after another")
+        for keys, _ in left:
+            self.say(f"reload: {keys} has changed; the workers are replaced one after another")
         self._replace_outdated()
         return True
 

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from klamm.config.differences import LeftKeys
 from klamm.runtime.clock import Clock
 
 _ANSWER_WITHIN_NS: Final = 30_000_000_000
@@ -26,8 +27,8 @@ class ReloadActions(Protocol):
     def say(self, line: str) -> None:
         """Write a line on the terminal."""
 
-    def replace_workers(self, left: Sequence[str]) -> bool:
-        """Replace all workers, because only new processes read these tables.
+    def replace_workers(self, left: Sequence[LeftKeys]) -> bool:
+        """Replace all workers, because only new processes read these keys.
 
         Return False if a new parent would be needed too.
         """
@@ -49,7 +50,7 @@ class Reloading:
         self._waiting: deque[int] = deque()
         self._current: int | None = None
         self._said: Sequence[str] | None = None
-        self._left: list[str] = []
+        self._left: list[LeftKeys] = []
         self.under_way = False
 
     def start(self) -> None:
@@ -79,7 +80,7 @@ class Reloading:
             self._actions.say(f"reload: worker {self._current} does not answer")
             self._next()
 
-    def worker_reloaded(self, number: int, lines: Sequence[str], left: Sequence[str]) -> None:
+    def worker_reloaded(self, number: int, lines: Sequence[str], left: Sequence[LeftKeys]) -> None:
         """Record the result of a worker's reload. Lines that all workers report are written once."""
         if number != self._current:
             return
@@ -90,7 +91,7 @@ class Reloading:
         elif lines != self._said:
             for line in lines:
                 self._actions.say(f"worker {number}: {line}")
-        self._left += [table for table in left if table not in self._left]
+        self._left += [keys for keys in left if keys not in self._left]
         self._next()
 
     def worker_ended(self, number: int) -> None:

@@ -38,6 +38,20 @@ SERVER = "at the next start: a server makes its folders, queues and handler thre
             'queued_max_requests = 9\nlog_level = "INFO"',
             ["[server] log_level: takes effect now", f"[server] queued_max_requests: takes effect {SERVER}"],
         ),
+        (
+            "io_threads = 8",
+            'io_threads = 8\nlog_file = "other.log"\nmetrics_max_clients = 5\nshutdown_deadline_ms = 5',
+            [
+                "[server] metrics_max_clients: takes effect at the next start: a server makes its metrics once",
+                f"[server] shutdown_deadline_ms: takes effect {SERVER}",
+                "[server] log_file: takes effect at the next start: a process opens its log once",
+            ],
+        ),
+        (
+            '["prometheus"]',
+            "[]",
+            ["[server] extensions: takes effect at the next start: a server opens its extensions once"],
+        ),
         (":9092", ":9093", [f"[listeners.a] bind: takes effect {LISTENER}"]),
         ("[listeners.a]", "[listeners.a]\nprocessors = 2", ["[listeners.a] processors: takes effect now"]),
         (
@@ -101,6 +115,26 @@ def test_a_listener_that_goes_is_closed_at_once(tmp_path, capsys, workers):
     assert main(["diff", str(before), str(after)]) == 0
     line = "[listeners.b]: takes effect now: its port is closed, and its connections end"
     assert capsys.readouterr().out.splitlines() == [line]
+
+
+def test_what_only_a_new_process_can_apply_replaces_the_workers(tmp_path, capsys):
+    before, after = tmp_path / "old.toml", tmp_path / "new.toml"
+    text = (
+        '[server]\nworkers = 2\nextensions = ["prometheus"]\n[listeners.a]\nbind = "127.0.0.1:9092"\napi_set = "echo"\n'
+    )
+    before.write_text(text)
+    after.write_text(
+        text.replace("workers = 2", "workers = 2\nqueued_max_requests = 9") + "max_connection_age_ms = 9\n"
+    )
+    replaced = "takes effect now: the workers are replaced one after another"
+    assert main(["diff", str(before), str(after)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"[server] queued_max_requests: {replaced}",
+        f"[listeners.a] max_connection_age_ms: {replaced}",
+    ]
+    after.write_text(text + "[prometheus]\nprocess = false\n")
+    assert main(["diff", str(before), str(after)]) == 1
+    assert capsys.readouterr().out == f"[prometheus] process: takes effect {PART}\n"
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,10 @@ def test_a_reload_gives_the_rules_to_the_mechanism(monkeypatch):
     rules = 'listeners.default.sasl.GSSAPI.principal_to_local_rules=["RULE:[1:$1]/L"]'
     with build() as server:
         assert len(opened) == 1
-        assert server.server.reconfigure(build(rules).plan) == (["[listeners.default.sasl]"], [])
+        assert server.server.reconfigure(build(rules).plan) == (
+            ["[listeners.default.sasl.GSSAPI] principal_to_local_rules"],
+            [],
+        )
         assert [settings.principal_to_local_rules for settings in taken] == [(FIRST,)]
         assert server.server.reconfigure(build(rules).plan) == ([], [])
         changed_more = build(rules, "listeners.default.sasl.connections_max_reauth_ms=5000")

@@ -137,7 +137,9 @@ def test_a_worker_that_was_starting_during_a_reload_reloads_when_it_serves(reloa
 
 
 def test_successors_of_a_file_that_needs_a_new_parent_apply_what_they_can(reloaded):
-    reloaded.reload(TEXT.replace("workers", "io_threads = 3\nworkers") + "backlog = 7\n", ["[listeners.front] backlog"])
+    reloaded.reload(
+        TEXT.replace("workers", "io_threads = 3\nworkers") + "backlog = 7\n", [("[listeners.front] backlog", "why")]
+    )
     assert reloaded.processes.taken() == []
     reloaded.parent.exited(2, KILLED)
     assert io_threads(reloaded, 2) != 3
@@ -146,7 +148,7 @@ def test_successors_of_a_file_that_needs_a_new_parent_apply_what_they_can(reload
 
 
 def test_a_replacement_that_fails_is_taken_back_and_can_be_repeated(reloaded, more, capsys):
-    reloaded.reload(TEXT + more, ["[listeners.more]"])
+    reloaded.reload(TEXT + more, [("[listeners.more]", "why")])
     reloaded.replaced(1)
     assert reloaded.processes.taken() == [(2, "stop")]
     reloaded.parent.exited(2, 0)
@@ -164,7 +166,7 @@ def test_a_replacement_that_fails_is_taken_back_and_can_be_repeated(reloaded, mo
     assert reloaded.processes.taken() == [(1, "reload"), (2, "reload")]
     assert list(reloaded.parent.addresses) == ["front"]
     assert "reload: done" in capsys.readouterr().out
-    reloaded.reload(TEXT + more, ["[listeners.more]"])
+    reloaded.reload(TEXT + more, [("[listeners.more]", "why")])
     for number in (1, 2, 3):
         reloaded.replaced(number)
     assert reloaded.listeners() == dict.fromkeys((1, 2, 3), ["front", "more"])
@@ -173,7 +175,7 @@ def test_a_replacement_that_fails_is_taken_back_and_can_be_repeated(reloaded, mo
 
 
 def test_a_return_to_the_earlier_configuration_goes_on_if_a_worker_fails(reloaded, more, capsys):
-    reloaded.reload(TEXT + more, ["[listeners.more]"])
+    reloaded.reload(TEXT + more, [("[listeners.more]", "why")])
     reloaded.replaced(1)
     reloaded.replaced(2)
     assert reloaded.processes.taken() == [(3, "stop")]
@@ -204,14 +206,14 @@ def logger():
 
 
 def test_a_level_of_a_reload_that_waits_for_the_next_start_can_go(reloaded, logger):
-    reloaded.reload(with_level("DEBUG", "backlog = 7\n"), ["[listeners.front] backlog"])
+    reloaded.reload(with_level("DEBUG", "backlog = 7\n"), [("[listeners.front] backlog", "why")])
     assert logger.level == logging.DEBUG
-    reloaded.reload(TEXT + "backlog = 7\n", ["[listeners.front] backlog"])
+    reloaded.reload(TEXT + "backlog = 7\n", [("[listeners.front] backlog", "why")])
     assert logger.level == logging.NOTSET
 
 
 def test_levels_return_with_the_earlier_configuration(reloaded, more, logger):
-    reloaded.reload(with_level("DEBUG", more), ["[listeners.more]"])
+    reloaded.reload(with_level("DEBUG", more), [("[listeners.more]", "why")])
     reloaded.replaced(1)
     reloaded.parent.exited(2, 0)
     reloaded.parent.exited(2, KILLED)
@@ -241,7 +243,7 @@ def start(monkeypatch):
 
 
 def test_a_worker_has_the_levels_of_its_own_configuration(reloaded, logger, start):
-    reloaded.reload(with_level("DEBUG", "backlog = 7\n"), ["[listeners.front] backlog"])
+    reloaded.reload(with_level("DEBUG", "backlog = 7\n"), [("[listeners.front] backlog", "why")])
     reloaded.parent.exited(2, KILLED)
     start(reloaded.processes.workers[2])
     assert logger.level == logging.NOTSET

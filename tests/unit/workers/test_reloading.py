@@ -51,9 +51,9 @@ def test_a_report_of_only_one_worker_names_it():
 def test_settings_that_only_new_processes_read_replace_the_workers():
     done = Recorded()
     done.reloading.start()
-    done.reloading.worker_reloaded(1, [], ["[server]"])
-    done.reloading.worker_reloaded(2, [], ["[server]"])
-    assert done.calls == [1, 2, ("replace", "[server]")]
+    done.reloading.worker_reloaded(1, [], [("[server]", "why")])
+    done.reloading.worker_reloaded(2, [], [("[server]", "why")])
+    assert done.calls == [1, 2, ("replace", ("[server]", "why"))]
     assert done.reloading.under_way
     done.reloading.end()
     done.reloading.end()
@@ -65,8 +65,8 @@ def test_settings_that_need_a_new_parent_end_the_reload():
     done = Recorded(replaces=False)
     done.reloading.start()
     for number in (1, 2):
-        done.reloading.worker_reloaded(number, [], ["[listeners.a]"])
-    assert done.calls == [1, 2, ("replace", "[listeners.a]"), "end"]
+        done.reloading.worker_reloaded(number, [], [("[listeners.a]", "why")])
+    assert done.calls == [1, 2, ("replace", ("[listeners.a]", "why")), "end"]
 
 
 def test_a_worker_that_ends_meanwhile_is_left_out():
