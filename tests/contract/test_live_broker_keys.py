@@ -140,7 +140,7 @@ def test_a_diff_shows_for_each_key_if_a_reload_applies_it(tmp_path, capsys):
         '[server]\nextensions = ["prometheus"]\n[prometheus]\nbind = "127.0.0.1:0"\n',
         '[listeners.more]\nbind = "127.0.0.1:0"\nprocessors = 2\n',
         '[listeners.more]\nbind = "127.0.0.1:0"\napi_set = "echo"\n',
-        "[connection_quota]\nmax_connections_per_ip = 7\n",
+        "[connection_quota]\nmax_connections_per_ip = 7\nipv6_prefix_length = 56\n",
         "[client_quota]\nclients = { batch = { producer_byte_rate = 5 } }\n",
     ],
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Refuse
 from klamm.runtime import Clock
 from klamm.shared import IpNetworks, WorkerShare, source_of
-from klamm_quotas.quota_settings import AuthenticationPenaltySettings
+from klamm_quotas.quota_settings import AuthenticationPenaltySettings, live_keys_of
 
 _MS_NS = 1_000_000
 
@@ -68,6 +68,8 @@ class AuthenticationPenalty(ConnectionGate):
 
     settings: AuthenticationPenaltySettings
 
+    live_keys = live_keys_of(AuthenticationPenaltySettings)
+
     def __init__(self, settings: AuthenticationPenaltySettings | None = None) -> None:
         super().__init__(settings or AuthenticationPenaltySettings())
         self._exempt = IpNetworks(self.settings.exempt)
@@ -90,9 +92,7 @@ class AuthenticationPenalty(ConnectionGate):
         self._failures = services.shared.once("authentication_failures", make)
 
     def reconfigure(self, settings: AuthenticationPenaltySettings) -> bool:
-        """Apply new settings at once, except for `ipv6_prefix_length`."""
-        if settings.ipv6_prefix_length != self.settings.ipv6_prefix_length:
-            return False
+        """Apply new settings at once."""
         exempt = IpNetworks(settings.exempt)
         with self._failures.lock:
             self.settings, self._exempt = settings, exempt

@@ -11,7 +11,7 @@ from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Re
 from klamm.shared import WorkerShare, source_of
 from klamm_quotas.addresses import NetworkMap
 from klamm_quotas.connection_counts import ConnectionCounts, ListenerCount
-from klamm_quotas.quota_settings import UNLIMITED, ConnectionQuotaSettings
+from klamm_quotas.quota_settings import UNLIMITED, ConnectionQuotaSettings, live_keys_of
 
 # A closed connection wakes a waiting acceptor earlier, but not a connection that waits for its PROXY header.
 _RETRY_MS: Final = 100
@@ -26,6 +26,8 @@ class ConnectionQuota(ConnectionGate):
     """
 
     settings: ConnectionQuotaSettings
+
+    live_keys = live_keys_of(ConnectionQuotaSettings)
 
     def __init__(self, settings: ConnectionQuotaSettings | None = None) -> None:
         super().__init__(settings or ConnectionQuotaSettings())
@@ -57,12 +59,10 @@ class ConnectionQuota(ConnectionGate):
                 del self._counts.listeners[self._listener.context.name]
 
     def reconfigure(self, settings: ConnectionQuotaSettings) -> bool:
-        """Apply new settings at once, except for `ipv6_prefix_length`.
+        """Apply new settings at once.
 
         As in Kafka, connections are closed if the server's new limit is lower than their number.
         """
-        if settings.ipv6_prefix_length != self.settings.ipv6_prefix_length:
-            return False
         overrides = NetworkMap(settings.overrides)
         counts = self._counts
         with counts.lock:

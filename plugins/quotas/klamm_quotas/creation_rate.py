@@ -12,7 +12,7 @@ from klamm.runtime import Rate
 from klamm.shared import WorkerShare, source_of
 from klamm_quotas.addresses import NetworkMap
 from klamm_quotas.connection_rates import ConnectionRates, RecentMean
-from klamm_quotas.quota_settings import UNLIMITED, CreationRateSettings
+from klamm_quotas.quota_settings import UNLIMITED, CreationRateSettings, live_keys_of
 
 
 class CreationRate(ConnectionGate):
@@ -25,6 +25,8 @@ class CreationRate(ConnectionGate):
     """
 
     settings: CreationRateSettings
+
+    live_keys = live_keys_of(CreationRateSettings)
 
     def __init__(self, settings: CreationRateSettings | None = None) -> None:
         super().__init__(settings or CreationRateSettings())
@@ -67,12 +69,9 @@ class CreationRate(ConnectionGate):
             return mean.measure(self._rates.now_ms())
 
     def reconfigure(self, settings: CreationRateSettings) -> bool:
-        """Apply new settings at once, except for `ipv6_prefix_length`.
-
-        As in Kafka, a waiting acceptor continues to wait.
+        """Apply new settings at once. As in Kafka, a waiting acceptor continues to
+        wait.
         """
-        if settings.ipv6_prefix_length != self.settings.ipv6_prefix_length:
-            return False
         overrides = NetworkMap[float](dict(settings.overrides))
         with self._rates.lock:
             self.settings, self._overrides = settings, overrides

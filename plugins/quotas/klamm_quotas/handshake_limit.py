@@ -11,7 +11,7 @@ from typing import Final
 
 from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Refuse
 from klamm.shared import WorkerShare, source_of
-from klamm_quotas.quota_settings import UNLIMITED, HandshakeLimitSettings
+from klamm_quotas.quota_settings import UNLIMITED, HandshakeLimitSettings, live_keys_of
 
 # A connection that is ready wakes a waiting acceptor earlier, but no waiting connection behind a proxy.
 _RETRY_MS: Final = 100
@@ -26,6 +26,8 @@ class HandshakeLimit(ConnectionGate):
     """
 
     settings: HandshakeLimitSettings
+
+    live_keys = live_keys_of(HandshakeLimitSettings)
 
     def __init__(self, settings: HandshakeLimitSettings | None = None) -> None:
         super().__init__(settings or HandshakeLimitSettings())
@@ -48,9 +50,7 @@ class HandshakeLimit(ConnectionGate):
         )
 
     def reconfigure(self, settings: HandshakeLimitSettings) -> bool:
-        """Apply new settings at once, except for `ipv6_prefix_length`."""
-        if settings.ipv6_prefix_length != self.settings.ipv6_prefix_length:
-            return False
+        """Apply new settings at once."""
         self.settings = settings
         self._listener.resume_accepting()
         return True

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from klamm import setting
-from klamm.config import CLUSTER_WIDE, check_networks
+from klamm.config import CLUSTER_WIDE, check_networks, specs_of
 from klamm.shared import IPV6_SOURCE_PREFIX_LENGTH
 
 UNLIMITED: Final = 2_147_483_647
@@ -22,6 +22,13 @@ def _ipv6_prefix_length(*, per_server: bool) -> Any:
         maximum=128,
         per_server=per_server,
     )
+
+
+def live_keys_of(settings: type) -> frozenset[str]:
+    """Return the keys that a gate applies while it runs: all but `ipv6_prefix_length`, because counts by the earlier
+    prefix remain.
+    """
+    return frozenset(specs_of(settings)) - {"ipv6_prefix_length"}
 
 
 def _check_limits(overrides: dict[str, int]) -> str | None:

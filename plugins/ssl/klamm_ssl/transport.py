@@ -11,7 +11,6 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -44,8 +43,6 @@ from klamm_ssl.tls_layer import SslTransportLayer
 log = logging.getLogger("klamm.ssl")
 
 _DAY_MS: Final = 86_400_000
-_FILES: Final = ("certificate", "chain", "private_key", "keystore", "trust_store")
-_CHANGEABLE: Final = ("principal_mapping_rules", "client_auth", "ciphers")
 _NOT_SERVED: Final = {
     TRUST_STORE_NAME: "a certificate of the trust store",
     REVOCATION_LISTS_NAME: "a revocation list",
@@ -60,6 +57,18 @@ class SslTransport(Transport):
     cannot be used, the old content stays in use, and the failure is logged and counted once.
     """
 
+    live_keys = frozenset(
+        {
+            "certificate",
+            "chain",
+            "private_key",
+            "keystore",
+            "trust_store",
+            "principal_mapping_rules",
+            "client_auth",
+            "ciphers",
+        }
+    )
     security_protocol = "SSL"
     computes_handshake = True
 
@@ -187,10 +196,7 @@ class SslTransport(Transport):
         )
 
     def reconfigure(self, settings: SslSettings) -> bool:
-        """Apply new files and the settings in `_CHANGEABLE`, if no other setting has changed. Raises SslFilesError."""
-        changeable = {name: getattr(self.settings, name) for name in (*_FILES, *_CHANGEABLE)}
-        if replace(settings, **changeable) != self.settings:
-            return False
+        """Apply new files and the other settings that may change. Raises SslFilesError."""
         before, self.settings = self.settings, settings
         try:
             self.reload()
