@@ -109,6 +109,7 @@ def test_options_sort_filter_and_limit_the_list(start, run):
     code, out, _ = run(server)
     assert code == 0
     assert "client-4" in out
+    assert out.splitlines()[0].split()[-2:] == ["held", "unsent"]
     with pytest.raises(SystemExit):
         run(server, "--filter", "unknown=4")
 

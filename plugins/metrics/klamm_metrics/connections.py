@@ -31,6 +31,7 @@ SORTS: Final = {
     "received": lambda row: row["received_bytes_per_s"],
     "sent": lambda row: row["sent_bytes_per_s"],
     "held": lambda row: row["held_bytes"],
+    "unsent": lambda row: row["unsent_bytes"],
     "in-flight": lambda row: row["in_flight_ms"],
     "age": lambda row: row["age_ms"],
     "quiet": lambda row: row["quiet_ms"],
@@ -160,10 +161,10 @@ def select(rows: Iterable[Row], filters: Sequence[tuple[str, str]], sort: str, l
 def table(rows: Sequence[Row]) -> Table:
     """Return the connections as a table for a terminal."""
     made = Table(box=None, pad_edge=False, header_style="dim")
-    numeric = {"processor", "handler", "requests/s", "in/s", "out/s", "held", "for ms"}
-    columns = ("id", "client id", "principal", "software", "state", "waits for", "api", "for ms")
-    for column in (*columns, "processor", "handler", "requests/s", "in/s", "out/s", "held"):
-        made.add_column(column, justify="right" if column in numeric else "left", overflow="fold")
+    for column in ("id", "client id", "principal", "software", "state", "waits for", "api"):
+        made.add_column(column, overflow="fold")
+    for column in ("for ms", "processor", "handler", "requests/s", "in/s", "out/s", "held", "unsent"):
+        made.add_column(column, justify="right", overflow="fold")
     for row in rows:
         state = row["state"] if row["mute_state"] == "NOT_MUTED" else f"{row['state']} {row['mute_state']}"
         made.add_row(
@@ -178,6 +179,7 @@ def table(rows: Sequence[Row]) -> Table:
             short_bytes(row["received_bytes_per_s"]),
             short_bytes(row["sent_bytes_per_s"]),
             short_bytes(row["held_bytes"]),
+            short_bytes(row["unsent_bytes"]),
         )
     return made
 

@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
@@ -13,12 +14,15 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from klamm_metrics.connections import Row, with_rates
+from klamm_metrics.limiting_stages import findings
 from klamm_metrics.running_server import RunningServer, UnreachableError, add_server_arguments, find
 from klamm_metrics.snapshot import Difference, Snapshot
-from klamm_metrics.words import plain, short_bytes, short_number
+from klamm_metrics.words import plain, printable, short_bytes, short_number
 
 _ROWS: Final = 12
 _BAR: Final = 10
+_SHOWN_STAGES: Final = 3
 # A pool without a limit reports 2^63 - 1 bytes.
 _NO_LIMIT: Final = 1 << 62
 
@@ -33,11 +37,12 @@ def main(arguments: list[str]) -> int:
         "--interval", metavar="SECONDS", type=float, default=2.0, help="time between two samples; default: 2"
     )
     parser.add_argument("--once", action="store_true", help="print one frame, of one interval, and end")
+    parser.add_argument("--token-file", metavar="FILE", type=Path, help="default: that of the TOML file")
     options = parser.parse_args(arguments)
     if options.interval <= 0:
         parser.error("--interval must be more than 0")
     try:
-        server = find(options.server)
+        server = find(options.server, options.token_file)
         if options.once:
             return _once(server, options.interval)
         return _live(server, options.interval)
@@ -58,28 +63,60 @@ def fetch(server: RunningServer, clock: Callable[[], float] = time.monotonic) ->
 
 
 def _once(server: RunningServer, interval_s: float) -> int:
-    first = fetch(server)
+    first, earlier = fetch(server), _look(server)
     time.sleep(interval_s)
-    Console().print(frame(Difference(fetch(server), first), server.metrics_url))
+    seen = Difference(fetch(server), first)
+    Console().print(frame(seen, server.metrics_url, _rated(_look(server), earlier, seen)))
     return 0
 
 
 def _live(server: RunningServer, interval_s: float) -> int:
-    before = None
+    before, earlier = None, None
     with Live(screen=True, auto_refresh=False) as live:
         while True:
-            now = fetch(server)
-            live.update(frame(Difference(now, before), server.metrics_url), refresh=True)
-            before = now
+            seen, looked = Difference(fetch(server), before), _look(server)
+            live.update(frame(seen, server.metrics_url, _rated(looked, earlier, seen)), refresh=True)
+            before, earlier = seen.now, looked
             time.sleep(interval_s)
 
 
-def frame(seen: Difference, url: str) -> RenderableType:
-    """Return the screen for one sample of the server."""
-    parts: list[RenderableType] = [_summary(seen, url), _processors(seen), _lanes(seen)]
-    parts += [_accept_queues(seen), _apis(seen), _clients(seen)]
-    parts += [table for table in (_throttles(seen), _throttled(seen)) if table is not None]
+def _look(server: RunningServer) -> Row | str:
+    """Return the connections, or the reason why the server does not show them, e.g. because it requires a token."""
+    try:
+        return server.connections()
+    except UnreachableError as error:
+        return str(error)
+
+
+def _rated(now: Row | str, before: Row | str | None, seen: Difference) -> Row | str | None:
+    """Return the connections with rates; the reason, if there are none; None after the first sample."""
+    if isinstance(now, str) or before is None:
+        return now if isinstance(now, str) else None
+    return before if isinstance(before, str) else with_rates(now, before, seen.seconds)
+
+
+def frame(seen: Difference, url: str, looked: Row | str | None = None) -> RenderableType:
+    """Return the screen for one sample of the server. `looked` has its connections, or the reason why it has none."""
+    parts: list[RenderableType] = [_summary(seen, url)]
+    if looked is not None:
+        parts.append(_limits(seen, looked))
+    parts += [_processors(seen), _lanes(seen), _accept_queues(seen), _apis(seen), _clients(seen)]
+    slow = None if looked is None or isinstance(looked, str) else _slow_readers(looked)
+    tables = (_disk(seen), slow, _throttles(seen), _throttled(seen))
+    parts += [table for table in tables if table is not None]
     return Group(*parts)
+
+
+def _limits(seen: Difference, looked: Row | str) -> Text:
+    """Return what `klamm explain` finds: the stages that limit the server now, the worst first, and who or what to look
+    at first.
+    """
+    if isinstance(looked, str):
+        return Text(printable(f"limits now: unknown without the connections: {looked}") + "\n")
+    lines = ["limits now:" if (found := findings(seen, looked)) else "limits now: nothing"]
+    for one in found[:_SHOWN_STAGES]:
+        lines += [f"  {one.stage}: {one.text}", f"    look at: {'; '.join(one.look_at[:2])}"]
+    return Text("\n".join(map(printable, lines)) + "\n")
 
 
 def _summary(seen: Difference, url: str) -> Text:
@@ -267,6 +304,43 @@ def _clients(seen: Difference) -> Table:
     return table
 
 
+def _disk(seen: Difference) -> Table | None:
+    """Return a table of the time in which the disk syncs, and of the threads that are in Produce and Fetch, which wait
+    for it; None without a log.
+    """
+    sync = "kafka_log_logflushstats_logflushrateandtimems"
+    if seen.now.value(f"{sync}_count") is None:
+        return None
+    columns = ("syncing", "", "syncs/s", "mean ms", "written/s", "threads in Produce", "threads in Fetch")
+    table = _table("Disk", *columns)
+    share = min(1.0, seen.rate(f"{sync}_sum") / 1000 / seen.workers)
+    local = seen.rates("kafka_network_requestmetrics_localtimems_sum", "request")
+    table.add_row(
+        f"{share:.0%}",
+        _bar(share),
+        short_number(seen.rate(f"{sync}_count")),
+        short_number(seen.means(sync, "").get("", 0.0)),
+        short_bytes(seen.rates("kafka_server_brokertopicmetrics_bytesin_total", "topic").get(("",), 0.0)),
+        *(f"{local.get((api,), 0.0) / 1000:.2f}" for api in ("Produce", "Fetch")),
+    )
+    return table
+
+
+def _slow_readers(looked: Row) -> Table | None:
+    """Return a table of the connections whose clients have not read their answers; None if there are none."""
+    rows = [row for row in looked["connections"] if row["unsent_bytes"]]
+    if not rows:
+        return None
+    table = _table("Clients that do not read", "client id", "principal", "address", "waits ms", "unsent", "held")
+    for row in sorted(rows, key=lambda one: -one["unsent_bytes"])[:_ROWS]:
+        table.add_row(
+            *(plain(row[name]) for name in ("client_id", "principal", "client_address")),
+            short_number(max(row["in_flight_ms"], row["quiet_ms"])),
+            *(short_bytes(row[name]) for name in ("unsent_bytes", "held_bytes")),
+        )
+    return table
+
+
 def _throttles(seen: Difference) -> Table | None:
     group = "klamm_clientquota_"
     totals = {labels.get("quota", ""): value for labels, value in seen.now.rows(f"{group}throttledrequests_total")}
@@ -315,6 +389,11 @@ def _table(title: str, *columns: str) -> Table:
             "accept blocked",
             "processor time",
             "handler time",
+            "syncing",
+            "threads in Produce",
+            "threads in Fetch",
+            "unsent",
+            "held",
         )
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     return table

@@ -19,9 +19,9 @@ klamm_acceptor_listenoverflows_total {overflows}
 """
 
 
-def printed(seen):
+def printed(seen, looked=None):
     file = io.StringIO()
-    Console(file=file, width=160).print(frame(seen, "http://here/metrics"))
+    Console(file=file, width=160).print(frame(seen, "http://here/metrics", looked))
     return [line.split() for line in file.getvalue().splitlines()]
 
 
@@ -62,6 +62,51 @@ def test_shares_are_of_the_interval_and_the_client_that_uses_most_is_first():
     assert ["failed", "logins", "4/s", "idle", "closes", "4/s", "memory", "evictions", "4/s"] in lines
     clients = [line[0] for line in lines if line[:1] in (["heavy"], ["light"])]
     assert clients == ["heavy", "light"]
+
+
+DISK = """\
+kafka_log_logflushstats_logflushrateandtimems_sum {ms}
+kafka_log_logflushstats_logflushrateandtimems_count {count}
+kafka_network_requestmetrics_localtimems_sum{{request="Produce"}} {ms}
+kafka_server_brokertopicmetrics_bytesin_total {ms}
+kafka_server_brokertopicmetrics_bytesin_total{{topic="t"}} {ms}
+"""
+SLOW = {
+    "id": "1",
+    "listener": "default",
+    "processor": 0,
+    "client_id": "[red]slow",
+    "client_address": "10.0.0.1:5000",
+    "principal": "User:a",
+    "waits_for": "client reads",
+    "api": "Fetch",
+    "in_flight_ms": 5000,
+    "quiet_ms": 4000,
+    "unsent_bytes": 2048,
+    "held_bytes": 4096,
+    "processor_share": 0.0,
+    "handler_share": 0.0,
+}
+
+
+def test_a_slow_disk_and_slow_readers_are_shown_below_what_limits_the_server():
+    before = Snapshot.parse(DISK.format(ms=0, count=0), 10.0)
+    seen = Difference(Snapshot.parse(DISK.format(ms=1600, count=32), 12.0), before)
+    looked = {"connections": [SLOW, {**SLOW, "unsent_bytes": 0, "waits_for": ""}], "unanswered": []}
+    lines = printed(seen, looked)
+    assert ["limits", "now:"] in lines
+    assert [line[0] for line in lines if line[:1] in (["disk:"], ["send:"])] == ["disk:", "send:"]
+    assert ["80%", "████████░░", "16", "50", "800", "B", "0.80", "0.00"] in lines
+    assert ["[red]slow", "User:a", "10.0.0.1:5000", "5,000", "2", "KiB", "4", "KiB"] in lines
+    assert not [line for line in printed(seen, {**looked, "connections": []}) if line[:3] == ["Clients", "that", "do"]]
+
+
+def test_what_limits_the_server_is_unknown_without_its_connections():
+    first = Snapshot.parse("klamm_requestchannel_queuecapacity 4\n", 1.0)
+    assert ["limits", "now:", "unknown", "without", "the", "connections:", "401"] in printed(
+        Difference(first, None), "401"
+    )
+    assert ["limits", "now:", "nothing"] in printed(Difference(first, None), {"connections": [], "unanswered": []})
 
 
 def test_a_client_that_was_not_listed_before_has_no_rates():
