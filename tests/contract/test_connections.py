@@ -9,7 +9,8 @@ from klamm.testing import EmbeddedServer, RawClient
 from klamm.wire.messages.api_versions import ApiVersionsRequest
 from klamm.wire.messages.heartbeat import HeartbeatRequest
 from klamm.wire.messages.metadata import MetadataRequest
-from klamm_metrics.connections import empty_line, main, with_rates
+from klamm_metrics.connections import empty_line, main
+from klamm_metrics.rates import with_rates
 from tests.contract.api_sets import Plugin
 from tests.waiting import wait_until
 

@@ -8,23 +8,15 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 
+from klamm_metrics.rates import Row, unanswered_line, with_rates
 from klamm_metrics.running_server import RunningServer, UnreachableError, add_server_arguments, find
 from klamm_metrics.words import plain, short_bytes, short_number
 
-Row: TypeAlias = dict[str, Any]
-RATES: Final = {
-    "processor_ms": "processor_share",
-    "handler_ms": "handler_share",
-    "requests": "requests_per_s",
-    "received_bytes": "received_bytes_per_s",
-    "sent_bytes": "sent_bytes_per_s",
-}
-"""The totals of a connection, and the names of their growth per second. For a time, this is a share of one thread."""
 SORTS: Final = {
     "time": lambda row: row["processor_share"] + row["handler_share"],
     "requests": lambda row: row["requests_per_s"],
@@ -132,26 +124,6 @@ def observe(server: RunningServer, interval_s: float, sleep: Callable[[float], N
     return with_rates(server.connections(), before, seconds)
 
 
-def with_rates(now: Row, before: Row, seconds: float) -> Row:
-    """Return the second of two samples, with the growth of each connection's totals per second."""
-    old = {_key(row): row for row in before["connections"]}
-    connections = []
-    for row in now["connections"]:
-        # If the first sample lacks an older connection, its processor did not answer then: the connection has no rates.
-        earlier = old.get(_key(row), {} if row["age_ms"] <= 1000 * seconds else row)
-        rates = {}
-        for total, rate in RATES.items():
-            # A total may fall, because the time of a request that has just ended is added a moment later.
-            grown = max(0, row[total] - earlier.get(total, 0)) / seconds
-            rates[rate] = grown / 1000 if total.endswith("_ms") else grown
-        connections.append({**row, **rates})
-    return {**now, "connections": connections}
-
-
-def _key(row: Row) -> tuple[Any, ...]:
-    return row.get("worker"), row["id"]
-
-
 def select(rows: Iterable[Row], filters: Sequence[tuple[str, str]], sort: str, limit: int) -> list[Row]:
     """Return the rows that match all filters, the largest first, at most `limit`."""
     wanted = [row for row in rows if all(text in str(row[name]) for name, text in filters)]
@@ -182,14 +154,3 @@ def table(rows: Sequence[Row]) -> Table:
             short_bytes(row["unsent_bytes"]),
         )
     return made
-
-
-def unanswered_line(one: Row) -> str:
-    """Return a line about a processor or a whole worker that did not describe its connections in time."""
-    worker = f"worker {one['worker']}" if "worker" in one else ""
-    if "processor" not in one:
-        return f"{worker} does not answer"
-    return (
-        f"{worker + ', ' if worker else ''}processor {one['processor']} of listener {one['listener']} does not answer: "
-        f"its turn has lasted for {one['turn_ms']:,.0f} ms"
-    )

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from klamm_metrics.connections import Row
+from klamm_metrics.rates import Row
 from klamm_metrics.words import short_bytes
 
 _OLD_MS: Final = 1000

@@ -12,9 +12,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from klamm_metrics.connections import Row, with_rates
 from klamm_metrics.culprits import client_of
 from klamm_metrics.limiting_stages import Finding, findings
+from klamm_metrics.rates import Row, with_rates
 from klamm_metrics.running_server import RunningServer, UnreachableError, add_server_arguments, find
 from klamm_metrics.snapshot import Difference
 from klamm_metrics.top import fetch

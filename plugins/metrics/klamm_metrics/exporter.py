@@ -15,6 +15,7 @@ from klamm import ServerExtension, ServerServices
 from klamm.config import format_host_port, parse_host_port
 from klamm_metrics.collector import RegistryCollector
 from klamm_metrics.connection_pages import ConnectionPages
+from klamm_metrics.explainer import EXPLAINER, Explainer
 from klamm_metrics.http import Page, PageServer, Request, render
 from klamm_metrics.metrics_settings import PrometheusSettings
 
@@ -70,6 +71,8 @@ class PrometheusExporter(ServerExtension):
         }
         self._http = PageServer(parse_host_port(settings.bind), pages, server.clock, connections.actions)
         self._http.start()
+        # Extensions open in the order of the file, so others look for it when they are asked.
+        server.shared.once(EXPLAINER, lambda: Explainer(server))
 
     def reload(self) -> None:
         """Read the token again."""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from klamm_metrics.connections import Row, unanswered_line
 from klamm_metrics.culprits import behind, client_of, holders, keeps_accepting, most, parts_of, running, slow_readers
+from klamm_metrics.rates import Row, unanswered_line
 from klamm_metrics.snapshot import Difference
 from klamm_metrics.words import counted, short_bytes
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from prometheus_client.parser import text_string_to_metric_families
-
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -26,6 +24,8 @@ class Snapshot:
     @classmethod
     def parse(cls, text: str, time_s: float) -> Snapshot:
         """Parse the text format. Raises ValueError for other text."""
+        from prometheus_client.parser import text_string_to_metric_families
+
         samples: dict[str, dict[Labels, float]] = {}
         for family in text_string_to_metric_families(text):
             for sample in family.samples:

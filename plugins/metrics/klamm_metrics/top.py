@@ -14,8 +14,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from klamm_metrics.connections import Row, with_rates
 from klamm_metrics.limiting_stages import findings
+from klamm_metrics.rates import Row, with_rates
 from klamm_metrics.running_server import RunningServer, UnreachableError, add_server_arguments, find
 from klamm_metrics.snapshot import Difference, Snapshot
 from klamm_metrics.words import plain, printable, short_bytes, short_number

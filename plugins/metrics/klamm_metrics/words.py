@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from rich.text import Text
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 
 def printable(text: str) -> str:
@@ -11,7 +14,9 @@ def printable(text: str) -> str:
 
 
 def plain(text: str) -> Text:
-    """Return a name that a client has chosen, like `printable`, as text that `rich` does not parse as markup."""
+    """Return a name that a client has chosen, like `printable`, and escaped so that it is not read as markup."""
+    from rich.text import Text
+
     return Text(printable(text))
 
 
