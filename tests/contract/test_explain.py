@@ -10,6 +10,7 @@ from klamm.wire.messages.metadata import MetadataRequest
 from klamm_metrics import connections, explain, top
 from klamm_metrics.exporter import PrometheusExporter
 from tests.overloads import OVERLOADS, TRYING, Staging
+from tests.unit.console.conftest import Browser
 from tests.waiting import wait_until
 from tools import overloads
 
@@ -50,6 +51,7 @@ def test_an_overload_is_named_with_what_to_look_at(overload, capsys):
         top_names(server, overload, capsys)
         if overload.role:
             connections_name(server, overload, capsys)
+        the_console_names(server, overload)
 
 
 def top_names(server, overload, capsys):
@@ -79,6 +81,29 @@ def connections_name(server, overload, capsys):
         return rows and rows[0]["client_id"] == STAGING[overload.role]
 
     wait_until(first)
+
+
+CONSOLE_ORDERS = {"disk": "handler_ms", "queue": "in_flight_ms", "pool": "held_bytes", "send": "unsent_bytes"}
+"""The value of connections that has the client who causes it first, by stage."""
+
+
+def the_console_names(server, overload):
+    """Wait until the console has the stage and what to look at, and the client in its connections."""
+    browser = Browser(server)
+    assert browser.log_in()[0] == 200
+
+    def shown():
+        status, found = browser("server")
+        assert status == 200
+        return names(found["limits"], overload)
+
+    wait_until(shown)
+    status, found = browser("connections")
+    assert status == 200
+    if overload.role:
+        key = CONSOLE_ORDERS.get(overload.stage, "processor_ms")
+        rows = [row for row in found["connections"] if overload.stage != "quota" or row["waits_for"] == "throttle"]
+        assert max(rows, key=lambda row: row[key])["client_id"] == STAGING[overload.role]
 
 
 def test_operators_can_stage_each_overload(capsys):

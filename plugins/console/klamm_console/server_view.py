@@ -62,6 +62,7 @@ def overview(services: ServerServices) -> dict[str, Any]:
         "time_ns": services.clock.monotonic_ns(),
         # The counters of workers have been added up, so that each processor counts once for all.
         "stages": stages | {"processors": processors * max(1, int(stages.get("workers_ready", 1)))},
+        "limits": _limits(services),
         "certificates": _certificates(services),
         "gateways": _gateways(services),
         "listeners": [
@@ -77,6 +78,19 @@ def overview(services: ServerServices) -> dict[str, Any]:
             for each in services.listeners.values()
         ],
     }
+
+
+def _limits(services: ServerServices) -> list[dict[str, Any]] | None:
+    """Return the stages that limit the server now, as `klamm explain` finds them, the worst first.
+
+    None if that is not known: without the extension `prometheus`, and before the second look.
+    """
+    explainer = services.shared.find("klamm.explainer")
+    try:
+        found: list[dict[str, Any]] | None = None if explainer is None else explainer.findings()
+    except TimeoutError:
+        return None
+    return found
 
 
 def _values(family: Family) -> list[float]:
