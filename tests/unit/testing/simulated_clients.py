@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from itertools import count
 from random import Random
-from typing import Any, Final, TypeAlias
+from types import GeneratorType
+from typing import Any, Final, Protocol, TypeAlias
 
-from klamm.testing import SimulatedClient, SimulatedServer
+from klamm.runtime.clock import Clock
 from klamm.testing.histories import Anomaly, Recorder, check_history, read_history
+from klamm.wire.api_keys import load
+from klamm.wire.struct_base import Message
 from tests.unit.testing.simulated_script import create
 
 Ask: TypeAlias = Generator[Any, Any, None]
@@ -21,19 +24,50 @@ It gets None if the connection was cut.
 
 KILLED: Final = 0.7
 """The share of the restarts that are kills."""
+LIMIT_S: Final = 600
+"""Clients that have not ended after so much simulated time do not end: a history takes one minute or two."""
+MAX_TURNS: Final = 2_000
+"""The number of turns after which the time has to have moved."""
+
+
+class NoEndError(RuntimeError):
+    """Clients do not come to their end. The message has what each of them waits for."""
+
+
+class Client(Protocol):
+    """A connection of a client that takes turns."""
+
+    def send(self, request: Message, version: int) -> int: ...
+    def has_frame(self) -> bool: ...
+    def receive(self, api_key: int, version: int, correlation_id: int) -> Any: ...
+    def call(self, request: Message, version: int) -> Any: ...
+    def close(self) -> None: ...
+
+
+class Driven(Protocol):
+    """A server that `drive` lets go on: a `SimulatedServer`, or one behind sockets."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def clock(self) -> Clock: ...
+    def connect(self) -> Client: ...
+    def turn(self) -> bool: ...
+    def jump_ms(self, ms: float) -> None: ...
+    def restart(self, *, kill: bool) -> None: ...
 
 
 class Workload:
     """What the clients of one history share."""
 
-    def __init__(self, server: SimulatedServer, seed: int) -> None:
-        self.choose = Random(seed)
+    def __init__(self, server: Driven) -> None:
+        self.choose = Random(server.seed)
         self.file = io.StringIO()
         self.record = Recorder(self.file, server.clock)
         self.values = count(1)
         self.topic_ids: dict[str, bytes] = {}
 
-    def create(self, client: SimulatedClient, topic: str, partitions: int) -> None:
+    def create(self, client: Client, topic: str, partitions: int) -> None:
         """Create a topic, and remember its id."""
         (created,) = create(client, partitions, [topic]).topics
         self.topic_ids[topic] = created.topic_id
@@ -51,17 +85,18 @@ def partition_name(topic: str, partition: int) -> str:
 class _Actor:
     """One client, and what it waits for."""
 
-    def __init__(self, server: SimulatedServer, script: Ask) -> None:
+    def __init__(self, server: Driven, name: str, script: Ask) -> None:
+        self.name = name
         self._server = server
         self._script = script
-        self._client: SimulatedClient = server.connect()
+        self._client = server.connect()
         self._asked: tuple[int, int, int] | None = None
-        self._wakes_ns = 0
+        self._since_ns = self._wakes_ns = 0
         self.ended = False
         self._go_on(None)
 
     def _go_on(self, response: Any) -> None:
-        self._asked = None
+        self._asked, self._since_ns = None, self._server.clock.monotonic_ns()
         try:
             wanted = self._script.send(response)
         except StopIteration:
@@ -69,7 +104,7 @@ class _Actor:
             self._client.close()
             return
         if isinstance(wanted, int):
-            self._wakes_ns = self._server.clock.monotonic_ns() + wanted * 1_000_000
+            self._wakes_ns = self._since_ns + wanted * 1_000_000
             return
         request, version = wanted
         self._asked = request.API_KEY, version, self._client.send(request, version)
@@ -96,6 +131,18 @@ class _Actor:
         waits_ms = (self._wakes_ns - self._server.clock.monotonic_ns()) / 1e6
         return 1000 if self._asked is not None or self.ended else max(0.0, waits_ms)
 
+    def __str__(self) -> str:
+        now_ns = self._server.clock.monotonic_ns()
+        if self._asked is None:
+            does = f"sleeps for {(self._wakes_ns - now_ns) / 1e9:.1f} s more"
+        else:
+            api_key, version, _ = self._asked
+            does = f"waits for {load(api_key).NAME} {version} since {(now_ns - self._since_ns) / 1e9:.1f} s"
+        script = self._script
+        while isinstance(script.gi_yieldfrom, GeneratorType):
+            script = script.gi_yieldfrom
+        return f"{self.name} {does}, in {script.gi_code.co_name}"
+
     def cut(self) -> None:
         """Cut the connection: what was asked may have happened or not. A client that sleeps wakes."""
         self._client.close()
@@ -103,14 +150,47 @@ class _Actor:
         self._go_on(None)
 
 
+class _Limit:
+    """Raises NoEndError for clients that do not end, by the time or by the number of turns at one moment."""
+
+    def __init__(self, server: Driven, limit_s: float) -> None:
+        self._server = server
+        self._until_ns = server.clock.monotonic_ns() + int(limit_s * 1e9)
+        self._limit_s = limit_s
+        self._turns, self._moment_ns = 0, -1
+
+    def check(self, actors: list[_Actor]) -> None:
+        """Count a turn of these clients."""
+        now_ns = self._server.clock.monotonic_ns()
+        self._turns = 0 if now_ns != self._moment_ns else self._turns + 1
+        self._moment_ns = now_ns
+        if now_ns >= self._until_ns:
+            passed = f"{self._limit_s:g} simulated seconds"
+        elif self._turns >= MAX_TURNS:
+            passed = f"{self._turns} turns at one moment"
+        else:
+            return
+        clients = "; ".join(sorted(str(each) for each in actors))
+        raise NoEndError(f"clients do not end after {passed} (seed {self._server.seed}): {clients}")
+
+
 def drive(
-    server: SimulatedServer, scripts: list[Ask], choose: Random, cuts: float = 0.0, restarts: float = 0.0
+    server: Driven,
+    scripts: Mapping[str, Ask],
+    choose: Random,
+    cuts: float = 0.0,
+    restarts: float = 0.0,
+    limit_s: float = LIMIT_S,
 ) -> None:
-    """Run these clients to their end; each turn cuts a connection, and stops or kills the server, with this
-    probability.
+    """Run these clients, by their names, to their end; each turn cuts a connection, and stops or kills the server,
+    with this probability.
+
+    Raises NoEndError if there is a client after `limit_s` simulated seconds, or if the time stands still.
     """
-    actors = [_Actor(server, script) for script in scripts]
+    actors = [_Actor(server, *each) for each in scripts.items()]
+    limit = _Limit(server, limit_s)
     while actors := [one for one in actors if not one.ended]:
+        limit.check(actors)
         choose.shuffle(actors)
         busy = True in [one.step() for one in actors]
         if choose.random() < cuts:

@@ -56,8 +56,9 @@ class Days:
 
     def __init__(self, server: SimulatedServer, seed: int, seconds: int) -> None:
         self.server = server
-        self.work = Workload(server, seed)
+        self.work = Workload(server)
         self.seen: Counter[str] = Counter()
+        self._seconds = seconds
         self._until_ms = server.clock.wall_ms() + seconds * 1000
 
     def play(self) -> list[Anomaly]:
@@ -73,20 +74,26 @@ class Days:
         for group in (groups.CLASSIC, groups.CONSUMER):
             # A group that is empty and has no offset is deleted, and its epochs begin again.
             client.call(_commit(group, PASSING), 4)
-        drive(self.server, [_logged_in(each) for each in self._scripts()], self.work.choose)
+        scripts = {name: _logged_in(script) for name, script in self._scripts().items()}
+        drive(self.server, scripts, self.work.choose, limit_s=self._seconds + HOUR_MS / 1000)
         left_ms = self._until_ms - self.server.clock.wall_ms()
         self.server.run_ms(max(0, left_ms))
         return self.work.anomalies()
 
-    def _scripts(self) -> Iterator[Ask]:
+    def _scripts(self) -> dict[str, Ask]:
+        scripts: dict[str, Ask] = {}
         for number in (1, 2, 3):
-            yield self._visits(groups.Classic(self.work, f"classic-{number}"))
-            yield self._visits(groups.Consumer(self.work, f"consumer-{number}"))
-            yield self._visits(groups.Sharer(self.work, f"share-{number}", TOPIC, PARTITIONS))
-        yield self._records()
-        yield self._transactions()
-        yield self._tokens()
-        yield self._offsets()
+            members: list[groups.Owner | groups.Sharer] = [
+                groups.Classic(self.work, f"classic-{number}"),
+                groups.Consumer(self.work, f"consumer-{number}"),
+                groups.Sharer(self.work, f"share-{number}", TOPIC, PARTITIONS),
+            ]
+            scripts |= {member.process: self._visits(member) for member in members}
+        others = {
+            "records": self._records(), "transactions": self._transactions(),
+            "tokens": self._tokens(), "offsets": self._offsets(),
+        }  # fmt: skip
+        return scripts | others
 
     def _goes_on(self) -> bool:
         return self.server.clock.wall_ms() < self._until_ms

@@ -1,4 +1,4 @@
-"""Members of a classic group, of a consumer group (KIP-848) and of a share group (KIP-932), for simulated histories.
+"""Members of groups for simulated histories: classic, consumer (KIP-848), streams (KIP-1071) and share (KIP-932).
 
 They join, commit, fall silent beyond their session, go on as if nothing had been, and leave.
 """
@@ -23,11 +23,12 @@ from klamm.wire.messages import (
     share_acknowledge,
     share_fetch,
     share_group_heartbeat,
+    streams_group_heartbeat,
     sync_group,
 )
 from tests.unit.testing.simulated_clients import Ask, Workload, partition_name
 
-CLASSIC, CONSUMER, SHARE = "classic", "consumer", "share"
+CLASSIC, CONSUMER, STREAMS, SHARE = "classic", "consumer", "streams", "share"
 MOVED = "letters"
 """The topic whose partitions move between members."""
 MOVED_PARTITIONS: Final = 4
@@ -40,6 +41,11 @@ SETTINGS: Final = (
     f"group.consumer.session.timeout.ms={SESSION_MS}",
     "group.consumer.min.heartbeat.interval.ms=500",
     "group.consumer.heartbeat.interval.ms=500",
+    "group.streams.initial.rebalance.delay.ms=200",
+    f"group.streams.min.session.timeout.ms={SESSION_MS}",
+    f"group.streams.session.timeout.ms={SESSION_MS}",
+    "group.streams.min.heartbeat.interval.ms=500",
+    "group.streams.heartbeat.interval.ms=500",
     f"group.share.min.session.timeout.ms={SESSION_MS}",
     f"group.share.session.timeout.ms={SESSION_MS}",
     "group.share.min.heartbeat.interval.ms=500",
@@ -51,6 +57,14 @@ SETTINGS: Final = (
 _KINDS: Final = {1: "accept", 2: "release", 3: "reject", 4: "renew"}
 _GROUP_RESOURCE: Final = 32
 _LEAVES: Final = -1
+_UNKNOWN: Final = {
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
+"""Errors after which Kafka may have stored a commit."""
+_SUBTOPOLOGY: Final = "0"
 
 
 def share_from_the_beginning() -> Any:
@@ -118,8 +132,9 @@ class Owner:
             response = yield request, self.commit_version
             if response is not None:
                 error = response.topics[0].partitions[0].error_code
-                for call in (commit, written):
-                    call.fail() if error else call.ok()
+                if error not in _UNKNOWN:
+                    for call in (commit, written):
+                        call.fail() if error else call.ok()
 
     def commit_request(self, member_id: str, epoch: int, partition: int, offset: int) -> Any:
         """Return the request by which a member commits one offset."""
@@ -240,13 +255,16 @@ class Consumer(Owner):
             self.give_up()
             self.epoch, self._says_all = 0, True
             return
-        is_new, assignment = response.member_epoch != self.epoch, response.assignment
-        self.epoch, self._says_all = response.member_epoch, assignment is not None
-        if assignment is not None or is_new:
-            owned = self.owned
-            if assignment is not None:
-                owned = [each for topic in assignment.topic_partitions for each in topic.partitions]
-            self.own(owned)
+        is_new, assigned = response.member_epoch != self.epoch, self._assigned(response)
+        self.epoch, self._says_all = response.member_epoch, assigned is not None
+        if assigned is not None or is_new:
+            self.own(self.owned if assigned is None else assigned)
+
+    def _assigned(self, response: Any) -> list[int] | None:
+        """Return the partitions of an answer, or None if they are those of the one before."""
+        if response.assignment is None:
+            return None
+        return [each for topic in response.assignment.topic_partitions for each in topic.partitions]
 
     def _beat(self, epoch: int) -> Any:
         request = consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
@@ -262,8 +280,42 @@ class Consumer(Owner):
     def leave(self) -> Ask:
         self.give_up()
         if self.epoch > 0:
-            yield consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(self.group, self.member_id, _LEAVES), 1
+            yield self._leaving(), 1
         self.member_id, self.epoch = new_member_id(self.work), 0
+
+    def _leaving(self) -> Any:
+        return consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(self.group, self.member_id, _LEAVES)
+
+
+class Streams(Consumer):
+    """A member of a streams group of KIP-1071. It has the active tasks of one subtopology."""
+
+    group = STREAMS
+
+    def _beat(self, epoch: int) -> Any:
+        request = streams_group_heartbeat.StreamsGroupHeartbeatRequest(self.group, self.member_id, epoch)
+        if self._says_all or epoch == 0:
+            request.rebalance_timeout_ms = SESSION_MS
+            request.active_tasks = self._tasks(self.owned)
+            request.standby_tasks = request.warmup_tasks = self._tasks([])
+        if epoch == 0:
+            request.topology = streams_group_heartbeat.Topology(
+                0, [streams_group_heartbeat.Subtopology(_SUBTOPOLOGY, [MOVED])]
+            )
+            request.process_id = self.process
+        return request
+
+    @staticmethod
+    def _tasks(partitions: list[int]) -> Any:
+        return [streams_group_heartbeat.RequestTaskIds(_SUBTOPOLOGY, partitions)] if partitions else []
+
+    def _assigned(self, response: Any) -> list[int] | None:
+        if response.active_tasks is None:
+            return None
+        return [each for task in response.active_tasks for each in task.partitions]
+
+    def _leaving(self) -> Any:
+        return streams_group_heartbeat.StreamsGroupHeartbeatRequest(self.group, self.member_id, _LEAVES)
 
 
 def new_member_id(work: Workload) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import Any
 
 from klamm import ErrorCode
@@ -59,6 +59,16 @@ def idempotent(work: Workload, process: str, operations: int) -> Ask:
         sequences[partition] += 1
         if error:
             mine, sequences = (yield from new_producer(None)), [0] * PARTITIONS
+
+
+def plain(work: Workload, process: str, operations: int) -> Ask:
+    """Send values without idempotence, each once: without an answer it may be stored or not."""
+    for _ in range(operations):
+        partition, value = work.choose.randrange(PARTITIONS), next(work.values)
+        with work.record.operation(process, "send", [["send", _name(partition), value]]) as call:
+            response = yield produce_request(partition, str(value).encode()), 9
+            if response is not None and not _outcome(response)[0]:
+                call.ok([["send", _name(partition), value, _outcome(response)[1]]])
 
 
 def transactional(work: Workload, process: str, operations: int) -> Ask:
@@ -171,11 +181,11 @@ def consumer(work: Workload, process: str, operations: int) -> Ask:
             call.ok([["poll", {_name(partition): found} if found else {}]])
 
 
-def last(work: Workload) -> Ask:
+def last(work: Workload, wait_ms: int) -> Ask:
     """Read everything, after open transactions have run out."""
     for process in ("txn-1", "txn-2"):
         yield from new_producer(process)
-    yield 3 * TIMEOUT_MS
+    yield wait_ms
     with work.record.operation("last", "read_all") as call:
         everything: dict[str, list[list[int]]] = {}
         for partition in range(PARTITIONS):
@@ -188,10 +198,15 @@ def all_records(topic: str, partition: int) -> Generator[Any, Any, list[list[int
     at, end, found = 0, 1, []
     while at < end:
         response = yield fetch_request(partition, at, 0, topic), 12
-        data = response.responses[0].partitions[0]
-        end = data.high_watermark
+        if response is None or (data := response.responses[0].partitions[0]).error_code:
+            yield 50
+            continue
+        end, before = data.high_watermark, at
         more, at = records_from(data, at)
         found += more
+        if at == before < end:
+            # A transaction is open, or its marker is being written.
+            yield 50
     return found
 
 
@@ -208,24 +223,35 @@ def paced(work: Workload, script: Ask) -> Ask:
             return
 
 
-def _scripts(work: Workload, operations: int) -> Iterator[Ask]:
+def _scripts(work: Workload, operations: int) -> dict[str, Ask]:
+    scripts: dict[str, Ask] = {}
     for number in (1, 2):
-        yield paced(work, idempotent(work, f"send-{number}", operations))
-        yield transactional(work, f"txn-{number}", operations)
-        yield consumer(work, f"poll-{number}", 2 * operations)
+        name = f"send-{number}"
+        scripts[name] = paced(work, idempotent(work, name, operations))
+        name = f"txn-{number}"
+        scripts[name] = transactional(work, name, operations)
+        name = f"poll-{number}"
+        scripts[name] = consumer(work, name, 2 * operations)
+    scripts["plain"] = paced(work, plain(work, "plain", operations))
     for number in (1, 2, 3):
-        yield groups.Classic(work, f"classic-{number}").run(operations)
-        yield groups.Consumer(work, f"consumer-{number}").run(operations)
-        yield groups.Sharer(work, f"share-{number}", TOPIC, PARTITIONS).run(operations)
+        members: list[groups.Owner | groups.Sharer] = [
+            groups.Classic(work, f"classic-{number}"),
+            groups.Consumer(work, f"consumer-{number}"),
+            groups.Streams(work, f"streams-{number}"),
+            groups.Sharer(work, f"share-{number}", TOPIC, PARTITIONS),
+        ]
+        scripts |= {member.process: member.run(operations) for member in members}
+    return scripts
 
 
 def anomalies_of(seed: int, operations: int = 8, cuts: float = 0.02) -> list[Anomaly]:
     """Record the history of a seed, and check it."""
     with SimulatedServer(groups.SETTINGS, seed=seed) as server:
-        work, client = Workload(server, seed), server.connect()
+        work, client = Workload(server), server.connect()
         work.create(client, TOPIC, PARTITIONS)
         work.create(client, groups.MOVED, groups.MOVED_PARTITIONS)
         client.call(groups.share_from_the_beginning(), 1)
-        drive(server, list(_scripts(work, operations)), work.choose, cuts)
-        drive(server, [last(work), groups.Sharer(work, "drain", TOPIC, PARTITIONS).drain()], work.choose)
+        drive(server, _scripts(work, operations), work.choose, cuts)
+        drain = groups.Sharer(work, "drain", TOPIC, PARTITIONS).drain()
+        drive(server, {"last": last(work, 3 * TIMEOUT_MS), "drain": drain}, work.choose)
         return work.anomalies()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from typing import Any, Final
 
 from klamm import ErrorCode
@@ -17,15 +17,17 @@ from klamm.wire.messages import (
     txn_offset_commit,
 )
 from tests.unit.testing import simulated_groups as groups
-from tests.unit.testing.simulated_clients import Ask, Workload, drive, partition_name
+from tests.unit.testing.simulated_clients import Ask, Driven, Workload, drive, partition_name
 from tests.unit.testing.simulated_histories import (
     PARTITIONS,
+    TIMEOUT_MS,
     all_records,
     consumer,
     idempotent,
     last,
     new_producer,
     paced,
+    plain,
     records_from,
     transactional,
 )
@@ -203,29 +205,51 @@ def _copies(work: Workload) -> Ask:
     yield 0
 
 
-def _scripts(work: Workload, operations: int) -> Iterator[Ask]:
+def _scripts(work: Workload, operations: int) -> dict[str, Ask]:
+    scripts: dict[str, Ask] = {}
     for number in (1, 2):
-        yield paced(work, idempotent(work, f"send-{number}", operations))
-        yield transactional(work, f"txn-{number}", operations)
-        yield consumer(work, f"poll-{number}", 2 * operations)
+        name = f"send-{number}"
+        scripts[name] = paced(work, idempotent(work, name, operations))
+        name = f"txn-{number}"
+        scripts[name] = transactional(work, name, operations)
+        name = f"poll-{number}"
+        scripts[name] = consumer(work, name, 2 * operations)
         for partition in range(PARTITIONS):
-            yield copier(work, partition, operations)
+            scripts[f"copy-{partition}-{number}"] = copier(work, partition, operations)
+    scripts["plain"] = paced(work, plain(work, "plain", operations))
     for number in (1, 2, 3):
         instance_id = None if number == 1 else f"instance-{number}"
-        yield StaticClassic(work, f"classic-{number}", instance_id).run(operations)
-        yield StaticConsumer(work, f"consumer-{number}", instance_id).run(operations)
-        yield groups.Sharer(work, f"share-{number}", TOPIC, PARTITIONS).run(operations)
+        members: list[groups.Owner | groups.Sharer] = [
+            StaticClassic(work, f"classic-{number}", instance_id),
+            StaticConsumer(work, f"consumer-{number}", instance_id),
+            groups.Streams(work, f"streams-{number}"),
+            groups.Sharer(work, f"share-{number}", TOPIC, PARTITIONS),
+        ]
+        scripts |= {member.process: member.run(operations) for member in members}
+    return scripts
 
 
 def anomalies_of(seed: int, operations: int = 8, cuts: float = 0.01, restarts: float = 0.002) -> list[Anomaly]:
     """Record the history of a seed, and check it."""
     with SimulatedServer(groups.SETTINGS, seed=seed) as server:
-        work, client = Workload(server, seed), server.connect()
-        work.create(client, TOPIC, PARTITIONS)
-        work.create(client, COPIES, PARTITIONS)
-        work.create(client, groups.MOVED, groups.MOVED_PARTITIONS)
-        client.call(groups.share_from_the_beginning(), 1)
-        drive(server, list(_scripts(work, operations)), work.choose, cuts, restarts)
-        drive(server, [last(work), groups.Sharer(work, "drain", TOPIC, PARTITIONS).drain()], work.choose)
-        drive(server, [_copies(work)], work.choose)
+        work = prepared(server)
+        record(server, work, operations, cuts, restarts, 3 * TIMEOUT_MS)
         return work.anomalies()
+
+
+def prepared(server: Driven) -> Workload:
+    """Create what the clients use."""
+    work, client = Workload(server), server.connect()
+    work.create(client, TOPIC, PARTITIONS)
+    work.create(client, COPIES, PARTITIONS)
+    work.create(client, groups.MOVED, groups.MOVED_PARTITIONS)
+    client.call(groups.share_from_the_beginning(), 1)
+    return work
+
+
+def record(server: Driven, work: Workload, operations: int, cuts: float, restarts: float, wait_ms: int) -> None:
+    """Run all clients to their end, then wait and read everything."""
+    drive(server, _scripts(work, operations), work.choose, cuts, restarts)
+    drain = groups.Sharer(work, "drain", TOPIC, PARTITIONS).drain()
+    drive(server, {"last": last(work, wait_ms), "drain": drain}, work.choose)
+    drive(server, {"copies": _copies(work)}, work.choose)

@@ -28,7 +28,7 @@ OTHERS = ("letters", "parcels", "returns", "stock")
 SETTINGS = ("group.coordinator.rebalance.protocols=classic,consumer",)
 
 
-def create(client: SimulatedClient, partitions: int = 2, names: Sequence[str] = (TOPIC,)) -> Any:
+def create(client: Any, partitions: int = 2, names: Sequence[str] = (TOPIC,)) -> Any:
     """Create the topics."""
     topics = [create_topics.CreatableTopic(name, partitions, 1, [], []) for name in names]
     return client.call(create_topics.CreateTopicsRequest(topics), 7)
