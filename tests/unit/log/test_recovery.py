@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from klamm import KafkaError
+from klamm.wire.records import ControlRecordType
 from klamm_broker.log.segment import SEGMENT_SUFFIXES
 from tests.unit.log.playbook import START_MS, LogPlaybook, produced
 
@@ -190,6 +191,31 @@ def test_log_killed_right_after_a_roll_recovers(open_log: OpenLog) -> None:
     assert playbook.log.end_offset == 3
     assert len(playbook.log.segments) == 2
     assert playbook.append(b"x") == 3
+
+
+@pytest.mark.parametrize("interval_bytes", [1, 4096])
+def test_a_log_that_was_cut_after_a_clean_stop_ends_with_its_last_whole_batch(
+    open_log: OpenLog, interval_bytes: int
+) -> None:
+    playbook = open_log(index_interval_bytes=interval_bytes)
+    values = fill(playbook, 3)
+    path = playbook.directory / "00000000000000000000.log"
+    sound_bytes = path.stat().st_size
+    playbook.append(b"fourth")
+    fourth_ends = path.stat().st_size
+    playbook.log.append_end_transaction_marker(
+        ControlRecordType.COMMIT, producer_id=7, producer_epoch=0, coordinator_epoch=0, now_ms=START_MS
+    )
+    playbook.log.close(START_MS)
+    whole = path.read_bytes()
+    for size_bytes in range(sound_bytes, len(whole)):
+        path.write_bytes(whole[:size_bytes])
+
+        playbook.open(is_clean=True)
+
+        expected = [*values, b"fourth"] if size_bytes >= fourth_ends else values
+        assert playbook.values() == expected, size_bytes
+        playbook.log.close(START_MS)
 
 
 def test_damaged_leader_epochs_are_done_without(open_log: OpenLog) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from klamm_broker.groups.classic_membership import ClassicMembership
 from klamm_broker.groups.group import CommittedOffset, Group, OffsetBook
 from klamm_broker.groups.targeted_members import TargetedMembers
 from klamm_broker.groups.transactional_offsets import TransactionalOffsets
+from klamm_broker.log.manager import LogManager
 from tests.unit.testing.planted_groups import _replace, _sometimes
 
 
@@ -69,11 +71,24 @@ def commit_the_offsets_of_an_aborted_transaction() -> None:
     _replace(TransactionalOffsets, "ended", build)
 
 
+def cut_the_logs_at_a_start() -> None:
+    def build(scan: Any) -> Any:
+        def faulty(manager: LogManager) -> None:
+            for path in sorted(manager.data_dir.glob("[!_]*/*.log")):
+                os.truncate(path, path.stat().st_size * 3 // 4)
+            scan(manager)
+
+        return faulty
+
+    _replace(LogManager, "_scan_directory", build)
+
+
 FAULTS: dict[Callable[[], None], frozenset[str]] = {
     forget_the_offsets_at_a_start: frozenset({"not_linearizable", "duplicate"}),
     repeat_a_generation_after_a_start: frozenset({"double_owner"}),
     keep_a_static_member_that_was_replaced: frozenset({"not_linearizable"}),
     forget_the_offsets_of_a_transaction: frozenset({"duplicate"}),
     commit_the_offsets_of_an_aborted_transaction: frozenset({"lost_write"}),
+    cut_the_logs_at_a_start: frozenset({"lost_write", "inconsistent_offsets"}),
 }
 """Each fault, and the anomalies of which one has to be named."""

@@ -61,11 +61,13 @@ class Workload:
     """What the clients of one history share."""
 
     def __init__(self, server: Driven) -> None:
-        self.choose = Random(server.seed)
+        self._seed = server.seed
+        self.choose = Random(self._seed)
         self.file = io.StringIO()
         self.record = Recorder(self.file, server.clock)
         self.values = count(1)
         self.topic_ids: dict[str, bytes] = {}
+        self.hanging: list[str] = []
 
     def create(self, client: Client, topic: str, partitions: int) -> None:
         """Create a topic, and remember its id."""
@@ -73,8 +75,11 @@ class Workload:
         self.topic_ids[topic] = created.topic_id
 
     def anomalies(self) -> list[Anomaly]:
-        """Check the history."""
-        return check_history(read_history(io.StringIO(self.file.getvalue())))
+        """Check the history. Raises NoEndError if all is well but for transactions that stay open."""
+        found = check_history(read_history(io.StringIO(self.file.getvalue())))
+        if self.hanging and not found:
+            raise NoEndError(f"transactions in {', '.join(self.hanging)} stay open (seed {self._seed})")
+        return found
 
 
 def partition_name(topic: str, partition: int) -> str:

@@ -189,13 +189,16 @@ def last(work: Workload, wait_ms: int) -> Ask:
     with work.record.operation("last", "read_all") as call:
         everything: dict[str, list[list[int]]] = {}
         for partition in range(PARTITIONS):
-            everything[_name(partition)] = yield from all_records(TOPIC, partition)
+            everything[_name(partition)] = yield from all_records(work, TOPIC, partition)
         call.ok(everything)
 
 
-def all_records(topic: str, partition: int) -> Generator[Any, Any, list[list[int]]]:
-    """Read a partition from its first to its last record; return offsets and values."""
+def all_records(work: Workload, topic: str, partition: int) -> Generator[Any, Any, list[list[int]]]:
+    """Read a partition from its first to its last record, or to a transaction that stays open; return offsets and
+    values.
+    """
     at, end, found = 0, 1, []
+    left_ms = 3 * TIMEOUT_MS
     while at < end:
         response = yield fetch_request(partition, at, 0, topic), 12
         if response is None or (data := response.responses[0].partitions[0]).error_code:
@@ -206,6 +209,10 @@ def all_records(topic: str, partition: int) -> Generator[Any, Any, list[list[int
         found += more
         if at == before < end:
             # A transaction is open, or its marker is being written.
+            if left_ms <= 0:
+                work.hanging.append(partition_name(topic, partition))
+                break
+            left_ms -= 50
             yield 50
     return found
 

@@ -195,9 +195,9 @@ def _copies(work: Workload) -> Ask:
         yield from new_producer(_transactional_id(partition))
         end = yield from _position(partition)
         name = partition_name(COPIES, partition)
-        source = yield from all_records(TOPIC, partition)
+        source = yield from all_records(work, TOPIC, partition)
         expected += [["send", name, value] for offset, value in source if offset < end]
-        found[name] = yield from all_records(COPIES, partition)
+        found[name] = yield from all_records(work, COPIES, partition)
     with work.record.operation("copiers", "send", expected) as call:
         call.ok()
     with work.record.operation("copies", "read_all") as call:

@@ -84,6 +84,9 @@ def load_log(
     producers = ProducerStateManager(context.producers)
     if segments:
         doubtful = _first_doubtful_offset(segments, files, recovery_point, is_clean=is_clean)
+        if doubtful is None and not segments[-1].is_whole():
+            # The files are not those that were closed.
+            doubtful = segments[-1].base_offset
     else:
         segments.append(new_segment(directory, log_start_offset, context))
         doubtful = None

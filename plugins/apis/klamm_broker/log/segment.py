@@ -270,6 +270,13 @@ class LogSegment:
             next_offset = batch.header.last_offset + 1
         return next_offset
 
+    def is_whole(self) -> bool:
+        """Return True if the file ends where its last batch ends."""
+        end = self.offset_index.last_position()
+        for batch in read_headers(self.file, end, self.size_bytes):
+            end = batch.position + batch.header.size_bytes
+        return end == self.size_bytes
+
     def offset_beyond(self, position: int) -> int | None:
         """Return an offset that is above all records before `position`; None if the index has no such entry."""
         relative_offset = self.offset_index.offset_at(position)
