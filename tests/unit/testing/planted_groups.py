@@ -13,6 +13,8 @@ from klamm_broker.groups.consumer.assignment import TargetAssignment
 from klamm_broker.groups.consumer.group import ConsumerGroup
 from klamm_broker.groups.group import OffsetBook
 from klamm_broker.groups.rebalance import Rebalancer
+from klamm_broker.groups.streams import assignment as streams_assignment
+from klamm_broker.groups.streams.group import StreamsGroup
 from klamm_broker.groups.targeted_members import TargetedMembers
 from klamm_broker.share.partition import Limits, SharePartition
 from klamm_broker.share.record_state import ACKNOWLEDGED, AVAILABLE, RecordState
@@ -95,6 +97,22 @@ def assign_a_partition_before_it_is_released() -> None:
     _replace(reconciliation, "_step_from", build)
 
 
+def assign_a_task_before_it_is_released() -> None:
+    _replace(StreamsGroup, "free_for", lambda _free_for: lambda *_given: (lambda _task: True,) * 3)
+
+
+def assign_a_task_twice() -> None:
+    def build(assign: Any) -> Any:
+        def faulty(spec: Any) -> Any:
+            found = assign(spec)
+            return dict.fromkeys(found, found[min(found)]) if found and _sometimes() else found
+
+        return faulty
+
+    assign_a_task_before_it_is_released()
+    _replace(streams_assignment, "assign_sticky", build)
+
+
 def forget_a_commit() -> None:
     def build(put: Any) -> Any:
         def faulty(book: OffsetBook, commits: Sequence[Any], *reserved: Any) -> None:
@@ -158,6 +176,8 @@ FAULTS: dict[Callable[[], None], frozenset[str]] = {
     send_the_leaders_assignment_to_all: frozenset({"double_owner"}),
     assign_a_partition_twice: frozenset({"double_owner"}),
     assign_a_partition_before_it_is_released: frozenset({"fenced_commit"}),
+    assign_a_task_twice: frozenset({"double_owner"}),
+    assign_a_task_before_it_is_released: frozenset({"fenced_commit"}),
     forget_a_commit: frozenset({"not_linearizable"}),
     release_what_a_member_holds: frozenset({"double_acquisition"}),
     forget_a_delivery: frozenset({"delivery_count"}),
