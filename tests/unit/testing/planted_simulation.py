@@ -7,13 +7,20 @@ import sys
 from random import Random
 
 from tests.interop.histories import planted
-from tests.unit.testing import planted_groups, planted_restarts, simulated_histories, simulated_restarts
+from tests.unit.testing import (
+    planted_disks,
+    planted_groups,
+    planted_restarts,
+    simulated_disks,
+    simulated_histories,
+    simulated_restarts,
+)
 
 HISTORIES = 200
 # These need a process that is killed, and clients that change configs.
 _OTHERS = {planted.lose_the_last_batches_at_a_start, planted.acknowledge_a_config_without_a_change}
 _OF_RECORDS = {fault: names for fault, names in planted.FAULTS.items() if fault not in _OTHERS}
-_FOUND_BY = _OF_RECORDS | planted_groups.FAULTS | planted_restarts.FAULTS
+_FOUND_BY = _OF_RECORDS | planted_groups.FAULTS | planted_restarts.FAULTS | planted_disks.FAULTS
 FAULTS = {fault.__name__: fault for fault in _FOUND_BY}
 
 
@@ -22,9 +29,13 @@ def histories_until(name: str) -> int | None:
     fault = FAULTS[name]
     planted._CHOOSE = Random(0)
     fault()
-    module = simulated_restarts if fault in planted_restarts.FAULTS else simulated_histories
+    anomalies_of = simulated_histories.anomalies_of
+    if fault in planted_restarts.FAULTS:
+        anomalies_of = simulated_restarts.anomalies_of
+    elif fault in planted_disks.FAULTS:
+        anomalies_of = simulated_disks.anomalies_of
     for seed in range(HISTORIES):
-        if {one.name for one in module.anomalies_of(seed)} & _FOUND_BY[fault]:
+        if {one.name for one in anomalies_of(seed)} & _FOUND_BY[fault]:
             return seed + 1
     return None
 

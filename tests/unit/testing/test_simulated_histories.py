@@ -7,14 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.testing import simulated_histories, simulated_restarts
+from tests.unit.testing import simulated_disks, simulated_histories, simulated_restarts
 from tests.unit.testing.planted_simulation import FAULTS
 
 ROOT = Path(__file__).parents[3]
 MANY = int(os.environ.get("KLAMM_HISTORIES", "10000"))
 IN_CI = 50
 PER_TEST = 25
-WORKLOADS = pytest.mark.parametrize("workload", [simulated_histories, simulated_restarts], ids=["clients", "restarts"])
+WORKLOADS = pytest.mark.parametrize(
+    "workload",
+    [
+        pytest.param(simulated_histories, id="clients"),
+        pytest.param(simulated_restarts, id="restarts"),
+        pytest.param(simulated_disks, id="disks", marks=pytest.mark.interpreted),
+    ],
+)
 
 
 def check(workload, seeds):
@@ -31,6 +38,13 @@ def check(workload, seeds):
 @pytest.mark.timeout(600)
 def test_a_simulated_history_has_no_anomaly(workload, first):
     check(workload, range(first, first + PER_TEST))
+
+
+@pytest.mark.interpreted
+def test_a_full_disk_refuses_writes():
+    found, refused = simulated_disks.recorded(1, 3, 0, 0)
+    assert found == []
+    assert refused > 0
 
 
 @pytest.mark.slow
