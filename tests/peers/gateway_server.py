@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.peers.kafka_cluster import NODE_IDS, KafkaCluster
+from tests.peers.kafka_cluster import NODE_IDS, KafkaCluster, KafkaNodes
 from tests.peers.kafka_server import KafkaServer
 from tests.peers.klamm_server import KlammServer
 from tests.peers.server import lasting_port
@@ -78,6 +78,11 @@ class GatewayCluster:
     def bootstrap(self) -> str:
         """The bootstrap address of the gateway."""
         return self._gateway.bootstrap
+
+    @property
+    def nodes(self) -> KafkaNodes:
+        """The controls of the brokers."""
+        return self._cluster.nodes
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as started:

@@ -16,7 +16,7 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from klamm.testing.histories import Call, Recorder
-from tests.peers.server import Server
+from tests.peers.target import Bootstrap
 
 PARTITIONS = 2
 PATIENCE_S = 120
@@ -32,9 +32,10 @@ SETTING = "retention.ms"
 class Workload:
     """Producers, consumers and admins of one topic. Each runs in its own thread, for a number of operations."""
 
-    def __init__(self, server: Server, topic: str, record: Recorder, seed: int) -> None:
+    def __init__(self, server: Bootstrap, topic: str, record: Recorder, seed: int, replicas: int = 1) -> None:
         self._server = server
         self._topic = topic
+        self._replicas = replicas
         self._record = record
         self._seed = seed
         self._values = count(1)
@@ -46,7 +47,7 @@ class Workload:
         Raises the exceptions of clients that are not answers of a server.
         """
         admin = AdminClient({"bootstrap.servers": self._server.bootstrap, **QUIET})
-        admin.create_topics([NewTopic(self._topic, PARTITIONS, 1)])[self._topic].result(PATIENCE_S)
+        admin.create_topics([NewTopic(self._topic, PARTITIONS, self._replicas)])[self._topic].result(PATIENCE_S)
         self._configure(admin, "setup", 10**9)
         jobs = [
             (self._send, "send-1"), (self._send, "send-2"), (self._transact, "txn-1"), (self._transact, "txn-2"),

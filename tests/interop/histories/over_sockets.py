@@ -17,10 +17,11 @@ from tests.peers.server import HOST, Server
 from tests.unit.testing import simulated_groups as groups
 from tests.unit.testing.simulated_restarts import prepared, record
 
-SETTINGS: Final = dict(each.split("=", 1) for each in groups.SETTINGS)
+# Records of the simulation are old.
+SETTINGS: Final = dict(each.split("=", 1) for each in groups.SETTINGS) | {"log.retention.ms": "-1"}
 _PAUSES: Final = 0.001
 """The share of the turns after which the process stands still for a while."""
-_MAX_DISTURBANCES: Final = 5
+_MAX_DISTURBANCES: Final = 4
 """How often a process is paused, stopped or killed within a history."""
 _PAUSES_S: Final = (0.2, 1, groups.SESSION_MS / 1000 + 1)
 _CUTS: Final = 0.003

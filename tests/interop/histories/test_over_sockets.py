@@ -23,6 +23,6 @@ def test_a_history_of_all_groups_has_no_anomaly(tmp_path: Path, seed: int) -> No
 def test_many_histories_of_all_groups_have_no_anomaly(tmp_path: Path, seed: int) -> None:
     for number in range(seed, seed + HISTORIES):
         with lasting_server(tmp_path / str(number), SETTINGS) as server:
-            found, disturbances = anomalies_of(server, number, 8)
+            found, disturbances = anomalies_of(server, number, 6)
             print(f"seed {number}: {disturbances} disturbances, {[one.name for one in found]}", flush=True)
             assert found == [], f"seed {number}"
