@@ -1,7 +1,11 @@
-"""Histories of a server that stops and is killed, with static members and producers that copy each record once."""
+"""Histories of a server that stops and is killed, with static members and producers that copy each record once.
+
+`python -m` prints the digest of a seed's run.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator
 from typing import Any, Final
 
@@ -231,10 +235,19 @@ def _scripts(work: Workload, operations: int) -> dict[str, Ask]:
 
 def anomalies_of(seed: int, operations: int = 8, cuts: float = 0.01, restarts: float = 0.002) -> list[Anomaly]:
     """Record the history of a seed, and check it."""
+    return _recorded(seed, operations, cuts, restarts)[0]
+
+
+def run(seed: int) -> str:
+    """Record the history of a seed; return the digest of all that the server did and gave."""
+    return _recorded(seed, 8, 0.01, 0.002)[1]
+
+
+def _recorded(seed: int, operations: int, cuts: float, restarts: float) -> tuple[list[Anomaly], str]:
     with SimulatedServer(groups.SETTINGS, seed=seed) as server:
         work = prepared(server)
         record(server, work, operations, cuts, restarts, 3 * TIMEOUT_MS)
-        return work.anomalies()
+        return work.anomalies(), server.fingerprint()
 
 
 def prepared(server: Driven) -> Workload:
@@ -253,3 +266,7 @@ def record(server: Driven, work: Workload, operations: int, cuts: float, restart
     drain = groups.Sharer(work, "drain", TOPIC, PARTITIONS).drain()
     drive(server, {"last": last(work, wait_ms), "drain": drain}, work.choose)
     drive(server, {"copies": _copies(work)}, work.choose)
+
+
+if __name__ == "__main__":
+    print(run(int(sys.argv[1])))

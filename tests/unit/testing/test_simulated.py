@@ -11,6 +11,7 @@ from klamm.testing import SimulatedServer, shrink
 from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from klamm_broker.log.partition_log import AppendResult, PartitionLog
 from tests.sasl_client import handshake, plain, users_setting
+from tests.unit.testing import simulated_restarts, simulated_script
 from tests.unit.testing.simulated_script import SETTINGS, create, fetch_request, produce_request, run
 from tests.unit.testing.simulated_script import play as play_script
 
@@ -32,16 +33,17 @@ def test_another_seed_gives_another_order():
 
 
 @pytest.mark.timeout(300)
-def test_another_process_and_another_python_give_the_same():
+@pytest.mark.parametrize("module", [simulated_script, simulated_restarts])
+def test_another_process_and_another_python_give_the_same(module):
     """The other is the Python of `scripts/setup`, with klamm's sources: CI tests other Pythons and a compiled klamm."""
     first = ROOT / ".venv" / "bin" / "python"
     path = [str(ROOT)] if first.exists() else [str(ROOT), *filter(None, sys.path)]
     # Sets of text have another order there.
     environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(path)}
-    command = [str(first) if first.exists() else sys.executable, "-m", "tests.unit.testing.simulated_script", "1"]
+    command = [str(first) if first.exists() else sys.executable, "-m", module.__name__, "1"]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == run(1)
+    assert done.stdout.strip() == module.run(1)
 
 
 def test_a_fetch_that_waits_is_answered_by_a_produce_at_the_same_moment():
