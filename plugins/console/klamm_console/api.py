@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from klamm import KafkaError, ServerServices, clipped
 from klamm.testing import Admin
-from klamm_console import access, changes, cluster, server_view
+from klamm_console import access, changes, cluster, credentials, offsets, server_view
 from klamm_console.entry import Entry, LoginError
 from klamm_console.records import records_of
 from klamm_console.routes import Answer, Argument, Question, Route, document_of
@@ -141,6 +141,9 @@ class Api:
             "transactions", "The transactions.", lambda session, _: cluster.transactions(session.admin), rows=True
         )
         yield view("quotas", "The quotas.", lambda session, _: cluster.quotas(session.admin), rows=True)
+        yield view(
+            "users", "The users with SCRAM credentials.", lambda session, _: credentials.users(session.admin), rows=True
+        )
         yield view("acls", "The ACLs.", lambda session, _: cluster.acls(session.admin), rows=True)
         yield view("audit", "The latest events of the audit since the start.", self._audit, rows=True)
         yield view(
@@ -188,7 +191,8 @@ class Api:
             lambda session, question: session.admin.delete_topics(_text(question, "name")),
             _NAMED,
         )
-        for name, summary, change, arguments in changes.ACTIONS:
+        made = credentials.actions(self._services.random_bytes)
+        for name, summary, change, arguments in (*changes.ACTIONS, *offsets.ACTIONS, *made):
             yield action(name, summary, functools.partial(_changed, change), *arguments)
         yield action(
             "delete_group",

@@ -1,17 +1,22 @@
-"""Functions that change configs of topics and ACLs, as the logged-in user, over Kafka's protocol.
+"""Functions that change configs of topics, quotas and ACLs, as the logged-in user, over Kafka's protocol.
 
 Each raises KafkaError if the server refuses the change, and ValueError for a wrong argument.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from enum import IntEnum
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final
 
 from klamm import ErrorCode, KafkaError
 from klamm.acl import AclOperation, AclPermission, PatternType, ResourceType
 from klamm.testing import Admin
+from klamm.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    OpData,
+    RequestEntityData,
+    RequestEntryData,
+)
 from klamm.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from klamm.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from klamm.wire.messages.incremental_alter_configs import (
@@ -19,51 +24,50 @@ from klamm.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from klamm_console.arguments import text, word
 from klamm_console.cluster import check
-from klamm_console.routes import Argument
+from klamm_console.routes import Action, Argument
 
 _TOPIC_RESOURCE: Final = 2
 _SET: Final = 0
 _DELETE: Final = 1
-_LONGEST: Final = 32_768
-Word = TypeVar("Word", bound=IntEnum)
-
-
-def _text(body: Mapping[str, Any], name: str) -> str:
-    value = body.get(name)
-    if not isinstance(value, str) or len(value) > _LONGEST:
-        raise ValueError(f"{name} must be a text")
-    # Half of a surrogate pair raises UnicodeEncodeError, which is a ValueError.
-    value.encode()
-    return value
-
-
-def _word(body: Mapping[str, Any], name: str, words: type[Word]) -> Word:
-    text = _text(body, name)
-    found = words.__members__.get(text)
-    if found is None or text in ("UNKNOWN", "ANY", "MATCH"):
-        raise ValueError(f"{name} is not one of Kafka's words: {text[:100]}")
-    return found
+_MOST_QUOTA: Final = 1e300
+_ENTITIES: Final = {"user": "user", "client_id": "client-id", "ip": "ip"}
 
 
 def alter_config(admin: Admin, body: Mapping[str, Any]) -> None:
     """Set a topic's config, or return it to its default if there is no value."""
-    value = None if body.get("value") is None else _text(body, "value")
-    change = AlterableConfig(_text(body, "config"), _DELETE if value is None else _SET, value)
-    resource = AlterConfigsResource(_TOPIC_RESOURCE, _text(body, "name"), [change])
+    value = None if body.get("value") is None else text(body, "value")
+    change = AlterableConfig(text(body, "config"), _DELETE if value is None else _SET, value)
+    resource = AlterConfigsResource(_TOPIC_RESOURCE, text(body, "name"), [change])
     (answer,) = admin.call(IncrementalAlterConfigsRequest([resource]), 1).responses
+    check(answer.error_code, answer.error_message)
+
+
+def alter_quota(admin: Admin, body: Mapping[str, Any]) -> None:
+    """Set a quota of an entity, or remove it if there is no value. An entity's name that is null is the default."""
+    entity = [
+        RequestEntityData(kind, None if body[name] is None else text(body, name))
+        for name, kind in _ENTITIES.items()
+        if name in body
+    ]
+    value = body.get("value")
+    if value is not None and (type(value) not in (int, float) or not abs(value) <= _MOST_QUOTA):
+        raise ValueError("value must be a number")
+    change = OpData(text(body, "key"), float(value or 0), remove=value is None)
+    (answer,) = admin.call(AlterClientQuotasRequest([RequestEntryData(entity, [change])]), 1).entries
     check(answer.error_code, answer.error_message)
 
 
 def _rule(body: Mapping[str, Any]) -> tuple[ResourceType, str, PatternType, str, str, AclOperation, AclPermission]:
     return (
-        _word(body, "resource", ResourceType),
-        _text(body, "name"),
-        _word(body, "pattern", PatternType),
-        _text(body, "principal"),
-        _text(body, "host"),
-        _word(body, "operation", AclOperation),
-        _word(body, "permission", AclPermission),
+        word(body, "resource", ResourceType),
+        text(body, "name"),
+        word(body, "pattern", PatternType),
+        text(body, "principal"),
+        text(body, "host"),
+        word(body, "operation", AclOperation),
+        word(body, "permission", AclPermission),
     )
 
 
@@ -92,7 +96,7 @@ _RULE: Final = (
     Argument("operation", "E.g. `READ`."),
     Argument("permission", "`ALLOW` or `DENY`."),
 )
-ACTIONS: Final[tuple[tuple[str, str, Callable[[Admin, Mapping[str, Any]], None], tuple[Argument, ...]], ...]] = (
+ACTIONS: Final[tuple[Action, ...]] = (
     (
         "alter_config",
         "Set a config of a topic, or return it to its default.",
@@ -103,7 +107,18 @@ ACTIONS: Final[tuple[tuple[str, str, Callable[[Admin, Mapping[str, Any]], None],
             Argument("value", "Its value; without one, its default applies again.", required=False),
         ),
     ),
+    (
+        "alter_quota",
+        "Set a quota of a user, a client id, both together, or an address, or remove it.",
+        alter_quota,
+        (
+            Argument("key", "E.g. `producer_byte_rate`."),
+            Argument("value", "Its value; without one, the quota is removed.", "number", required=False),
+            Argument("user", "The user's name; null is the default.", required=False, may_be_null=True),
+            Argument("client_id", "The client id; null is the default.", required=False, may_be_null=True),
+            Argument("ip", "The address; null is the default.", required=False, may_be_null=True),
+        ),
+    ),
     ("create_acl", "Create an ACL.", create_acl, _RULE),
     ("delete_acl", "Delete an ACL.", delete_acl, _RULE),
 )
-"""The name, the summary, the function and the arguments of each action."""

@@ -5,7 +5,7 @@ Each function raises KafkaError if the user may not see the result, and OSError 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from klamm import ErrorCode, KafkaError
@@ -18,15 +18,21 @@ from klamm.wire.messages.list_groups import ListGroupsRequest
 from klamm.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from klamm.wire.messages.list_transactions import ListTransactionsRequest
 from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from klamm.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from klamm_console.access import acl_row
 
 _METADATA_VERSION: Final = 8
 _OFFSETS_VERSION: Final = 5
-_EARLIEST: Final = -2
-_LATEST: Final = -1
+EARLIEST: Final = -2
+LATEST: Final = -1
+"""Times that stand for the first offset and the end of a partition."""
 _CLUSTER_VERSION: Final = 0
 _CONFIGS_VERSION: Final = 3
 _GROUPS_VERSION: Final = 5
+_OFFSET_FETCH_VERSION: Final = 8
+_LAG_GROUPS: Final = 100
+_LAG_PARTITIONS: Final = 2_000
+"""Maximum number of groups whose lag is requested for the list, and of their partitions."""
 _TRANSACTIONS_VERSION: Final = 0
 _QUOTAS_VERSION: Final = 1
 _TOPIC_RESOURCE: Final = 2
@@ -75,15 +81,24 @@ def topics(admin: Admin) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: str(row["name"]))[:SHOWN_ROWS]
 
 
+def metadata_of(admin: Admin, topic: str) -> Any:
+    """Return the answer to MetadataRequest for one topic."""
+    answer = _metadata(admin, [topic])
+    check(answer.topics[0].error_code, topic)
+    return answer
+
+
+def _metadata(admin: Admin, topics: Iterable[str]) -> Any:
+    asked = [MetadataRequestTopic(name=each) for each in topics]
+    return admin.call(MetadataRequest(asked, allow_auto_topic_creation=False), _METADATA_VERSION)
+
+
 def topic(admin: Admin, name: str) -> dict[str, Any]:
     """Return a topic's partitions and configs; `configs` is None if the user may not see them."""
-    asked = [MetadataRequestTopic(name=name)]
-    metadata = admin.call(MetadataRequest(asked, allow_auto_topic_creation=False), _METADATA_VERSION)
-    (found,) = metadata.topics
-    check(found.error_code, name)
-    listed = sorted(found.partitions, key=lambda each: int(each.partition_index))
-    shown = [(name, each.partition_index) for each in listed[:SHOWN_PARTITIONS]]
-    starts, ends = (_offsets(admin, metadata, shown, timestamp) for timestamp in (_EARLIEST, _LATEST))
+    metadata = metadata_of(admin, name)
+    listed = sorted(metadata.topics[0].partitions, key=lambda each: int(each.partition_index))
+    shown = {(name, each.partition_index) for each in listed[:SHOWN_PARTITIONS]}
+    starts, ends = (offsets_of(admin, metadata, shown, timestamp) for timestamp in (EARLIEST, LATEST))
     partitions: list[dict[str, Any]] = []
     for each in listed:
         row = {"partition": each.partition_index, "leader": each.leader_id, "isr": list(each.isr_nodes)}
@@ -111,11 +126,13 @@ def _configs(admin: Admin, name: str) -> list[dict[str, Any]] | None:
 
 
 def groups(admin: Admin) -> list[dict[str, Any]]:
-    """Return the groups of all kinds that the user may describe."""
-    found = {}
+    """Return the groups of all kinds that the user may describe, the first ones with their lag."""
+    found: dict[str, dict[str, Any]] = {}
+    committed: dict[str, dict[tuple[str, int], int]] = {}
     for node in about(admin)["nodes"]:
         # Each coordinator lists only its own groups.
-        answer = admin.call_node((node["host"], node["port"]), ListGroupsRequest(), _GROUPS_VERSION)
+        address = node["host"], node["port"]
+        answer = admin.call_node(address, ListGroupsRequest(), _GROUPS_VERSION)
         check(answer.error_code, None)
         for each in answer.groups:
             found[each.group_id] = {
@@ -124,7 +141,46 @@ def groups(admin: Admin) -> list[dict[str, Any]]:
                 "type": each.group_type,
                 "protocol": each.protocol_type,
             }
-    return [found[name] for name in sorted(found)][:SHOWN_ROWS]
+        listed = sorted(str(each.group_id) for each in answer.groups)
+        committed |= _committed(admin, address, listed[: _LAG_GROUPS - len(committed)])
+    lags = _lags(admin, committed)
+    return [{**found[name], "lag": lags.get(name)} for name in sorted(found)][:SHOWN_ROWS]
+
+
+def _committed(
+    admin: Admin, coordinator: tuple[str, int], names: Iterable[str]
+) -> dict[str, dict[tuple[str, int], int]]:
+    """Return the committed offsets of groups; a group whose offsets the user may not see has none."""
+    asked = [OffsetFetchRequestGroup(name, topics=None) for name in names]
+    if not asked:
+        return {}
+    answer = admin.call_node(coordinator, OffsetFetchRequest(groups=asked), _OFFSET_FETCH_VERSION)
+    return {
+        each.group_id: {
+            (topic.name, one.partition_index): one.committed_offset
+            for topic in each.topics
+            for one in topic.partitions
+            if one.committed_offset >= 0
+        }
+        for each in answer.groups
+        if not each.error_code
+    }
+
+
+def _lags(admin: Admin, committed: Mapping[str, Mapping[tuple[str, int], int]]) -> dict[str, int]:
+    """Return the lag of each group whose partitions all have an end, over the first partitions of all groups."""
+    wanted: set[tuple[str, int]] = set()
+    for partitions in committed.values():
+        if len(wanted | partitions.keys()) <= _LAG_PARTITIONS:
+            wanted |= partitions.keys()
+    if not wanted:
+        return {}
+    ends = offsets_of(admin, _metadata(admin, sorted({topic for topic, _ in wanted})), wanted, LATEST)
+    return {
+        name: sum(max(0, ends[each] - offset) for each, offset in partitions.items())
+        for name, partitions in committed.items()
+        if partitions and partitions.keys() <= ends.keys()
+    }
 
 
 def group(admin: Admin, name: str) -> dict[str, Any]:
@@ -137,10 +193,9 @@ def group(admin: Admin, name: str) -> dict[str, Any]:
             raise
         members = []
     committed = found.committed()
-    shown = sorted(committed)[:SHOWN_PARTITIONS]
-    asked = [MetadataRequestTopic(name=each) for each in sorted({name for name, _ in shown})]
-    metadata = admin.call(MetadataRequest(asked, allow_auto_topic_creation=False), _METADATA_VERSION)
-    ends = _offsets(admin, metadata, shown, _LATEST)
+    shown = set(sorted(committed)[:SHOWN_PARTITIONS])
+    metadata = _metadata(admin, sorted({name for name, _ in shown}))
+    ends = offsets_of(admin, metadata, shown, LATEST)
     rows: list[dict[str, Any]] = []
     for (topic_name, index), offset in sorted(committed.items()):
         row: dict[str, Any] = {"topic": topic_name, "partition": index, "committed": offset}
@@ -164,10 +219,10 @@ def group(admin: Admin, name: str) -> dict[str, Any]:
     }
 
 
-def _offsets(
-    admin: Admin, metadata: Any, wanted: Sequence[tuple[str, int]], timestamp_ms: int
+def offsets_of(
+    admin: Admin, metadata: Any, wanted: Collection[tuple[str, int]], timestamp_ms: int
 ) -> dict[tuple[str, int], int]:
-    """Return offsets of partitions, with a request to each leader."""
+    """Return offsets of partitions, with a request to each leader. Those that have no answer are left out."""
     nodes = {each.node_id: (each.host, each.port) for each in metadata.brokers}
     leaders: dict[tuple[str, int], dict[str, list[ListOffsetsPartition]]] = {}
     for topic in metadata.topics:
@@ -216,6 +271,8 @@ def quotas(admin: Admin) -> list[dict[str, Any]]:
                 f"{part.entity_type} {'(default)' if part.entity_name is None else part.entity_name}"
                 for part in each.entity
             ),
+            # As `alter_quota` takes it.
+            "of": {part.entity_type.replace("-", "_"): part.entity_name for part in each.entity},
             "quotas": {value.key: value.value for value in each.values},
         }
         for each in (answer.entries or ())[:SHOWN_ROWS]

@@ -12,6 +12,7 @@ import json
 import logging
 from collections.abc import Iterable
 from importlib.resources import files
+from pathlib import PurePath
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -26,11 +27,7 @@ COOKIE: Final = "klamm_console"
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _MAX_BODY_BYTES: Final = 64 * 1024
 _JSON: Final = "application/json"
-_PAGES: Final = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/console.css": ("console.css", "text/css; charset=utf-8"),
-    "/console.js": ("console.js", "text/javascript; charset=utf-8"),
-}
+_KINDS: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
     " img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -49,8 +46,13 @@ class ConsoleServer(HttpServer):
     def __init__(self, address: tuple[str, int], api: Api, hosts: Iterable[str]) -> None:
         self.api = api
         self.hosts = _LOOPBACK_NAMES | {address[0], *(host.lower() for host in hosts)}
-        folder = files("klamm_console") / "page"
-        self.pages = {path: (kind, (folder / name).read_bytes()) for path, (name, kind) in _PAGES.items()}
+        self.pages = {
+            "/" if each.name == "index.html" else f"/{each.name}": (
+                f"{_KINDS[PurePath(each.name).suffix]}; charset=utf-8",
+                each.read_bytes(),
+            )
+            for each in (files("klamm_console") / "page").iterdir()
+        }
         super().__init__(address, _Handler, "klamm-console")
         self.cookie = f"{COOKIE}_{self.address[1]}"
 

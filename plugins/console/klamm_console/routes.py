@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from klamm import __version__
+from klamm.testing import Admin
 
 _JSON: Final = "application/json"
 _ERRORS: Final = {
@@ -67,6 +68,11 @@ class Argument:
     doc: str
     kind: ArgumentKind = "string"
     required: bool = True
+    may_be_null: bool = False
+
+
+Action: TypeAlias = tuple[str, str, Callable[[Admin, Mapping[str, Any]], None], tuple[Argument, ...]]
+"""A change over Kafka's protocol: its name, its summary, its function and its arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +144,8 @@ def _described(route: Route) -> dict[str, Any]:
 
 
 def _schema(argument: Argument) -> dict[str, Any]:
-    return {"type": argument.kind, "description": argument.doc}
+    kind = [argument.kind, "null"] if argument.may_be_null else argument.kind
+    return {"type": kind, "description": argument.doc}
 
 
 def _content(schema: Mapping[str, Any]) -> dict[str, Any]:
