@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import ssl
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from struct import error as StructError
 from typing import Any, Final, Literal
 
@@ -13,6 +15,7 @@ from klamm import KafkaError, ServerServices, clipped
 from klamm.testing import Admin
 from klamm_console import access, changes, cluster, credentials, offsets, server_view
 from klamm_console.entry import Entry, LoginError
+from klamm_console.live import Shared, Streams, TooManyStreamsError
 from klamm_console.records import records_of
 from klamm_console.routes import Answer, Argument, Question, Route, document_of
 from klamm_console.schemas import Schemas
@@ -20,13 +23,13 @@ from klamm_console.sessions import FailedLogins, Session, Sessions, TooManySessi
 from klamm_console.test_kit import TestKit
 from klamm_console.trail import emit, latest_events
 
+log = logging.getLogger("klamm.console")
+
 _ABOUT_NS: Final = 10 * 1_000_000_000
 """Time for which the console remembers a user's rights on the cluster, so that it can show an overloaded server."""
 _UNANSWERED_NS: Final = 30 * 1_000_000_000
 """Time after which a listener that did not answer is asked again."""
 _UNKNOWN: Final[dict[str, Any]] = {"cluster_id": None, "controller_id": None, "nodes": []}
-_LIVE: Final = frozenset({"server", "connections", "test_kit"})
-"""The requests that the page repeats without a user's action."""
 _MOST_OFFSET: Final = (1 << 63) - 1
 _MOST_PARTITION: Final = (1 << 31) - 1
 _NAME: Final = 4096
@@ -81,6 +84,10 @@ class Api:
         self._token = token
         self._kit = TestKit(services, sessions.keep)
         self._failures = FailedLogins(services.clock)
+        self.streams = Streams()
+        self._overview = Shared(services.clock, lambda: server_view.overview(services))
+        self._open_connections = Shared(services.clock, lambda: server_view.connections(services))
+        self._latest = Shared(services.clock, lambda: latest_events(services))
         self.routes: dict[tuple[str, str], Route] = {
             (each.method, each.name): each
             for each in (*self._open(), *self._views(), *self._actions(), *self._of_the_kit())
@@ -104,12 +111,29 @@ class Api:
         )
 
     def _views(self) -> Iterator[Route]:
-        def view(name: str, summary: str, call: _Call, *arguments: Argument, rows: bool = False) -> Route:
+        def view(
+            name: str, summary: str, call: _Call, *arguments: Argument, rows: bool = False, every_s: float = 0.0
+        ) -> Route:
             answer: Literal["array", "object"] = "array" if rows else "object"
-            return Route("GET", name, summary, functools.partial(self._for_session, call, name), arguments, answer)
+            ask = functools.partial(self._for_session, call)
+            return Route("GET", name, summary, ask, arguments, answer, every_s=every_s)
 
-        yield view("server", "The cluster, the listeners, the stages of a request, and certificates.", self._server)
-        yield view("connections", "The open connections.", self._connections)
+        yield Route(
+            "GET",
+            "events",
+            "A stream of server-sent events: `view` has the answer of a view each time that it changes, `problem` an"
+            " error, and `end` the error that ends it, e.g. of a session that has ended.",
+            self._events,
+            (Argument("view", "One of server, connections, groups, transactions, audit."),),
+            "events",
+        )
+        yield view(
+            "server",
+            "The cluster, the listeners, the stages of a request, and certificates.",
+            self._server,
+            every_s=2,
+        )
+        yield view("connections", "The open connections.", self._connections, every_s=2)
         yield view("topics", "The topics.", lambda session, _: cluster.topics(session.admin), rows=True)
         yield view(
             "topic",
@@ -130,7 +154,13 @@ class Api:
             Argument("limit", "The maximum number of records, 50 by default.", "integer", required=False),
             Argument("key", "Only records with this key. One request searches up to 100,000 records.", required=False),
         )
-        yield view("groups", "The groups of all kinds.", lambda session, _: cluster.groups(session.admin), rows=True)
+        yield view(
+            "groups",
+            "The groups of all kinds, the first ones with their lag.",
+            lambda session, _: cluster.groups(session.admin),
+            rows=True,
+            every_s=10,
+        )
         yield view(
             "group",
             "Members, offsets and lag of a group.",
@@ -138,14 +168,18 @@ class Api:
             _NAMED,
         )
         yield view(
-            "transactions", "The transactions.", lambda session, _: cluster.transactions(session.admin), rows=True
+            "transactions",
+            "The transactions.",
+            lambda session, _: cluster.transactions(session.admin),
+            rows=True,
+            every_s=5,
         )
         yield view("quotas", "The quotas.", lambda session, _: cluster.quotas(session.admin), rows=True)
         yield view(
             "users", "The users with SCRAM credentials.", lambda session, _: credentials.users(session.admin), rows=True
         )
         yield view("acls", "The ACLs.", lambda session, _: cluster.acls(session.admin), rows=True)
-        yield view("audit", "The latest events of the audit since the start.", self._audit, rows=True)
+        yield view("audit", "The latest events of the audit since the start.", self._audit, rows=True, every_s=5)
         yield view(
             "access",
             "The operations that a principal may perform, and the reasons, by a listener's authorizer.",
@@ -162,7 +196,7 @@ class Api:
 
     def _actions(self) -> Iterator[Route]:
         def action(name: str, summary: str, call: _Call, *arguments: Argument) -> Route:
-            return Route("POST", name, summary, functools.partial(self._for_session, call, name), arguments)
+            return Route("POST", name, summary, functools.partial(self._for_session, call), arguments)
 
         yield action("logout", "End the session.", self._log_out)
         yield action(
@@ -204,10 +238,10 @@ class Api:
     def _of_the_kit(self) -> Iterator[Route]:
         for name, summary, ask in self._kit.views():
             view = functools.partial(self._kit_view, ask)
-            yield Route("GET", name, summary, functools.partial(self._for_session, view, name))
+            yield Route("GET", name, summary, functools.partial(self._for_session, view))
         for name, summary, act, arguments in self._kit.actions():
             action = functools.partial(self._kit_action, name, act)
-            yield Route("POST", name, summary, functools.partial(self._for_session, action, name), arguments)
+            yield Route("POST", name, summary, functools.partial(self._for_session, action), arguments)
 
     def document(self) -> dict[str, Any]:
         """Return the description of the API."""
@@ -222,13 +256,13 @@ class Api:
             raise ConsoleError(404, "not found")
         return route.call(question)
 
-    def _for_session(self, call: _Call, name: str, question: Question) -> Answer:
-        session = self._session_of(question, is_use=name not in _LIVE)
+    def _for_session(self, call: _Call, question: Question) -> Answer:
+        session = self._session_of(question)
         content = self._call(call, session, question)
         return content if isinstance(content, Answer) else Answer({} if content is None else content)
 
-    def _session_of(self, question: Question, *, is_use: bool) -> Session:
-        found = self._sessions.find(question.session, question.csrf, is_use=is_use)
+    def _session_of(self, question: Question) -> Session:
+        found = self._sessions.find(question.session, question.csrf, is_use=not question.is_live)
         if found is None:
             raise ConsoleError(401, "log in first")
         return found
@@ -241,6 +275,29 @@ class Api:
                 # The account's password has changed since the login.
                 self._sessions.end(session)
                 raise
+
+    def _events(self, question: Question) -> Answer:
+        session = self._session_of(question)
+        route = self.routes.get(("GET", question.query.get("view", "")))
+        if route is None or not route.every_s:
+            known = ", ".join(each.name for each in self.routes.values() if each.every_s)
+            raise ConsoleError(400, f"view must be one of {known}")
+        asked = replace(question, words=("api", route.name), query={}, is_live=True)
+
+        def look() -> tuple[str, Any]:
+            try:
+                return "view", self.answer(asked).content
+            except ConsoleError as error:
+                return "end" if error.status == 401 else "problem", {"error": str(error), "name": error.name}
+            except Exception:
+                log.exception("the stream of %s failed", route.name)
+                return "end", {"error": "the stream failed; the log has the reason", "name": ""}
+
+        first = self.answer(asked).content
+        try:
+            return Answer(None, events=self.streams.open(session.user, first, look, route.every_s))
+        except TooManyStreamsError as error:
+            raise ConsoleError(503, str(error)) from error
 
     # ---- login
 
@@ -340,12 +397,12 @@ class Api:
             raise ConsoleError(403, message, "CLUSTER_AUTHORIZATION_FAILED")
         return session.about
 
-    def _server(self, session: Session, _: Question) -> Any:
-        return {"cluster": self._about(session, "may_describe"), **server_view.overview(self._services)}
+    def _server(self, session: Session, asked: Question) -> Any:
+        return {"cluster": self._about(session, "may_describe"), **self._overview(is_live=asked.is_live)}
 
-    def _connections(self, session: Session, _: Question) -> Any:
+    def _connections(self, session: Session, asked: Question) -> Any:
         self._about(session, "may_describe")
-        return server_view.connections(self._services)
+        return self._open_connections(is_live=asked.is_live)
 
     def _access(self, session: Session, question: Question) -> Any:
         self._about(session, "may_describe")
@@ -363,9 +420,9 @@ class Api:
         except ValueError as error:
             raise ConsoleError(400, str(error)) from error
 
-    def _audit(self, session: Session, _: Question) -> Any:
+    def _audit(self, session: Session, asked: Question) -> Any:
         self._about(session, "may_alter")
-        return latest_events(self._services)
+        return self._latest(is_live=asked.is_live)
 
     def _close_connection(self, session: Session, question: Question) -> None:
         name = _text(question, "id")

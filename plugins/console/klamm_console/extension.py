@@ -35,6 +35,7 @@ class Console(ServerExtension):
         self._http.start()
 
     def stopping(self) -> None:
+        self.api.streams.end_all()
         self._http.stop()
 
     def close(self) -> None:

@@ -8,9 +8,10 @@ address.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import PurePath
 from typing import Any, Final
@@ -18,6 +19,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from klamm.http import HttpHandler, HttpServer, UnclearBodyError
 from klamm_console.api import Api, ConsoleError
+from klamm_console.live import Stream
 from klamm_console.routes import Answer, Question
 
 log = logging.getLogger("klamm.console")
@@ -91,7 +93,24 @@ class _Handler(HttpHandler):
         if answer.cookie is not None:
             ends = "" if answer.cookie else "; Max-Age=0"
             headers["Set-Cookie"] = f"{self.server.cookie}={answer.cookie}; Path=/; HttpOnly; SameSite=Strict{ends}"
+        if answer.events is not None:
+            self._send_events(answer.events, headers)
+            return
         self.answer(answer.status, _JSON, json.dumps(answer.content).encode(), headers)
+
+    def _send_events(self, events: Stream, headers: Mapping[str, str]) -> None:
+        # The end of the connection ends the stream. A client that does not read an event for `timeout` is disconnected.
+        self.close_connection = True
+        # The proxy nginx would else keep events until there are many.
+        own = {"Content-Type": "text/event-stream", "Connection": "close", "X-Accel-Buffering": "no"}
+        with contextlib.closing(events):
+            self.send_response(200)
+            for name, value in {**headers, **own}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                for event in events:
+                    self.wfile.write(event)
 
     def _question(self) -> Question:
         body = self._body()
@@ -104,7 +123,8 @@ class _Handler(HttpHandler):
         except ValueError as error:
             raise ConsoleError(400, "the path is invalid") from error
         method = "GET" if self.command == "HEAD" else self.command
-        return Question(method, words, query, body, self._cookie(), self.headers.get("X-Klamm-Csrf", ""))
+        csrf, is_live = self.headers.get("X-Klamm-Csrf", ""), "X-Klamm-Live" in self.headers
+        return Question(method, words, query, body, self._cookie(), csrf, is_live)
 
     def _body(self) -> dict[str, Any]:
         try:

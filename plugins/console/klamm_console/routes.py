@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from klamm import __version__
 from klamm.testing import Admin
+from klamm_console.live import Stream
 
 _JSON: Final = "application/json"
 _ERRORS: Final = {
@@ -23,7 +24,7 @@ _ERRORS: Final = {
     "500": "the request failed; the server's log has the reason",
     "501": "the console supports none of the listener's mechanisms",
     "502": "the listener does not answer",
-    "503": "too many users are logged in",
+    "503": "too many users are logged in, or too many streams are open",
 }
 _ERROR: Final = {
     "type": "object",
@@ -37,7 +38,9 @@ _ERROR: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request: its method, the parts of its path, its arguments, and the client's secrets."""
+    """A request: its method, the parts of its path, its arguments, and the client's secrets. `is_live` is True if the
+    page asks without a user's action.
+    """
 
     method: str
     words: tuple[str, ...]
@@ -45,15 +48,19 @@ class Question:
     body: Mapping[str, Any]
     session: str
     csrf: str
+    is_live: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response: its JSON content, HTTP's status, and a new cookie. An empty cookie ends the session."""
+    """A response: its JSON content or a stream of events, HTTP's status, and a new cookie. An empty cookie ends the
+    session.
+    """
 
     content: Any
     status: int = 200
     cookie: str | None = None
+    events: Stream | None = None
 
 
 ArgumentKind: TypeAlias = Literal["string", "integer", "number", "boolean"]
@@ -77,15 +84,18 @@ Action: TypeAlias = tuple[str, str, Callable[[Admin, Mapping[str, Any]], None], 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A kind of request below `/api/`. GET reads, and POST acts. If `is_open` is True, it needs no login."""
+    """A kind of request below `/api/`. GET reads, and POST acts. If `is_open` is True, it needs no login. If `every_s`
+    is not 0, a stream can have its answer every so many seconds.
+    """
 
     method: Literal["GET", "POST"]
     name: str
     summary: str
     call: Callable[[Question], Answer]
     arguments: tuple[Argument, ...] = ()
-    answer: Literal["object", "array"] = "object"
+    answer: Literal["object", "array", "events"] = "object"
     is_open: bool = False
+    every_s: float = 0.0
 
 
 def document_of(routes: Iterable[Route]) -> dict[str, Any]:
@@ -137,10 +147,16 @@ def _described(route: Route) -> dict[str, Any]:
             for each in route.arguments
         ]
     found["responses"] = {
-        "200": {"description": "the request has succeeded", "content": _content({"type": route.answer})},
+        "200": {"description": "the request has succeeded", "content": _answered(route)},
         **{status: {"$ref": f"#/components/responses/{status}"} for status in _ERRORS},
     }
     return found
+
+
+def _answered(route: Route) -> dict[str, Any]:
+    if route.answer == "events":
+        return {"text/event-stream": {"schema": {"type": "string"}}}
+    return _content({"type": route.answer})
 
 
 def _schema(argument: Argument) -> dict[str, Any]:

@@ -100,7 +100,7 @@ function recordTable(page) {
   ], page.records);
 }
 
-export async function groups() {
+export function groups(rows) {
   return [
     el("h1", {}, "Groups"),
     table("Groups", [
@@ -109,7 +109,7 @@ export async function groups() {
       ["type", (row) => row.type],
       ["protocol", (row) => row.protocol],
       ["lag", (row) => number(row.lag), "number"],
-    ], await get("groups")),
+    ], rows),
   ];
 }
 
@@ -157,14 +157,14 @@ function resetOffsets(name, { topic, partition, to, offset, time }) {
   }
 }
 
-export async function transactions() {
+export function transactions(rows) {
   return [
     el("h1", {}, "Transactions"),
     table("Transactions", [
       ["transactional id", (row) => row.transactional_id],
       ["producer id", (row) => row.producer_id, "number"],
       ["state", (row) => row.state],
-    ], await get("transactions")),
+    ], rows),
   ];
 }
 

@@ -43,8 +43,7 @@ function stages(now) {
       `wait; ${bytes(rate("received_bytes"))}/s in, ${bytes(rate("sent_bytes"))}/s out`));
 }
 
-export async function overview() {
-  const now = await get("server");
+export function overview(now) {
   const nodes = now.cluster.nodes.map((node) => `${node.id} at ${node.host}:${node.port}`).join(", ");
   return [
     el("h1", {}, "Overview"),
@@ -88,8 +87,7 @@ const ORDERS = [
 // The choices stay while the view is drawn again.
 const chosen = { filter: "", order: "id" };
 
-export async function connections() {
-  const found = await get("connections");
+export function connections(found) {
   const body = el("div", {});
   const milliseconds = (value) => `${number(value)} ms`;
   const draw = () => {
@@ -169,8 +167,7 @@ export async function access() {
   ];
 }
 
-export async function audit() {
-  const rows = await get("audit");
+export function audit(rows) {
   const named = (row) => (row.resources || []).slice(0, 3).map((each) => `${each.type} ${each.name}`).join(", ");
   return [el("h1", {}, "Audit"), table("The latest events", [
     ["time", (row) => new Date(row.time_us / 1000).toISOString(), "time"],
