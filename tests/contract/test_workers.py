@@ -551,6 +551,8 @@ def test_the_console_shows_all_workers_and_acts_on_them(serve, tmp_path):
         (listener,) = server["listeners"]
         assert listener["bound"] == ":".join(map(str, serving.address()))
         assert any(part.startswith("authorizer static of klamm") for part in listener["parts"])
+        parts = page(f"listener?name={listener['name']}")[1]["parts"]
+        assert [part["settings"] for part in parts if part["name"] == "static"], "a worker has the settings"
         stages = server["stages"]
         assert (stages["workers"], stages["workers_ready"], stages["processors"]) == (3, 3, 6)
         assert stages["connections"] >= len(clients)

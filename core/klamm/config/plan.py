@@ -18,6 +18,7 @@ from klamm.config.plugin_registry import Found, PluginError, load_factory
 from klamm.config.problems import ConfigError, Problem
 from klamm.config.server_settings import ListenerSettings, ServerSettings
 from klamm.config.setting import specs_of
+from klamm.config.shown import shown
 from klamm.logs.causes import failure
 from klamm.shared.addresses import UNIX_PREFIX
 
@@ -62,6 +63,18 @@ class PartPlan:
         """Return kind, name and origin, for log lines and admin events."""
         source = self.found.source
         return f"{self.found.kind.label} {self.name} of {source.distribution} {source.version}"
+
+    def shown(self) -> dict[str, Any]:
+        """Return what the part is, where it is from, its settings without secrets, and its own parts, as JSON."""
+        source = self.found.source
+        return {
+            "kind": self.found.kind.label,
+            "name": self.name,
+            "distribution": source.distribution,
+            "version": source.version,
+            "settings": shown(self.settings),
+            "parts": [each.shown() for parts in self.parts.values() for each in parts],
+        }
 
     def load(self) -> None:
         """Import the code of the part and of its own parts.

@@ -51,6 +51,7 @@ class SettingSpec(NamedTuple):
     deprecated: str = ""
     dynamic: str = ""
     counts_nodes: bool = False
+    secret: bool = False
 
 
 def setting(
@@ -71,6 +72,7 @@ def setting(
     deprecated: str = "",
     dynamic: str = "",
     counts_nodes: bool = False,
+    secret: bool = False,
 ) -> Any:
     """Return a field of a settings class, which is a frozen dataclass.
 
@@ -85,6 +87,7 @@ def setting(
     - `names_listeners`: the value names listeners.
     - `private`: the value is a file or directory to which only the server may have access. A wider mode causes a
       warning.
+    - `secret`: the value, e.g. a password, is not shown. A table with secrets is a secret.
     - `dynamic`: AlterConfigs can change the setting by its Kafka name while the server runs: CLUSTER_WIDE for one
       broker or for all, PER_BROKER only for one broker. A part gets the change through `reconfigure`.
     - `counts_nodes`: the value, in the settings of a handler set, is a number of nodes. Each listener of the set is
@@ -102,7 +105,7 @@ def setting(
     request scheduler may have this method too, to report settings without effect; its argument is the server's
     `io_threads`."""
     flags = (per_server, names_listeners, private)
-    more = (*flags, provider, deprecated, dynamic, counts_nodes)
+    more = (*flags, provider, deprecated, dynamic, counts_nodes, secret)
     metadata = {_KEY: (name, doc, kafka or name, choices, minimum, maximum, check, parts, *more)}
     if default is MISSING:
         return dataclasses.field(metadata=metadata)

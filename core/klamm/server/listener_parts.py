@@ -61,6 +61,7 @@ class ListenerParts:
         prefix = self.authenticators.security_protocol if self.authenticators is not None else ""
         context.transport = plan.transport.name
         context.parts = tuple(part.describe() for part in plan.all_parts)
+        context.settings_of_parts = self._settings_of_parts
         context.security_protocol = prefix + self.transport.security_protocol
 
     def _make(self, plan: Any) -> Any:
@@ -68,6 +69,9 @@ class ListenerParts:
         self.all.append(part)
         self._plans.append(plan)
         return part
+
+    def _settings_of_parts(self) -> list[dict[str, Any]]:
+        return [each.shown() for each in self.plan.all_parts]
 
     def find(self, name: str) -> ListenerPart | None:
         """Return the first part of that provider, or None."""

@@ -134,6 +134,12 @@ class Api:
             every_s=2,
         )
         yield view("connections", "The open connections.", self._connections, every_s=2)
+        yield view(
+            "listener",
+            "The parts of a listener with their settings as they are in use. Secrets are hidden.",
+            self._listener,
+            _NAMED,
+        )
         yield view("topics", "The topics.", lambda session, _: cluster.topics(session.admin), rows=True)
         yield view(
             "topic",
@@ -399,6 +405,14 @@ class Api:
 
     def _server(self, session: Session, asked: Question) -> Any:
         return {"cluster": self._about(session, "may_describe"), **self._overview(is_live=asked.is_live)}
+
+    def _listener(self, session: Session, question: Question) -> Any:
+        self._about(session, "may_describe")
+        name = _named(question)
+        try:
+            return {"name": name, "parts": server_view.parts_of(self._services, name)}
+        except LookupError as error:
+            raise ConsoleError(409, f"there is no listener {name}") from error
 
     def _connections(self, session: Session, asked: Question) -> Any:
         self._about(session, "may_describe")

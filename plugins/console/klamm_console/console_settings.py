@@ -41,6 +41,7 @@ class ConsoleSettings:
         None,
         doc="Token that opens the console if its listener has no authenticator. If unset, a random token, which the"
         " start message and the ready file show.",
+        secret=True,
     )
     ca_file: Path | None = setting(
         None, doc="Certificates that the console trusts if its listener has TLS; if unset, those of the system."

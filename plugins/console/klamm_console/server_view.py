@@ -93,6 +93,23 @@ def _limits(services: ServerServices) -> list[dict[str, Any]] | None:
     return found
 
 
+def parts_of(services: ServerServices, listener: str) -> list[dict[str, Any]]:
+    """Return the parts of a listener with their settings in use; of one of the workers if there are several, because
+    all have the same.
+
+    Raises LookupError if there is no such listener, and OSError if no worker answers.
+    """
+    if listener not in services.listeners:
+        raise LookupError(listener)
+    if services.workers is None:
+        return services.listeners[listener].settings_of_parts()
+    function = "klamm_console.server_view:parts_of"
+    found: list[dict[str, Any]] | None = services.workers.call_one(function, (listener,), _LOOK_WITHIN_S)
+    if found is None:
+        raise TimeoutError("no worker has an answer; if one has failed, its log has the reason")
+    return found
+
+
 def _values(family: Family) -> list[float]:
     return [
         sample.value.total / 1000 if isinstance(sample.value, HistogramValue) else float(sample.value)

@@ -55,6 +55,7 @@ class SaslSettings:
         {},
         doc="Users that are looked up before any store: names and SCRAM verifiers as `klamm users hash` prints them.",
         check=_check_users,
+        secret=True,
     )
     connections_max_reauth_ms: int = setting(
         0,

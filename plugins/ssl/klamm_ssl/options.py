@@ -26,7 +26,7 @@ class SniSettings:
     chain: Path | None = setting(None, doc="PEM file with the rest of the chain.")
     private_key: Path | None = setting(None, doc="PEM file with the private key.", private=True)
     certificate_pem: str | None = setting(None, doc="The certificate and its chain as PEM text, instead of a file.")
-    private_key_pem: str | None = setting(None, doc="The private key as PEM text, instead of a file.")
+    private_key_pem: str | None = setting(None, doc="The private key as PEM text, instead of a file.", secret=True)
     keystore: Path | None = setting(None, doc="PKCS#12 file with key, certificate and chain.", private=True)
     key_password_file: Path | None = setting(None, doc="File whose first line is the password.", private=True)
     key_password_env: str | None = setting(None, doc="Environment variable with the password.")
@@ -59,7 +59,7 @@ class SslOptions:
         kafka="ssl.keystore.certificate.chain",
     )
     private_key_pem: str | None = setting(
-        None, doc="The private key as PEM text, instead of a file.", kafka="ssl.keystore.key"
+        None, doc="The private key as PEM text, instead of a file.", kafka="ssl.keystore.key", secret=True
     )
     keystore: Path | None = setting(
         None,

@@ -39,7 +39,7 @@ class ControlSettings:
         "127.0.0.1:0", doc="Address to listen on: a loopback address and a port.", check=_check_endpoint
     )
     token: str | None = setting(
-        None, doc="Bearer token of requests; if unset, a random one, which the ready file names."
+        None, doc="Bearer token of requests; if unset, a random one, which the ready file names.", secret=True
     )
     ca_file: Path | None = setting(
         None,

@@ -207,8 +207,12 @@ class AuditSettings:
         "server's api_set must have topics. klamm creates the topic with one partition if it does not exist.",
         check=_check_topic,
     )
-    spark: dict[str, Any] = setting({}, doc="Settings of the `klamm audit` commands; the server does not use them.")
-    detect: dict[str, Any] = setting({}, doc="Settings of `klamm audit detect`; the server does not use them.")
+    spark: dict[str, Any] = setting(
+        {}, doc="Settings of the `klamm audit` commands; the server does not use them.", secret=True
+    )
+    detect: dict[str, Any] = setting(
+        {}, doc="Settings of `klamm audit detect`; the server does not use them.", secret=True
+    )
     readers: dict[str, Any] = setting(
         {}, doc="The readers of parts of the trail: for `klamm audit publish`, not for the server."
     )

@@ -43,7 +43,9 @@ class DetectSettings:
         '`{ brute_force = ["10.0.0.7"], deprecated_client = ["*"] }`.',
     )
     webhook: str = setting("", doc="URL that each finding is posted to.", check=_check_webhook)
-    webhook_headers: dict[str, str] = setting({}, doc='More headers of these posts, e.g. `{ Authorization = "…" }`.')
+    webhook_headers: dict[str, str] = setting(
+        {}, doc='More headers of these posts, e.g. `{ Authorization = "…" }`.', secret=True
+    )
     webhook_format: str = setting(
         "ocsf",
         choices=("ocsf", "slack", "pagerduty"),

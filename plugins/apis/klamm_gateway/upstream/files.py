@@ -32,7 +32,7 @@ class AccountSettings:
     """The settings in a table of `accounts_file`."""
 
     username: str = setting(doc="The account at the nodes.")
-    password: str = setting(doc="Its password.")
+    password: str = setting(doc="Its password.", secret=True)
 
 
 def read_accounts(file: Path) -> dict[str, tuple[str, str]]:

@@ -24,7 +24,7 @@ const VIEWS = {
   audit: ["Audit", server.audit, "audit"],
   test_kit: ["Test kit", testKit],
 };
-const DETAILS = { topics: cluster.topic, groups: cluster.group };
+const DETAILS = { overview: server.listener, topics: cluster.topic, groups: cluster.group };
 let session = {};
 
 const say = (text) => { status.textContent = text; };

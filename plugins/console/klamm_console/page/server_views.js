@@ -1,7 +1,7 @@
 // The views of the server itself.
 
 import { act, get } from "./console.js";
-import { bytes, choice, el, field, form, number, table } from "./elements.js";
+import { bytes, choice, el, field, form, link, number, table } from "./elements.js";
 
 const DAY_S = 86400;
 
@@ -54,7 +54,7 @@ export function overview(now) {
       ? el("p", { class: "error" }, `The console's listener does not answer: ${now.cluster.unanswered}. Only this page and the connections need no answer.`)
       : el("p", { class: "dim" }, `Cluster ${now.cluster.cluster_id}, nodes ${nodes}`),
     table("Listeners", [
-      ["name", (row) => row.name],
+      ["name", (row) => link("overview", row.name)],
       ["listens on", (row) => row.bound],
       ["advertised", (row) => row.advertised],
       ["security", (row) => row.security_protocol],
@@ -72,6 +72,25 @@ export function overview(now) {
       ["number", (row) => row.name],
       ["value", (row) => number(row.value), "number"],
     ], now.gateways) : null,
+  ];
+}
+
+export async function listener(name) {
+  const found = await get("listener", { name });
+  return [el("h1", {}, `Listener ${name}`), ...found.parts.flatMap((each) => partOf(each))];
+}
+
+// A part, and its own parts below it.
+function partOf(part, above = "") {
+  const title = `${part.kind} ${above}${part.name}`;
+  return [
+    el("h2", {}, title, " ", el("span", { class: "dim" }, `of ${part.distribution} ${part.version}`)),
+    part.settings.length ? table(`Settings of the ${title}`, [
+      ["setting", (row) => (row.default ? row.key : el("strong", {}, row.key))],
+      ["value", (row) => el("code", {}, row.value === null ? "unset" : JSON.stringify(row.value))],
+      ["from", (row) => (row.default ? "default" : "configuration")],
+    ], part.settings) : el("p", { class: "dim" }, "It has no settings."),
+    ...part.parts.flatMap((each) => partOf(each, `${above}${part.name} / `)),
   ];
 }
 
