@@ -95,17 +95,9 @@ class LakeRows:
         for stem in stems:
             for file in self.segments.get(stem, ()):
                 wanted[file].append(stem)
-        queries = [
-            Query(file, f"SELECT {columns} FROM rows WHERE segment IN ({_texts(names)})")
-            for file, names in wanted.items()
-        ]
+        queries = [Query(file, f"SELECT {columns} FROM rows", names) for file, names in wanted.items()]
         for answer in self.tasks.run(ask, queries) if queries else ():
             yield from answer
-
-
-def _texts(names: Iterable[str]) -> str:
-    """Return names as SQL: who can write to a lake has chosen some of them."""
-    return ", ".join("'" + name.replace("'", "''") + "'" for name in names)
 
 
 def check_rows(rows: LakeRows, seals: Mapping[str, Seal], forgotten: Mapping[str, Forgotten]) -> Iterator[str]:
@@ -133,13 +125,18 @@ def check_rows(rows: LakeRows, seals: Mapping[str, Seal], forgotten: Mapping[str
 def _by_segment(
     rows: LakeRows, seals: Mapping[str, Seal], forgotten: Mapping[str, Forgotten]
 ) -> dict[str, SegmentRows]:
-    """Return the rows of each sealed segment, in all files, and the `lines_sha256` of these and what is forgotten."""
+    """Return the rows of each sealed segment, in all files, and the `lines_sha256` of these and what is forgotten.
+
+    Only of segments that are in several files, in another order or not whole, each line is looked at: for that their
+    files are read again.
+    """
     found, several = {}, []
-    for stem in seals:
-        parts = rows.segments.get(stem, {})
+    for stem, seal in seals.items():
         found[stem] = SegmentRows(rows.count(stem), "")
-        if len(parts) == 1 and not (stem in forgotten and forgotten[stem].digests):
-            found[stem] = next(iter(parts.values()))
+        parts = list(rows.segments.get(stem, {}).values())
+        if stem not in forgotten and parts == [SegmentRows(seal.events, seal.sha256)]:
+            # They are the very bytes of the segment.
+            found[stem] = SegmentRows(seal.events, seal.lines_sha256)
         elif found[stem].rows <= _ROWS_AT_ONCE:
             several.append(stem)
     for some in _in_parts(several, rows.count):

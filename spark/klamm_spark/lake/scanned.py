@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sys
-from binascii import hexlify
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from hashlib import sha256
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import duckdb
@@ -21,8 +20,14 @@ from klamm_spark.lake.ranges import Ranges
 from klamm_spark.lake.statistics import Checked
 from klamm_spark.lake.written import FILE, TIME
 from klamm_spark.spool.event_lines import EVENT, WHOLE_LINES, row_of, with_columns
-from klamm_spark.spool.layout import line_digest
-from klamm_spark.spool.written_lines import DIGEST, plain, written_digests
+from klamm_spark.spool.written_lines import (
+    DIGEST,
+    content_of,
+    digests_of_lines,
+    plain,
+    some_written_lines,
+    written_lines,
+)
 from klamm_spark.storage.database import connect
 
 CHANGED: Final = "changed"
@@ -37,7 +42,6 @@ _MOST_KEPT_BYTES: Final = 1024**3
 """The most bytes in memory about one file: `ship` writes at most 4 million rows to one."""
 _ROW_BYTES: Final = 48
 _RUN_BYTES: Final = 192
-_HASHED_BYTES: Final = 1 << 16
 _SEGMENT_BYTES: Final = 2048
 _EVENT_BYTES: Final = 1024
 _UNREADABLE: Final = (OSError, ValueError, TypeError, LookupError, ArithmeticError, pa.ArrowException, duckdb.Error)
@@ -62,7 +66,8 @@ _QUERIED: Final = pa.schema(
 
 
 class SegmentRows(NamedTuple):
-    """The rows that a file has of a segment, and their `lines_sha256`."""
+    """The rows that a file has of a segment, and the SHA-256 of their lines, each with its end, as they stand there. It
+    is empty if the columns of a row do not fit together."""
 
     rows: int
     sha256: str
@@ -83,10 +88,11 @@ class Scanned(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A question to a file: a query over the table `rows`, see `_QUERIED`."""
+    """A question to a file: a query over the table `rows`, see `_QUERIED`; of all rows, or of those of `segments`."""
 
     file: TableFile
     sql: str
+    segments: Collection[str] | None = None
 
 
 def scan(file: TableFile) -> Scanned:
@@ -105,7 +111,7 @@ def _scanned(file: TableFile) -> Scanned:
     interrupted: list[dict[str, Any]] = []
     bad_lines = kept_bytes = 0
     for batch in _batches(file, problems):
-        _add_digests(segments, _segments(batch), _digests(batch, file.hour_us))
+        _add_lines(segments, _segments(batch), _lines(batch, file.hour_us, "\n"))
         runs = list(_numbers(batch))
         for node, boot, first, last in runs:
             if (node, boot) not in pairs:
@@ -152,7 +158,7 @@ def answer(query: Query) -> list[tuple[Any, ...]]:
     try:
         with connect(threads=1) as database:
             # DuckDB takes batch after batch, and keeps what the query needs.
-            database.register("batches", pa.RecordBatchReader.from_batches(_QUERIED, _queried(query.file)))
+            database.register("batches", pa.RecordBatchReader.from_batches(_QUERIED, _queried(query)))
             database.execute(f"CREATE TEMP VIEW rows AS SELECT * REPLACE ({_HEX}) FROM batches")
             return database.execute(query.sql).fetchall()
     except _UNREADABLE as error:
@@ -168,28 +174,16 @@ def ask(query: Query) -> list[tuple[Any, ...]]:
 
 
 class _Segment:
-    """The rows of a segment: their number, the digests of their lines, and whether one of them was `CHANGED`."""
+    """The rows of a segment: their number, their lines, and whether one of them was changed."""
 
-    __slots__ = ("changed", "digests", "rows")
+    __slots__ = ("changed", "found", "rows")
 
     def __init__(self) -> None:
-        self.rows, self.digests, self.changed = 0, bytearray(), False
+        self.rows, self.found, self.changed = 0, hashlib.sha256(), False
 
     def sha256(self) -> str:
-        """Return the `lines_sha256`, without a text for each line, because there may be many lines."""
-        size = DIGEST.byte_width
-        digests = pa.Array.from_buffers(DIGEST, len(self.digests) // size, [None, pa.py_buffer(self.digests)])
-        digests = digests.take(pc.array_sort_indices(digests))
-        is_first = pc.not_equal(digests.slice(1), digests.slice(0, max(0, len(digests) - 1)))
-        digests = digests.filter(pa.concat_arrays([pa.array([True][: len(digests)], pa.bool_()), is_first]))
-        found, content = (
-            sha256(),
-            memoryview(digests.buffers()[1] or b"")[digests.offset * size :][: len(digests) * size],
-        )
-        for at in range(0, len(content), _HASHED_BYTES):
-            found.update(hexlify(content[at : at + _HASHED_BYTES]))
-        found.update(CHANGED.encode() if self.changed else b"")
-        return found.hexdigest()
+        """Return what `SegmentRows` has."""
+        return "" if self.changed else self.found.hexdigest()
 
 
 def _batches(file: TableFile, problems: list[str]) -> Iterator[pa.RecordBatch]:
@@ -210,16 +204,19 @@ def _batches(file: TableFile, problems: list[str]) -> Iterator[pa.RecordBatch]:
     problems += (f"{file.path}: {line}" for line in (*alike, *checked.problems))
 
 
-def _queried(file: TableFile) -> Iterator[pa.RecordBatch]:
+def _queried(query: Query) -> Iterator[pa.RecordBatch]:
     """Yield the columns that a `Query` has."""
-    for batch in _batches(file, []):
-        shipped_us = batch.column("shipped_time").cast(TIME).cast(pa.int64())
-        kept = [batch.column(name) for name in _KEPT]
+    for batch in _batches(query.file, []):
+        stems = _segments(batch)
+        if query.segments is not None:
+            is_wanted = pc.is_in(stems.dictionary, pa.array(query.segments, pa.string())).take(stems.indices)
+            batch, stems = batch.filter(is_wanted), stems.filter(is_wanted)
+        lines = _lines(batch, query.file.hour_us)
         columns = [
-            _segments(batch),
-            _digests(batch, file.hour_us),
-            *kept,
-            shipped_us,
+            stems,
+            pa.concat_arrays([pa.array([], DIGEST), *map(digests_of_lines, lines)]),
+            *(batch.column(name) for name in _KEPT),
+            batch.column("shipped_time").cast(TIME).cast(pa.int64()),
             pc.is_valid(batch.column("bad_line")),
         ]
         yield pa.RecordBatch.from_arrays(
@@ -227,16 +224,17 @@ def _queried(file: TableFile) -> Iterator[pa.RecordBatch]:
         )
 
 
-def _add_digests(segments: Mapping[str, _Segment], stems: pa.DictionaryArray, digests: pa.Array) -> None:
-    runs, start, names = pc.run_end_encode(stems.indices), 0, stems.dictionary.to_pylist()
-    for code, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-        segment, there = segments[names[code]], digests.slice(start, end - start)
-        segment.rows += len(there)
-        if there.null_count:
-            segment.changed, there = True, there.drop_null()
-        size = there.type.byte_width
-        segment.digests += memoryview(there.buffers()[1])[there.offset * size : (there.offset + len(there)) * size]
-        start = end
+def _add_lines(segments: Mapping[str, _Segment], stems: pa.DictionaryArray, parts: Iterator[pa.Array]) -> None:
+    names, at = stems.dictionary.to_pylist(), 0
+    for lines in parts:
+        runs, start = pc.run_end_encode(stems.indices.slice(at, len(lines))), 0
+        for code, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            segment, there = segments[names[code]], lines.slice(start, end - start)
+            segment.rows += end - start
+            segment.changed |= there.null_count > 0
+            segment.found.update(content_of(there))
+            start = end
+        at += len(lines)
 
 
 def _numbers(batch: pa.RecordBatch) -> Iterator[tuple[str, str, int, int]]:
@@ -259,21 +257,25 @@ def _numbers(batch: pa.RecordBatch) -> Iterator[tuple[str, str, int, int]]:
         yield first["node"], first["boot"], first["seq"], last
 
 
-def _digests(batch: pa.RecordBatch, hour_us: int | None) -> pa.Array:
-    """Return the digest of each row's line, in bytes; null for a row whose own columns do not fit together."""
-    whole = pc.coalesce(*(plain(batch.column(name)) for name in WHOLE_LINES))
-    events = batch.select(EVENT.names)
-    if whole.null_count == len(whole):
-        digests = written_digests(events)
-    else:
-        is_plain = pc.is_null(whole)
-        apart = pa.array([_digest_apart(row) for row in batch.filter(pc.invert(is_plain)).to_pylist()], DIGEST)
-        digests = pc.replace_with_mask(
-            pc.replace_with_mask(pa.nulls(len(batch), DIGEST), is_plain, written_digests(events.filter(is_plain))),
-            pc.invert(is_plain),
-            apart,
-        )
-    return pc.if_else(_is_in_time(batch, hour_us), digests, None)
+def _lines(batch: pa.RecordBatch, hour_us: int | None, end: str = "") -> Iterator[pa.Array]:
+    """Yield the line of each row, some at a time, with `end` behind it; null for a row whose own columns do not fit
+    together."""
+    events, in_time, at = batch.select(EVENT.names), _is_in_time(batch, hour_us), 0
+    for lines in _whole_or_written(batch, events, end):
+        fits = in_time.slice(at, len(lines))
+        yield lines if pc.all(fits).as_py() else pc.if_else(fits, lines, None)
+        at += len(lines)
+
+
+def _whole_or_written(batch: pa.RecordBatch, events: pa.RecordBatch, end: str) -> Iterator[pa.Array]:
+    if all(batch.column(name).null_count == len(batch) for name in WHOLE_LINES):
+        yield from some_written_lines(events, end)
+        return
+    has_whole = pc.is_valid(pc.coalesce(*(plain(batch.column(name)) for name in WHOLE_LINES)))
+    apart = pa.array([_line_apart(row, end) for row in batch.filter(has_whole).to_pylist()], pa.string())
+    written = written_lines(events.filter(pc.invert(has_whole)), end)
+    lines = pc.replace_with_mask(pa.nulls(len(batch), pa.string()), has_whole, apart)
+    yield pc.replace_with_mask(lines, pc.invert(has_whole), written)
 
 
 def _is_in_time(batch: pa.RecordBatch, hour_us: int | None) -> pa.Array:
@@ -311,12 +313,12 @@ def _segment_of(name: str) -> str:
     return found[1] if found else ""
 
 
-def _digest_apart(row: Mapping[str, Any]) -> bytes | None:
-    """Return the digest of a row that has its line, and None if that gives other columns."""
+def _line_apart(row: Mapping[str, Any], end: str) -> str | None:
+    """Return the line of a row that has it, and None if that gives other columns."""
     line = next(row[name] for name in WHOLE_LINES if row[name] is not None)
     given = {**dict.fromkeys((*EVENT.names, *WHOLE_LINES)), **row_of(line)}
     event = _comparable({name: row[name] for name in given})
-    return bytes.fromhex(line_digest(line.encode())) if event == _comparable(given) else None
+    return f"{line}{end}" if event == _comparable(given) else None
 
 
 def _comparable(value: Any) -> Any:

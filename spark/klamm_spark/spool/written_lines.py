@@ -46,24 +46,33 @@ _Part = Any
 """Texts of rows: one for all, an array with one for each, or a dictionary if there are few."""
 
 
-def written_lines(events: pa.RecordBatch) -> pa.Array:
+def written_lines(events: pa.RecordBatch, end: str = "") -> pa.Array:
     """Return a line for each event, and null if its columns give none that has no escape."""
-    return pa.concat_arrays([pa.array([], pa.string()), *_Writer().lines(events)])
+    return pa.concat_arrays([pa.array([], pa.string()), *some_written_lines(events, end)])
 
 
-def written_digests(events: pa.RecordBatch) -> pa.Array:
-    """Return the digests of `written_lines`."""
-    return pa.concat_arrays([pa.array([], DIGEST), *map(digests_of_lines, _Writer().lines(events))])
+def some_written_lines(events: pa.RecordBatch, end: str = "") -> Iterator[pa.Array]:
+    """Yield `written_lines`, some at a time: they stay in a processor's cache while they are hashed."""
+    return _Writer().lines(events, end)
 
 
 def digests_of_lines(lines: pa.Array) -> pa.Array:
     """Return the digest of each line, in bytes, and null for null."""
-    _, offsets, content = lines.buffers()
-    ends = memoryview(offsets).cast("i")[lines.offset : lines.offset + len(lines) + 1]
-    view, size = memoryview(content or b""), DIGEST.byte_width
+    ends, view, size = _ends(lines), memoryview(lines.buffers()[2] or b""), DIGEST.byte_width
     digests = b"".join([sha256(view[start:end]).digest()[:size] for start, end in pairwise(ends)])
     found = pa.Array.from_buffers(DIGEST, len(lines), [None, pa.py_buffer(digests)])
     return pc.if_else(lines.is_valid(), found, None) if lines.null_count else found
+
+
+def content_of(lines: pa.Array) -> memoryview:
+    """Return the bytes of lines, one after the other; of null none."""
+    ends = _ends(lines)
+    return memoryview(lines.buffers()[2] or b"")[ends[0] : ends[-1]]
+
+
+def _ends(lines: pa.Array) -> memoryview:
+    """Return where each line ends, and before them where the first one begins."""
+    return memoryview(lines.buffers()[1]).cast("i")[lines.offset : lines.offset + len(lines) + 1]
 
 
 def plain(column: pa.Array) -> pa.Array:
@@ -77,8 +86,8 @@ class _Writer:
     def __init__(self) -> None:
         self._escapes = False
 
-    def lines(self, events: pa.RecordBatch) -> Iterator[pa.Array]:
-        """Yield the lines, some at a time: they stay in a processor's cache while they are hashed."""
+    def lines(self, events: pa.RecordBatch, end: str) -> Iterator[pa.Array]:
+        """Yield the lines, some at a time, with `end` behind each."""
         is_connection = pc.equal(plain(events.column("kind")), CONNECTION)
         parts: list[_Part] = ["{"]
         for name in (*FIRST, "", *REST):
@@ -87,7 +96,7 @@ class _Writer:
             if field.name == CLOSED_AFTER:
                 column = pc.if_else(pc.invert(is_connection) if name else is_connection, column, None)
             parts += self._parts(field, column, f'{"," if len(parts) > 1 else ""}"{field.name}":')
-        pieces = _pieces([*parts, "}"])
+        pieces = _pieces([*parts, f"}}{end}"])
         flawed = [pc.is_null(events.column(name)) for name in _REQUIRED if events.column(name).null_count]
         times = events.column("time_us")
         bounds = pc.min_max(times).as_py()
