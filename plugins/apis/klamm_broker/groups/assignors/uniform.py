@@ -1,7 +1,7 @@
 """The assignor `uniform`: equally many partitions for each member, with as few moves as possible.
 
-It has the aims of Kafka's `UniformAssignor`, but another algorithm. The function keeps no state. The coordinator calls
-it with the group's lock held.
+It has the aims of Kafka's `UniformAssignor`, but another algorithm. The function keeps no state. `TargetAssignment`
+calls it with the group's lock held.
 """
 
 from __future__ import annotations

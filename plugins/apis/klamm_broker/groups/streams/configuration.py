@@ -1,7 +1,7 @@
 """The number of tasks of a topology with the existing topics, and the topics that the server must create for it.
 
-Follows Kafka's `InternalTopicManager`, `RepartitionTopics`, `CopartitionedTopicsEnforcer` and `ChangelogTopics`. The
-coordinator calls `configure` with the group's lock held; nothing here waits.
+Follows Kafka's `InternalTopicManager`, `RepartitionTopics`, `CopartitionedTopicsEnforcer` and `ChangelogTopics`.
+`StreamsAssignment` calls `configure` with the group's lock held; nothing here waits.
 """
 
 from __future__ import annotations
