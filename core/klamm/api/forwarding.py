@@ -260,7 +260,7 @@ class ConnectionLink(ABC):
     def login_failed(self, reason: str, *, again: bool) -> None:
         """Report to observers, gates, metrics and the log that the other server has refused the client's login.
 
-        Set `ConnectionContext.attempted_principal` to the name that the client claimed before this call. `again` is
+        Before this call, set `ConnectionContext.attempted_principal` to the name that the client claimed. `again` is
         True if the client had logged in before. The connection stays open.
         """
 
