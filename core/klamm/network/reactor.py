@@ -33,7 +33,9 @@ _OFFLINE: Final = "the listener goes offline"
 
 
 class Reactor:
-    """The loop of a processor, on its thread. `inbox` holds the items from other threads.
+    """The loop of a processor.
+
+    Its methods run on the processor's thread, unless they say otherwise. `inbox` holds the items from other threads.
 
     All requests that had arrived by `served_until_ns` have been started. That time does not advance while a channel has
     more requests than one turn may serve.
