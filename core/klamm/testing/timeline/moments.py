@@ -1,4 +1,4 @@
-"""`Moment`: a line of a timeline. Notable moments have a mark; polls and repeated requests are combined in one line."""
+"""`Moment`: a line of a timeline. Polls and repeated requests of a client are combined in one line."""
 
 from __future__ import annotations
 
@@ -126,7 +126,10 @@ def moment_of(
 
 
 def fold(moments: Iterable[Moment]) -> list[Moment]:
-    """Return moments in the order of their beginnings; combine equal moments of a client up to its next mark."""
+    """Return moments in the order of their beginnings; equal moments of a client become one.
+
+    Moments are not combined across another notable moment of the client, or across a moment that has no client.
+    """
     found: list[Moment] = []
     open_runs: dict[str, dict[tuple[Any, ...], Moment]] = {}
     for moment in sorted(moments, key=lambda each: each.started_ns):
