@@ -15,8 +15,8 @@ COPY_UP_TO_BYTES: Final = 32 * 1024
 class FileRegion(Protocol):
     """A region of an open file that a response carries, like a slice of Kafka's `FileRecords`.
 
-    It has `size_bytes` bytes, from `position` of the file on. The file stays readable until `close`, even if it is
-    renamed or deleted.
+    The region is `size_bytes` bytes of the file, from `position` on. The file stays readable until `close`, even if
+    the file is renamed or deleted.
     """
 
     size_bytes: int
