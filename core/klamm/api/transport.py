@@ -143,7 +143,7 @@ class Transport(ListenerPart, ABC):
     computes_handshake: bool = False
     """True if `TransportLayer.handshake` takes longer than a request, e.g. because of cryptography.
 
-    It is then called on a separate thread (`handshake_threads`), and not before the peer has sent bytes. No other
+    `handshake` is then called on a separate thread (`handshake_threads`), when the peer has sent bytes. No other
     method of the layer is called meanwhile.
     """
 
