@@ -1,8 +1,8 @@
-"""The templates of `klamm plugins new`, which it and the generator of the pages read.
+"""The templates of `klamm plugins new`. The command and the generator of the plugin pages read them.
 
-`package.txt` has the files of every package. Each other text is named by its kind of part: its first two lines are the
-kind's hook and a line about the part. A line `==== NAME` begins each piece. Words in capitals are replaced, e.g. NAME,
-MODULE and CLASS.
+`package.txt` has the files of every package. Each other text is named after its kind of part. Its first two lines are
+the kind's hook and a line about the part. A line `==== NAME` begins each piece. Words in capitals are replaced, e.g.
+NAME, MODULE and CLASS.
 """
 
 from __future__ import annotations
