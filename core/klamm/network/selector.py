@@ -238,7 +238,7 @@ class Selector(RefusedChannels):
             self.charge(channel)
 
     def look_for_buffered(self, channel: KafkaChannel) -> None:
-        """Note whether a channel's transport has buffered bytes."""
+        """Note the channel in `buffered` if its transport has buffered bytes."""
         try:
             if channel.transport.has_buffered_data:
                 self.buffered.add(channel)

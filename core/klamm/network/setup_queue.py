@@ -80,7 +80,7 @@ class SetupQueue:
         if channel is self._current or channel.state not in _NOT_SET_UP:
             return False
         if self._handshakes is not None and channel.admitted and channel.state is _HANDSHAKE:
-            # Removed from the poller, which would report a disconnected peer again and again even with an empty mask.
+            # The poller would report a disconnected peer again and again, even with an empty mask.
             self._io.unwatch(channel)
             channel.interest = UNWATCHED
             self._handshakes.begin(channel)
@@ -146,7 +146,7 @@ class SetupQueue:
     def forget(self, channel: KafkaChannel) -> bool:
         """Remove a closed channel.
 
-        Return False if a handshake thread still uses its transport, which is then closed later.
+        Return False if a handshake thread still uses the channel's transport: the transport is then closed later.
         """
         self._ready.pop(channel, None)
         self.setting_up.discard(channel)
