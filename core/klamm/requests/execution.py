@@ -216,7 +216,7 @@ def finish(
 
 
 def _explained(route: Route, response: Any, error: Exception) -> Exception:
-    """Return `error`, raised for this response, or a WrongTypeError if the response is not one of the API."""
+    """Return `error`, raised for this response; or a WrongTypeError if the response is not of the API's type."""
     if isinstance(response, route.response_class) or isinstance(error, (WrongTypeError, AnswerTooLargeError)):
         return error
     return unfit(response, f"a {route.name}Response")
@@ -261,7 +261,7 @@ def _filter_response(request: PendingRequest, parts: RequestParts, response: Any
 
 
 def _renamed(request: PendingRequest, response: Any) -> Any:
-    """Return an error response with the names that the client knows. It was made from the request that the handler got.
+    """Return an error response with the names that the client knows; `response` has the names that the handler knows.
 
     Raises InvalidRequestError if the names cannot be rewritten, so that the client never sees other names.
     """
