@@ -33,7 +33,7 @@ class PartError(Exception):
 
 
 class ListenerParts:
-    """The parts of one listener. The thread that starts, reloads or stops the server calls it through the listener.
+    """The parts of one listener. The listener calls it, on the thread that starts, reloads or stops the server.
 
     `plan` is the current plan. A part that cannot open stops the start (PartError).
     """
@@ -74,7 +74,7 @@ class ListenerParts:
         return [each.shown() for each in self.plan.all_parts]
 
     def find(self, name: str) -> ListenerPart | None:
-        """Return the first part of that provider, or None."""
+        """Return the first part whose provider has this name, or None."""
         return next((part for plan, part in zip(self._plans, self.all, strict=True) if plan.name == name), None)
 
     def open(self, topic_names: Callable[[bytes], str | None] | None = None) -> None:

@@ -158,7 +158,7 @@ class ThreadMetrics:
                 lambda: self._processor_seconds(lambda one, now_ns: one.busy_ns_until(now_ns)),
             ),
             "klamm:type=Processor,name=SetupSeconds": (
-                "Seconds of these for new connections: registration, handshakes and authentication.",
+                "Busy seconds for new connections: registration, handshakes and authentication.",
                 lambda: self._processor_seconds(lambda one, _: one.setup_ns),
             ),
             "klamm:type=RequestHandlerPool,name=BusySeconds": (
