@@ -127,7 +127,7 @@ def says_what_decided(case: _Case) -> None:
 
 
 def agrees_with_itself_about_types(case: _Case) -> None:
-    """`authorize_by_resource_type` returns True if one resource of the type is allowed, else True or False."""
+    """`authorize_by_resource_type` returns True or False; True if `authorize` allows a resource of the type."""
     with case.opened() as authorizer:
         for principal in {ANONYMOUS.name, *(one.principal.partition(":")[2] for one in case.decisions)}:
             context = case.request(KafkaPrincipal(principal))
@@ -144,7 +144,7 @@ def agrees_with_itself_about_types(case: _Case) -> None:
 
 
 def decides_as_expected(case: _Case) -> None:
-    """It decides as the given decisions expect, whatever it decided before."""
+    """An authorizer decides as the given decisions expect, and decides the same a second time."""
     with case.opened() as authorizer:
         for _ in range(2):
             for one in case.decisions:
