@@ -73,10 +73,10 @@ class Authenticator(ABC):
         return None
 
     def abandoned(self) -> str | None:
-        """Return the reason why the login has failed, if the connection closes before the exchange has ended.
+        """Return the reason if a login has failed whose exchange has not ended; else return None.
 
-        Otherwise return None. E.g. a bearer token was refused, and the client closed the connection instead of
-        answering (RFC 7628, 3.2.3). Called before `close`.
+        E.g. a bearer token was refused, and the client closed the connection instead of answering (RFC 7628, 3.2.3).
+        Called when the connection closes, before `close`.
         """
         return None
 

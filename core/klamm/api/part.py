@@ -15,8 +15,9 @@ class Part(Generic[Host]):
 
     The server calls these methods one at a time, on the thread that starts, reloads or stops the server. A part with
     parts of its own (e.g. `sasl` with its mechanisms) calls their methods in the same way. If a reload removes a
-    listener, its parts are closed on a thread that waits for the end of its connections. Other threads may use the part
-    meanwhile, so `reload` and `reconfigure` replace shared state in one assignment. `Host` is the argument of `open`:
+    listener, the listener's parts are closed on a thread that waits for the end of the connections. Other threads may
+    use the part meanwhile, so `reload` and `reconfigure` replace shared state in one assignment. `Host` is the argument
+    of `open`:
 
     | part | host | opened |
     | --- | --- | --- |
