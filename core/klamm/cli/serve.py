@@ -112,5 +112,5 @@ def _stop_at_eof() -> None:
     with contextlib.suppress(OSError, ValueError):
         while sys.stdin.buffer.read(_STDIN_BYTES):
             pass
-    # Sent to the process, because a signal to this thread would not wake the main thread.
+    # The signal goes to the process, because a signal to this thread would not wake the main thread.
     os.kill(os.getpid(), signal.SIGTERM)
