@@ -47,7 +47,8 @@ class Timer:
 class Scheduler:
     """Calls functions later, one after the other. Exceptions are logged and do not affect later calls.
 
-    `run_due()` runs the calls that are due; tests call it after moving a manual clock. `start()` runs it on a thread.
+    `run_due()` runs the calls that are due; tests call it after moving a manual clock. `start()` starts a thread that
+    runs each call when it is due.
     """
 
     _COMPACT_AT = 1024
@@ -145,7 +146,7 @@ class Scheduler:
         return True
 
     def start(self, name: str = "klamm-scheduler") -> None:
-        """Run on a thread of that name until `stop`."""
+        """Start a thread of this name, which runs the calls until `stop`."""
         self._thread = self._threads.start_loop(self._run, self.run_one, name, self.next_due_ns)
 
     def stop(self) -> None:
