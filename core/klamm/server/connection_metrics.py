@@ -1,4 +1,4 @@
-"""Metrics of connections. They follow those of Kafka's `SocketServer`, `Acceptor` and `Selector`."""
+"""Metrics of connections. They follow the metrics of Kafka's `SocketServer`, `Acceptor` and `Selector`."""
 
 from __future__ import annotations
 
