@@ -45,7 +45,7 @@ class GroupMember(NamedTuple):
 class Group:
     """A consumer group of this `name`, of the classic or the consumer protocol (KIP-848).
 
-    Raises KafkaError for other groups.
+    `members` raises KafkaError for a group of another type, e.g. a share group.
     """
 
     def __init__(self, admin: AsksCluster, name: str) -> None:
