@@ -11,7 +11,7 @@ from klamm.wire.chunks import Chunk, total_bytes
 
 MAX_PENDING: Final = 100
 MAX_PENDING_BYTES: Final = 8 * 1024 * 1024
-"""The most unanswered requests of one connection, and their most bytes. By default clients send up to 5 requests."""
+"""The limits of one connection's unanswered requests: number and bytes. By default clients send up to 5 requests."""
 
 
 class ReadyAnswer(NamedTuple):
