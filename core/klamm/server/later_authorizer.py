@@ -400,7 +400,7 @@ class LaterAuthorizer(Authorizer):
         return self.__keep(key, _NOTHING, now_ns, min(cache_ns, _FAILED_NS))
 
     def __keep(self, key: _Key, allowed: frozenset[AclOperation], now_ns: int, for_ns: int) -> _Known:
-        # Removed first, so that the newest decision is the last.
+        # Remove the key's old decision first, so that the newest decision is the last of the table.
         self.__known.pop(key, None)
         for _ in range(min(_AT_ONCE, len(self.__known))):
             oldest = next(iter(self.__known))

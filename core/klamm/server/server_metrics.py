@@ -66,7 +66,7 @@ def _register_pool(registry: MetricsRegistry, clock: Clock, pool: MemoryPool, sh
     )
     registry.gauge(
         "klamm:type=MemoryPool,name=OldestWaitMs",
-        "Milliseconds for which the oldest of them has waited.",
+        "Milliseconds for which the oldest request has waited for memory.",
         lambda: max(0, clock.monotonic_ns() - min(pool.waiting_since_ns, default=clock.monotonic_ns())) / 1e6,
     )
     registry.gauge(
