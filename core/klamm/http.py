@@ -25,7 +25,10 @@ _NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
 class UnclearBodyError(ValueError):
-    """Raised if a body's length is unclear. `status` is the answer's: 411 without a usable length, 400 with several."""
+    """Raised if a body's length is unclear.
+
+    `status` is the status of the answer: 411 if the request has no usable length, 400 if it has several.
+    """
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -92,7 +95,7 @@ class _Reads(io.RawIOBase):
 class HttpServer(ThreadingHTTPServer):
     """An HTTP server that listens when it is made, and answers from `start` to `stop`; each connection has a thread.
 
-    At most 128 connections are open. A further one waits up to a second, and is closed if none of them ends by then.
+    At most 128 connections are open. A further connection waits until another one ends, and is closed after a second.
     """
 
     daemon_threads = True
