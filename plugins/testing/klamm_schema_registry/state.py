@@ -195,7 +195,7 @@ def contract_of(value: Mapping[str, Any]) -> str:
 
 
 def _stored_contract(value: Mapping[str, Any]) -> str:
-    """Return the contract of a stored schema, which is empty if its form is invalid: the schema itself is valid."""
+    """Return the contract of a stored schema. It is empty if its form is invalid, because the schema is still valid."""
     try:
         return contract_of(value)
     except (TypeError, ValueError):
