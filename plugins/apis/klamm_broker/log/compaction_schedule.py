@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from klamm_broker.log.cleaner import DirtyRange
 
 
-log = logging.getLogger("klamm.broker")
 log = logging.getLogger("klamm.broker.log")
 
 
