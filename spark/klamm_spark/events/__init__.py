@@ -1,1 +1,4 @@
-"""Events of the audit: their fields, the order of fields in a line, and other formats. The schema is the one input."""
+"""Events of the audit: their fields, the order of fields in a line, and other formats for them.
+
+All of it derives from the JSON Schema in `schema/`.
+"""

@@ -1,12 +1,12 @@
-"""The audit event: one flat record, in the spool and in the lake.
+"""The audit event: one flat record, which the spool has as a line and the lake as a row.
 
-Its names are those of KIP-673 in snake_case. A field without a value is left out of the JSON object. No field has keys,
+The fields have KIP-673's names in snake_case. The JSON object leaves out a field without a value. No field has keys,
 values or headers of records, tokens or passwords.
 
-`FIELDS` are those of the JSON Schema `schema/audit_event.v5.json`, whose `x-kinds` are the kinds of events that have a
-field; `python -m klamm_spark.events.event` prints the tables in docs/audit/reference.md. A new field, or a new meaning,
-raises `SCHEMA_VERSION`; fields are never removed or renamed, so a reader of this version reads all earlier ones and
-ignores unknown fields.
+`FIELDS` come from the JSON Schema `schema/audit_event.v5.json`, where `x-kinds` lists the kinds of events that have a
+field. `python -m klamm_spark.events.event` prints the tables in docs/audit/reference.md. To change the schema, add a
+field or a meaning and raise `SCHEMA_VERSION`. Fields are never removed or renamed, so a reader of this version reads
+all earlier ones. Readers ignore unknown fields.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     ),
     AUDIT_GAP: ("dropped", "unclean_stop", "torn_tail", "segments_deleted"),
 }
-"""Each kind with its actions. The list is complete, except for `admin`."""
+"""Each kind of event with its actions. The list is complete, except for `admin`."""
 
 WAS_SHIPPED: Final = "its segment was shipped before"
-"""The `detail` of a `segments_deleted`: a lake must have the events."""
+"""The `detail` of a `segments_deleted` whose events the lake must have."""
 
 FORGETTABLE: Final = tuple(kind for kind in ACTIONS if kind != AUDIT_GAP)
-"""Kinds of events that a lake may forget: an `audit_gap` has no client in it, and says why numbers are missing."""
+"""The kinds of events that a lake may forget. An `audit_gap` names no client, and says why numbers are missing."""
 
 REQUEST_OUTCOMES: Final = ("ok", "throttled", "denied", "error")
 """The outcomes whose requests reports count."""
 
 
 class Field(NamedTuple):
-    """One field: `type` is string, int (32 bit), long (64 bit), double, boolean, or the name of a list in `LISTS`.
+    """One field. `type` is string, int (32 bit), long (64 bit), double, boolean, or the name of a list in `LISTS`.
 
-    Empty `kinds` are all kinds.
+    If `kinds` is empty, events of all kinds may have the field.
     """
 
     name: str
@@ -71,7 +71,7 @@ _INT_BITS: Final = 31
 
 def json_schema() -> dict[str, Any]:
     """Read the JSON Schema of one event."""
-    # Executors import klamm from an archive.
+    # Not by a path: Spark's executors import klamm from a zip archive.
     file = files("klamm_spark.events") / "schema" / f"audit_event.v{SCHEMA_VERSION}.json"
     schema: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return schema
@@ -103,7 +103,7 @@ FIELDS: Final = _fields_of(_SCHEMA)
 RESOURCE_FIELDS: Final = _fields_of(_RESOURCE)
 ATTRIBUTE_FIELDS: Final = _fields_of(_RESOURCE["properties"]["attributes"]["items"])
 LISTS: Final[dict[str, tuple[Field, ...]]] = {"resources": RESOURCE_FIELDS, "attributes": ATTRIBUTE_FIELDS}
-"""The fields of the items of each type that is a list."""
+"""For each type that is a list, the fields of its items."""
 
 DUCKDB_TYPES: Final = {
     "string": "VARCHAR",
@@ -112,7 +112,7 @@ DUCKDB_TYPES: Final = {
     "double": "DOUBLE",
     "boolean": "BOOLEAN",
 }
-"""DuckDB's names of the types that are no lists."""
+"""DuckDB's names of the types that are not lists."""
 
 FIELD_NAMES: Final = tuple(field.name for field in FIELDS)
 

@@ -1,4 +1,4 @@
-"""The order in which the server writes the fields of an event.
+"""The order in which the server writes the fields of an event into a line of the spool.
 
 See `klamm_spark.observer.encoder` and `klamm_spark.observer.recorder`.
 """

@@ -1,4 +1,7 @@
-"""Lineage in OpenLineage 2.0.2: who reads and writes which topic, an event of each Produce and Fetch of records."""
+"""Lineage in OpenLineage 2.0.2: an event for each Produce and Fetch of records, with the topics and the client.
+
+Pure functions, for the command that prints events in other formats.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,11 @@ def _facet(schema: str, **values: Any) -> dict[str, Any]:
 
 
 def open_lineage(event: Mapping[str, Any], namespace: str = "") -> dict[str, Any] | None:
-    """Return the event of a run of a client; None if no records were read or written.
+    """Return the OpenLineage event of a request, or None if it read or wrote no records.
 
-    The job is an account with a client id, and its run lasts as long as the server's. `namespace` is that of the topics
-    and the job; by default it is made of the address at which the client reached the server.
+    The job is a principal with a client id, and one run of the job lasts from a start of the server to its stop.
+    `namespace` is for the topics and the job. By default it is made of the address at which the client reached the
+    server.
     """
     direction = _DIRECTIONS.get(event.get("api_name", "")) if event["kind"] == REQUEST else None
     topics = [one for one in event.get("resources") or () if one["type"] == "TOPIC" and one.get("bytes")]

@@ -1,6 +1,7 @@
-"""Names of an event's fields elsewhere: one table for CEF, the Elastic Common Schema and OpenTelemetry.
+"""The names of an event's fields in CEF, the Elastic Common Schema (ECS) and OpenTelemetry, in one table.
 
-`python -m klamm_spark.events.other_names` prints the table in docs/audit/reference.md.
+`python -m klamm_spark.events.other_names` prints the table in docs/audit/reference.md. A new field of events gets a
+row.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from klamm_spark.events.event import ADMIN, AUDIT_GAP, AUTHENTICATION, CONNECTIO
 Event = Mapping[str, Any]
 FAILURES: Final = ("denied", "error", "refused")
 CUSTOM: Final = "klamm"
-"""Fields that have no name of their own in ECS and OpenTelemetry stand below it."""
+"""Parent of the fields that have no name in ECS or OpenTelemetry, e.g. `klamm.listener`."""
 
 
 class Names(NamedTuple):
-    """A field of an event elsewhere; none where a name is empty. A CEF key with a blank is one with that label."""
+    """A field of an event and its names elsewhere, empty if there is none. In `cef`, a label follows a blank."""
 
     field: str
     cef: str = ""
@@ -58,7 +59,7 @@ TABLE: Final = (
     Names("total_time_ms", "", "event.duration"),
 )
 _TEXTS: Final = frozenset({"error.code"})
-"""Keywords of ECS that are numbers of Kafka's."""
+"""ECS keywords that Kafka has as numbers."""
 _IN_HEADER: Final = frozenset({"schema_version", "boot", "time_us", "kind"})
 _ECS_VERSION: Final = "9.4.0"
 _ECS_CATEGORIES: Final = {
@@ -82,19 +83,21 @@ _ECS_API_TYPES: Final = (
 
 
 def user_of(event: Event) -> str:
-    """Return the principal; for a failed login the claimed one, or its certificate's subject, which nothing proves."""
+    """Return the principal. For a failed login, return the unproved name that the client claimed, or its certificate's
+    subject.
+    """
     subject = event.get("certificate_subject")
     claimed: str = event.get("attempted_principal") or (f"User:{subject}" if subject else event["principal"])
     return claimed
 
 
 def facts(event: Event) -> dict[str, Any]:
-    """Return the event's fields, and the `user` that it is about."""
+    """Return the event's fields, with `user` added if the event has a principal."""
     return {**event, "user": user_of(event)} if event.get("principal") is not None else dict(event)
 
 
 def ecs(event: Event, time: str) -> dict[str, Any]:
-    """Return the Elastic Common Schema's document of an event; `time` is its own as text."""
+    """Return an event as a document of the Elastic Common Schema. `time` is the event's time as text."""
     found = facts(event)
     document: dict[str, Any] = {
         "@timestamp": time,
@@ -151,7 +154,7 @@ def _put(document: dict[str, Any], path: str, value: Any) -> None:
 
 
 def otlp(event: Event, text: str, version: str) -> dict[str, Any]:
-    """Return an OTLP export request with the event as its one log record; `text` is its body."""
+    """Return an OTLP export request with the event as its only log record, and `text` as the record's body."""
     found = facts(event)
     otel = {names.field: names.otel for names in TABLE if names.otel}
     attributes = [
@@ -191,7 +194,7 @@ def _any_value(value: Any) -> dict[str, Any]:
 
 
 def markdown_table() -> str:
-    """Return the table of these names in docs/audit/reference.md."""
+    """Return the table for docs/audit/reference.md."""
     rows = [
         "| " + " | ".join(f"`{name}`" if name else "" for name in names) + " |"
         for names in (names._replace(cef=names.cef.replace(" ", "` of the label `")) for names in TABLE)

@@ -1,8 +1,8 @@
-"""Pseudonyms of accounts and addresses, which a key makes: who destroys it leaves no way back to the names.
+"""Pseudonyms of accounts and addresses. They depend on a key: if it is destroyed, no name can be found again.
 
-They are put into the lines before these are written. So spool, topic and lake never have the names, and seals and
-proofs are of the lines as they are. One name has one pseudonym for as long as the key lives: queries, detections and
-reports count accounts and addresses as before.
+The recorder replaces names before it writes a line. So the spool, the topic and the lake never have the names, and
+seals and proofs are made of the replaced lines. One name has one pseudonym as long as the key is used. So queries,
+detections and reports count accounts and addresses as before.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ADDRESS: Final = "address"
 KINDS: Final = (PRINCIPAL, ADDRESS)
 _NO_PERSON: Final = frozenset({"", "*", "ANONYMOUS", "<default>"})
 _NETWORK: Final = bytes.fromhex("fd6b6c616d6d")
-"""The IPv6 prefix of the pseudonyms of addresses. They are addresses too, because other tools accept nothing else."""
+"""The IPv6 prefix of pseudonyms of addresses. They are valid addresses, because other tools accept nothing else."""
 _ACCOUNT_BYTES: Final = 15
 _ADDRESS_BYTES: Final = 10
 _KEPT: Final = 1 << 16
@@ -41,13 +41,13 @@ _FIELDS: Final = {
         rf'\{{"type":"IP","name":{_STRING}',
     ),
 }
-"""The places of names in a line. Each group is one name."""
+"""The places of names in a line, as regular expressions. Each group is one name."""
 _ENTITY: Final = re.compile(rf'\{{"name":"entity"{_VALUE}')
 _PARTS: Final = {PRINCIPAL: "user", ADDRESS: "ip"}
 """Names of the parts of a quota's entity, `user=alice,client-id=etl`."""
 _SENTENCE: Final = re.compile(rf'"(?:detail|reason)":{_STRING}')
 _IN_SENTENCES: Final = {
-    # What follows a name, which may have blanks, is an address or a number of connections, if anything.
+    # A name may have blanks. It ends before an address, before a number of connections, or at the end of the text.
     PRINCIPAL: r"\bUser[.:](.+?)(?= \(\d+\)| at |$)|'([^']+)'" + r'|\\"(.+?)\\"',
     ADDRESS: r"(?<![\w.:])((?:\d{1,3}\.){3}\d{1,3}|[0-9A-Fa-f]*:[0-9A-Fa-f:]+)(?!\w)",
 }
@@ -56,31 +56,31 @@ _CONNECTION: Final = re.compile(r'(?<="connection_id":")[^"]*')
 
 
 def check_pseudonyms(kinds: Collection[str]) -> str | None:
-    """Return what is wrong with a setting that names kinds; None if nothing is."""
+    """Return an error text for a setting that names kinds, or None if it is valid."""
     wrong = next((kind for kind in kinds if kind not in KINDS), None)
     return None if wrong is None else f'"{wrong}" has no pseudonyms; {" and ".join(KINDS)} have'
 
 
 class Pseudonyms:
-    """Replaces names of some `KINDS` in the lines of events."""
+    """Replaces the names of some `KINDS` in lines of events. The recorder calls it."""
 
     def __init__(self, kinds: Collection[str], key: bytes) -> None:
-        """`key` is the content of a key's file."""
+        """Create it. `key` is the content of the key's file."""
         self._key = hashlib.sha256(b"klamm pseudonyms\n" + key).digest()
         made = {PRINCIPAL: self.account, ADDRESS: self.address}
         self._kinds = [_Kind(kind, lru_cache(_KEPT)(made[kind])) for kind in KINDS if kind in kinds]
 
     @property
     def fingerprint(self) -> str:
-        """Return what another key has otherwise."""
+        """Return a text that differs for each key, so that readers can see if the key has changed."""
         return self._hash("fingerprint").hex()
 
     def of(self, name: str) -> str:
-        """Return the pseudonym of an account or of an address."""
+        """Return the pseudonym of an account or an address, whichever `name` is."""
         return self.account(name) if _address(name) is None else self.address(name)
 
     def account(self, name: str) -> str:
-        """Return the pseudonym of a principal, which keeps its type, or of a user's name."""
+        """Return the pseudonym of a principal or of a user's name. A principal keeps its type."""
         kind, colon, rest = name.partition(":")
         head, name = (f"{kind}:", rest) if colon and kind.isalpha() else ("", name)
         if name not in _NO_PERSON:
@@ -88,7 +88,7 @@ class Pseudonyms:
         return head + name
 
     def address(self, text: str) -> str:
-        """Return the pseudonym of an address; what is none, or this machine, stays."""
+        """Return the pseudonym of an address. Other texts, and loopback addresses, stay unchanged."""
         address = _address(text)
         if address is None or address.is_loopback:
             return text
@@ -98,14 +98,14 @@ class Pseudonyms:
         return hmac.digest(self._key, text.encode("utf-8", "surrogatepass"), "sha256")
 
     def in_text(self, line: str) -> str:
-        """Return a line, or fields of one, as `klamm_spark.observer.encoder` writes them, with pseudonyms."""
+        """Return a line, or some fields of it in the form of `klamm_spark.observer.encoder`, with pseudonyms."""
         for kind in self._kinds:
             line = kind.in_text(line)
         return line
 
 
 class _Kind:
-    """Names of one kind."""
+    """The replacement of the names of one kind."""
 
     def __init__(self, kind: str, pseudonym: Callable[[str], str]) -> None:
         self._is_address = kind == ADDRESS
@@ -134,7 +134,7 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _replaced(pseudonym: Callable[[str], str], match: re.Match[str]) -> str:
-    """Return what was found, with something else in the place of each group."""
+    """Return the matched text, with a pseudonym in place of each group."""
     text, at = "", match.start()
     for group in range(1, len(match.groups()) + 1):
         if match[group] is not None:
@@ -144,7 +144,7 @@ def _replaced(pseudonym: Callable[[str], str], match: re.Match[str]) -> str:
 
 
 def _in_connection(line: str, pseudonym: Callable[[str], str]) -> str:
-    """Replace the client's address in the id of its connection, `local:port-remote:port-number`."""
+    """Replace the client's address in the id of its connection, which has the form `local:port-remote:port-number`."""
     address = _CLIENT.search(line)
     if address is None:
         return line

@@ -1,8 +1,8 @@
 """Audit events in other formats: pure functions from an event (see `klamm_spark.events.event`) to a JSON object.
 
-`kip673` gives Kafka's request log as KIP-673 has it, `cloudevents` CloudEvents 1.0, `ocsf` the Open Cybersecurity
-Schema Framework 1.8.0, `ecs` the Elastic Common Schema, `splunk` an event of Splunk's HTTP Event Collector. Each takes
-events of every kind, except `kip673`, which takes requests only.
+`kip673` makes the request log of KIP-673, `cloudevents` CloudEvents 1.0, `ocsf` the Open Cybersecurity Schema Framework
+1.8.0, `ecs` the Elastic Common Schema, and `splunk` an event for Splunk's HTTP Event Collector. Each of them accepts
+all kinds of events, except `kip673`, which only renders requests. The commands of `klamm audit` call them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def timestamp(event: Event) -> str:
-    """Return the event's time after RFC 3339, in UTC, with microseconds."""
+    """Return the event's time in UTC in the form of RFC 3339, with microseconds."""
     moment = _EPOCH + timedelta(microseconds=event["time_us"])
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
@@ -40,9 +40,9 @@ def _without_none(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def kip673(event: Event) -> dict[str, Any] | None:
-    """Return a request as Kafka's `RequestConvertToJson` writes it, without its body; None for other events.
+    """Return a request in the form of Kafka's `RequestConvertToJson`, or None for other events.
 
-    Request and response have the resources, the sizes and the error.
+    In place of the bodies, request and response have the resources, the sizes and the error.
     """
     if event["kind"] != REQUEST or event["action"] != "completed":
         return None
@@ -87,7 +87,7 @@ def _upper_snake(name: str) -> str:
 
 
 def cloudevents(event: Event) -> dict[str, Any]:
-    """CloudEvents 1.0 in its JSON format; the event itself is `data`, its principal or client `subject`."""
+    """Return CloudEvents 1.0 in JSON. `data` is the event itself, and `subject` its principal or client."""
     return _without_none(
         {
             "specversion": "1.0",
@@ -140,7 +140,7 @@ _LIFECYCLE_ACTIVITIES: Final = {
 
 
 def ocsf(event: Event) -> dict[str, Any]:
-    """OCSF 1.8.0: API Activity, Authentication, Network Activity, Application Lifecycle, or a Base Event for a gap."""
+    """Return OCSF 1.8.0: an event of the class for the kind of event, or a Base Event for a gap."""
     render = _OCSF[event["kind"]]
     return _without_none(render(event))
 
@@ -248,12 +248,14 @@ _RESOURCE_DATA: Final = tuple(
 
 
 def _resource_data(resource: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what OCSF has no field for: the decision and what made it, the counts, the attributes."""
+    """Return the fields of a resource that OCSF does not have: the decision, the deciding rule, the counts, the
+    attributes.
+    """
     return {name: resource[name] for name in _RESOURCE_DATA if name in resource} or None
 
 
 def _response(event: Event) -> dict[str, Any] | None:
-    """Return the response; None for a state change whose outcome is unknown."""
+    """Return the response, or None for a state change whose outcome is unknown."""
     if "error_code" not in event:
         return None
     return {"code": event["error_code"], "error": event.get("error_name", "")}
@@ -274,7 +276,7 @@ def _authentication(event: Event) -> dict[str, Any]:
 
 
 def _certificate(event: Event) -> dict[str, Any] | None:
-    """OCSF wants issuer and serial number of every certificate."""
+    """Return the certificate, or None without an issuer or a serial number, which OCSF requires."""
     names = ("subject", "issuer", "serial_number")
     found = {name: event.get(f"certificate_{name}") for name in names}
     return _without_none(found) if found["issuer"] and found["serial_number"] else None
@@ -325,7 +327,7 @@ def ecs(event: Event) -> dict[str, Any]:
 
 
 def splunk(event: Event) -> dict[str, Any]:
-    """Return the event as Splunk's HTTP Event Collector takes it."""
+    """Return the event in the form of Splunk's HTTP Event Collector."""
     about = {"host": event["node"], "source": "klamm", "sourcetype": "klamm:audit"}
     return {"time": event["time_us"] / 1e6, **about, "event": dict(event)}
 
