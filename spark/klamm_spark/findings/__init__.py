@@ -1,1 +1,1 @@
-"""`klamm audit detect`: what the detections find, each once, as OCSF in a file, to a webhook and to a topic."""
+"""`klamm audit detect`: runs detections, and writes each finding once, as OCSF, to a file, a webhook and a topic."""

@@ -1,4 +1,4 @@
-"""Bodies that services take instead of a finding in OCSF: a message for Slack, an event for PagerDuty, a mail."""
+"""The forms of a finding for services that do not read OCSF: a message for Slack, an event for PagerDuty, a mail."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_SUMMARY_CHARACTERS: Final = 1024
 
 
 def one_line(finding: dict[str, Any]) -> str:
-    """Return a finding as a line: when, how grave, who, from where, at what, how often, and what it is."""
+    """Return a finding as one line: time, severity, account, address, object, number of events, and message."""
     evidence = finding.get("evidences", [{}])[0]
     last = datetime.fromtimestamp(finding["end_time"] / 1000, UTC)
     words = [
@@ -34,15 +34,15 @@ def one_line(finding: dict[str, Any]) -> str:
 
 
 def slack(finding: bytes) -> bytes:
-    """Return the body of a post to one of Slack's incoming webhooks."""
+    """Return the body for an incoming webhook of Slack."""
     found = json.loads(finding)
-    # Else a name that a client chose could call everybody, or be a link.
+    # Escaped: otherwise a name that a client has chosen could notify a whole channel, or be a link.
     text = escape(one_line(found), quote=False)
     return json.dumps({"text": f"{text}\n{found['finding_info']['uid']}"}).encode()
 
 
 def pagerduty(routing_key: str, finding: bytes) -> bytes:
-    """Return an event of PagerDuty's Events API v2; one that is sent again opens no second incident."""
+    """Return an event for PagerDuty's Events API v2. A repeated event opens no second incident."""
     found = json.loads(finding)
     event = {
         "routing_key": routing_key,
@@ -61,7 +61,7 @@ def pagerduty(routing_key: str, finding: bytes) -> bytes:
 
 
 def mail(finding: bytes, sender: str, recipients: tuple[str, ...]) -> EmailMessage:
-    """Return a mail whose id is the finding's."""
+    """Return a mail. Its message id is the finding's uid."""
     found = json.loads(finding)
     message = EmailMessage()
     message["Subject"] = f"[{SEVERITY_NAMES[found['severity_id']]}] {escape_control_characters(found['message'])}"

@@ -1,4 +1,4 @@
-"""The command `klamm audit detect`."""
+"""The command `klamm audit detect`: its arguments and settings, and the runs over a spool or a lake."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _GIVEN: Final = ("rules", "findings", "webhook", "topic")
 def add_command(
     commands: _SubParsersAction[ArgumentParser], places: list[ArgumentParser], since: Callable[[str], datetime]
 ) -> None:
-    """Add the subcommand; `places` have the arguments that say where spool and lake are."""
+    """Add the subcommand. `places` are parsers with the arguments for the spool and the lake."""
     detect = commands.add_parser("detect", parents=places, help="run the detections; print, keep and send what is new")
     detect.add_argument("--since", metavar="WHEN", type=since, help="e.g. 24h, 7d, 2026-01-31; default: everything")
     detect.add_argument(
@@ -65,7 +65,7 @@ def read_settings(options: argparse.Namespace) -> DetectSettings:
 
 
 def run(options: argparse.Namespace, place: Path | Lake, say: Say) -> int:
-    """Detect over a spool or a lake, once or until a signal, and return the exit code. Raises LakeError."""
+    """Run the detections over a spool or a lake, once or until a signal. Return the exit code. Raises LakeError."""
     settings = read_settings(options)
     if options.follow:
         return _follow(place, options, settings, say)
@@ -82,7 +82,9 @@ def _now_us() -> int:
 
 
 def _rules(settings: DetectSettings) -> Rules:
-    """Return klamm's own rules and those of the folder. The folder's filters apply to all of them. Raises LakeError."""
+    """Return klamm's own rules and those of the folder in `rules`, whose filters apply to all of them. Raises
+    LakeError.
+    """
     detections = own_detections()
     if settings.rules is not None:
         from klamm_spark.findings.sigma import RULES, compiled
@@ -139,7 +141,7 @@ def _follow(place: Path | Lake, options: argparse.Namespace, settings: DetectSet
 
 @contextmanager
 def _opened(path: Path, settings: DetectSettings) -> Iterator[FindingLog]:
-    """Open the file of findings. Raises LakeError if the disk fails while the file is opened, written or closed."""
+    """Open the file of findings. Raises LakeError, also for a failure of the disk while the block runs."""
     try:
         log = FindingLog(path, settings.window_s * 1_000_000)
     except (OSError, ValueError, TypeError, KeyError) as error:

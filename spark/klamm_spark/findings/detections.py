@@ -1,11 +1,12 @@
-"""Detections: one SQL file each, run over the views of `klamm_spark.queries.event_views`.
+"""Detections. Each is one SQL file, a query over the views of `klamm_spark.queries.event_views`.
 
-Those in `compiled` are made from the Sigma rules in `rules`; those in `detections` say what Sigma cannot.
+The folder `compiled` has those that are compiled from the Sigma rules in `rules`, `detections` those that Sigma cannot
+express.
 
-The head of a file has its title, its severity and what a finding means; `key` are the columns that say whether two
-findings are the same one, by default principal, address and object; `sentence` says it with the values of a finding
-(see `klamm_spark.report.cards`), and `around` is how many seconds before and after it a report shows. The query returns
-the columns of `Finding`.
+The head of a file has the title, the severity and the meaning of a finding. It may have three more entries. `key` names
+the columns that decide if two findings are the same one; by default these are principal, address and object. `sentence`
+is a text with the values of a finding (see `klamm_spark.report.cards`). `around` is the number of seconds before and
+after a finding that a report shows. The query returns the columns of `Finding`.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from klamm_spark.queries.event_views import EventViews
 from klamm_spark.queries.sql_files import read_sql
 
 SEVERITIES: Final = ("critical", "high", "medium", "low")
-"""The gravest first."""
+"""The severities, the highest first."""
 _DEFAULT_KEY: Final = "principal, address, object"
 DEFAULT_SENTENCE: Final = "{detail}[, {principal}][, {object}][, from {address}][ by listener {listener}]"
 DEFAULT_AROUND_S: Final = 2
 FOLDERS: Final = tuple(Path(__file__).with_name(name) for name in ("detections", "compiled"))
-"""The detections that are written by hand, because Sigma cannot express them, and those compiled from Sigma rules."""
+"""The folder of detections that are written by hand, and the folder of those compiled from Sigma rules."""
 
 
 class Finding(NamedTuple):
-    """A finding: who, from where, at what; times in microseconds; the ids of its first and last event."""
+    """A finding: who did it, from where, to which object. Times are in microseconds; events are those at its ends."""
 
     principal: str
     address: str
@@ -47,7 +48,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """A rule."""
+    """One detection: its query, and the head of its file."""
 
     name: str
     title: str
@@ -59,11 +60,13 @@ class Detection:
     around_s: int
 
     def key_of(self, finding: Finding) -> tuple[str, ...]:
-        """Return the key of a finding, who, from where or at what; findings of one continuing attack share it."""
+        """Return the key of a finding. All findings of one continuing attack have the same key."""
         return (self.name, *(str(getattr(finding, column)) for column in self.key))
 
     def run(self, views: EventViews) -> list[Finding]:
-        """Return the findings, the latest first. Raises ValueError if the query has other columns than a finding."""
+        """Return the findings, the latest first. Raises ValueError if the query does not return the columns of
+        `Finding`.
+        """
         result = views.query(self.sql)
         if result.names != Finding._fields:
             raise ValueError(f"detection {self.name}: has columns {result.names}, not {Finding._fields}")
@@ -88,31 +91,31 @@ def read_detection(path: Path) -> Detection:
 
 @cache
 def own_detections() -> Sequence[Detection]:
-    """klamm's own, the gravest first."""
+    """Return klamm's own detections, the highest severity first."""
     return by_severity(one for folder in FOLDERS for one in read_detections(folder))
 
 
 def read_detections(folder: Path) -> Sequence[Detection]:
-    """Return those of a folder's files."""
+    """Return the detections in a folder."""
     return [read_detection(path) for path in folder.glob("*.sql")]
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The detections that run; `ignored` has patterns of accounts, addresses and objects by the name of a detection."""
+    """The detections that run. `ignored` maps names of detections to patterns of accounts, addresses and objects."""
 
     detections: Sequence[Detection] = field(default_factory=lambda: own_detections())
     ignored: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the names. Raises LakeError if a name is not that of a detection."""
+        """Raise LakeError if `ignored` has a name that no detection has."""
         names = [one.name for one in self.detections]
         for name in self.ignored:
             if name not in names:
                 raise LakeError(f'[audit.detect] ignore: no detection has the name "{name}"{did_you_mean(name, names)}')
 
     def findings(self, views: EventViews) -> Iterator[tuple[Detection, Finding]]:
-        """Yield what is found and not ignored, the gravest first."""
+        """Yield each finding that no pattern ignores, with its detection, the highest severity first."""
         for detection in self.detections:
             patterns = self.ignored.get(detection.name, ())
             for finding in detection.run(views):
@@ -122,5 +125,5 @@ class Rules:
 
 
 def by_severity(found: Iterable[Detection]) -> Sequence[Detection]:
-    """Return detections, the gravest first."""
+    """Return detections in the order of their severity, the highest first."""
     return tuple(sorted(found, key=lambda one: (SEVERITIES.index(one.severity), one.name)))

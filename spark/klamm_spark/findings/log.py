@@ -1,8 +1,9 @@
-"""The file of findings: one JSON line each, each finding once, whenever the process is killed.
+"""`FindingLog`: the file of findings. It has each finding once, as a line of JSON, even if the process is killed.
 
-A line is written and synced before the state beside the file says so; a start reads what came after the state, and cuts
-off a line that a crash has torn. An output gets the lines in order, and its place in the file is in the state: a crash
-between the delivery of a line and the state repeats that line, with the same `uid`.
+A line is written and synced before the state file beside it. After a start, the log reads the lines that the state does
+not know yet, and cuts off a line that a crash has left incomplete. Each output gets the lines in order; the state has
+its position in the file. If the process is killed after the delivery of a line and before the state is written, the
+output gets that line again, with the same `uid`. `klamm audit detect` calls all methods on its one thread.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ from klamm_spark.storage.files import SpoolFiles
 STATE_SUFFIX: Final = ".state"
 _LOCK_SUFFIX: Final = ".lock"
 _MAX_KEYS: Final = 100_000
-"""The number of keys that are remembered; the oldest are forgotten first."""
+"""The number of remembered keys. Beyond it, the keys with the oldest findings are forgotten."""
 
 
 class FindingLog:
-    """Appends new findings. Only one process writes; it holds a lock."""
+    """The file of findings, open for appending. It holds a lock, so that only one process writes."""
 
     def __init__(self, path: Path, quiet_us: int, files: SpoolFiles | None = None) -> None:
-        """Read the existing findings. A finding whose key has had no event for `quiet_us` is a new one.
+        """Read the existing findings.
 
-        Raises LakeError if another process writes, OSError, ValueError if the state cannot be read.
+        If a key has had no event for `quiet_us`, its next finding is a new one. Raises LakeError if another process
+        writes, OSError, and ValueError if the state cannot be read.
         """
         self._path = path
         self._quiet_us = quiet_us
@@ -44,7 +46,7 @@ class FindingLog:
         self._delivered: dict[str, int] = {}
         self._size = 0
         self.seen_us = 0
-        """Wall-clock time of the last `record`, also of an earlier process; 0 if there is none."""
+        """Wall-clock time of the last `record`, which may be that of an earlier process; 0 if there is none."""
         try:
             self._descriptor = self._files.open_append(path)
         except BaseException:
@@ -66,7 +68,7 @@ class FindingLog:
         self._size = data.rfind(b"\n") + 1
         if self._size < len(data):
             self._files.truncate(self._descriptor, self._size)
-        # A file that is shorter than the state says is another one: it was rotated.
+        # If the file is shorter than the state says, it was rotated: this is another file.
         if self._size < known:
             known, self._delivered = 0, dict.fromkeys(self._delivered, 0)
         self._delivered = {name: min(at, self._size) for name, at in self._delivered.items()}
@@ -75,7 +77,9 @@ class FindingLog:
             self._note(tuple(about["key"]), about["last_us"])
 
     def record(self, found: Iterable[tuple[Detection, Finding]], now_us: int) -> list[dict[str, Any]]:
-        """Append those that are new, and return them as OCSF. Raises OSError; the same may be recorded again then."""
+        """Append the new findings, and return them as OCSF. Raises OSError; the caller may then record the same ones
+        again.
+        """
         new = []
         latest: dict[tuple[str, ...], int] = {}
         for detection, finding in found:
@@ -94,15 +98,15 @@ class FindingLog:
         return new
 
     def add_output(self, output: str) -> None:
-        """Add an output; a new one gets the findings from now on. Raises OSError."""
+        """Add an output. An output that the state does not know gets only later findings. Raises OSError."""
         if output not in self._delivered:
             self._delivered[output] = self._size
             self._save()
 
     def undelivered(self, output: str) -> Iterator[bytes]:
-        """Yield the lines that an output has not got, oldest first.
+        """Yield the lines that an output has not received, the oldest first.
 
-        A line counts as delivered when the caller takes the next one. Raises OSError.
+        A line counts as delivered when the caller requests the next one. Raises OSError.
         """
         at = self._delivered[output]
         if at == self._size:
@@ -116,7 +120,7 @@ class FindingLog:
                 self._save()
 
     def close(self) -> None:
-        """Save the state, and let another process write. Raises OSError."""
+        """Save the state, and release the lock. Raises OSError."""
         try:
             self._save()
         finally:
@@ -127,7 +131,7 @@ class FindingLog:
         os.close(self._lock)
 
     def _note(self, key: tuple[str, ...], last_us: int) -> None:
-        # The latest go to the end.
+        # Move the key to the end, because the oldest keys are at the start.
         self._last_us[key] = max(last_us, self._last_us.pop(key, -1))
         while len(self._last_us) > _MAX_KEYS:
             del self._last_us[next(iter(self._last_us))]

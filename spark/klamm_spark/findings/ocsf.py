@@ -1,4 +1,4 @@
-"""Findings in OCSF 1.8.0: Detection Finding, class 2004."""
+"""Findings in OCSF 1.8.0: Detection Finding, class 2004. `FindingLog` and `klamm audit detect` call it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ _MAX_COUNT: Final = (1 << 31) - 1
 
 
 def uid_of(key: Sequence[str], finding: Finding) -> str:
-    """Return the id of a finding with the events that it has when it is recorded: 32 digits, in hex."""
+    """Return the id of a finding, 32 hexadecimal digits. It depends on the events that the finding has when it is
+    recorded.
+    """
     return hashlib.sha256(json.dumps([*key, finding.first_event, finding.last_event]).encode()).hexdigest()[:32]
 
 
 def detection_finding(detection: Detection, finding: Finding, found_us: int) -> dict[str, Any]:
-    """Return a finding of a detection; `found_us` is the wall-clock time when it was found."""
+    """Return a finding as OCSF. `found_us` is the wall-clock time at which it was found."""
     key = detection.key_of(finding)
     uid = uid_of(key, finding)
     times = {"first_seen_time": finding.first_us // 1000, "last_seen_time": finding.last_us // 1000}

@@ -1,4 +1,7 @@
-"""Outputs for findings beside their file: a webhook and a topic. Each finding at least once, in order, with `uid`."""
+"""Outputs for findings besides their file: a webhook, mail and a topic.
+
+Each output gets each finding at least once, in order. The finding's `uid` shows if it comes again.
+"""
 
 from __future__ import annotations
 
@@ -22,26 +25,26 @@ _TIMEOUT_S: Final = 10
 _FIRST_WAIT_S: Final = 1.0
 _MAX_WAIT_S: Final = 60.0
 _REFUSED: Final = frozenset({400, 413, 415, 422})
-"""Statuses that say that this finding will never be taken."""
+"""HTTP statuses that mean that the service will never accept this finding."""
 _PERMANENT: Final = 500
-"""SMTP's codes from here on say that this mail will never be taken."""
+"""SMTP codes from this one on mean that the server will never accept this mail."""
 
 
 class DeliveryError(Exception):
-    """A finding was not taken; it is sent again later."""
+    """Raised if an output does not accept a finding now. The finding is sent again later."""
 
 
 class RefusedError(Exception):
-    """A finding was not taken, and never will be."""
+    """Raised if an output will never accept a finding."""
 
 
 class Output(Protocol):
-    """A place that findings are sent to."""
+    """A destination of findings."""
 
     name: str
 
     def send(self, uid: str, finding: bytes) -> None:
-        """Send a finding, JSON. Raises DeliveryError, RefusedError."""
+        """Send a finding in JSON. Raises DeliveryError, RefusedError."""
         ...
 
 
@@ -58,7 +61,7 @@ class Webhook:
         self._headers = {"Content-Type": "application/json", **headers}
 
     def send(self, uid: str, finding: bytes) -> None:
-        """Post it; the header Idempotency-Key is the finding's uid."""
+        """Post a finding. The header Idempotency-Key has its uid."""
         headers = {**self._headers, "Idempotency-Key": uid}
         request = urllib.request.Request(self._url, self._body(finding), headers, method="POST")
         try:
@@ -73,12 +76,12 @@ class Webhook:
 
 
 class Mail:
-    """Mails findings, over a connection of its own each: there are few."""
+    """Mails findings. Each mail opens its own connection, because there are few findings."""
 
     name = "mail"
 
     def __init__(self, settings: DetectSettings) -> None:
-        """Raises LakeError if the file with the password cannot be read."""
+        """Read the password. Raises LakeError if its file cannot be read."""
         self._settings = settings
         host, _, port = settings.smtp.rpartition(":")
         self._server = host, int(port)
@@ -90,13 +93,13 @@ class Mail:
                 raise LakeError(f"[audit.detect] smtp_password_file: {error}") from error
 
     def send(self, uid: str, finding: bytes) -> None:
-        """Mail it; the message's id is the finding's uid."""
+        """Mail a finding. The message's id has its uid."""
         settings = self._settings
         message = mail(finding, settings.email_from, settings.email_to)
         try:
             with smtplib.SMTP(*self._server, timeout=_TIMEOUT_S) as server:
                 server.ehlo()
-                # A password that is sent in clear text would be everybody's.
+                # Never send a password without TLS.
                 if server.has_extn("starttls") or settings.smtp_user:
                     server.starttls(context=ssl.create_default_context())
                 if settings.smtp_user:
@@ -115,7 +118,7 @@ class Topic:
     name = "topic"
 
     def __init__(self, topic: str, properties: Mapping[str, str]) -> None:
-        """Raises LakeError if confluent-kafka is not installed or refuses the properties."""
+        """Connect to the cluster. Raises LakeError if confluent-kafka is missing or refuses the properties."""
         if importlib.util.find_spec("confluent_kafka") is None:
             raise LakeError("findings in a topic need confluent-kafka: pip install confluent-kafka")
         from confluent_kafka import KafkaException, Producer
@@ -128,7 +131,7 @@ class Topic:
         self._topic = topic
 
     def send(self, uid: str, finding: bytes) -> None:
-        """Produce it, and wait until the broker has it."""
+        """Produce a finding, and wait until the broker has it."""
         problems: list[str] = []
         taken: list[str] = []
         self._producer.produce(
@@ -169,7 +172,10 @@ def _body_of(settings: DetectSettings) -> Callable[[bytes], bytes]:
 
 
 class Deliveries:
-    """Sends each output what it has not got. One that fails waits longer and longer, and delays no other."""
+    """Sends each output the findings that it lacks.
+
+    After a failure, an output waits longer each time. It does not delay the other outputs.
+    """
 
     def __init__(
         self,
@@ -183,12 +189,12 @@ class Deliveries:
         self._say = say
         self._monotonic_s = monotonic_s
         self._waits: dict[str, tuple[float, float]] = {}
-        # From here on each gets every finding.
+        # From now on, each of them gets every finding.
         for output in outputs:
             log.add_output(output.name)
 
     def run(self) -> bool:
-        """Send what can be sent; whether each output has everything. Raises OSError."""
+        """Send the findings that can be sent now. Return True if every output has all of them. Raises OSError."""
         done = [self._run(output) for output in self._outputs]
         return all(done)
 

@@ -1,7 +1,7 @@
-"""Detections from Sigma rules: klamm's own in `rules`, and those of a folder of the user's.
+"""Detections from Sigma rules: klamm's own in the folder `rules`, and those of a user's folder.
 
-klamm's own are compiled into `compiled` by tools/generate_detections.py, so that only a folder of rules needs pySigma.
-A rule's section `klamm` says what Sigma has no words for; docs/audit/sigma.md lists its keys.
+tools/generate_detections.py compiles klamm's own into the folder `compiled`. So only a user's folder needs pySigma. A
+rule's section `klamm` has what Sigma cannot express; docs/audit/sigma.md lists its keys.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ _QUOTED: Final = re.compile(r"""["']([^"']+)["']""")
 
 
 def compiled(*folders: Path) -> Sequence[Detection]:
-    """Return the detections of the rules in folders, by name. Raises LakeError that names each bad rule's place."""
+    """Return the detections of the rules in some folders, in the order of their names.
+
+    Raises LakeError, whose text has the place of each invalid rule.
+    """
     if importlib.util.find_spec("sigma") is None:
         raise LakeError("Sigma rules need pySigma: pip install 'klamm[sigma]'")
     from sigma.exceptions import SigmaError
@@ -57,7 +60,7 @@ def compiled(*folders: Path) -> Sequence[Detection]:
 
 
 def _collection(folders: Sequence[Path], texts: dict[Path, str]) -> SigmaCollection:
-    """Return the rules of all files, whose references are resolved."""
+    """Return the rules of all files. References between them are resolved."""
     from sigma.collection import SigmaCollection
     from sigma.exceptions import SigmaError, SigmaRuleLocation
 
@@ -68,7 +71,7 @@ def _collection(folders: Sequence[Path], texts: dict[Path, str]) -> SigmaCollect
         if problem:
             problems.append(problem)
             continue
-        # Alone, a collection cannot know rules of other files.
+        # Do not resolve references yet, because they may name rules of other files.
         part = SigmaCollection.from_dicts(
             documents, True, SigmaRuleLocation(path), collect_filters=True, resolve_references=False
         )
@@ -97,7 +100,7 @@ def _files(folders: Sequence[Path]) -> Iterator[Path]:
 
 
 def _documents(path: Path, text: str) -> tuple[list[Any], str]:
-    """Return the documents of a file, or what is wrong with it."""
+    """Return the documents of a file, and an error text, which is empty if there is no error."""
     import yaml
     from sigma.rule.base import SigmaYAMLLoader
 
@@ -119,7 +122,7 @@ def _problem(path: Path, texts: dict[Path, str], error: Exception) -> str:
 
 
 def _place(path: Path, text: str, message: str) -> str:
-    """Return the path with the line of the first word that the message quotes."""
+    """Return the path, with the number of the line that has the first word quoted in the message."""
     for word in _QUOTED.findall(message):
         for number, line in enumerate(text.splitlines(), 1):
             if re.search(rf"(?<![\w.]){re.escape(word.strip())}(?![\w.])", line):
@@ -128,7 +131,7 @@ def _place(path: Path, text: str, message: str) -> str:
 
 
 def _about(rule: SigmaRule | SigmaCorrelationRule) -> dict[str, Any]:
-    """Return a rule's section `klamm`. Raises SigmaError if it, or the log source, is not right."""
+    """Return a rule's section `klamm`. Raises SigmaError if the section or the log source is invalid."""
     from sigma.exceptions import SigmaError, SigmaLogsourceError
     from sigma.rule import SigmaRule
 

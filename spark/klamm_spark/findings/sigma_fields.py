@@ -1,7 +1,8 @@
-"""The condition of a Sigma rule as SQL that DuckDB and Spark both read, over `klamm_spark.queries.event_views`.
+"""`RuleCondition`: translates the condition of a Sigma rule to SQL for both DuckDB and Spark.
 
-The fields of a rule are those of an audit event, `resource.FIELD` of each of its resources, and `attribute.NAME` of
-what a state change says of a resource; docs/audit/sigma.md lists them. A rule that names a resource has a row for each.
+A rule may use the fields of an audit event, `resource.FIELD` for the fields of its resources, and `attribute.NAME` for
+the attributes that a state change gives a resource. docs/audit/sigma.md lists them. If a rule uses a field of
+resources, the query has a row for each resource of an event. The tables are those of `klamm_spark.queries.event_views`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ TYPES: Final[dict[str, str]] = {
     **{f"resource.{field.name}": field.type for field in RESOURCE_FIELDS if field.type not in LISTS},
     "resource.principal": "string",
 }
-"""The type of each field but `attribute.NAME`, which is text."""
+"""The type of each field. The fields `attribute.NAME` are not in it: they are text."""
 _ATTRIBUTE: Final = "attribute."
 _OF_AN_ATTRIBUTE: Final = {"old": "old_value", "new": "new_value", "operation": "operation"}
 _PLAIN: Final = frozenset(" !#$%&()*+,-./:;<=>?@[]^_{|}~")
@@ -39,12 +40,12 @@ _CHANGE: Final = (
     "WHEN {new_number} < {old_number} THEN 'lowered' WHEN {new_number} > {old_number} THEN 'raised' "
     "WHEN {new} <> {old} THEN 'changed' ELSE 'kept' END"
 )
-# To Kafka, -1 is no limit.
+# Kafka writes -1 for "no limit", so it counts as a very large number.
 _NUMBER: Final = "try_cast(CASE WHEN {0} = '-1' THEN '1e300' ELSE {0} END AS DOUBLE)"
 
 
 class UnknownFieldError(SigmaError):
-    """A rule names a field that the log source does not have."""
+    """Raised if a rule uses a field that the log source does not have."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -52,9 +53,9 @@ class UnknownFieldError(SigmaError):
 
 
 def literal(text: str) -> str:
-    """Return the text as SQL.
+    """Return a text as an SQL expression.
 
-    DuckDB and Spark do not agree on quotes and backslashes: these are numbers of characters.
+    DuckDB and Spark read quotes and backslashes in different ways. So such characters are written as `chr(NUMBER)`.
     """
     parts, plain = [], ""
     for character in text:
@@ -67,7 +68,7 @@ def literal(text: str) -> str:
 
 
 class RuleCondition(TextQueryBackend):
-    """Translates the condition of one rule, and keeps which tables its fields are of."""
+    """A translator of one rule's condition. It notes the tables that the rule's fields need."""
 
     name: ClassVar[str] = "klamm"
     formats: ClassVar[dict[str, str]] = {"default": "A condition in SQL"}
@@ -96,7 +97,7 @@ class RuleCondition(TextQueryBackend):
         self._attributes: list[tuple[str, str]] = []
 
     def escape_and_quote_field(self, field_name: str) -> str:
-        """Return the expression of a field. Raises UnknownFieldError."""
+        """Return the SQL expression of a field. Raises UnknownFieldError."""
         if field_name == "resource.principal":
             self._has_resources = True
             return "concat('User:', r.name)"
@@ -120,7 +121,7 @@ class RuleCondition(TextQueryBackend):
         return f"a.v{self._attributes.index((name, column))}"
 
     def tables(self) -> str:
-        """Return the tables of all fields that were translated."""
+        """Return the tables that the translated fields need, for the clause FROM."""
         if not (self._has_resources or self._attributes):
             return "events e"
         tables = "events e LEFT JOIN resources r ON r.event_id = e.event_id"
@@ -136,7 +137,7 @@ class RuleCondition(TextQueryBackend):
             " GROUP BY event_id, position) a ON a.event_id = r.event_id AND a.position = r.position"
         )
 
-    # ---- conditions; a comparison with what is not there is false, and its negation true
+    # ---- conditions: a comparison with a missing value is false, and its negation is true
 
     def convert_condition_not(self, cond: ConditionNOT, state: ConversionState) -> str:
         """Translate a negation."""
@@ -145,13 +146,13 @@ class RuleCondition(TextQueryBackend):
     def convert_condition_field_eq_val_str(
         self, cond: ConditionFieldEqualsValueExpression, state: ConversionState
     ) -> str:
-        """Translate a comparison that makes no difference between capital and small letters."""
+        """Translate a comparison that ignores case."""
         return self._compared(cond, str.lower, f"lower({self._text(cond.field)})")
 
     def convert_condition_field_eq_val_str_case_sensitive(
         self, cond: ConditionFieldEqualsValueExpression, state: ConversionState
     ) -> str:
-        """Translate a comparison with the modifier `cased`."""
+        """Translate a comparison with the modifier `cased`, which respects case."""
         return self._compared(cond, str, self._text(cond.field))
 
     def _compared(self, cond: ConditionFieldEqualsValueExpression, fold: Callable[[str], str], field: str) -> str:
@@ -169,13 +170,13 @@ class RuleCondition(TextQueryBackend):
     def convert_condition_field_eq_val_num(
         self, cond: ConditionFieldEqualsValueExpression, state: ConversionState
     ) -> str:
-        """Translate a comparison with a number; a field of text may have it as text."""
+        """Translate a comparison with a number. A text field is converted to a number before."""
         return f"{self._number(cond.field)} = {cond.value}"
 
     def convert_condition_field_eq_val_bool(
         self, cond: ConditionFieldEqualsValueExpression, state: ConversionState
     ) -> str:
-        """Translate a comparison with true or false; a field of text may have it as text."""
+        """Translate a comparison with true or false. A text field is compared as text."""
         assert isinstance(cond.value, SigmaBool)
         value = self.bool_values[cond.value.boolean]
         if TYPES.get(cond.field) == "boolean":
@@ -198,7 +199,7 @@ class RuleCondition(TextQueryBackend):
         return f"{self._number(cond.field)} {self.compare_operators[cond.value.op]} {cond.value.number}"
 
     def convert_condition_val(self, cond: Any, state: ConversionState) -> Any:
-        """Refuse a value without a field: an event is no line of text."""
+        """Refuse a value without a field, because an event has no text as a whole."""
         raise SigmaFeatureNotSupportedByBackendError("a value needs the field that has it")
 
     def _text(self, field: str) -> str:

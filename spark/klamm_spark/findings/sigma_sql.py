@@ -1,8 +1,12 @@
-"""Queries of Sigma rules that return the columns of a finding, for DuckDB and Spark alike.
+"""Queries of Sigma rules for DuckDB and Spark. They return the columns of a finding.
 
-Each rule, also one that others correlate, becomes a query with a row for each match: `time_us`, the events that began
-and completed it (`began`, `ended`: 20 digits of time, then the event's id), how many events it has (`n`; `total` counts
-from the first on), the number in its text (`amount`), who, from where, at what, and what it is grouped by.
+Each rule becomes a query with a row for each match. A rule that a correlation uses does so too. The columns are:
+
+- `time_us`, and the events that began and completed the match: `began` and `ended`, each with 20 digits of time and the
+  event's id
+- `n`, the number of events, and `total`, the number of events from the first row on
+- `amount`, the number in the finding's text
+- `principal`, `address`, `object`, and the values by which the rule groups (`k0`, `k1`, …)
 """
 
 from __future__ import annotations
@@ -42,14 +46,14 @@ _TYPES: Final = SigmaCorrelationType
 _MEASURES: Final = {
     _TYPES.EVENT_COUNT: "sum(n) OVER recent",
     _TYPES.VALUE_SUM: "sum(try_cast(v AS DOUBLE)) OVER recent",
-    # A value counts from when it comes until the time span after it, or until it comes again.
+    # A value counts from its first row on until the time span after it, or until the value comes again.
     _TYPES.VALUE_COUNT: "sum(step) OVER ever",
 }
 _TEMPORAL: Final = (_TYPES.TEMPORAL, _TYPES.TEMPORAL_ORDERED)
 
 
 def query_of(rule: SigmaRule | SigmaCorrelationRule, about: Mapping[str, object]) -> str:
-    """Return the query of a rule; `about` is its section `klamm`. Raises SigmaError."""
+    """Return the query of a rule. `about` is the rule's section `klamm`. Raises SigmaError."""
     detail = str(about.get("detail", "{n} events"))
     shown = list(dict.fromkeys(name for name in _PART.findall(detail) if name != "n"))
     events, amount = "sum(n)", "max(amount)"
@@ -97,7 +101,9 @@ def _names(keys: Sequence[str]) -> list[str]:
 
 
 def _rows(rule: SigmaRule | SigmaCorrelationRule, keys: Sequence[str], value: str = "") -> str:
-    """Return the query of a rule's rows with these fields as keys, and one as `v` that need not be there."""
+    """Return the query of a rule's rows. `keys` are the fields for the key columns; `value` is the field for `v`, if
+    any.
+    """
     if isinstance(rule, SigmaRule):
         return _matches(rule, keys, value)
     grouped = rule.group_by or []
@@ -136,7 +142,7 @@ def _matches(rule: SigmaRule, keys: Sequence[str] = (), value: str = "", shown: 
 
 
 def _field_of(rule: SigmaCorrelationRule, reference: SigmaRuleReference, key: str) -> str:
-    """Return the field of a rule that a correlation groups by: an alias may stand for it."""
+    """Return a rule's field for a key of the correlation. The key may be an alias of that field."""
     for alias in rule.aliases:
         if alias.alias == key:
             for named, field in alias.mapping.items():
@@ -155,7 +161,7 @@ def _parts(rule: SigmaCorrelationRule, value: str = "") -> list[str]:
 
 
 def _counted(rule: SigmaCorrelationRule) -> str:
-    """Return the rows at which enough events, values or sums are in the time span before."""
+    """Return the rows before which, within the time span, enough events, values or sums have come."""
     condition, measure = rule.condition, _MEASURES.get(rule.type)
     if measure is None or not isinstance(condition, SigmaCorrelationCondition):
         raise SigmaFeatureNotSupportedByBackendError(f"correlations of type {rule.type.name.lower()} are not supported")
@@ -180,7 +186,7 @@ def _counted(rule: SigmaCorrelationRule) -> str:
 
 
 def _steps(rows: str, names: str, span_us: int) -> str:
-    """Return two rows for each value: one adds 1 when it comes, the other subtracts 1 at the end of its time span."""
+    """Return two rows for each value: the first adds 1; the second subtracts 1 at the end of the value's time span."""
     until = f"time_us + {span_us + 1}"
     return (
         f"SELECT {', '.join(_VALUES)}, {names}, 1 AS step FROM (\n{rows}\n) p WHERE v IS NOT NULL{_UNION}"
@@ -192,7 +198,10 @@ def _steps(rows: str, names: str, span_us: int) -> str:
 
 
 def _temporal(rule: SigmaCorrelationRule) -> str:
-    """Return the rows that complete a correlation; `state` has when its first part was complete and where it began."""
+    """Return the rows that complete a correlation.
+
+    The column `state` has the time at which its first part was complete, and the event with which that part began.
+    """
     if not isinstance(rule.condition, SigmaCorrelationCondition) or not rule.rules:
         raise SigmaFeatureNotSupportedByBackendError("a correlation in time needs rules; it takes no condition in text")
     names, span_us = ", ".join(_names(rule.group_by or [])), _span_us(rule)
@@ -212,7 +221,7 @@ def _temporal(rule: SigmaCorrelationRule) -> str:
 
 
 def _in_order(rows: str, window: str, columns: str, parts: int) -> str:
-    """Return rows of which those of each part have the state of the latest row of the part before it."""
+    """Return the rows of all parts. Each row's state is that of the latest row of the part before it."""
     for number in range(1, parts):
         latest = f"max(CASE WHEN part = {number - 1} THEN state END) OVER {window}"
         rows = (
@@ -223,7 +232,7 @@ def _in_order(rows: str, window: str, columns: str, parts: int) -> str:
 
 
 def _in_any_order(rows: str, window: str, columns: str, parts: int) -> str:
-    """Return rows with the earliest of the latest states of all parts, if each has one."""
+    """Return the rows of all parts. If each part has a state, the row's state is the earliest of the latest states."""
     latest = [f"max(CASE WHEN part = {number} THEN state END) OVER {window} AS m{number}" for number in range(parts)]
     names = [f"m{number}" for number in range(parts)]
     known = " AND ".join(f"{name} IS NOT NULL" for name in names)

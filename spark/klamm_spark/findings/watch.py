@@ -1,4 +1,7 @@
-"""`klamm audit detect --follow`: runs the detections over what is new in a spool or a lake, and records findings."""
+"""`klamm audit detect --follow`: runs the detections over new events of a spool or a lake, and records findings.
+
+The command's only thread calls everything here.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _HOUR_US: Final = 3_600_000_000
 
 
 class Watch(ABC):
-    """Follows events, and records findings that are new: `report` gets each."""
+    """Follows events, and records new findings. `report` is called with each of them."""
 
     problems: Sequence[str] = ()
     """A sentence for each file that could not be read."""
@@ -54,18 +57,18 @@ class Watch(ABC):
 
     @abstractmethod
     def step(self) -> object:
-        """Do what is to be done. Raises OSError, LakeError."""
+        """Read and detect once. Raises OSError, LakeError."""
 
     @abstractmethod
     def close(self) -> None:
-        """End."""
+        """Release all resources."""
 
 
 class SpoolWatch(Watch):
-    """Follows a spool: reads what is new, keeps the events of a window, and records findings that are new.
+    """Follows a spool: reads new events, keeps those of a time window, and records new findings.
 
-    Every event is seen at least once with all others of its window: events leave it after the detections ran. Memory
-    holds the events of a window; DuckDB writes what is too much to a temporary folder.
+    Events leave the window only after the detections have run. So the detections see each event at least once with all
+    others of its window. Memory holds the events of the window; DuckDB writes the rest to a temporary folder.
     """
 
     def __init__(
@@ -80,15 +83,15 @@ class SpoolWatch(Watch):
         wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         rules: Rules | None = None,
     ) -> None:
-        """Raises LakeError."""
+        """Open the spool. Raises LakeError."""
         super().__init__(log, deliveries, report, window_us=window_us, wall_us=wall_us, rules=rules)
         self._reader = SpoolLines(spool, since_us=since_us)
         self._views = DuckDbViews(None, Period(before_us=since_us))
         self.problems = self._reader.problems
-        """Segments that could not be read."""
+        """A sentence for each segment that could not be read."""
 
     def step(self) -> bool:
-        """Read, detect, record and deliver once; whether there were new events. Raises OSError, LakeError."""
+        """Read, detect, record and deliver once. Return True if there were new events. Raises OSError, LakeError."""
         is_new = self._load(self._reader.new_lines())
         if is_new:
             now_us = self._wall_us()
@@ -105,16 +108,16 @@ class SpoolWatch(Watch):
         return found
 
     def close(self) -> None:
-        """Remove the events."""
+        """Remove the events from memory and from the temporary folder."""
         self._views.close()
         self._reader.close()
 
 
 class LakeWatch(Watch):
-    """Follows a lake: runs the detections around the hours of each file that is new, and records findings that are new.
+    """Follows a lake: runs the detections on the hours around each new file, and records new findings.
 
-    Files that came in the hour before the last record of an earlier process, and since, are new to this one; their
-    findings may be known then.
+    After a start, files count as new if they came in the hour before the last record of an earlier process, or later.
+    Their findings may already be in the log.
     """
 
     def __init__(
@@ -129,15 +132,15 @@ class LakeWatch(Watch):
         wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         rules: Rules | None = None,
     ) -> None:
-        """Raises LakeError."""
+        """Open the lake. Raises LakeError."""
         super().__init__(log, deliveries, report, window_us=window_us, wall_us=wall_us, rules=rules)
         self._lake = lake
         self._since_us = since_us
-        # A file's time is that before its commit. What is looked at again has findings that are known by their keys.
+        # The hour is a margin: a file's time is earlier than its commit. The log knows the findings that come again.
         self._known = {file.path for file in files_of(lake, before_us=log.seen_us - _HOUR_US)}
 
     def step(self) -> None:
-        """Look at the new files, detect, record and deliver once. Raises OSError, LakeError."""
+        """Run the detections on new files, record and deliver once. Raises OSError, LakeError."""
         now_us, files = self._wall_us(), files_of(self._lake)
         hours = [file.hour_us for file in files if file.path not in self._known and file.hour_us is not None]
         if hours:
@@ -148,7 +151,7 @@ class LakeWatch(Watch):
         self._deliveries.run()
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because nothing stays open between steps."""
 
 
 def _add(views: DuckDbViews, lines: Iterable[bytes]) -> None:
@@ -165,9 +168,10 @@ def follow(
     monotonic_s: Callable[[], float] = time.monotonic,
     say: Callable[[str], None] = lambda problem: None,
 ) -> None:
-    """Step until `stopped(seconds)`, which waits so long, is true; `say` gets each problem. Raises OSError, LakeError.
+    """Step until `stopped(seconds)` returns True; it waits for these seconds. `say` gets each problem.
 
-    It waits for at least as long as a step took: detections over many events take half a core at most.
+    Each wait is at least as long as the step before. So detections over many events take half a core at most. Raises
+    OSError, LakeError.
     """
     wait_s, said = 0.0, 0
     while not stopped(wait_s):
