@@ -1,1 +1,1 @@
-"""The server's part of the audit: from observed requests to lines of a spool, and to a topic."""
+"""The audit within the server: it turns requests and other events into lines of a spool and records of a topic."""

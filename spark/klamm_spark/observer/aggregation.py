@@ -1,8 +1,8 @@
-"""Aggregation of requests that are too many to be recorded one by one.
+"""Aggregation of requests, which are too many to be recorded one by one.
 
-Events are aggregated on the thread that serves the requests, before anything is queued: another thread would keep the
-interpreter from the server for much longer. Requests that are recorded one by one go to the writer's thread; of the
-others only sums are kept.
+The thread that serves the requests aggregates them before it queues anything. Another thread would keep the interpreter
+from the server for much longer. Requests that are recorded one by one go to the writer's thread. Of the others only
+sums are kept.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _SUMMED_OUTCOMES: Final = frozenset({RequestOutcome.ANSWERED, RequestOutcome.NO_
 _ALWAYS: Final = 1 << 62
 _MEASURED_FIRST: Final = 16
 _MEASURED_EVERY: Final = 8
-"""A window measures the times of its first `_MEASURED_FIRST` requests, then of each `_MEASURED_EVERY`-th."""
+"""A window measures the times of its first `_MEASURED_FIRST` requests, and then of each `_MEASURED_EVERY`-th."""
 _KEPT_UP_TO_BYTES: Final = 2048
-"""Larger requests are summarized immediately, so that the queue does not hold their frames."""
+"""Larger requests are summarized at once, so that the queue does not hold their frames."""
 MAX_WINDOWS: Final = 64
-"""Windows of one connection. Requests for which there is no window are recorded one by one."""
+"""The maximum number of windows of one connection. Requests beyond it are recorded one by one."""
 _NO_CLIENT_ID_YET: Final = object()
 _NOT_RUN: Final = frozenset({RequestOutcome.FAILED, RequestOutcome.LOST_BEFORE})
 
 
 class ListenerAudit:
-    """The audit of one listener.
+    """The audit of one listener. All its connections share it, on any thread.
 
-    `put`, `put_security` and `put_administration` are those of the `queues`, in this order; `new_counting` receives
-    clients that begin to count; `abandon` is the journal's.
+    `put`, `put_security` and `put_administration` belong to the `queues`, in this order. `new_counting` receives
+    clients whose first window begins. `abandon` is the method of the intents' journal.
     """
 
     def __init__(
@@ -73,17 +73,17 @@ class ListenerAudit:
         self._queues = queues
 
     def has_room(self, size: int) -> bool:
-        """Return True if no queue would be more than half full with this many further events."""
+        """Return True if each queue stays at most half full with `size` further events."""
         return all(2 * (queue.size + size) <= queue.capacity for queue in self._queues)
 
 
 @dataclass(slots=True, eq=False)
 class Window:
-    """Requests of one connection, client id, API and result in one second, which begins with the first of them.
+    """The sums of requests of one connection, client id, API and result within one second after the first of them.
 
-    The next `individual_left` requests are recorded one by one, the others are summed up if `recorded`. The means of
-    the stages follow from the sums of `received_ns`, `started_ns`, `completed_ns` and `sent_ns`; of many requests only
-    a part is `measured`.
+    The next `individual_left` requests are recorded one by one; the others are added up if `recorded`. The sums of
+    `received_ns`, `started_ns`, `completed_ns` and `sent_ns` give the mean times of the stages. They have `measured`
+    requests, which are a part if there are many.
     """
 
     end_ns: int
@@ -108,7 +108,7 @@ class Window:
     topics: dict[str, list[int]] = field(default_factory=dict)
 
     def measure(self, times: StageTimes) -> None:
-        """Add the times of one of the requests."""
+        """Add the times of a request."""
         self.measured += 1
         self.received_ns += times.received_ns
         self.started_ns += times.handler_start_ns
@@ -120,12 +120,12 @@ class Window:
 
 
 class Client:
-    """One connection. Its processor's thread and the writer's share it, under `lock`.
+    """One connection. Its processor's thread and the writer's thread share it, under `lock`.
 
-    `intents` has the ids of those of its requests that run, by the identity of their contexts.
+    `intents` has the ids of the intents of its running requests, by the identity of their contexts.
 
-    The key of a window is the API key, with `client_id`, the first one that the connection named, or both the API key
-    and the client id; then what went wrong.
+    A key of `windows` begins with the API key, or with the API key and the client id if this is not `client_id`, the
+    first one of the connection. If the request had an error, was refused or throttled, the key says so.
     """
 
     __slots__ = (
@@ -169,7 +169,7 @@ class Client:
             self._copy_connection()
 
     def level(self, api_key: int) -> int:
-        """Return the level at which its requests of an API are recorded."""
+        """Return the level at which this client's requests of an API are recorded."""
         level = self.levels.get(api_key)
         if level is None:
             level = NOTHING if self.excluded else self.listener.policy.level(str(self.principal), api_key)
@@ -177,7 +177,7 @@ class Client:
         return level
 
     def add_events(self, events: Sequence[RequestEvent]) -> None:
-        """Hand over the requests that are recorded one by one, and add up the others."""
+        """Queue the requests that are recorded one by one, and add up the others."""
         individual: list[RequestEvent] = []
         ended: list[Window] = []
         apart: list[RequestEvent] = []
@@ -211,7 +211,7 @@ class Client:
                     individual.append(event)
                 elif window.recorded:
                     self._add(window, event)
-        # `put` may wait for the writer, which must then be able to take the lock.
+        # Outside the lock: `put` may wait for the writer's thread, which may need the lock.
         for window in ended:
             self.put_window(window)
         if individual:
@@ -224,16 +224,17 @@ class Client:
             self._put_apart(event)
 
     def _put_apart(self, event: RequestEvent) -> None:
-        """Hand over a state change or a denied request.
+        """Queue a state change or a denied request.
 
-        What was executed goes to the administration: a client without rights cannot fill that.
+        An executed state change goes to the queue of administration, which a client without rights cannot fill.
+        Everything else goes to the queue of security.
         """
         intent_id = self.intents.pop(id(event.context), None)
         changes = is_change(event.context.api_key, event.request)
         kept = _kept(event, self.listener, change=changes)
         size = _size_of(kept)
         if size > 1:
-            # The writer's thread takes a millisecond or longer for it.
+            # The writer's thread needs a millisecond or more for such an event.
             self.listener.switch_often()
         not_run = intent_id is None and event.outcome in _NOT_RUN
         if not changes or not_run or event.outcome is RequestOutcome.REFUSED or _is_denied_whole(event):
@@ -251,7 +252,7 @@ class Client:
         return lambda recorder: recorder.requests(self, kept)
 
     def put_window(self, window: Window) -> None:
-        """Hand over a window that has ended."""
+        """Queue a window that has ended."""
         self.listener.put(lambda recorder: recorder.window(self, window), request=True)
 
     def _add(self, window: Window, event: RequestEvent) -> None:
@@ -269,7 +270,7 @@ class Client:
             add_produced_and_fetched(event, window.topics, self.listener.topics)
 
     def _key_of_other(self, context: RequestContext) -> Any:
-        """Return the key of a request whose client id is not the connection's, which is that of its first request."""
+        """Return the key of a request whose client id differs from that of the connection's first request."""
         if self.client_id is _NO_CLIENT_ID_YET:
             self.client_id = context.client_id
             return context.api_key
@@ -292,7 +293,7 @@ class Client:
         return window
 
     def take_windows(self, now_ns: int | None) -> list[Window]:
-        """Remove the windows that have ended, or all with None; those with requests in them."""
+        """Remove the windows that have ended, or all if `now_ns` is None. Return those with requests."""
         with self.lock:
             ended = [key for key, window in self.windows.items() if now_ns is None or now_ns >= window.end_ns]
             taken = [self.windows.pop(key) for key in ended]
@@ -306,14 +307,14 @@ def _is_denial(event: RequestEvent) -> bool:
 
 
 def _is_denied_whole(event: RequestEvent) -> bool:
-    """Return True if nothing of a request was granted."""
+    """Return True if a request was denied, and no part of it was granted."""
     if not event.error_code or not _is_denial(event):
         return False
     return not any(granted for *_, granted, _ in event.context.decisions or ())
 
 
 def _kept(event: RequestEvent, listener: ListenerAudit, *, change: bool = False) -> RequestEvent | LongEvent:
-    """Return the event that waits for the writer: without its messages, or unchanged if summarizing takes long."""
+    """Return the event for the queue: without its messages, or unchanged if it takes long to summarize."""
     if event.context.size_bytes + event.response_bytes > _KEPT_UP_TO_BYTES:
         long = long_event(event)
         if long is not None and listener.has_room(long.size):
@@ -322,7 +323,7 @@ def _kept(event: RequestEvent, listener: ListenerAudit, *, change: bool = False)
 
 
 def _size_of(kept: RequestEvent | LongEvent) -> int:
-    """Return the number of events that it counts for in a queue."""
+    """Return the number of events that an entry counts for in a queue."""
     if isinstance(kept, LongEvent):
         return kept.size
     if type(kept.request) is Summary:
@@ -331,7 +332,7 @@ def _size_of(kept: RequestEvent | LongEvent) -> int:
 
 
 def without_messages(event: RequestEvent, listener: ListenerAudit, *, change: bool = False) -> RequestEvent:
-    """Return the event; large messages are replaced by their summary, so that a waiting event holds no frame."""
+    """Return the event. A summary replaces large messages, so that an event in the queue holds no frame."""
     if event.context.size_bytes + event.response_bytes > _KEPT_UP_TO_BYTES and type(event.request) is not Summary:
         if change:
             summary = summarize_change(event, listener.topics)

@@ -1,4 +1,7 @@
-"""The observer `audit`: writes the intents of state changes, and puts events into queues."""
+"""The observer and the filter `audit`: they write the intents of state changes, and put events into queues.
+
+klamm calls them on the threads that serve requests. The writer's thread of `AuditSink` takes events from the queues.
+"""
 
 from __future__ import annotations
 
@@ -66,11 +69,11 @@ _RETRIABLE: Final[dict[int, ErrorCode]] = {
     ),
     _K.METADATA: ErrorCode.LEADER_NOT_AVAILABLE,
 }
-"""The error after which clients of an API retry; REQUEST_TIMED_OUT for all others."""
+"""For each API, the error after which clients retry. For APIs that are not here it is REQUEST_TIMED_OUT."""
 
 
 class AuditObserver(RequestObserver):
-    """One per listener; the spool and its writer are shared by all listeners that name the same directory."""
+    """The observer of one listener. All listeners that name the same directory share the spool and its writer."""
 
     def __init__(self, settings: AuditSettings) -> None:
         super().__init__(settings)
@@ -137,7 +140,7 @@ class AuditObserver(RequestObserver):
         return client
 
     def _authentication(self, connection: ConnectionContext, action: str, reason: str) -> None:
-        # Who it is and whom it claimed to be, now: both may be other ones when the event is written.
+        # Copy both now, because they may change before the event is written.
         who = (connection.principal, connection.attempted_principal)
         client, now_ns = self._client(connection), self._now_ns()
         self._put_security(lambda recorder: recorder.authentication(client, action, reason, who, now_ns))
@@ -167,9 +170,9 @@ class AuditObserver(RequestObserver):
 
 
 class AuditFilter(RequestFilter):
-    """Refuses requests while the audit cannot record them: `on_full = "refuse"`.
+    """The filter that refuses requests while the audit cannot record them, for `on_full = "refuse"`.
 
-    A listener names it beside the observer, whose spool it looks at. ApiVersions is never refused.
+    A listener names it besides the observer, and both use the same spool. ApiVersions is never refused.
     """
 
     def __init__(self, settings: AuditSettings) -> None:
@@ -198,7 +201,7 @@ def _refusal(context: RequestContext) -> KafkaError:
 
 
 def shared_sink(settings: AuditSettings, listener: ListenerContext) -> AuditSink:
-    """Return the spool and its writer, of all listeners that name the same directory."""
+    """Return the spool with its writer. All listeners that name the same directory share it."""
     services = listener.services
     name = f"klamm_spark.observer.audit:{settings.spool.absolute()}"
     sink = services.shared.once(name, lambda: AuditSink(settings, services))

@@ -1,9 +1,10 @@
 """`AuditTopic`: the events of the spool as records of a topic of this server, for any Kafka client.
 
-A record is one event: its value is the line, its key the stream's folder in the spool. The spool comes first, and is
-what counts: events that the topic cannot take are in the spool, and a reader sees by the numbers that they are missing.
+A record is one event. Its value is the line, and its key the name of the stream's folder in the spool. Events go to the
+spool first. If the topic cannot take an event, the spool still has it, and a reader sees by the numbers that it is
+missing.
 
-The topic does not audit itself: its reading is in the spool, not in the topic, as each read would else bring the next.
+The topic has no events about reading the topic, because each read would cause the next event. The spool has them.
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ from klamm import KafkaError
 log = logging.getLogger("klamm.audit")
 
 SHARED_RECORDS: Final = "klamm.records"
-"""The key of what appends records, in `services.shared`: an api set that has topics puts it there."""
+"""The key in `services.shared` of the function that appends records. A handler set with topics puts it there."""
 Append = Callable[[str, Sequence[tuple[bytes, bytes]]], None]
 _CONNECTION: Final = re.compile(rb'"connection_id":"([^"]*)"')
 _READING: Final = re.compile(
     rb'"api_name":"(?:Fetch|ListOffsets|OffsetCommit|OffsetFetch|TxnOffsetCommit|ShareFetch|ShareAcknowledge)"'
 )
 _FETCHING: Final = re.compile(rb'"api_name":"(?:Fetch|ShareFetch|ShareAcknowledge)"')
-"""Requests that need READ on the topic, and may leave out topics of a session. For some others DESCRIBE is enough."""
+"""The requests that need READ on the topic. They need not name the topics of a session. For others of `_READING`
+DESCRIBE is enough.
+"""
 _MAX_READERS: Final = 10_000
 
 
@@ -42,7 +45,7 @@ class AuditTopic:
         self.missed = 0
 
     def add(self, stream: bytes, lines: bytes) -> None:
-        """Append the events of these lines. What cannot be appended is logged once and counted."""
+        """Append the events of these lines. A failure is logged once, and its events are counted."""
         wanted = [(stream, line) for line in lines.split(b"\n")[:-1] if not self._is_own_reading(line)]
         if not wanted:
             return

@@ -1,4 +1,7 @@
-"""Events as lines of JSON. The fields that all events of a connection share are encoded once."""
+"""Functions that encode events as lines of JSON, and `LineEncoder`, which numbers them.
+
+`Recorder` calls them on the writer's thread. The fields that all events of a connection share are encoded once.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,21 @@ from klamm_spark.events.event import SCHEMA_VERSION
 from klamm_spark.requests.resources import Resource, Summary
 
 MAX_CHARACTERS: Final = 256
-"""The most characters of a string chosen by a client that an event contains."""
+"""The maximum number of characters of a string that a client has chosen."""
 MAX_EVENT_BYTES: Final = 64 * 1024
-"""The longest line. More resources of a state change, or of a denied request, come in further events."""
+"""The maximum bytes of a line. Resources that exceed it come in further events of the same request."""
 _HASH_CHARACTERS: Final = 32
 _MAX_SENTENCE: Final = 1024
 _MAX_HEAD_BYTES: Final = 2048
-"""The most bytes that `LineEncoder.line` adds, with the numbers of parts."""
+"""The maximum bytes that `LineEncoder.line` adds, with the numbers of parts."""
 _MAX_RESOURCE_BYTES: Final = 16 * 1024
 _ERROR_NAMES: Final = {int(code): f',"error_name":"{code.name}"' for code in ErrorCode if code}
 
 
 def cut(text: str) -> str:
-    """Return a string of at most `MAX_CHARACTERS`: a hash of the whole replaces what is cut, so names stay distinct."""
+    """Return a string of at most `MAX_CHARACTERS`. A hash replaces the rest of a longer one, so that names stay
+    distinct.
+    """
     if len(text) <= MAX_CHARACTERS:
         return text
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_CHARACTERS]
@@ -93,7 +98,7 @@ def certificate_fields(details: Mapping[str, str]) -> str:
 
 
 def resource_fields(summary: Summary, size_bytes: int) -> str:
-    """Return `resources`, if there are any, and `resource_count`, if some were cut.
+    """Return the field `resources`, if there are any, and `resource_count`, if some were left out.
 
     The rest of the event has `size_bytes`.
     """
@@ -105,7 +110,7 @@ def resource_fields(summary: Summary, size_bytes: int) -> str:
 
 
 def split_resources(texts: Iterable[str], size_bytes: int) -> list[str]:
-    """Return `resources`, `part` and `parts` of as many events as all resources need.
+    """Return the fields `resources`, `part` and `parts` for each of the events that all resources need.
 
     The rest of each event has `size_bytes`.
     """
@@ -119,7 +124,7 @@ def split_resources(texts: Iterable[str], size_bytes: int) -> list[str]:
 
 
 def packed(texts: Iterable[str], limit: int) -> Iterator[list[str]]:
-    """Yield texts in lists of at most `limit` characters with their commas; a longer text is alone."""
+    """Yield texts in lists of at most `limit` characters with commas. A longer text has a list of its own."""
     listed: list[str] = []
     size = 0
     for text in texts:
@@ -133,7 +138,9 @@ def packed(texts: Iterable[str], limit: int) -> Iterator[list[str]]:
 
 
 def resource_texts(summary: Summary) -> Iterator[str]:
-    """Yield each resource; one with many attributes comes several times, with some of them each time."""
+    """Yield the text of each resource. A resource with many attributes comes several times, each time with some of
+    them.
+    """
     for resource in summary.resources:
         if resource.attributes is None:
             yield _resource(resource)
@@ -154,7 +161,7 @@ def _attribute(attribute: tuple[str, str | None, str | None], changed: tuple[str
 
 @lru_cache(maxsize=4096)
 def _authority(verdict: Verdict) -> str:
-    """Return the fields of what decided, and of its rule."""
+    """Return the fields about a decision: what made it, and by which rule."""
     if verdict.acl is None:
         return f',"decided_by":{_text(verdict.decided_by)}' if verdict.decided_by else ""
     acl = verdict.acl
@@ -217,7 +224,7 @@ def stage_fields(
     send_ns: int,
     total_ns: int,
 ) -> str:
-    """Stage times, each divided to milliseconds but `throttle_ms`, which are that already."""
+    """Return the fields of stage times. Each time is divided by `divisor` to milliseconds, except `throttle_ms`."""
     return (
         f',"request_queue_time_ms":{max(0, queue_ns) / divisor:.3f},"local_time_ms":{max(0, local_ns) / divisor:.3f}'
         f',"remote_time_ms":{max(0, remote_ns) / divisor:.3f},"throttle_time_ms":{throttle_ms:.3f}'
@@ -227,7 +234,7 @@ def stage_fields(
 
 
 def fields_of(**values: Any) -> str:
-    """Further fields; None and empty texts are left out."""
+    """Return further fields. Values that are None and empty texts are left out."""
     parts = []
     for name, value in values.items():
         if isinstance(value, str):
@@ -241,7 +248,7 @@ def fields_of(**values: Any) -> str:
 
 
 class LineEncoder:
-    """Encodes events and numbers them."""
+    """Encodes the events of one stream, and numbers them. Only the writer's thread calls it."""
 
     def __init__(self, node: str, boot: str) -> None:
         self._head = f'{{"schema_version":{SCHEMA_VERSION},"event_id":"{node}/{boot}/'

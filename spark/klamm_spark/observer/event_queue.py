@@ -1,4 +1,4 @@
-"""The bounded queue between the server's threads and the writer's thread."""
+"""`EventQueue`: the bounded queue between the server's threads, which call `put`, and the writer's thread."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 Entry: TypeAlias = Callable[[Any], None]
-"""Adds one or more events to a `klamm_spark.observer.recorder.Recorder`, on the writer's thread."""
+"""A function that adds one or more events to a `klamm_spark.observer.recorder.Recorder`, on the writer's thread."""
 
 DROP: Final = "drop"
 BLOCK: Final = "block"
@@ -16,12 +16,12 @@ REFUSE: Final = "refuse"
 
 
 class EventQueue:
-    """Each entry represents one or more events; `capacity` counts events.
+    """A queue of entries, each of one or more events. `capacity` counts events.
 
-    Requests may fill `capacity`, other events twice as much: a flood of requests must not hide the others.
-    With REFUSE, requests may fill twice as much: these are the last before the server refuses. Without room, an
-    event is dropped and counted; with BLOCK, `put` waits instead, so that nothing is lost. `filled` is set when an
-    entry comes into an empty queue; the reader clears it before it takes.
+    Requests may fill `capacity`, and other events twice as much, so that a flood of requests does not hide them. With
+    REFUSE, requests may fill twice as much too, because the server refuses requests from `capacity` on. Without room,
+    an event is dropped and counted; with BLOCK, `put` waits instead. `filled` is set when an entry comes into an empty
+    queue. The reader clears it before it takes the entries.
     """
 
     def __init__(self, capacity: int, on_full: str, filled: threading.Event | None = None) -> None:
@@ -48,11 +48,11 @@ class EventQueue:
         return self._pending + self._taken >= self.capacity
 
     def put(self, entry: Entry, count: int = 1, *, request: bool = False, may_wait: bool = True) -> None:
-        """Add an entry of `count` events. With `may_wait` False, it is dropped rather than waited for."""
+        """Add an entry of `count` events. With `may_wait` False, it is dropped if there is no room, even with BLOCK."""
         limit = self._request_limit if request else 2 * self.capacity
         with self._lock:
             size = self._pending + self._taken
-            # An entry larger than the whole queue is accepted when the queue is empty.
+            # If the queue is empty, it accepts even an entry that is larger than the whole queue.
             if size + count > limit and size and not (may_wait and self._wait_for_room(limit, count)):
                 self._dropped += count
                 return
@@ -70,9 +70,9 @@ class EventQueue:
         return False
 
     def take(self) -> tuple[list[Entry], int]:
-        """Take all entries, and return them with the number of events dropped since the last call.
+        """Take all entries. Return them, and the number of events that were dropped since the last call.
 
-        The entries count as waiting until `done`.
+        The entries use room in the queue until `done`.
         """
         with self._lock:
             entries, self._entries = list(self._entries), deque()
@@ -87,7 +87,7 @@ class EventQueue:
             self._room.notify_all()
 
     def stop_blocking(self) -> None:
-        """Let every waiting `put` return: the server stops."""
+        """Let every waiting `put` return, because the server stops."""
         with self._lock:
             self._blocks = False
             self._room.notify_all()

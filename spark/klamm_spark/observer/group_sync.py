@@ -1,4 +1,7 @@
-"""`GroupSync`: one fsync for all threads that wait for it, and a limited number in a second."""
+"""`GroupSync`: makes one fsync for all threads that wait for one, and limits their number per second.
+
+Threads that serve state changes wait here for their intents.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from klamm.runtime import Clock
 
 
 class _Batch:
-    """Threads that wait for the same sync; `error` is its failure, once it has `ended`."""
+    """The threads that wait for the same sync. `error` is its failure, if it has one, once it has `ended`."""
 
     __slots__ = ("ended", "error")
 
@@ -20,10 +23,10 @@ class _Batch:
 
 
 class GroupSync:
-    """`wait` returns when a call of `sync` that began after it has ended. Called from any thread.
+    """A shared sync: `wait` returns when a call of `sync` has ended that started after `wait`. Any thread may call it.
 
-    Calls follow each other, and begin at least `interval_ms` apart: the first thread that waits makes the call for
-    all that come until it begins.
+    Only one call of `sync` runs at a time, and calls start at least `interval_ms` apart. The first waiting thread makes
+    the call for all threads that come before it starts.
     """
 
     def __init__(
@@ -37,7 +40,7 @@ class GroupSync:
         # Protects the batch that threads join.
         self._lock = threading.Lock()
         self._joining: _Batch | None = None
-        # One call of `sync` at a time; protects the time of the next.
+        # Held during a call of `sync`, so that one runs at a time. Also protects the time of the next one.
         self._turn = threading.Lock()
         self._next_ns = 0
 

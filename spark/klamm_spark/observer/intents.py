@@ -1,10 +1,10 @@
-"""The journal of intents: a state change is on disk before it is executed, so that a crash in between leaves a trace.
+"""`IntentJournal`: has each state change on disk before it is executed, so that a crash during it leaves a trace.
 
 ```
 begin: one line of JSON ──► the handler runs ──► its outcome is written to the spool ──► finish: a line with its id
 ```
-The file is `intents` in the folder of the stream `administration`. What has no end when the server starts again becomes
-an event `interrupted`. The file is written again when most of it is finished, so it stays small.
+The file is `intents` in the folder of the stream `administration`. When the server starts again, an intent without an
+end becomes an event `interrupted`. The file is rewritten when most of its intents have ended, so it stays small.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ _REWRITE_BYTES: Final = 1 << 20
 
 
 class UnrecordableError(Exception):
-    """An intent cannot be recorded now; the message says why."""
+    """Raised if an intent cannot be recorded now. The message has the reason."""
 
 
 class IntentJournal:
-    """`begin` and `abandon` are called by the threads that serve requests, the other methods by the writer's.
+    """The journal. Threads that serve requests call `begin` and `abandon`, and the writer's thread calls the rest.
 
-    An intent is open until its outcome is written to the spool. At most `capacity` are, of `MAX_OPEN_BYTES`, so the
-    outcomes of all state changes find room. Intents that come within `sync_interval_ms` share a sync.
+    An intent is open until its outcome is in the spool. At most `capacity` intents of `MAX_OPEN_BYTES` in total are
+    open, so that there is room for the outcomes of all state changes. Intents that come within `sync_interval_ms` share
+    a sync.
     """
 
     def __init__(self, path: Path, files: SpoolFiles, capacity: int, clock: Clock, sync_interval_ms: int = 0) -> None:
@@ -57,7 +58,7 @@ class IntentJournal:
         self._size_bytes = 0
         self._torn = False
         self._in_doubt = False
-        """True if appended bytes may not be in the file; the file is then rewritten before anything else."""
+        """True if appended bytes may be missing in the file. Then the file is rewritten before anything is appended."""
 
     @property
     def open_count(self) -> int:
@@ -65,7 +66,7 @@ class IntentJournal:
         return len(self._open)
 
     def open(self, boot: str) -> list[dict[str, Any]]:
-        """Begin a life of the server. Returns the intents of earlier ones that have no end; `finish` ends these too.
+        """Start a boot of the server. Return the intents of earlier boots that have no end; `finish` ends these too.
 
         Raises OSError.
         """
@@ -85,16 +86,16 @@ class IntentJournal:
         return [intent for intent, _ in left]
 
     def close(self) -> None:
-        """Close the file; what has no end is reported by the next start."""
+        """Close the file. The next start reports intents without an end."""
         with self._lock:
             if self._descriptor >= 0:
                 os.close(self._descriptor)
                 self._descriptor = -1
 
     def begin(self, time_us: int, fields: str, *, sync: bool) -> str:
-        """Write an intent; `fields` begins with a comma. Returns its id. Raises UnrecordableError.
+        """Write an intent, and return its id. `fields` begins with a comma. Raises UnrecordableError.
 
-        With `sync` it survives a power failure too.
+        With `sync`, the intent is safe from a power failure too.
         """
         with self._lock:
             if len(self._open) >= self._capacity or self._open_bytes + len(fields) > MAX_OPEN_BYTES:
@@ -116,7 +117,7 @@ class IntentJournal:
         return intent_id
 
     def _sync(self) -> None:
-        """Wait for the disk, with what has been appended so far. Raises OSError."""
+        """Sync the bytes that were appended so far. Raises OSError."""
         with self._lock:
             if self._in_doubt:
                 self._rewrite()
@@ -124,16 +125,17 @@ class IntentJournal:
         try:
             self._files.fsync(descriptor)
         except OSError:
-            # The system may have dropped what it could not write, of intents that wait for the next sync too.
+            # The system may have dropped these bytes, and also those of intents that wait for the next sync.
             self._in_doubt = True
             raise
         finally:
             os.close(descriptor)
 
     def abandon(self, intent_id: str) -> None:
-        """Nothing was executed: the intent takes no room any more, and `finish` writes that it has ended.
+        """End an intent whose request was not executed. `finish` writes that it has ended.
 
-        So clients without rights, whose events may have to wait for room, keep no change of others from its execution.
+        So its room is free at once. Otherwise clients without rights, whose events may wait for room in a queue, could
+        prevent state changes of other clients.
         """
         with self._lock:
             self._end(intent_id)
@@ -151,7 +153,7 @@ class IntentJournal:
                 if self._size_bytes > _REWRITE_BYTES + 2 * self._open_bytes:
                     self._rewrite()
             except (OSError, UnrecordableError) as error:
-                # A start after a crash finds the outcome in the spool.
+                # Only logged, because after a crash the next start finds the outcomes in the spool.
                 log.error("audit: %s", error)
 
     def _end(self, intent_id: str) -> None:
@@ -180,12 +182,12 @@ class IntentJournal:
             self._torn = False
 
     def _rewrite(self) -> None:
-        """Replace the file by one with the open intents alone. Raises OSError."""
+        """Replace the file by a new one, which has only the open intents. Raises OSError."""
         data = b"".join(self._open.values())
         self._files.write_whole(self._path, data)
-        # The open file has no name any more: what is appended to it would be lost.
+        # The open file has no name any more, so bytes that are appended to it would be lost.
         self._in_doubt = True
-        # Else a power failure might bring the old file back, without the intents that follow.
+        # Otherwise a power failure might restore the old file, which lacks the intents that follow.
         self._files.sync_directory(self._path.parent)
         descriptor = self._files.open_append(self._path)
         if self._descriptor >= 0:
@@ -196,7 +198,7 @@ class IntentJournal:
 def _unfinished(data: bytes) -> list[tuple[dict[str, Any], bytes]]:
     """Return the intents without an end, each with its line.
 
-    If a crash has torn the last line, nothing was executed.
+    An incomplete last line is ignored: the server crashed before it executed the request.
     """
     found: dict[str, tuple[dict[str, Any], bytes]] = {}
     for line in data.splitlines(keepends=True):

@@ -1,6 +1,7 @@
-"""Events of requests with many elements: the writer's thread summarizes them, as that takes up to 100 ms.
+"""`LongEvent`: events of requests with many elements. Only the writer's thread summarizes them, because it takes up to
+100 ms.
 
-All other events are summarized by the thread that serves their connection, see `aggregation`.
+The thread that serves a connection summarizes all its other events, see `aggregation`.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from typing import Any, Final
 from klamm import RequestEvent
 
 RESOURCES_OF_ONE_EVENT: Final = 64
-"""About this many resources fit into one event: larger ones take more room in a queue."""
+"""About this many resources fit into one event. An event with more takes more room in a queue."""
 _LONG: Final = 500
 _BYTES_OF_ONE: Final = 4096
 
 
 class LongEvent:
-    """An event that waits with its messages. It takes the room of `size` events in a queue."""
+    """An event in a queue that still has its messages. It takes the room of `size` events."""
 
     __slots__ = ("_event", "size")
 
@@ -26,14 +27,14 @@ class LongEvent:
         self.size = max(1, elements // RESOURCES_OF_ONE_EVENT, frames // _BYTES_OF_ONE)
 
     def take(self) -> RequestEvent:
-        """Return the event. Called once; the caller frees its messages."""
+        """Return the event. The caller calls this once, and frees the event's messages."""
         event, self._event = self._event, None
         assert event is not None, "an event is taken once"
         return event
 
 
 def long_event(event: RequestEvent) -> LongEvent | None:
-    """Return the event, if its request names many things, or an authorizer was asked about many."""
+    """Return a LongEvent if the request names many things, or caused many decisions of an authorizer; else None."""
     elements = _elements(event.request) + len(event.context.decisions or ())
     return LongEvent(event, elements) if elements > _LONG else None
 

@@ -1,4 +1,4 @@
-"""The choice of recorded requests, and of the detail in which they are recorded."""
+"""`Policy`: decides which requests are recorded, and in which detail."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ EVERYTHING: Final = 2
 _LEVELS: Final = {OFF: NOTHING, METADATA: WITHOUT_RESOURCES, DETAIL: EVERYTHING}
 
 SUMMED_BY_TOPIC: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
-"""The aggregated events of these APIs have the bytes of all requests by topic, others the first request's resources."""
+"""The APIs whose aggregated events have the bytes of all requests by topic. Others have the first one's resources."""
 
 
 class Policy:
-    """One listener's levels and exclusions. A principal's level overrides an API's, and that the default.
+    """The levels and exclusions of one listener. A principal's level takes precedence over an API's, and this over the
+    default.
 
     State changes, denials, refusals and failed authentications are always recorded.
     """
@@ -36,6 +37,6 @@ class Policy:
         return principal in self._excluded_principals or host in self._excluded_networks
 
     def level(self, principal: str, api_key: int) -> int:
-        """NOTHING, WITHOUT_RESOURCES or EVERYTHING."""
+        """Return NOTHING, WITHOUT_RESOURCES or EVERYTHING."""
         level = self._principals.get(principal)
         return level if level is not None else self._apis.get(api_key, self._default)

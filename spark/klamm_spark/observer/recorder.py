@@ -1,4 +1,6 @@
-"""`Recorder`: from observed events to lines of JSON: outcomes, resources, times. Runs on the writer's thread."""
+"""`Recorder`: turns observed events into lines of JSON, with outcomes, resources and times. It runs on the writer's
+thread.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +37,14 @@ from klamm_spark.requests.state_changes import summarize_change
 _SASL_AUTHENTICATION_FAILED: Final = 58
 _NO_FURTHER_REQUEST: Final = '"repeat_count":0'
 _NODE_KNOWS: Final = frozenset({RequestOutcome.FAILED, RequestOutcome.LOST_DURING})
-"""Ends of a request that was sent to a node of a cluster which leave open whether the node has executed it."""
+"""Outcomes of a request that was sent to a node of a cluster, after which it is unknown if the node has executed it."""
 _REASONS: Final = frozenset(
     {RequestOutcome.FAILED, RequestOutcome.LOST_BEFORE, RequestOutcome.LOST_DURING, RequestOutcome.LOST_AFTER}
 )
 
 
 class Recorder:
-    """Collects lines until `take`. Sequence numbers are given in the order of the calls."""
+    """A collector of lines until `take`. The order of the calls is the order of the sequence numbers."""
 
     def __init__(
         self,
@@ -51,7 +53,7 @@ class Recorder:
         new_counting: deque[Client],
         named: Callable[[str], str] | None = None,
     ) -> None:
-        """`named` returns a line with other names in it, see `klamm_spark.events.pseudonyms`."""
+        """Create it. `named` returns a line with pseudonyms in it, see `klamm_spark.events.pseudonyms`."""
         self._encoder = encoder
         self._named = named
         self._clock = clock
@@ -65,11 +67,11 @@ class Recorder:
         self.set_time()
 
     def set_time(self) -> None:
-        """Read the offset of the wall clock to the monotonic clock, by which event times are converted."""
+        """Read the offset between the wall clock and the monotonic clock, which converts the times of events."""
         self._wall_offset_ns = self._clock.wall_us() * 1000 - self._clock.monotonic_ns()
 
     def take(self) -> tuple[bytes, list[str]]:
-        """Remove and return the collected lines, and the intents whose outcomes they are."""
+        """Remove and return the collected lines, and the ids of the intents whose outcomes are in them."""
         data, finished = "".join(self._lines).encode("ascii"), self._finished
         self._lines, self._finished, self._size_bytes = [], [], 0
         return data, finished
@@ -108,7 +110,7 @@ class Recorder:
                 free_in_pieces(summary.resources)
 
     def change(self, client: Client, kept: RequestEvent | LongEvent, intent_id: str | None) -> None:
-        """Record a state change with all of its resources, whatever the levels and exclusions."""
+        """Record a state change with all of its resources, no matter which levels and exclusions apply."""
         client.refresh()
         event, summary = self._summarized(client, kept, change=True)
         self._request_line(client, event, summary, _of_one(event), event.times.end_ns, whole=True, intent_id=intent_id)
@@ -120,7 +122,9 @@ class Recorder:
     def _summarized(
         self, client: Client, kept: RequestEvent | LongEvent, *, change: bool
     ) -> tuple[RequestEvent, Summary]:
-        """Return an event and its summary; a long one without its messages, which other threads need not wait for."""
+        """Return an event and its summary. A long event has no messages any more: they are freed in pieces, so that no
+        thread waits.
+        """
         if not isinstance(kept, LongEvent):
             return kept, self._summary(client, kept, change=change)
         event = kept.take()
@@ -137,7 +141,7 @@ class Recorder:
         texts = (json.dumps(resource, separators=(",", ":")) for resource in intent.get("resources", ()))
         for number, resources in enumerate(split_resources(texts, len(fields))):
             rest = f",{_NO_FURTHER_REQUEST}{resources}" if number else resources
-            # The intent has been written with pseudonyms already.
+            # The intent's fields have pseudonyms already.
             self._add(self._encoder.line(intent["time_us"], REQUEST, "interrupted", "unknown", fields + rest))
         self._finished.append(intent["intent_id"])
 
@@ -195,9 +199,10 @@ class Recorder:
         whole: bool = False,
         intent_id: str | None = None,
     ) -> None:
-        """Write one event, with `fields` in its first line.
+        """Write the line of a request, with `fields`.
 
-        With `whole`, or if the request was denied, it takes as many lines as its resources need.
+        With `whole`, and for a denied request, write as many lines as its resources need. Only the first line then has
+        `fields`.
         """
         outcome = _outcome(event, summary)
         reason = event.outcome.value if event.outcome in _REASONS else None
@@ -216,7 +221,7 @@ class Recorder:
         self._line(end_ns, REQUEST, "completed", outcome, f"{all_have},{fields}{resources}")
 
     def sweep(self, *, everything: bool = False) -> None:
-        """Record the windows that have ended, at most once a second; with `everything` all windows."""
+        """Record the windows that have ended, at most once a second; with `everything` record all windows at once."""
         now_ns = self._clock.monotonic_ns()
         if now_ns < self._next_sweep_ns and not everything:
             return
@@ -234,7 +239,9 @@ class Recorder:
     def authentication(
         self, client: Client, action: str, reason: str, who: tuple[KafkaPrincipal, str], now_ns: int
     ) -> None:
-        """Record that a client has authenticated, or failed to, with its principal and the one that it claimed."""
+        """Record that a client has authenticated or failed to. `who` has its principal, and the principal that it
+        claimed.
+        """
         principal, attempted = who
         client.refresh()
         excluded, connection = client.excluded, client.fields
@@ -284,18 +291,20 @@ class Recorder:
         self._event(event.time_us, ADMIN, event.action, outcome, fields)
 
     def gap(self, action: str, reason: str, **gap: Any) -> None:
-        """Record that events are missing: `gap_boot`, `gap_first_seq`, `gap_last_seq`, `gap_count`, `detail`."""
+        """Record that events are missing. `gap` has `gap_boot`, `gap_first_seq`, `gap_last_seq`, `gap_count` and
+        `detail`.
+        """
         self._line(self._clock.monotonic_ns(), AUDIT_GAP, action, "error", fields_of(reason=reason, **gap))
 
     def dropped(self, boot: str, count: int, reason: str) -> None:
-        """Record that `count` events had no room: a gap event reports their sequence numbers."""
+        """Record that `count` events had no room. They get sequence numbers, and a gap event reports these numbers."""
         first = self._encoder.next_seq
         self._encoder.next_seq = first + count
         self.gap("dropped", reason, gap_boot=boot, gap_first_seq=first, gap_last_seq=first + count - 1, gap_count=count)
 
 
 def _outcome(event: RequestEvent, summary: Summary) -> str:
-    """Return the outcome of the request, whether or not the client has received the response."""
+    """Return the outcome of a request, no matter if the client has received the response."""
     if event.outcome is RequestOutcome.REFUSED:
         return "refused"
     if summary.denied:
@@ -308,7 +317,7 @@ def _outcome(event: RequestEvent, summary: Summary) -> str:
 
 
 def _of_one(event: RequestEvent) -> str:
-    """Return the sizes and times of a request that is recorded by itself."""
+    """Return the sizes and times of a request with a line of its own."""
     sizes = f'"request_bytes":{event.context.size_bytes},"response_bytes":{event.response_bytes}'
     return sizes + stage_times(event)
 

@@ -42,7 +42,9 @@ _STREAM_COUNTERS: Final = (
         "Files of the spool that could not be read at the start and were renamed.",
     ),
 )
-"""Each metric's name, its attribute of an `AuditStream`, and its documentation; so for the others."""
+"""For each metric: its name, the attribute of an `AuditStream` with its value, and its documentation. The others are
+alike.
+"""
 _STREAM_GAUGES: Final = (
     ("QueueSize", "queue.size", "Audit events that wait to be written."),
     ("SpoolBytes", "spool.size_bytes", "Size of the stream's folder of the spool."),
@@ -61,9 +63,9 @@ _TOPIC_COUNTERS: Final = (
 
 
 class AuditSink:
-    """The first observer that opens starts it, the last that closes stops it.
+    """The streams and their writer. The first observer that opens starts the thread, and the last that closes stops it.
 
-    `run_once` is one iteration of the thread's loop; a test may call it.
+    `run_once` is one turn of the thread's loop. A test may call it instead.
     """
 
     def __init__(self, settings: AuditSettings, services: ServerServices, files: SpoolFiles | None = None) -> None:
@@ -88,12 +90,12 @@ class AuditSink:
         self.administration = self.streams[ADMINISTRATION]
         self.topic: AuditTopic | None = None
         self.named: Callable[[str], str] | None = None
-        """Gives a line pseudonyms, if there are to be any."""
+        """A function that returns a line with pseudonyms, or None if the settings want none."""
         self.filtered_listeners: set[str] = set()
         self.topics: defaultdict[str, TopicNames] = defaultdict(TopicNames)
         """The names of topics, by handler set."""
         self._users = 0
-        # Protects the count of users: the first starts the writer, the last stops it.
+        # Protects the count of listeners, when the first starts the writer and when the last stops it.
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -102,7 +104,7 @@ class AuditSink:
     # ---- users
 
     def acquire(self, settings: AuditSettings) -> None:
-        """Add a listener. Raises ValueError if its settings differ from the spool's; OSError, SpoolError."""
+        """Add a listener. Raises ValueError if its settings contradict those of the spool; OSError, SpoolError."""
         for key in SINK_KEYS:
             if getattr(settings, key) != getattr(self.settings, key):
                 raise ValueError(f"{key} must be the same for all listeners that write in {self.settings.spool}")
@@ -112,7 +114,7 @@ class AuditSink:
             self._users += 1
 
     def audit_of(self, listener: ListenerContext, settings: AuditSettings) -> ListenerAudit:
-        """Return the audit of a listener, which writes here."""
+        """Return the audit of a listener, which puts events into the queues here."""
         queues = self.requests.queue, self.security.queue, self.administration.queue
         topics = self.topics[listener.api_set]
         return ListenerAudit(listener, settings, queues, topics, self.requests.new_counting, self.journal.abandon)
@@ -122,7 +124,7 @@ class AuditSink:
         return self.requests.queue.full or self.security.queue.full
 
     def latest(self) -> list[dict[str, Any]]:
-        """Return the latest events of all streams, the newest first, e.g. for a page. Any thread."""
+        """Return the latest events of all streams, the newest first, e.g. for a page. Any thread may call it."""
         lines = (line for stream in self.streams.values() for line in stream.latest())
         return sorted(map(json.loads, lines), key=itemgetter("time_us", "seq"), reverse=True)
 
@@ -156,7 +158,7 @@ class AuditSink:
                 stream.open(suffix, self.named)
                 opened.callback(stream.spool.close)
             self._report_interrupted()
-            # All are open: they stay so.
+            # All spools are open now, so do not close them.
             opened.pop_all()
         self._register_metrics()
         self._unregister.append(self._services.admin_events.subscribe(self._admin_event))
@@ -166,7 +168,7 @@ class AuditSink:
         intents = self.journal.open(self.administration.spool.boot)
         if not intents:
             return
-        # An outcome may have been written without the journal's having learned of it.
+        # The outcome may be in the spool although the journal was not updated.
         written = self.administration.spool.newest_lines() + self.security.spool.newest_lines()
         for intent in intents:
             if f'"intent_id":"{intent["intent_id"]}"'.encode() in written:
@@ -195,7 +197,7 @@ class AuditSink:
         metrics: Iterable[tuple[str, str, str]],
         sources: Sequence[tuple[dict[str, str], object]],
     ) -> None:
-        """Register metrics that are read from each of these objects, with its labels."""
+        """Register metrics. Their values come from an attribute of each of these objects."""
 
         def samples(attribute: str) -> Callable[[], list[tuple[dict[str, str], float]]]:
             read = attrgetter(attribute)
@@ -209,7 +211,7 @@ class AuditSink:
         self.administration.queue.put(lambda recorder: recorder.admin_event(event), may_wait=False)
         if event.action == "server_stopping":
             self._stop_blocking()
-            # Topics are closed before observers are.
+            # The broker closes its topics before observers are closed.
             for stream in self.streams.values():
                 stream.topic = None
 
@@ -238,9 +240,9 @@ class AuditSink:
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._filled.wait(self._pause_s())
-            # Collect events first: each turn takes the interpreter from the server's threads.
+            # Let events collect for a moment, because each turn takes the interpreter from the server's threads.
             self._stopping.wait(self.settings.flush_interval_ms / 1000)
-            # Before the turn: what comes during it is taken up by the next one.
+            # Clear it before the turn, so that an event that comes during the turn starts the next one.
             self._filled.clear()
             self.run_once()
         self.close()
@@ -259,7 +261,7 @@ class AuditSink:
         self.journal.finish()
 
     def close(self) -> None:
-        """Write and seal what is left of each stream."""
+        """Write the remaining events of each stream, and seal its segment."""
         for stream in self.streams.values():
             stream.close()
         self.journal.close()

@@ -1,4 +1,7 @@
-"""`AuditStream`: one of a server's streams of events, with its queue, its spool, and what the writer's thread does."""
+"""`AuditStream`: one of a server's streams of events, with its queue and its spool.
+
+The writer's thread of `AuditSink` calls everything except `queue` and `latest`, which any thread may use.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +36,11 @@ _RETRY_NS: Final = 1_000_000_000
 _LATEST: Final = 100
 _PIECE_EVENTS: Final = 2000
 _PIECE_BYTES: Final = 1 << 20
-"""Events are written in pieces of about this size, because a piece must be smaller than `retention_bytes`."""
+"""The approximate size of a piece of events that is written at once. It must be smaller than `retention_bytes`."""
 
 
 class _Lines(NamedTuple):
-    """Recorded events that are to be written, and the intents whose outcomes they are."""
+    """Recorded events that are not written yet, and the ids of the intents whose outcomes they are."""
 
     data: bytes
     first_seq: int
@@ -47,7 +50,7 @@ class _Lines(NamedTuple):
 
 
 class AuditStream:
-    """See the module. For the writer's thread, except `queue` and `latest`; `run_once` is one turn of it."""
+    """One stream of events. `run_once` is one turn of the writer's thread."""
 
     def __init__(
         self,
@@ -79,10 +82,10 @@ class AuditStream:
         self.events_dropped = 0
         self.write_errors = 0
         self.topic: AuditTopic | None = None
-        """The topic that gets the lines too, once they are in the spool."""
+        """The topic that also gets the lines, once they are in the spool; None without a topic."""
 
     def open(self, boot_suffix: str, named: Callable[[str], str] | None = None) -> None:
-        """Open the spool, and record what an earlier boot has lost; for `named` see `Recorder`.
+        """Open the spool, and record which events an earlier boot has lost. For `named` see `Recorder`.
 
         Raises OSError, SpoolError.
         """
@@ -100,22 +103,24 @@ class AuditStream:
         self._recorder.gap(action, reason, gap_boot=one.boot, gap_first_seq=first, detail=detail)
 
     def latest(self) -> list[bytes]:
-        """Return the lines of the latest events in the spool, since the start. Any thread."""
-        # A copy is one call: no other thread changes the deque meanwhile.
+        """Return the lines of the latest events since the start. Any thread may call it."""
+        # `copy` is a single call, during which no other thread changes the deque.
         return list(self._latest.copy())
 
     @property
     def next_due_ns(self) -> int:
-        """Return the time at which the stream next has work without new events, on the monotonic clock."""
+        """Return the time, on the monotonic clock, at which the stream needs its next turn if no event comes."""
         due_ns = max(self.spool.next_tick_ns, self._tick_retry_ns)
         return min(due_ns, self._write_retry_ns) if self._unwritten else due_ns
 
     def run_once(self) -> None:
-        """Record waiting events, write them, and do what is due. While writing fails, the queue is not emptied."""
+        """Record the queued events, write them, and sync, seal and delete if it is time. After a failed write, the
+        queue stays.
+        """
         if not self._unwritten or self._write():
             self._take()
             self._write()
-        # Also after a failed write: this may make room.
+        # Also after a failed write, because deleting old segments may make room.
         self._tick()
 
     def _take(self) -> None:
@@ -155,7 +160,7 @@ class AuditStream:
             self._next_first = last + 1
 
     def _write(self) -> bool:
-        """Write the recorded events; False while that fails."""
+        """Write the recorded events. Return False if that fails, or has just failed."""
         if self._unwritten and self._clock.monotonic_ns() < self._write_retry_ns:
             return False
         while self._unwritten:
@@ -188,7 +193,7 @@ class AuditStream:
         return str(error)
 
     def _tick(self) -> None:
-        """Sync, seal and delete what is due, and record what was lost."""
+        """Sync, seal and delete if it is time. Record the events that were lost or deleted."""
         if self._clock.monotonic_ns() >= self._tick_retry_ns:
             try:
                 self.spool.tick()
@@ -223,8 +228,10 @@ class AuditStream:
             self._recorder.gap("torn_tail", "fsync_failed", **numbers, detail=detail)
 
     def close(self) -> None:
-        """Write and seal what is left. Events that cannot be written are lost; the log has their number, the next start
-        records an `audit_gap`."""
+        """Write the remaining events, and seal the segment.
+
+        Events that cannot be written are lost. The log has their number, and the next start records an `audit_gap`.
+        """
         self._write_retry_ns = self._tick_retry_ns = 0
         try:
             self.run_once()
@@ -255,10 +262,11 @@ def _settings_of(stream: str, settings: AuditSettings) -> AuditSettings:
 
 
 def _capacity_of(stream: str, settings: AuditSettings) -> tuple[int, str]:
-    """Return the capacity of a stream's queue, and what happens when it is full.
+    """Return the capacity of a stream's queue, and what a full queue does.
 
-    The administration's has room for the outcomes of all open state changes, and for as many other events. State
-    changes are refused before they are executed, so nothing has to wait, or be refused, afterwards.
+    The queue of administration has room for the outcomes of all open state changes, and for as many other events. If
+    there is no room for an outcome, a state change is refused before it is executed. So nothing waits or is refused
+    afterwards.
     """
     if stream == ADMINISTRATION:
         return settings.max_open_changes, DROP
