@@ -1,1 +1,1 @@
-"""Queries in SQL files, over the events of a spool or a lake."""
+"""Queries in SQL files, and the views of events that they read."""

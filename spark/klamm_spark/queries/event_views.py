@@ -1,13 +1,13 @@
-"""Events as the SQL views that reports and detections read, in DuckDB over a spool or a lake, or in Spark.
+"""SQL views of events, which reports and detections query: in DuckDB over a spool or a lake, or in Spark.
 
-The views, the same in both:
+The views are the same in both:
 
-- `events`: the fields of `klamm_spark.events.event`, and `requests`: how many requests a row represents.
+- `events`: the fields of `klamm_spark.events.event`, and `requests`, the number of requests that a row stands for.
 - `resources`: `event_id`, `position` and the fields of each resource except its attributes.
 - `attributes`: `event_id`, `position` of the resource, and the fields of each attribute.
-- `earlier`: as `events`, of the period before.
+- `earlier`: like `events`, of the period before.
 
-Queries keep to the SQL that both know: no arrays, no timestamps, times as microseconds.
+Queries use only SQL that both engines know: no arrays and no timestamps. Times are microseconds.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """From `start_us` up to, not including, `end_us`; `before_us` is where the period before it starts."""
+    """A period from `start_us` to just before `end_us`. The period before it starts at `before_us`."""
 
     start_us: int = 0
     end_us: int = NO_LIMIT_US
@@ -55,29 +55,29 @@ class Period:
 
     @staticmethod
     def since(start_us: int, now_us: int) -> Period:
-        """Return the period from a moment until now, and as long a one before it."""
+        """Return the period from a moment until now. The period before it has the same length."""
         return Period(start_us, NO_LIMIT_US, max(0, 2 * start_us - now_us))
 
     @staticmethod
     def around(first_us: int, last_us: int, window_us: int, since_us: int) -> Period:
-        """Return the period up to `window_us` away from events of that time, not before `since_us`, with no period
-        before it.
+        """Return the period that reaches `window_us` before and after events of that time, but not before `since_us`.
 
-        Events may come late: what happened after them may be there already.
+        There is no period before it. It reaches into the time afterwards because events may come late, after newer
+        ones.
         """
         start_us = max(first_us - window_us, since_us)
         return Period(start_us, last_us + window_us + 1, start_us)
 
     def touches(self, hour_us: int) -> bool:
-        """Return True if the hour that begins then has a part of it, or of the period before it."""
+        """Return True if the hour that starts at `hour_us` overlaps the period or the period before it."""
         return self.before_us - _HOUR_US < hour_us < self.end_us
 
 
 class EventViews(Protocol):
-    """An engine that has the views."""
+    """An engine with the views."""
 
     bad_lines: int
-    """Lines that are no events."""
+    """The number of lines that are not events."""
 
     def query(self, sql: str) -> Result:
         """Run one query."""
@@ -87,13 +87,16 @@ class EventViews(Protocol):
 class DuckDbViews:
     """The views over a spool on this machine or over a lake, in DuckDB.
 
-    The events go to a temporary file in `TMPDIR`, where DuckDB compresses them to about what they take in the spool: in
-    memory it would have to write them out as they are.
+    DuckDB stores the events in a compressed temporary file in `TMPDIR`, which is about as large as the spool. Without
+    the file, DuckDB would have to write uncompressed events to the disk when the memory is full.
     """
 
     def __init__(self, source: Path | Lake | None, period: Period) -> None:
-        """Read the spool or the lake; without one there are no events yet. Raises LakeError if it does not exist, if
-        DuckDB is not installed, or if a file cannot be read or written."""
+        """Read the spool or the lake. With None, there are no events yet.
+
+        Raises LakeError if the source does not exist, if DuckDB is not installed, or if a file cannot be read or
+        written.
+        """
         if importlib.util.find_spec("duckdb") is None:
             raise LakeError("a report needs DuckDB: pip install 'klamm[report]'")
         if isinstance(source, Path):
@@ -104,7 +107,7 @@ class DuckDbViews:
 
         self._faults = duckdb.OperationalError, duckdb.FatalException
         self._folder = tempfile.TemporaryDirectory(prefix="klamm-audit-")
-        # What comes and goes while a spool is followed would leave holes in a file.
+        # In memory if a spool is followed, because events that come and go would leave holes in a file.
         file = ":memory:" if source is None else f"{self._folder.name}/events.duckdb"
         options = {"memory_limit": _MEMORY_LIMIT, "temp_directory": self._folder.name}
         self._database = connect(file, threads=2, options=options)
@@ -122,7 +125,7 @@ class DuckDbViews:
             raise
 
     def _create_views(self, period: Period) -> None:
-        # Spark's name of it.
+        # Spark has this function, so that queries can use the same name.
         self._database.execute("CREATE MACRO regexp_like(text, pattern) AS regexp_matches(text, pattern)")
         fields = ", ".join(f"{field.name} {duckdb_type(field)}" for field in FIELDS)
         self._database.execute(f"CREATE TABLE kept ({fields}, requests BIGINT AS (coalesce(repeat_count, 1)))")
@@ -145,7 +148,7 @@ class DuckDbViews:
         self._database.execute("DELETE FROM kept WHERE time_us < ?", [before_us])
 
     def add(self, files: Sequence[str]) -> None:
-        """Add the events of these segments. A torn line at the end is left out.
+        """Add the events of some segments. An incomplete last line is left out.
 
         Raises LakeError if a file cannot be read or written.
         """
@@ -166,7 +169,8 @@ class DuckDbViews:
     def _add_lake(self, lake: Lake, period: Period) -> None:
         from klamm_spark.lake.files import files_of, read_columns
 
-        # No file is left out, nor a part of one, by what it or a commit says of its values: nothing proves that.
+        # Read each wanted file whole. Its statistics and those of its commit are not proved, so do not skip rows by
+        # them.
         files = files_of(lake)
         wanted = [file for file in files if file.hour_us is not None and period.touches(file.hour_us)]
         condition = f"time_us >= {period.before_us} AND time_us < {period.end_us}"
@@ -179,7 +183,7 @@ class DuckDbViews:
         self.bad_lines = sum(len(batch) for batch in read_columns(quarantine, ["bad_line"]))
 
     def query(self, sql: str) -> Result:
-        """Run one query; names may stand in Spark's quotes. Raises LakeError if a file cannot be read or written."""
+        """Run one query. Names may have Spark's quotes. Raises LakeError if a file cannot be read or written."""
         with self._reporting_faults():
             cursor = self._database.execute(sql.replace("`", '"'))
             names = tuple(column[0] for column in cursor.description or ())
@@ -194,16 +198,16 @@ class DuckDbViews:
             raise LakeError(f"{error} (DuckDB, with its files in {self._folder.name}: {advice})") from error
 
     def close(self) -> None:
-        """Remove everything."""
+        """Close the database, and remove its files."""
         self._database.close()
         self._folder.cleanup()
 
 
 class SparkViews:
-    """The views over a lake, in Spark, for a notebook; they use only what Spark Connect supports."""
+    """The views over a lake in Spark, for a notebook. They use only features that Spark Connect supports."""
 
     def __init__(self, spark: SparkSession, rows: DataFrame, period: Period) -> None:
-        """`rows` are those of the lake's table `events`."""
+        """Create the views. `rows` are the rows of the lake's table `events`."""
         from pyspark.sql import functions as F
 
         self._spark = spark
@@ -254,13 +258,13 @@ def _files(spool: Path, since_us: int) -> Sequence[str]:
                 found.append(str(segment))
         found.extend(str(segment) for segment in open_segments(path))
     for name in found:
-        # DuckDB would wait for a pipe.
+        # Open each file once without waiting: if a path is a pipe, DuckDB would wait for ever.
         os.close(open_local(Path(name)))
     return found
 
 
 def duckdb_type(field: Field) -> str:
-    """Return the type that DuckDB has for a field."""
+    """Return DuckDB's type for a field."""
     if field.type in LISTS:
         inner = ", ".join(f"{one.name} {duckdb_type(one)}" for one in LISTS[field.type])
         return f"STRUCT({inner})[]"

@@ -1,4 +1,6 @@
-"""Queries in files of their own: lines `-- key: value` at the head, then one query with placeholders in braces."""
+"""`read_sql`: reads a file with one SQL query. Its first lines have the form `-- key: value`; the query has
+placeholders.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ _BASELINE: Final = {
 
 
 class SqlFile(NamedTuple):
-    """A file: its head, and its query with the placeholders filled in."""
+    """The content of a file: its head, and its query with the values of the placeholders."""
 
     name: str
     head: Mapping[str, str]
@@ -63,11 +65,11 @@ COUNTS: Final = ", ".join(
         _sum_if("connections refused", "kind = 'connection' AND action = 'refused'"),
     )
 )
-"""The counts of a group of events; names with blanks stand in Spark's quotes."""
+"""The counts of a group of events, as columns. Names with blanks have Spark's quotes."""
 
 
 def _older(baseline: tuple[int, ...]) -> str:
-    # A missing number counts as 0: "2.1" is as new as "2.1.0"; text without a number is not old.
+    # A missing number counts as 0, so "2.1" is as new as "2.1.0". A text without numbers is not old.
     numbers = [
         f"cast(coalesce(nullif(regexp_extract(client_software_version, '^v?{'[0-9]+[.]' * place}([0-9]+)', 1), ''), "
         f"'{0 if place else _NOT_A_NUMBER}') AS BIGINT)"
@@ -89,5 +91,8 @@ _PLACEHOLDERS: Final = {
     "deprecated": _DEPRECATED,
     "outcomes": _OUTCOMES,
 }
-"""`administrative`: the numbers of APIs that change topics, ACLs and the like; `counts` and `outcomes`: columns;
-`deprecated`: whether a client's name and version are older than the baseline of KIP-896."""
+"""The values of the placeholders.
+
+`administrative` are the numbers of APIs that change topics, ACLs and so on. `counts` and `outcomes` are columns.
+`deprecated` is the condition for clients that are older than the baseline of KIP-896.
+"""
