@@ -1,1 +1,1 @@
-"""The report: its questions, as text and as HTML."""
+"""The report of `klamm audit report`: its questions, and its output as text and HTML."""

@@ -1,4 +1,4 @@
-"""Findings as a reader wants them: one sentence each, and what happened around it."""
+"""`Card`: a finding as a reader needs it, with one sentence about it and the events around it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from klamm_spark.queries.sql_files import read_sql
 from klamm_spark.report.units import size
 
 MOST: Final = 24
-"""The number of findings of a detection, the latest, whose surrounding events are shown."""
+"""The number of latest findings of a detection whose surrounding events are shown."""
 _AROUND: Final = Path(__file__).with_name("around.sql")
 _PART: Final = re.compile(r"\[([^\]]*)\]|\{(\w+)\}")
 _NAMES: Final = ("principal", "address", "object", "by", "bytes")
@@ -36,14 +36,14 @@ _NUMBERS: Final = (
     "twelve",
 )
 _KEYS: Final = 5
-"""The number of columns of `around.sql` that identify the finding."""
+"""The number of columns of `around.sql` that identify a finding. They come first."""
 _UNITS: Final = ((86_400, "day", 2), (3600, "hour", 2), (60, "minute", 2), (1, "second", 1))
 
 
 class Moment(NamedTuple):
     """Similar events of one account and address at about the same time.
 
-    `part` says of an event that it begins or completes the finding.
+    `part` is "first" or "last" for the event that begins or completes the finding, and else empty.
     """
 
     time_us: int
@@ -68,9 +68,10 @@ class Card:
     moments: tuple[Moment, ...]
 
     def sentence(self, say: Callable[[str], str] = str, rest: Callable[[str], str] = str) -> str:
-        """Return the detection's sentence with this finding's values.
+        """Return the detection's sentence with the values of this finding.
 
-        A part in brackets is left out if it has no value. `say` formats the values of `_NAMES`, `rest` all other text.
+        A part in brackets is left out if one of its values is empty. `say` formats the values of `_NAMES`, and `rest`
+        all other text.
         """
         values = self._values()
 
@@ -118,7 +119,7 @@ def duration(length_us: int) -> str:
 
 
 def cards(views: EventViews) -> list[Card]:
-    """Return all findings, the gravest first."""
+    """Return all findings, the highest severity first."""
     return [card for detection in own_detections() for card in _cards(views, detection)]
 
 

@@ -58,9 +58,9 @@ def run(
     asked: Asked = _ALL,
     print_line: Callable[[str], None],
 ) -> int:
-    """Print the report on a spool or a lake, and return the exit code. Raises LakeError.
+    """Print the report on a spool or a lake, and write it to `html` if this is given. Return the exit code.
 
-    The report is also written to `html` if that is given.
+    Raises LakeError.
     """
     with closing(DuckDbViews(place, _period(since))) as views:
         if asked.question is not None:
@@ -87,13 +87,13 @@ def _give_out(report: Report, html: Path | None, print_line: Callable[[str], Non
 
 
 def build(lake: Lake, since: datetime | None = None) -> Report:
-    """Report on a lake. Raises LakeError if there are no events."""
+    """Return the report on a lake. Raises LakeError if there are no events."""
     with closing(DuckDbViews(lake, _period(since))) as views:
         return answer(views, name_of(lake), since)
 
 
 def answer_one(views: EventViews, asked: Asked) -> int:
-    """Print the answer to one question, with all of its rows, and return the exit code. Raises LakeError."""
+    """Print the answer to one question with all of its rows. Return the exit code. Raises LakeError."""
     (question,) = (one for one in questions() if one.key == asked.question)
     sql = _LIMIT.sub("", question.sql)
     if asked.where:
@@ -103,7 +103,7 @@ def answer_one(views: EventViews, asked: Asked) -> int:
     except LakeError:
         raise
     except Exception as error:
-        # Each engine has errors of its own for a wrong condition.
+        # Each engine raises its own errors for a wrong condition.
         raise LakeError(f"the condition is wrong: {str(error).splitlines()[0]}") from error
     show_table(table)
     return 0
@@ -116,7 +116,7 @@ def _period(since: datetime | None) -> Period:
 
 
 def answer(views: EventViews, place: str, since: datetime | None = None) -> Report:
-    """Answer all questions. Raises LakeError if there are no events in the period."""
+    """Return the report with the answers to all questions. Raises LakeError if there are no events in the period."""
     span = views.query("SELECT min(time_us) AS first, max(time_us) AS last FROM events").rows[0]
     if span[0] is None:
         raise LakeError(f"there are no events in {place}" + (f" since {since:%Y-%m-%d %H:%M} UTC" if since else ""))
@@ -140,7 +140,7 @@ def answer(views: EventViews, place: str, since: datetime | None = None) -> Repo
 
 
 def bucket_of(span_s: float) -> int:
-    """Return the seconds per bar of a plot over `span_s`."""
+    """Return the seconds per bar in a plot of `span_s` seconds."""
     return next((bucket for bucket in _BUCKETS_S if span_s / bucket <= _WANTED_BUCKETS), _BUCKETS_S[-1])
 
 
@@ -191,5 +191,5 @@ def _value(value: Any, kind: str) -> Any:
         return value
     if kind == "time":
         return moment_of(value)
-    # Sums are decimals in one engine and large integers in the other.
+    # One engine returns sums as decimals, the other as large integers.
     return float(value) if kind == "ms" else int(value)

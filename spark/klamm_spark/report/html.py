@@ -1,4 +1,4 @@
-"""A report as one HTML file with its styles, pictures and search: it loads nothing, and runs no other script."""
+"""`render`: a report as one HTML file. It has its styles, pictures and search, and loads nothing else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SECTIONS: Final = (
     ("servers", "Clients and servers", ("census", "admin", "gaps")),
 )
 _FOLDED: Final = ("traffic", "latency", "servers")
-"""They answer other readers than the first; a click opens them, and paper leaves them out."""
+"""The sections for specialists. A click opens them, and they are not printed."""
 _TILES: Final = (
     ("requests", "requests"),
     ("denied", "requests denied"),
@@ -40,7 +40,7 @@ _WARN: Final = ("denied", "authentication failures")
 _STYLES: Final = {"text": "", "id": ' class="id"', "time": ' class="time"'}
 _MOST_CARDS: Final = 24
 _LONG: Final = 26
-"""A longer word may break after punctuation; the page cuts a longer part without punctuation."""
+"""The length from which a word may break after punctuation. A longer part without punctuation is cut."""
 _ROWS: Final = 10
 _PIECE: Final = re.compile(r"[^/._:,;=@-]*[/._:,;=@-]*")
 
@@ -99,7 +99,9 @@ def _file(name: str) -> str:
 
 
 def words(value: object) -> str:
-    """Return a text as HTML whose words do not break. Only a long word may, after punctuation; a longer part is cut."""
+    """Return a text as HTML. Words do not break, except long ones after punctuation. A long part without punctuation is
+    cut.
+    """
     return "".join(map(_word, re.split(r"( +)", escape_control_characters(str(value)))))
 
 
@@ -226,7 +228,7 @@ def _table(table: Table) -> str:
         )
         rows.append(f"<tr{' class=marked' if index in table.marked else ''}>{texts}</tr>")
     if table.columns[0].kind == "time":
-        # The latest first.
+        # Show the latest row first.
         rows.reverse()
     parts = [rows[:_ROWS], rows[_ROWS:]] if len(rows) > _ROWS * 2 else [rows]
     first, *rest = (f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(part)}</tbody></table>" for part in parts)

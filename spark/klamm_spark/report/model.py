@@ -1,4 +1,4 @@
-"""A report as plain tables and series, before it is text or HTML."""
+"""`Report`: a report as tables and series, from which `text` and `html` make the output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A column of a report's table; `kind` is `text`, `count`, `bytes`, `ms`, `time` or `id` (in HTML only)."""
+    """A column of a table. `kind` is `text`, `count`, `bytes`, `ms`, `time` or, only for HTML, `id`."""
 
     title: str
     kind: str = "text"
@@ -20,7 +20,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table of a report. `marked` are the rows that need attention; `doc` says what a row is."""
+    """One table of a report. `marked` are the indexes of rows that need attention; `doc` describes a row."""
 
     key: str
     title: str
@@ -32,10 +32,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A report. `traffic` has one `(start, counts by outcome)` per `bucket_s` seconds, `logins` likewise.
+    """A report.
 
-    `lake` is the place of the lake or of the spool. `earlier` are the totals of as long a period before `since`.
-    `cards` are the findings, the gravest first.
+    `traffic` has `(start, counts by outcome)` for each `bucket_s` seconds, and so has `logins`. `lake` is the place of
+    the lake or of the spool. `earlier` are the totals of the period before `since`, which has the same length. `cards`
+    are the findings, the highest severity first.
     """
 
     lake: str

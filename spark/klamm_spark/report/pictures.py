@@ -1,4 +1,6 @@
-"""The pictures of a report as SVG: places across in percent, sizes in pixels, so that they fit every width."""
+"""The pictures of a report as SVG. Horizontal positions are in percent and sizes in pixels, so that they fit every
+width.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ _ACTIVITY_PX, _REFUSALS_PX = 74, 28
 
 
 def overview(report: Report, flags: Sequence[Card]) -> str:
-    """Return the picture of the whole period: findings as numbered flags, requests, and below them what was refused."""
+    """Return the picture of the whole period: findings as numbered flags, requests, and refused ones below them."""
     requests = {start: sum(counts.values()) for start, counts in report.traffic}
     refusals = {start: counts.get("denied", 0) for start, counts in report.traffic}
     for start, counts in report.logins:
@@ -67,7 +69,9 @@ def overview(report: Report, flags: Sequence[Card]) -> str:
 
 
 def timeline(card: Card, number: int) -> str:
-    """Return the picture of the moments around a finding, by lane; each leads to its line in the card's list."""
+    """Return the picture of the moments around a finding, by lane. Each moment is a link to its line in the card's
+    list.
+    """
     moments = card.moments
     if not moments:
         return ""
@@ -98,7 +102,7 @@ def timeline(card: Card, number: int) -> str:
 
 
 def said(moment: Moment) -> str:
-    """Return a moment in words: when, who, what, and how often."""
+    """Return a moment in words: time, account, event, object and outcome."""
     times = f" × {moment.requests:,}" if moment.requests > 1 else ""
     words = (moment.principal, moment.what + times, moment.object, moment.outcome)
     return escape_control_characters(f"{moment_of(moment.time_us):%H:%M:%S} " + " · ".join(filter(None, words)))
@@ -109,7 +113,7 @@ def _middle(lane: int) -> int:
 
 
 def _rows(places: Sequence[float]) -> list[tuple[float, int]]:
-    """Return each place with its row. Flags of a row do not overlap, as long as there are free rows."""
+    """Return each place with a row. Flags in one row do not overlap while there are free rows."""
     ends: list[float] = []
     rows = [0] * len(places)
     for index in sorted(range(len(places)), key=places.__getitem__):

@@ -1,9 +1,9 @@
-"""The questions of a report: a SQL file each in `questions/`, over the views of `klamm_spark.queries.event_views`.
+"""The questions of a report. Each is an SQL file in `questions/`, over the views of `klamm_spark.queries.event_views`.
 
-Beside its title and what a row is (`doc`), the head of a file names the columns that are not text (`count`, `bytes`,
-`ms`; `all` is every column but names), the rows that need attention (`mark: always`, or `mark: COLUMN not in VALUES`),
-and `newest: last` where a query returns the newest rows first and the report shows them last. Columns that end with
-`_us` are times.
+The head of a file has the title and the meaning of a row (`doc`). It may have three more kinds of entries. `count`,
+`bytes` and `ms` name the columns of these kinds, which are text otherwise; `all` means every column except names.
+`mark` selects rows that need attention: `always`, or `COLUMN not in VALUES`. `newest: last` means that the query
+returns the newest rows first and the report shows them last. Columns whose names end with `_us` are times.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _KINDS: Final = ("count", "bytes", "ms")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One table of a report."""
+    """A question, whose answer is one table of a report."""
 
     key: str
     title: str
@@ -88,7 +88,7 @@ def _read(key: str) -> Question:
 
 
 def totals(view: str) -> str:
-    """Return the query for all counts of a period; `view` is `events` or `earlier`."""
+    """Return the query for all counts of a period. `view` is `events` or `earlier`."""
     return (
         f"SELECT count(*) AS events, {COUNTS}, "
         "coalesce(sum(CASE WHEN kind = 'request' AND api_key IN "
@@ -99,7 +99,7 @@ def totals(view: str) -> str:
 
 
 def series(kind: str, by: str, bucket_s: int) -> str:
-    """Return the query for the requests of a kind of event, by bucket of time and by a column."""
+    """Return the query that counts the requests of a kind of event, by bucket of time and by a column."""
     return (
         f"SELECT cast(floor(time_us / {bucket_s * 1_000_000}.0) AS BIGINT) * {bucket_s} AS start, {by}, "
         f"sum(requests) AS n FROM events WHERE kind = '{kind}' GROUP BY 1, 2"

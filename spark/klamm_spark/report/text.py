@@ -1,4 +1,4 @@
-"""A report in the terminal."""
+"""`show`: prints a report in the terminal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from klamm_spark.report.units import size
 
 LINES: Final = 20
 FILE_WIDTH: Final = 140
-"""The width for a file or a pipe, which has none of its own. A smaller one breaks names and times."""
+"""The width for a file or a pipe, which have no width. In a smaller one, names and times would not fit in a line."""
 
 
 def show(report: Report, console: Console | None = None) -> None:
@@ -86,13 +86,13 @@ def _table(table: Table, lines: int = LINES) -> Group:
     for column in compress(table.columns, shown_columns):
         made.add_column(column.title, justify="left" if column.kind in ("text", "time") else "right", overflow="fold")
     hidden = max(0, len(table.rows) - lines)
-    # Tables by time show the latest rows, others the first.
+    # A table by time shows the latest rows, and others the first ones.
     shown = range(hidden, len(table.rows)) if table.columns[0].kind == "time" else range(min(lines, len(table.rows)))
     for index in shown:
         row = table.rows[index]
         texts = [cell(value, column.kind) for value, column in zip(row, table.columns, strict=True)]
         texts = list(compress(texts, shown_columns))
-        # As Text: names of clients must not be parsed as markup.
+        # Text, so that `rich` does not parse names of clients as markup.
         made.add_row(*map(Text, texts), style="yellow" if index in table.marked else "")
     more = [Text(f"and {hidden:,} more; --html shows them", style="dim")] if hidden else []
     return Group(Text(table.title, style="bold cyan"), Text(table.doc, style="dim"), made, *more)

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Times and sizes in the form that people read."""
 
 from __future__ import annotations
 
