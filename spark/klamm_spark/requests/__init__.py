@@ -1,1 +1,3 @@
-"""Resources and changes of a request, from its decoded request and response. No input or output."""
+"""The resources and state changes of a request, from its decoded request and response. No module here does input or
+output.
+"""

@@ -1,6 +1,8 @@
-"""State changes by administrators and their tools: of topics, configurations, rights, users and the like.
+"""State changes by administrators and their tools: of topics, configurations, rights, users and so on.
 
-Each function reads one API: it yields the resources that a request changes, with what the response adds to them.
+Each function describes one API: it yields the resources that a request changes, with the results in the response.
+`state_changes` calls them on the thread that serves the request, or on the writer's thread. To describe a further API,
+add a function, or a line `ADMIN_CHANGES.read` if the fields of the request are enough.
 """
 
 from __future__ import annotations
@@ -91,7 +93,9 @@ def _create_partitions(request: Any, response: Any, topics: Names) -> Iterator[R
     _K.ALTER_CONFIGS, _K.INCREMENTAL_ALTER_CONFIGS, types=_CONFIGURABLE, attributes="config.KEY validate_only"
 )
 def _alter_configs(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    """AlterConfigs sets every config; IncrementalAlterConfigs has an operation for each."""
+    """Yield the resources with their configs. AlterConfigs sets all configs; IncrementalAlterConfigs has an operation
+    for each.
+    """
     for item in request.resources:
         kind = CONFIG_TYPES.get(item.resource_type, "UNKNOWN")
         resource = resource_of(kind, item.resource_name, validate_only=request.validate_only or None)
@@ -171,7 +175,7 @@ def _create_acls(request: Any, response: Any, topics: Names) -> Iterator[Resourc
 
 @ADMIN_CHANGES.of(_K.DELETE_ACLS, types=f"{_SECURABLE} ANY", attributes=f"{_BINDING} binding")
 def _delete_acls(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    """Yield the filters, then the bindings that they deleted."""
+    """Yield the filters, and then the bindings that they have deleted."""
     results = response.filter_results if response is not None else ()
     for number, item in enumerate(request.filters):
         resource = _binding(
@@ -197,7 +201,7 @@ def _delete_acls(request: Any, response: Any, topics: Names) -> Iterator[Resourc
 
 
 def token_hash(hmac: bytes) -> str:
-    """Return the text that stands for a delegation token's HMAC, which is a secret."""
+    """Return a text in place of a delegation token's HMAC, which is a secret."""
     return hashlib.sha256(hmac).hexdigest()[:_HASH_CHARACTERS]
 
 
@@ -270,7 +274,9 @@ def _alter_users(request: Any, response: Any, topics: Names) -> Iterator[Resourc
 
 @ADMIN_CHANGES.of(_K.ALTER_CLIENT_QUOTAS, types="USER CLIENT_ID IP", attributes="entity quota.KEY validate_only")
 def _alter_quotas(request: Any, response: Any, topics: Names) -> Iterator[Resource]:
-    """Yield a resource for each part of an entity (user, client id, address); each names the whole entity."""
+    """Yield a resource for each part of an entity (user, client id, address). Each has the whole entity as an
+    attribute.
+    """
     for entry in request.entries:
         whole = ",".join(f"{part.entity_type}={part.entity_name or '<default>'}" for part in entry.entity)
         changed_as = ChangedAs(

@@ -1,4 +1,4 @@
-"""Building blocks of descriptions of state changes."""
+"""The parts from which `admin_changes` and `group_changes` make descriptions of state changes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ SENSITIVE_VALUE: Final = "(sensitive)"
 
 Names: TypeAlias = TopicNames
 Describe: TypeAlias = Callable[[Any, Any, Names], Iterable[Resource]]
-"""Request, response or None, and the names of topic ids: the resources that the request changes."""
+"""A function that returns the resources that a request changes, from the request, the response (or None) and topic
+names.
+"""
 
 
 class StateChange(NamedTuple):
-    """`types` and `attributes` are those of the resources that `describe(request, response, topics)` yields.
+    """The description of an API. `describe` yields resources, which have these `types` and `attributes`.
 
-    The response is None before the execution, and after one without an answer. `.N` stands for a partition's number,
-    `.KEY` for the name of a configuration or a quota.
+    The response is None before the execution, and after an execution without an answer. In names of attributes, `.N`
+    stands for a partition's number, and `.KEY` for the name of a configuration or a quota.
     """
 
     types: tuple[str, ...]
@@ -31,10 +33,12 @@ class StateChange(NamedTuple):
 
 
 class StateChanges(dict[ApiKey, StateChange]):
-    """By API; filled by the decorator `of`, and by `read` where the fields of the request say all."""
+    """The descriptions by API. The decorator `of` adds functions, and `read` adds APIs for which the request's fields
+    are enough.
+    """
 
     def of(self, *api_keys: ApiKey, types: str, attributes: str = "") -> Callable[[Describe], Describe]:
-        """Make the function that follows the description of these APIs; see `StateChange` for the names."""
+        """Return a decorator that makes a function the description of these APIs. `StateChange` explains the names."""
 
         def add(describe: Describe) -> Describe:
             change = StateChange(tuple(types.split()), tuple(attributes.split()), describe)
@@ -44,7 +48,7 @@ class StateChanges(dict[ApiKey, StateChange]):
         return add
 
     def read(self, *api_keys: ApiKey, rows: Sequence[str]) -> None:
-        """Describe these APIs by rows of a `Place`."""
+        """Add descriptions of these APIs, from rows of a `Place`."""
         places = [Place(row) for row in rows]
         types = dict.fromkeys(place.type for place in places)
         attributes = dict.fromkeys(name for place in places for name in place.attributes)
@@ -56,7 +60,7 @@ class StateChanges(dict[ApiKey, StateChange]):
 
 
 def resource_of(type: str, name: str | None, /, **attributes: object) -> Resource:
-    """Return a resource with those of the attributes that are given, see `Resource.add_given`."""
+    """Return a resource with the attributes that have a value, see `Resource.add_given`."""
     resource = Resource(type, name or "")
     for key, value in attributes.items():
         resource.add_given(key, value)
@@ -65,8 +69,8 @@ def resource_of(type: str, name: str | None, /, **attributes: object) -> Resourc
 
 @lru_cache(maxsize=1024)
 def name_of(kind: type[Any], code: int) -> str:
-    """Return the name of a code of an enum; the number itself if the enum does not have it."""
-    # Clients choose the codes: an enum takes microseconds for one that it does not have.
+    """Return the name of a code of an enum, or the number itself if the enum lacks it."""
+    # Cached, because clients choose the codes, and an enum takes microseconds for a code that it lacks.
     try:
         return str(kind(code).name)
     except ValueError:
@@ -74,14 +78,14 @@ def name_of(kind: type[Any], code: int) -> str:
 
 
 def config_value(name: str, value: str | None) -> str | None:
-    """Return the value of a configuration as it is recorded: a secret, by its name, is not."""
+    """Return the recorded value of a configuration. If its name looks like that of a secret, the value is replaced."""
     return SENSITIVE_VALUE if value is not None and _SENSITIVE.search(name) else value
 
 
 def add_changed_values(
     changed_values: Sequence[tuple[str, str, str, str | None, str | None]], resources: Sequence[Resource]
 ) -> None:
-    """Add the old and the new values to attributes, and an attribute for each value that went with others."""
+    """Add the old and the new values to attributes. A value that was removed together with others gets an attribute."""
     by_resource: dict[tuple[str, str], dict[str, tuple[str | None, str | None]]] = {}
     for kind, name, key, old, new in changed_values:
         values = by_resource.setdefault((kind, name), {})
@@ -97,5 +101,5 @@ def add_changed_values(
 
 
 def succeeded(response: Any) -> Any:
-    """Return a response with an `error_code`, or None if there is none or it is an error."""
+    """Return a successful response, or None if there is none or if it is an error."""
     return response if response is not None and response.error_code == 0 else None

@@ -1,4 +1,4 @@
-"""State changes of groups, committed offsets, producers and transactions."""
+"""State changes of groups, committed offsets, producers and transactions, described like those in `admin_changes`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The resources of a request: topics, groups and others, from the decoded request and its response.
+"""The resources of a request, e.g. topics and groups, from the decoded request and its response.
 
-Names and counts only. Results hold no view of a frame, so that a large request is not kept in memory.
+Results have only names and counts. They hold no view of a frame, so that a large request does not stay in memory. The
+observer calls this on the thread that serves the request, and on the writer's thread.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from klamm.wire.response_errors import named_errors
 log = logging.getLogger("klamm.audit")
 
 AUTHORIZATION_ERRORS: Final = frozenset({29, 30, 31, 53, 65})
-"""TOPIC_, GROUP_, CLUSTER_, TRANSACTIONAL_ID_ and DELEGATION_TOKEN_AUTHORIZATION_FAILED."""
+"""The codes of TOPIC_, GROUP_, CLUSTER_, TRANSACTIONAL_ID_ and DELEGATION_TOKEN_AUTHORIZATION_FAILED."""
 _TOPIC_IDS_KEPT: Final = 100_000
 _TWO_NAMES: Final = ""
 _NO_ID: Final = bytes(16)
@@ -33,7 +34,7 @@ _BATCH_HEADER_BYTES: Final = 61
 
 
 class ChangedAs(NamedTuple):
-    """Name of a resource in `RequestContext.note_change`; `prefix` and the key are the name of the attribute."""
+    """The name of a resource in `RequestContext.note_change`. `prefix` and the key there make the attribute's name."""
 
     kind: str
     resource: str
@@ -42,9 +43,11 @@ class ChangedAs(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Resource:
-    """One resource of a request; unknown values are None. See `klamm_spark.events.event.RESOURCE_FIELDS`.
+    """One resource of a request. Unknown values are None. `klamm_spark.events.event.RESOURCE_FIELDS` explains the
+    fields.
 
-    `changed` has the old and the new values of attributes; `changed_as` says how the handler noted them.
+    `changed` has the old and the new values of attributes, and `changed_as` the name under which the handler noted
+    them.
     """
 
     type: str
@@ -61,13 +64,13 @@ class Resource:
     changed: dict[str, tuple[str | None, str | None]] | None = None
 
     def add(self, name: str, value: object, operation: str | None = None) -> None:
-        """Add an attribute of a state change: what it sets, or with None only what it does to it."""
+        """Add an attribute of a state change: the value that it sets, or None if it only has an operation."""
         if self.attributes is None:
             self.attributes = []
         self.attributes.append((name, None if value is None else str(value), operation))
 
     def add_given(self, name: str, value: object) -> None:
-        """Add an attribute, unless its value is None or empty; a boolean is `true` or `false`."""
+        """Add an attribute, unless its value is None or empty. A boolean becomes `true` or `false`."""
         if value is True or value is False:
             self.add(name, "true" if value else "false")
         elif value is not None and value != "":
@@ -76,7 +79,7 @@ class Resource:
 
 @dataclass(slots=True, eq=False)
 class Summary:
-    """The recorded summary of a request's messages. `count` is the number of resources before the list was cut."""
+    """The summary of a request's messages, for its event. `count` counts resources before the list was cut."""
 
     error_code: int
     denied: bool
@@ -84,7 +87,7 @@ class Summary:
     count: int
 
     def add_topics(self, totals: dict[str, list[int]], most: int) -> None:
-        """Replace the first request's counts by those of all, see `add_produced_and_fetched`."""
+        """Replace the counts of the first request by those of all requests, see `add_produced_and_fetched`."""
         known = {resource.name: resource for resource in self.resources if resource.type == "TOPIC"}
         for name, (partitions, records, size_bytes) in totals.items():
             resource = known.get(name)
@@ -99,17 +102,17 @@ class Summary:
 
 
 class TopicNames:
-    """Names of topic ids, learned from Metadata and CreateTopics responses: later requests have ids alone (KIP-516).
+    """The names of topic ids, from responses of Metadata and CreateTopics. Later requests have only ids (KIP-516).
 
-    Of one handler set: another one may stand before another cluster, whose responses say nothing of this one's topics.
-    An id that gets a second name has neither from then on.
+    It belongs to one handler set, because another one may be a gateway of another cluster with other topics. If an id
+    appears with a second name, it has no name from then on.
     """
 
     def __init__(self) -> None:
         self._names: dict[bytes, str] = {}
 
     def learn(self, topics: Iterable[Any]) -> None:
-        """From structs with `name` and `topic_id`."""
+        """Note the names in structs with `name` and `topic_id`."""
         for topic in topics:
             if topic.name and topic.topic_id != _NO_ID:
                 topic_id = bytes(topic.topic_id)
@@ -128,7 +131,7 @@ class TopicNames:
                     )
 
     def name(self, topic_id: Any) -> str:
-        """Return the name, or the id as Kafka writes it."""
+        """Return the name of a topic id, or the id as Kafka writes it."""
         return self._names.get(bytes(topic_id)) or self.id_text(topic_id)
 
     @staticmethod
@@ -138,7 +141,7 @@ class TopicNames:
 
 
 def numbers(values: Iterable[int]) -> str:
-    """Return numbers, which are in order, as ranges: `0-3,7`."""
+    """Return numbers as ranges in order: `0-3,7`."""
     ranges: list[list[int]] = []
     for value in sorted(set(values)):
         if ranges and value == ranges[-1][1] + 1:
@@ -149,15 +152,16 @@ def numbers(values: Iterable[int]) -> str:
 
 
 class Place:
-    """A place in requests that names resources, by a row `TYPE PATH ATTRIBUTE…`; without a path it is the cluster.
+    """A place in requests that names resources, from a row `TYPE PATH ATTRIBUTE…`. Without a path, it names the
+    cluster.
 
     The path leads through lists of structs to a name, a number, or a list of names. If a struct has no name, its topic
-    id counts. An attribute is one of these:
+    id is used. An attribute is one of these:
 
     - `NAME=FIELD`, or `FIELD` if that is its name: a value of the struct;
-    - `NAME=LIST.FIELD`: the numbers that the structs of a list have in that field;
-    - `NAME.N=LIST.FIELD`: an attribute of each struct of a list, which is of a partition;
-    - `NAME=#LIST`: how many a list has, if any; `#LIST` alone counts the resource's `partitions`.
+    - `NAME=LIST.FIELD`: the numbers in this field of a list's structs;
+    - `NAME.N=LIST.FIELD`: one attribute for each struct of a list of partitions;
+    - `NAME=#LIST`: the length of a list, if it is not empty; `#LIST` alone sets the resource's `partitions`.
     """
 
     def __init__(self, row: str) -> None:
@@ -168,7 +172,7 @@ class Place:
         self._readers = [_reader(word) for word in words if word[0] != "#"]
 
     def resources(self, request: Any, topics: TopicNames) -> list[Resource]:
-        """Return what a request names there."""
+        """Return the resources that a request names at this place."""
         found, items = [], [request]
         for step in self._steps:
             items = [below for item in items for below in getattr(item, step) or ()]
@@ -193,7 +197,7 @@ def _name_of(one: Any, item: Any, topics: TopicNames) -> str:
 
 
 def _reader(word: str) -> Callable[[Resource, Any], None]:
-    """Return what adds an attribute of a `Place` to a resource, from its struct."""
+    """Return a function that adds an attribute of a `Place` to a resource, from a struct of the request."""
     name, _, path = word.partition("=")
     field, _, below = (path or name).partition(".")
 
@@ -247,7 +251,7 @@ _CARRY_TOPIC_IDS: Final = frozenset({_K.METADATA, _K.CREATE_TOPICS})
 
 
 def summarize(event: RequestEvent, topics: TopicNames, most: int) -> Summary:
-    """Return the outcome, and at most `most` resources."""
+    """Return the summary of a request, with at most `most` resources, or all if it was denied."""
     message, response, api_key = event.request, event.response, event.context.api_key
     error_code = event.error_code
     errors = named_errors(response, topics.name) if error_code else {}
@@ -263,14 +267,14 @@ def summarize(event: RequestEvent, topics: TopicNames, most: int) -> Summary:
     denied = denied or error_code in AUTHORIZATION_ERRORS or not AUTHORIZATION_ERRORS.isdisjoint(errors.values())
     resources = list(found.values())
     if len(resources) > most and not denied:
-        # Resources with errors must not be cut.
+        # Keep the resources with errors.
         resources.sort(key=lambda resource: not (resource.error_code or resource.granted is False))
         del resources[most:]
     return Summary(error_code, denied, resources, len(found))
 
 
 def summarize_errors(event: RequestEvent) -> Summary:
-    """Return the outcome, and the resources that were denied."""
+    """Return the summary of a request, with only the denied resources."""
     error_code = event.error_code
     found: dict[tuple[str, str], Resource] = {}
     denied = add_decisions(event, found) if event.context.decisions else False
@@ -280,20 +284,20 @@ def summarize_errors(event: RequestEvent) -> Summary:
 
 
 def learn_topic_ids(event: RequestEvent, topics: TopicNames) -> None:
-    """Remember the topic names in a response."""
+    """Note the topic names in a response, if its API has them."""
     if event.context.api_key in _CARRY_TOPIC_IDS and event.response is not None:
         topics.learn(getattr(event.response, "topics", None) or ())
 
 
 def add_decisions(event: RequestEvent, found: dict[tuple[str, str], Resource]) -> bool:
-    """Add the authorizer's decisions to the resources; returns whether it denied any."""
+    """Add the authorizer's decisions to the resources. Return True if one of them was a denial."""
     denied = False
     for operation, resource_type, name, granted, verdict in event.context.decisions or ():
         key = (resource_type.name, name)
         resource = found.get(key)
         if resource is None:
             resource = found[key] = Resource(*key)
-        # Of several that were granted the last is the one that was asked for, e.g. DELETE after DESCRIBE.
+        # Keep the last of several permissions, because it is for the request itself: e.g. DELETE after DESCRIBE.
         if resource.granted is not False:
             resource.operation, resource.granted = operation.name, granted
             resource.verdict = verdict
@@ -322,7 +326,7 @@ def _mentioned(api_key: int, message: Any, response: Any, topics: TopicNames) ->
 def _produced(message: Any, response: Any, topics: TopicNames) -> Iterator[Resource]:
     if message.transactional_id:
         yield Resource("TRANSACTIONAL_ID", message.transactional_id)
-    # A filter takes what it refuses out of the request, and answers it: of that, records and bytes are not counted.
+    # A filter may remove partitions from the request, and answer them itself. Count these partitions, without records.
     answered = {
         topic.name or topics.name(topic.topic_id): len(topic.partition_responses)
         for topic in getattr(response, "responses", None) or ()
@@ -339,7 +343,7 @@ def _produced(message: Any, response: Any, topics: TopicNames) -> Iterator[Resou
 
 
 def _fetched(message: Any, response: Any, topics: TopicNames) -> Iterator[Resource]:
-    # The response first: within a fetch session, the request names only changed partitions (KIP-227).
+    # Read the response first: within a fetch session, the request names only changed partitions (KIP-227).
     for topic in getattr(response, "responses", None) or ():
         resource = Resource("TOPIC", topic.topic or topics.name(topic.topic_id))
         resource.partitions = len(topic.partitions)
@@ -347,7 +351,7 @@ def _fetched(message: Any, response: Any, topics: TopicNames) -> Iterator[Resour
         for data in topic.partitions:
             _add_records(resource, data.records)
         if any(hasattr(data.records, "size_bytes") for data in topic.partitions):
-            # Records in files, or that were passed on as they arrived, are not counted.
+            # Records that were sent from files, or passed on as they arrived, are not counted.
             resource.records = None
         yield resource
     for topic in message.topics or ():
@@ -369,7 +373,7 @@ def _add_records(resource: Resource, records: Any) -> None:
 
 
 def _count_records(data: Any) -> int:
-    """Count records by the batch headers; torn batches and old formats count as none."""
+    """Count records by the headers of batches. Incomplete batches and old formats have no records here."""
     count = position = 0
     while position + _BATCH_HEADER_BYTES <= len(data):
         (length,) = _BATCH_LENGTH.unpack_from(data, position + _BATCH_LENGTH_AT)
@@ -382,7 +386,9 @@ def _count_records(data: Any) -> int:
 
 
 def add_produced_and_fetched(event: RequestEvent, totals: dict[str, list[int]], topics: TopicNames) -> None:
-    """Add a request to each topic's partitions (the maximum), records and bytes; uncounted records are -1."""
+    """Add a request's numbers to those of each topic: partitions (the maximum), records and bytes. -1 records: not
+    counted.
+    """
     if type(event.request) is Summary:
         for resource in event.request.resources:
             if resource.type == "TOPIC" and resource.bytes is not None:

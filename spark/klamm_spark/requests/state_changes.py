@@ -1,7 +1,8 @@
-"""Descriptions of state changes: for each API that makes one, its resources with the request and its results.
+"""`STATE_CHANGES`: the descriptions of all state changes, by API. They return resources with the results of the
+request.
 
-`STATE_CHANGES` is the table in docs/audit/reference.md: `python -m klamm_spark.requests.state_changes` prints it. No
-secrets: of a delegation token's HMAC there is a hash, of a password nothing, of a sensitive configuration no value.
+`python -m klamm_spark.requests.state_changes` prints the table in docs/audit/reference.md. Descriptions have no
+secrets: only a hash of a delegation token's HMAC, nothing of a password, and no value of a sensitive configuration.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ log = logging.getLogger("klamm.audit")
 
 _K = ApiKey
 
-# Of the servers of a cluster, which klamm does not serve.
+# Changes that the servers of a cluster request from each other. klamm does not serve these APIs.
 _SERVER_CHANGES: Final = StateChanges()
 _SERVER_CHANGES.read(
     *(_K.CONTROLLED_SHUTDOWN, _K.ALTER_PARTITION, _K.BROKER_REGISTRATION, _K.ALLOCATE_PRODUCER_IDS),
@@ -35,24 +36,24 @@ _SERVER_CHANGES.read(
     rows=["CLUSTER"],
 )
 STATE_CHANGES: Final[dict[ApiKey, StateChange]] = {**ADMIN_CHANGES, **GROUP_CHANGES, **_SERVER_CHANGES}
-"""Every API that may change state: the one table by which requests are aggregated, excluded and kept."""
+"""Every API that may change state. The observer never aggregates or excludes a request that changes state."""
 CHANGING: Final = frozenset(map(int, STATE_CHANGES))
 ADMINISTRATIVE: Final = frozenset(map(int, ADMIN_CHANGES))
-"""Changes that people and tools make, rarely; the others are those of running consumers, producers and servers."""
+"""The APIs of changes that people and tools make, rarely. The other changes come from running clients and servers."""
 _MEMBERSHIP: Final = frozenset({_K.CONSUMER_GROUP_HEARTBEAT, _K.SHARE_GROUP_HEARTBEAT, _K.STREAMS_GROUP_HEARTBEAT})
-"""A heartbeat that joins, leaves or changes a subscription is a change; one that does not is a read."""
+"""The heartbeats. One that joins, leaves or changes a subscription is a change, and any other is a read."""
 _SUBSCRIPTION: Final = ("subscribed_topic_names", "subscribed_topic_regex", "topology")
 
 
 def is_change(api_key: int, message: Any) -> bool:
-    """Return True if a request is a state change; `message` is None if its body was not read: it may have been one."""
+    """Return True if a request is a state change, or may be one: `message` is None if its body was not read."""
     if api_key not in _MEMBERSHIP or message is None:
         return api_key in CHANGING
     return message.member_epoch <= 0 or any(getattr(message, field, None) is not None for field in _SUBSCRIPTION)
 
 
 def summarize_change(event: RequestEvent, topics: TopicNames) -> Summary:
-    """Return the outcome and all resources of a state change, in the order of the request."""
+    """Return the summary of a state change, with all resources in the order of the request."""
     error_code = event.error_code
     errors = named_errors(event.response, topics.name) if error_code else {}
     resources: list[Resource] = []
@@ -73,9 +74,9 @@ def summarize_change(event: RequestEvent, topics: TopicNames) -> Summary:
 
 
 def described(api_key: int, request: Any, response: Any, topics: TopicNames) -> list[Resource]:
-    """Return the resources of a state change, in the order of the request. The same resource may come more than once.
+    """Return the resources of a state change, in the order of the request. A resource may occur several times.
 
-    None if a plugin's message does not have the fields of its API.
+    The list is empty if a plugin's message does not have the fields of its API.
     """
     try:
         return list(STATE_CHANGES[ApiKey(api_key)].describe(request, response, topics))
@@ -85,7 +86,7 @@ def described(api_key: int, request: Any, response: Any, topics: TopicNames) -> 
 
 
 def markdown_table() -> str:
-    """Return the table in docs/audit/reference.md."""
+    """Return the table for docs/audit/reference.md."""
     lines = ["| API | resources | attributes |", "| --- | --- | --- |"]
     for api_key, change in STATE_CHANGES.items():
         types, attributes = (", ".join(f"`{name}`" for name in names) for names in (change.types, change.attributes))
