@@ -1,1 +1,1 @@
-"""The spool: its writer, and its readers without Spark."""
+"""The spool: its format, its writer in the server, and its readers, which need no Spark."""

@@ -1,4 +1,7 @@
-"""Find what is sealed in a spool and not shipped, without listing again folders that have nothing to ship."""
+"""`SpoolBacklog`: finds the segments that are sealed and not shipped. `ship` uses it.
+
+It does not list a folder again that has no such segment and has not changed.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ from klamm_spark.spool.reader import read_seal
 from klamm_spark.storage.filesystems import AnyPath
 
 _SETTLED_NS: Final = 2_000_000_000
-"""A folder that has changed within this time may change again without a later time of change."""
+"""A folder that has changed within this time may change again without a newer time of change."""
 _MOST_SEALS: Final = 1000
-"""If at most this many segments wait, their seals are read for the number of their events."""
+"""If at most this many segments wait, the text about them has the number of events, which needs all seals."""
 
 
 class Waiting(NamedTuple):
-    """A segment that waits."""
+    """A segment that is not shipped."""
 
     stem: str
     path: AnyPath
@@ -27,9 +30,9 @@ class Waiting(NamedTuple):
 
 
 class SpoolBacklog:
-    """The segments of a spool that wait: those whose names are not in `known`, which grows as they are shipped.
+    """The segments of a spool that are not shipped: their names are not in `known`, which the caller extends.
 
-    A copy of a segment elsewhere in the spool is the same segment. For one thread.
+    A copy of a segment elsewhere in the spool counts as the same segment. Only one thread may use it.
     """
 
     def __init__(self, spool: AnyPath, known: Set[str], clock: Clock | None = None) -> None:
@@ -38,18 +41,18 @@ class SpoolBacklog:
         self._clock = clock or SystemClock()
         self._waiting: dict[str, Waiting] = {}
         self._done_ns: dict[AnyPath, int] = {}
-        """The time of the last change of each folder that has nothing to ship."""
+        """For each folder that has nothing to ship: the time of its last change."""
 
     def waiting(self) -> list[Waiting]:
-        """Return the segments that wait, as `look` has found them, oldest first."""
+        """Return the segments that `look` has found and that are still not shipped, the oldest first."""
         return [self._waiting[stem] for stem in sorted(self._waiting.keys() - self._known)]
 
     def look(self) -> None:
-        """List the folders that may have segments that wait; at a URI, all."""
+        """List the folders that may have unshipped segments. At a URI, these are all folders."""
         before, self._waiting = self._waiting, {}
         done_ns, self._done_ns = self._done_ns, {}
         for folder in [each for node_folder in node_folders(self._spool) for each in folders_of(node_folder)]:
-            # Retention may have deleted it.
+            # Retention may delete the folder meanwhile.
             with contextlib.suppress(FileNotFoundError):
                 settled_ns = self._settled_ns(folder)
                 is_done = settled_ns is not None and done_ns.get(folder) == settled_ns
@@ -57,17 +60,17 @@ class SpoolBacklog:
                     self._done_ns[folder] = settled_ns
 
     def _settled_ns(self, folder: AnyPath) -> int | None:
-        """Return when a folder was changed last; None if a change after it could have the same time."""
+        """Return the time of a folder's last change; None if a later change could have the same time."""
         if not isinstance(folder, Path):
             return None
         changed_ns = folder.stat().st_mtime_ns
         return changed_ns if self._clock.wall_us() * 1000 - changed_ns > _SETTLED_NS else None
 
     def _find(self, folder: AnyPath, before: Mapping[str, Waiting]) -> bool:
-        """Find the segments of a folder that wait; return whether there are any."""
+        """Find the unshipped segments of a folder. Return True if there are any."""
         there = {path.name.partition(".")[0]: path for path in folder.iterdir() if is_sealed(path.name)}
         stems = there.keys() - self._known
-        # Of several copies the first counts.
+        # The first of several copies counts.
         for stem in stems - self._waiting.keys():
             segment, path = before.get(stem), there[stem]
             with contextlib.suppress(FileNotFoundError):

@@ -1,7 +1,8 @@
-"""The hash chain of a spool, checked without Spark: what was changed, removed or inserted since it was sealed.
+"""`read_folder`: checks the hash chain of a spool, without Spark. It finds what was changed, removed or inserted.
 
-A server may write and retention may delete during the check: retention deletes the oldest segments first, so seals
-before the first segment do not break the chain. Nothing shows that events after the newest seal were cut off.
+A server may write and retention may delete during the check. Retention deletes the oldest segments first, so missing
+segments before the first one do not break the chain. The chain cannot show if events after the newest seal were cut
+off. `verify` calls it, for one folder after the other.
 """
 
 from __future__ import annotations
@@ -38,19 +39,20 @@ from klamm_spark.storage.filesystems import AnyPath, UnfitFileError, read_file
 
 _SHA256: Final = len(NO_CHAIN)
 _THREADS: Final = min(8, os.cpu_count() or 1)
-"""Each holds a segment, uncompressed."""
+"""The number of threads. Each holds an uncompressed segment in memory."""
 
 
 @dataclass(slots=True)
 class NodeFolder:
-    """The state of one folder of a node: of the stream that `mark` stands for, see `stream_mark`.
+    """The state of a node's folder, i.e. of one stream; `mark` is the stream's `stream_mark`.
 
-    `first` is the seal of the oldest segment that exists. `ends` has the newest seal of each boot, `open` the first
-    sequence number of each boot's open segment. `gaps` are the `audit_gap` events in open segments, `sealed_gaps` those
-    in segments that are what their seals say, and `seqs` the numbers in all sealed ones, see `Numbers`. `breaks`
-    describes each break of the chain in a sentence. `signed` are the
-    seals with signatures, if these were checked, `signed_by` those of each key whose signatures are right, `unsigned`
-    the seals before the first one with a signature.
+    `first` is the seal of the oldest existing segment. `ends` has the newest seal of each boot, and `open` the first
+    number of each boot's open segment. `gaps` are the `audit_gap` events in open segments, and `sealed_gaps` those in
+    segments that fit their seals. `seqs` are the numbers in all sealed segments, see `Numbers`. `breaks` has a sentence
+    for each break of the chain.
+
+    If signatures were checked, `signed` is the number of seals with a signature, `signed_by` the number of right
+    signatures by key, and `unsigned` the number of seals before the first one with a signature.
     """
 
     node: str
@@ -67,12 +69,12 @@ class NodeFolder:
     unsigned: int = 0
 
     def signers(self) -> str:
-        """Return the number of seals that each key has signed, in words."""
+        """Return a text with the number of seals that each key has signed."""
         return ", ".join(f"{count:,} by {key}" for key, count in sorted(self.signed_by.items())) or "none"
 
 
 class _Digest(NamedTuple):
-    """SHA-256 and number of a segment's lines, uncompressed. If they cannot be decompressed, those of no bytes."""
+    """The SHA-256 and the content of a segment's lines. If they cannot be decompressed, it is that of no bytes."""
 
     sha256: str
     events: int
@@ -81,7 +83,7 @@ class _Digest(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """The files of one segment: its seal if it can be read, and a digest of each that still exists."""
+    """The files of one segment: its seal, if it can be read, and a digest of each file that still exists."""
 
     stem: str
     seal: Seal | None
@@ -89,15 +91,15 @@ class _Read(NamedTuple):
 
 
 def line_readers() -> list[LineReader]:
-    """Return readers for `read_folder`: their memory serves one folder after the other."""
+    """Return readers for `read_folder`, which may be used for one folder after the other to save memory."""
     return [LineReader() for _ in range(_THREADS)]
 
 
 def read_folder(folder: AnyPath, keys: PublicKeys | None = None, readers: list[LineReader] | None = None) -> NodeFolder:
-    """Read and check every segment of one node; for `keys` see `SealChain`. It takes about a second per gigabyte."""
+    """Read and check every segment of a folder. For `keys` see `SealChain`. It takes about a second per gigabyte."""
     node, _, stream = folder.name.partition(NODE_END)
     found = NodeFolder(node, STREAMS.get(stream or REQUESTS, ""))
-    # Seals first, then open and sealed segments: a segment that is sealed meanwhile is found in one of them.
+    # List seals first, then open segments, then sealed ones, so that a segment that is sealed meanwhile is found.
     seals = {path.stem: path for path in segment_files(folder, SEAL_SUFFIX) if parse_name(path.name)}
     for path in open_segments(folder):
         name = parse_name(path.name)
@@ -110,14 +112,14 @@ def read_folder(folder: AnyPath, keys: PublicKeys | None = None, readers: list[L
     for path in sealed_segments(folder):
         segments[path.name.partition(".")[0]].append(path)
 
-    # Each thread takes one, and gives it back.
+    # Each thread takes a reader from the list, and gives it back.
     free = line_readers() if readers is None else readers
 
     def read(stem: str) -> _Read:
-        # One; others were put beside it.
+        # Usually one file. More of them were added by others.
         there = segments.get(stem, [])
         try:
-            # A seal may have come after the listing, with its segment.
+            # The seal may have been written after the seals were listed.
             seal = Seal.read(seals.get(stem) or there[0].with_name(f"{stem}{SEAL_SUFFIX}"))
         except (OSError, ValueError):
             return _Read(stem, None, [])
@@ -143,7 +145,7 @@ def read_folder(folder: AnyPath, keys: PublicKeys | None = None, readers: list[L
             found.first = found.first or seal
             changes = [f"{segment} was changed: {change}" for change in _changes(digest, seal)]
             found.breaks += changes
-            # Who can write to the spool can put any file there.
+            # Only from unchanged segments: an attacker can put any file into the spool.
             found.sealed_gaps += () if changes else digest.gaps
         if not digests and found.first is not None:
             found.breaks.append(f"{folder / stem} was removed: only its seal exists")
@@ -153,7 +155,7 @@ def read_folder(folder: AnyPath, keys: PublicKeys | None = None, readers: list[L
 
 
 def _ahead(read: Callable[[str], _Read], stems: Iterable[str]) -> Iterator[_Read]:
-    """Yield the results in order, while a few threads read ahead."""
+    """Yield the results in order. A few threads read ahead."""
     waiting = deque[Future[_Read]]()
     with ThreadPoolExecutor(_THREADS) as pool:
         for stem in stems:
@@ -167,7 +169,7 @@ def _ahead(read: Callable[[str], _Read], stems: Iterable[str]) -> Iterator[_Read
 def _digest_of(segment: AnyPath, size_bytes: int, reader: LineReader) -> _Digest | None:
     found, seqs, gaps, events = hashlib.sha256(), list[tuple[str, str, int, int]](), list[dict[str, Any]](), 0
     try:
-        # Each piece is still in the processor's cache when its numbers are read.
+        # In pieces, so that a piece is still in the processor's cache when its numbers are read.
         for piece in reader.pieces(read_file(segment), segment.suffix, size_bytes):
             found.update(piece)
             numbers = numbers_of(piece)
@@ -177,16 +179,17 @@ def _digest_of(segment: AnyPath, size_bytes: int, reader: LineReader) -> _Digest
     except FileNotFoundError:
         return None
     except (ValueError, UnfitFileError):
-        # It has no piece then.
+        # The segment cannot be decompressed, so there was no piece.
         pass
     return _Digest(found.hexdigest(), events, seqs, gaps)
 
 
 class SealChain:
-    """Checks the seals of a stream, oldest first, and adds to its NodeFolder what they say. `end` it.
+    """A check of a stream's seals, the oldest first, which adds its results to a NodeFolder. The caller must call
+    `end`.
 
-    With `keys`, every seal from the first that is signed on must have a signature of one of them; if none is signed,
-    all must be, unless `keys` are none, too.
+    With `keys`, every seal from the first signed one on must have a signature of one of them. If no seal is signed, all
+    of them must be, unless there are no keys either.
     """
 
     def __init__(self, found: NodeFolder, keys: PublicKeys | None) -> None:
@@ -196,14 +199,14 @@ class SealChain:
         self._unsigned: list[str] = []
 
     def add(self, name: str, stem: str, seal: Seal) -> None:
-        """Check the next seal, that of the segment `stem`; messages call it `name`."""
+        """Check the next seal, which belongs to the segment `stem`. `name` is its name in messages."""
         found = self._found
         found.node = seal.node
         found.ends[seal.boot] = seal
         found.breaks += (f"{name}: {flaw}" for flaw in _flaws(seal, stem, self._previous))
         flaw = self._keys.problem(seal) if self._keys is not None else None
         if seal.signature and self._keys is not None:
-            # Those before it are older than the key, or seem so, and this one's signature covers their chain.
+            # Earlier seals without a signature seem older than the key, and this signature covers their chain.
             found.unsigned += len(self._unsigned)
             self._unsigned.clear()
             found.signed += 1
@@ -213,7 +216,7 @@ class SealChain:
         self._previous = seal
 
     def end(self) -> None:
-        """Add what only the end of the chain shows."""
+        """Add the breaks that only show at the end of the chain."""
         self._found.breaks += self._unsigned
         self._unsigned = []
 
@@ -229,7 +232,7 @@ def _flaws(seal: Seal, stem: str, previous: Seal | None) -> Iterator[str]:
     if seal.segment != stem or stem != f"{seal.boot}-{seal.first_seq:020d}":
         yield f"its seal is that of {seal.segment}"
     if any(len(each) != _SHA256 for each in (seal.previous_chain, seal.sha256, seal.lines_sha256)):
-        # The chain is computed from their digits, one after the other: each must be where it belongs.
+        # The chain's hash is made of their digits without separators, so each must have its full length.
         yield "its seal was changed: a value is no SHA-256"
     if seal.chain != chain_of(seal.previous_chain, seal.sha256, seal.lines_sha256):
         yield "its seal was changed: the chain does not match its SHA-256"
@@ -247,9 +250,9 @@ def _flaws(seal: Seal, stem: str, previous: Seal | None) -> Iterator[str]:
 
 
 def _lines_of(path: AnyPath) -> bytes:
-    """Return the whole lines of a segment that is being written.
+    """Return the complete lines of an open segment.
 
-    If there are none, its boot has not reported the one before it.
+    If it has none yet, its boot has not reported the end of the boot before it.
     """
     try:
         data = read_file(path)
@@ -259,7 +262,7 @@ def _lines_of(path: AnyPath) -> bytes:
 
 
 def _comes_late(folder: AnyPath, stem: str) -> bool:
-    """Return True for a segment that was being sealed when sealed ones were listed: its seal comes first."""
-    # In this order: it is open until it is sealed.
+    """Return True if a segment was being sealed while sealed segments were listed: its seal is written first."""
+    # Check in this order, because the segment is open until it is sealed.
     names = (f"{stem}{SEALED_SUFFIX}{suffix}" for suffix in COMPRESSED_SUFFIXES.values())
     return (folder / f"{stem}{OPEN_SUFFIX}").exists() or find_file(folder, *names) is not None

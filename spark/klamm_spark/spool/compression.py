@@ -1,4 +1,4 @@
-"""Compression of sealed segments, by cramjam."""
+"""Compression and decompression of sealed segments, by the library cramjam."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ _SUFFIXES: Final = (".zst", ".gz")
 _ZSTD_LEVEL: Final = 1
 _GZIP_LEVEL: Final = 6
 _PIECE_BYTES: Final = 256 * 1024
-"""Stays in a processor's cache while it is worked on."""
+"""The size of a piece, which stays in the processor's cache while it is processed."""
 MOST_BYTES: Final = 1 << 30
-"""No segment has more lines: the setting `segment_bytes` is at most half of it."""
+"""The maximum bytes of a segment's lines. The setting `segment_bytes` is at most half of it."""
 _KEPT_BYTES: Final = 128 * 1024**2
-"""Each thread has that much for the next segment."""
+"""The maximum memory that a reader keeps for the next segment."""
 _FULL: Final = "failed to write whole buffer"
-"""The error text of cramjam if the data do not fit into the buffer."""
+"""The error text of cramjam if the result does not fit into the buffer."""
 
 
 def is_compressed(suffix: str) -> bool:
-    """Return True if files with that last suffix are compressed."""
+    """Return True if files with this last suffix are compressed."""
     return suffix in _SUFFIXES
 
 
 def compress(data: bytes, codec: str) -> bytes:
-    """`codec` is a value of the setting `compression`: none, zstd or gzip."""
+    """Return compressed data. `codec` is a value of the setting `compression`: none, zstd or gzip."""
     if codec == "none":
         return data
     compressor = Compressor(codec)
@@ -35,7 +35,7 @@ def compress(data: bytes, codec: str) -> bytes:
 
 
 class Compressor:
-    """Compresses in pieces, as they come: `codec` is zstd or gzip."""
+    """A compressor that gets its data in pieces. `codec` is zstd or gzip."""
 
     def __init__(self, codec: str) -> None:
         import cramjam
@@ -49,12 +49,12 @@ class Compressor:
         self._compressor.compress(data)
 
     def finish(self) -> bytes:
-        """Return all bytes, compressed. Nothing can be added afterwards."""
+        """Return all compressed bytes. Nothing can be added afterwards."""
         return bytes(self._compressor.finish())
 
 
 def decompress(data: bytes, suffix: str, size_bytes: int = MOST_BYTES) -> bytes:
-    """Return the lines of a sealed segment, by the last suffix of its file.
+    """Return the lines of a sealed segment. `suffix` is the last suffix of its file.
 
     Raises ValueError if the data are damaged, or have more than `size_bytes` or `MOST_BYTES` bytes.
     """
@@ -62,7 +62,7 @@ def decompress(data: bytes, suffix: str, size_bytes: int = MOST_BYTES) -> bytes:
 
 
 class LineReader:
-    """Reads the lines of sealed segments in pieces, in the memory of the segment before. For one thread.
+    """A reader of the lines of sealed segments, in pieces. It uses the same memory for all segments, on one thread.
 
     New memory for each segment would cost about as much as its decompression.
     """
@@ -71,9 +71,9 @@ class LineReader:
         self._buffer = mmap.mmap(-1, 1)
 
     def pieces(self, data: bytes, suffix: str, size_bytes: int = MOST_BYTES) -> Iterator[bytes]:
-        """Whole lines, some at a time; the last piece may end within a line. Read them before the next call.
+        """Yield pieces of complete lines; the last one may end within a line. Read all of them before the next call.
 
-        Arguments, and ValueError, which comes before the first piece, are as of `decompress`.
+        The arguments are those of `decompress`. It raises the same ValueError, before the first piece.
         """
         if not is_compressed(suffix):
             return _pieces(io.BytesIO(data), len(data))
@@ -83,7 +83,7 @@ class LineReader:
         most_bytes = max(1, min(size_bytes, MOST_BYTES))
         buffer = self._buffer
         if len(buffer) < most_bytes:
-            # The system gives memory only for what is written.
+            # This reserves memory. The system only provides the pages that are written.
             buffer = mmap.mmap(-1, most_bytes)
         if len(buffer) <= _KEPT_BYTES:
             self._buffer = buffer
@@ -106,5 +106,5 @@ def _pieces(content: Any, size_bytes: int) -> Iterator[bytes]:
             yield piece[:end]
             done, piece_bytes = done + end, _PIECE_BYTES
         else:
-            # A line that is longer: its bytes are read about twice.
+            # The line is longer than the piece: read it again in a larger one.
             piece_bytes *= 2

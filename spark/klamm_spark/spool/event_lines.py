@@ -1,12 +1,13 @@
-"""Rows of the lake from lines of the spool, by DuckDB, and lines from rows, by Arrow: many at a time.
+"""`EventLines`: turns lines of the spool into rows of the lake, by DuckDB, and rows into lines again, by Arrow.
 
-The server writes the fields in one order, texts in ASCII and times with three digits. So the columns give a line back,
-byte by byte, and its digest shows whether a row is still what a seal says. A line that they do not give back, e.g. one
-with an escaped character, is parsed here and kept whole.
+The server writes the fields in one order, texts in ASCII, and times with three digits. So the columns of a row give its
+line again, byte by byte, and the line's digest shows if the row still fits its seal. If the columns do not give the
+line again, e.g. because of an escaped character, Python parses the line, and the row keeps it whole in one of these
+columns:
 
-- `bad_line`: a line that is no event: no JSON object, a field of the wrong type, or a required one that is missing.
-- `newer_line`: an event that a later klamm has written; the known fields are columns.
-- `kept_line`: any other event whose columns do not give it back.
+- `bad_line`: a line that is no event: no JSON object, or a field has the wrong type, or a required field is missing.
+- `newer_line`: an event that a later klamm has written. The known fields are in columns.
+- `kept_line`: any other event whose columns do not give its line again.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def _arrow_fields(fields: Sequence[Field]) -> list[pa.Field]:
 EVENT: Final = pa.schema(_arrow_fields(FIELDS))
 WHOLE_LINES: Final = ("bad_line", "newer_line", "kept_line")
 ROW: Final = pa.schema([*EVENT, *(pa.field(name, pa.string()) for name in WHOLE_LINES)])
-"""A row without what only the lake has: the segment, and the times as timestamps."""
+"""The columns of a row without those that only the lake has: the segment, and times as timestamps."""
 
 
 # ---- by DuckDB
@@ -77,13 +78,13 @@ SELECT line, unnest(try(json_transform(line, '{json.dumps(_structure(FIELDS))}')
 
 
 class EventLines:
-    """Parses lines, and writes them again. For one thread."""
+    """A parser of lines, which also writes them again. Only one thread may use it."""
 
     def __init__(self) -> None:
         self._database = connect(threads=1)
 
     def rows_of(self, data: bytes) -> pa.Table:
-        """Return the rows of whole lines, with the columns of `ROW`."""
+        """Return the rows of complete lines, with the columns of `ROW`."""
         lines = data.split(b"\n")[:-1] if not data.isascii() else None
         if lines is not None:
             return rows_one_by_one([line.decode("utf-8", "replace") for line in lines])
@@ -106,18 +107,18 @@ class EventLines:
         return pa.concat_tables([rows.filter(plain), apart]).combine_chunks().take(pc.array_sort_indices(places))
 
     def lines_of(self, events: pa.Table) -> pa.Array:
-        """Return the line that each of these events gives: null if it gives none."""
+        """Return the line that each event gives, or null if its columns give none."""
         batches = events.combine_chunks().to_batches()
         return pa.concat_arrays([pa.array([], pa.string()), *map(written_lines, batches)])
 
 
 def _lines(data: bytes) -> pa.Array:
-    # An array of one text, which Arrow splits in a fifth of Python's time.
+    # One text, which Arrow splits in a fifth of the time that Python takes.
     return pc.split_pattern(pa.array([data[:-1]], pa.large_binary()).cast(pa.large_string()), "\n").values
 
 
 def with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table with all columns of a schema: those that it does not have are null."""
+    """Return a table with all columns of a schema. Missing ones are null."""
     missing = [field for field in schema if field.name not in table.column_names]
     for field in missing:
         table = table.append_column(field, pa.nulls(len(table), field.type))
@@ -128,12 +129,12 @@ def with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def rows_one_by_one(lines: Sequence[str]) -> pa.Table:
-    """Return the rows of lines, with the columns of `ROW`: by Python, which takes ten times as long."""
+    """Return the rows of lines, with the columns of `ROW`. It uses Python, which takes ten times as long as DuckDB."""
     return pa.Table.from_pylist([row_of(line) for line in lines], ROW)
 
 
 def row_of(line: str) -> dict[str, Any]:
-    """Return the values of a line that its row keeps whole."""
+    """Return the values of a row that keeps its line whole."""
     event: Any = None
     with contextlib.suppress(ValueError, RecursionError):
         event = json.loads(line)
@@ -165,7 +166,7 @@ def _has_type(value: Any, field: Field) -> bool:
 
 
 def _is_double(value: float) -> bool:
-    """Return True if a number of JSON fits a double: a whole one may have too many digits."""
+    """Return True if a JSON number fits a double. A whole number may have too many digits."""
     try:
         float(value)
     except OverflowError:
@@ -181,7 +182,7 @@ def _known(values: Mapping[str, Any], fields: Sequence[Field]) -> dict[str, Any]
             if field.type in LISTS:
                 value = [_known(item, LISTS[field.type]) for item in value]
             elif field.type == "string":
-                # Half a surrogate pair is no text of Arrow's.
+                # Arrow has no text with half a surrogate pair.
                 value = value.encode("utf-8", "replace").decode()
             elif field.type == "double":
                 value = float(value)

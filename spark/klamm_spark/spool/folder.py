@@ -1,7 +1,8 @@
-"""The folder of one node: its sealed segments, the end of its hash chain, and what is left to clean up.
+"""`SpoolFolder`: the folder of one stream of a node, its sealed segments, the end of its hash chain, and pending
+deletions.
 
-A segment that has its final name is never changed again. Two things may still be left to do: make the name durable, and
-delete the file that the segment replaces.
+The writer's thread of `AuditSink` uses it, through `Spool`. A segment that has its final name is never changed again.
+Two things may still be left to do: make the name durable, and delete the file that the segment replaces.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ log = logging.getLogger("klamm.audit")
 
 
 class SpoolError(Exception):
-    """The spool cannot be written now; the message says why. A later attempt may succeed."""
+    """The spool cannot be written now. The message gives the reason. A later attempt may succeed."""
 
 
 class SpoolFolder:
-    """The files of one node's spool.
+    """The files of one stream of a node.
 
-    `sealed` and `unreadable` map sealed segments, and files that were put aside, to their sizes. `newest` is the last
-    seal of the hash chain, which the next one continues; `newest_folder` is the folder it lies in.
+    `sealed` maps sealed segments to their sizes, and `unreadable` maps files with the suffix `.unreadable`. `newest` is
+    the last seal of the hash chain, which the next one continues; `newest_folder` is the folder of that seal.
     """
 
     def __init__(
@@ -70,17 +71,17 @@ class SpoolFolder:
         self._suffix = SEALED_SUFFIX + COMPRESSED_SUFFIXES[compression]
         self._clock = clock
         self.sisters: Callable[[], Iterable[SpoolFolder]] = tuple
-        """The folders of the server's other streams."""
+        """Return the folders of the server's other streams."""
         self._leftovers: list[Path] = []
         self._unsynced: set[Path] = set()
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of all sealed segments, and of files that were put aside."""
+        """Return the bytes of all sealed segments and unreadable files."""
         return sum(self.sealed.values()) + sum(self.unreadable.values())
 
     def measure(self) -> None:
-        """Read the sizes again: files may have been deleted by hand. Raises OSError."""
+        """Read the sizes again, because a user may have deleted files. Raises OSError."""
         self.sealed = self._sizes(sealed_segments(self.path))
         self.unreadable = self._sizes(unreadable_files(self.path))
 
@@ -92,11 +93,11 @@ class SpoolFolder:
         return found
 
     def has_segment(self, stem: str) -> bool:
-        """Return True if there is a sealed segment with that name, compressed or not."""
+        """Return True if there is a sealed segment with the name `stem`, compressed or not."""
         return any(path.name.partition(".")[0] == stem for path in self.sealed)
 
     def newest_lines(self) -> bytes:
-        """Return the lines of the newest sealed segment; empty if it cannot be read."""
+        """Return the lines of the newest sealed segment, or nothing if it cannot be read."""
         path = max(self.sealed, key=_by_name, default=None)
         if path is None:
             return b""
@@ -106,7 +107,7 @@ class SpoolFolder:
             return b""
 
     def is_shipped(self, path: Path) -> bool:
-        """Return True if a sealed segment was shipped, so that a copy is elsewhere. Raises OSError."""
+        """Return True if `ship` has copied a sealed segment to the lake. Raises OSError."""
         try:
             self.files.stat(beside(path, SHIPPED_SUFFIX))
         except FileNotFoundError:
@@ -129,7 +130,9 @@ class SpoolFolder:
         return not self._unsynced and not self._leftovers
 
     def names_changed(self, folder: Path | None = None) -> None:
-        """Note that files of a folder (by default the node's) were created, renamed or deleted: it must be synced."""
+        """Note that files of a folder were created, renamed or deleted, so it must be synced. The default is the node's
+        folder.
+        """
         self._unsynced.add(folder or self.path)
 
     def delete_later(self, path: Path) -> None:
@@ -137,7 +140,7 @@ class SpoolFolder:
         self._leftovers.append(path)
 
     def sync_names(self) -> None:
-        """Make names durable. Raises OSError."""
+        """Sync the folders whose names have changed. Raises OSError."""
         # Folders of days first: a file may leave the node's folder only once its new name is durable.
         for folder in sorted(self._unsynced, reverse=True):
             with contextlib.suppress(FileNotFoundError):
@@ -145,7 +148,7 @@ class SpoolFolder:
             self._unsynced.discard(folder)
 
     def settle(self) -> None:
-        """Make names durable, then delete what is left over. Raises SpoolError; the next call continues."""
+        """Make names durable, then delete the files of `delete_later`. Raises SpoolError; the next call continues."""
         try:
             self.sync_names()
             while self._leftovers:
@@ -168,7 +171,7 @@ class SpoolFolder:
         return SpoolError(f"{self.path}: {error.strerror or error}")
 
     def forget(self, path: Path) -> None:
-        """Note that a segment or a file put aside was deleted; delete its seal too, unless the chain needs it."""
+        """Note that a segment or an unreadable file was deleted. Delete its seal too, unless the chain needs it."""
         self.names_changed(path.parent)
         if self.unreadable.pop(path, None) is not None:
             return
@@ -190,7 +193,7 @@ class SpoolFolder:
     ) -> None:
         """Write the seal and give the segment its final name. After an OSError the segment does not have it yet.
 
-        With `copied`, a new file with those lines becomes the segment.
+        With `copied`, a new file with these lines becomes the segment.
         """
         previous, previous_folder = self.newest, self.newest_folder
         seal = self._seal_of(segment, final=final, clean=clean, torn_bytes=torn_bytes)
@@ -212,7 +215,7 @@ class SpoolFolder:
                 size_bytes = len(data)
                 self.files.write_whole(target, data)
         except OSError:
-            # A network file system may have done what it could not confirm.
+            # A network file system may have written the file, and failed to confirm it.
             if not target.exists():
                 raise
         if not renamed:
@@ -228,7 +231,7 @@ class SpoolFolder:
         self.files.write_whole(folder / f"{seal.segment}{SEAL_SUFFIX}", signed.to_json())
 
     def publish_key(self) -> None:
-        """Write the public key of the signatures beside the segments, once. Raises OSError."""
+        """Write the public key of the signatures beside the segments, unless it is there. Raises OSError."""
         if self._signer is not None:
             path = self.path / f"{self._signer.key_id}{PUBLIC_SUFFIX}"
             if not path.exists():
@@ -259,7 +262,7 @@ class SpoolFolder:
         )
 
     def seal_failed(self, segment: OpenSegment) -> None:
-        """Seal a copy of what can still be read, so that it is synced as a whole. Raises OSError."""
+        """Seal a copy of the lines that can still be read. The copy is synced as a whole. Raises OSError."""
         data = segment.path.read_bytes()[: segment.size_bytes]
         torn_bytes = 0
         if hashlib.sha256(data).digest() != segment.sha256.digest():
@@ -270,7 +273,7 @@ class SpoolFolder:
             self.delete_later(segment.path)
 
     def mark_final(self, seal: Seal) -> None:
-        """Say in the newest seal that its boot ended in order. Raises SpoolError."""
+        """Write into the newest seal that its boot ended in order. Raises SpoolError."""
         try:
             self._write_seal(replace(seal, final=True), self.newest_folder)
             self.files.sync_directory(self.newest_folder)

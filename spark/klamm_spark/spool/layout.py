@@ -3,31 +3,36 @@
 ```
 SPOOL/NODE/                                        one folder per server
     0190f3c2a1b49f3e21aa-00000000000000091377.open         being written: whole lines, and perhaps a torn last one
-    0190f3c2a1b49f3e21aa-00000000000000091377.open.unreadable    could not be read at a start; seals too
+    0190f3c2a1b49f3e21aa-00000000000000091377.open.unreadable    a start could not read it, and renamed it; seals too
     2026-01-01/                                    the sealed segments whose first event is of that day, UTC
         0190f3c2a1b49f3e21aa-00000000000000048211.jsonl.zst    never changes; only retention deletes it
-        0190f3c2a1b49f3e21aa-00000000000000048211.seal         what the segment must hold, and the hash chain
-        0190f3c2a1b49f3e21aa-00000000000000048211.shipped      it is elsewhere too: retention may delete it
+        0190f3c2a1b49f3e21aa-00000000000000048211.seal         the segment's numbers and hashes, and the hash chain
+        0190f3c2a1b49f3e21aa-00000000000000048211.shipped      the lake has a copy: retention may delete it
     3f1c….pub                                      the public key of the seals' signatures
     .lock                                          locked by the server that writes
 SPOOL/NODE~security/                               authentications and denied requests
 SPOOL/NODE~administration/                         state changes and administrative events
     intents                                        state changes that run; see `klamm_spark.observer.intents`
 ```
-A server writes three streams, each a folder with segments, numbers, a hash chain and a retention of its own. The boots
-of the latter two end with `s` and `a`.
+A server writes three streams. Each has a folder with segments, numbers, a hash chain and a retention of its own. The
+boots of `security` end with `s`, and those of `administration` with `a`. Where a text says "a node's folder", it means
+the folder of one stream.
 
 Segments of an earlier klamm are not in folders of days but beside them; readers take both. With `compression = "none"`
 a sealed segment's suffix is `.jsonl`, else `.jsonl.zst` or `.jsonl.gz`.
 
-A segment's name is the boot and the first `seq` in it, with twenty digits, so that names sort by time. A line is one
-event (see `klamm_spark.events.event`); there are no other lines. A segment holds events of one boot only.
+A segment's name is the boot and the first `seq` in the segment, with twenty digits, so that names sort by time. Each
+line is one event (see `klamm_spark.events.event`). A segment holds events of one boot only.
 
-The seal is written and synced before the segment gets its final name: a sealed segment always has its seal. It holds
-`sha256`, that of the uncompressed lines, `lines_sha256`, that of the lines' digests, sorted, which can be computed from
-rows of a lake in any order, and `chain`, the SHA-256 of `previous_chain`, `sha256` and `lines_sha256` as ASCII text: to
-change, remove or insert a segment breaks the chain of all that follow. The first `previous_chain` of a node is 64
-zeros. Retention deletes seals with their segments, but always keeps the newest seal.
+The seal is written and synced before the segment gets its final name, so a sealed segment always has its seal. These
+are its hashes, in hex:
+
+- `sha256`: of the uncompressed lines.
+- `lines_sha256`: of the sorted digests of the lines. It can also be computed from rows of a lake, in any order.
+- `chain`: of `previous_chain`, `sha256` and `lines_sha256`, as ASCII text. If a segment is changed, removed or
+  inserted, the chain of all later segments is broken. The first `previous_chain` of a stream is 64 zeros.
+
+Retention deletes seals with their segments, but always keeps the newest seal.
 """
 
 from __future__ import annotations
@@ -61,16 +66,16 @@ _TYPES: Final[dict[str, Any]] = {"str": str, "int": int, "bool": bool}
 _MOST: Final = 1 << 63
 _OPTIONAL: Final = ("sisters", "key_id", "signature")
 _MOST_CHARS: Final = 4096
-"""Of each text of a seal: a commit of the lake has the seals of thousands of segments."""
+"""The most characters of each text in a seal, because a commit of the lake has the seals of thousands of segments."""
 DIGEST_DIGITS: Final = 32
 """The hex digits that are kept of the SHA-256 of a line."""
 REQUESTS: Final = "requests"
 SECURITY: Final = "security"
 ADMINISTRATION: Final = "administration"
 STREAMS: Final = {REQUESTS: "", SECURITY: "s", ADMINISTRATION: "a"}
-"""The streams of a server, and what the boots of each end with."""
+"""The streams of a server, and the suffix that each stream's boots have."""
 NODE_END: Final = "~"
-"""Ends a node's name in the name of a folder: no node has it in its name."""
+"""The end of a node's name in the name of a folder. No node has this character in its name."""
 _BOOT_CHARACTERS: Final = 20
 
 
@@ -85,12 +90,12 @@ def folder_of(seal: Seal) -> str:
 
 
 def stream_mark(boot: str) -> str:
-    """Return the suffix of a boot that names its stream: a value of `STREAMS`."""
+    """Return the suffix of a boot: a value of `STREAMS`."""
     return boot[_BOOT_CHARACTERS:]
 
 
 def stream_of(mark: str) -> str:
-    """Return the stream that a `stream_mark` stands for; one that this klamm does not know has its mark for a name."""
+    """Return the stream of a `stream_mark`. If this klamm does not know the stream, return the mark itself."""
     return next((name for name, each in STREAMS.items() if each == mark), mark)
 
 
@@ -107,7 +112,7 @@ class SegmentName(NamedTuple):
 
 
 def parse_name(file_name: str) -> SegmentName | None:
-    """Return the segment that a file with any of the suffixes belongs to; None if the file is not part of a spool."""
+    """Return the segment that a file belongs to, whatever its suffix; None if the file is not part of a spool."""
     boot, dash, seq = file_name.partition(".")[0].rpartition("-")
     if not dash or not boot or len(seq) != _SEQ_DIGITS or not (seq.isascii() and seq.isdigit()):
         return None
@@ -120,7 +125,7 @@ def beside(path: P, suffix: str) -> P:
 
 
 def is_sealed(file_name: str) -> bool:
-    """Return True if it is the name of a sealed segment, compressed or not."""
+    """Return True if this is the name of a sealed segment, compressed or not."""
     return parse_name(file_name) is not None and file_name.partition(".")[2] in ("jsonl", "jsonl.zst", "jsonl.gz")
 
 
@@ -128,12 +133,14 @@ def is_sealed(file_name: str) -> bool:
 class Seal:
     """The content of a `.seal` file: a JSON object with these keys.
 
-    `index` counts a node's segments from 0 over all boots. `events` are the lines. `last_seq` is the last `seq` in the
-    segment. `size_bytes` is the uncompressed size. `torn_bytes` were cut off the end after a crash. `clean` is False if
-    a later start sealed the segment, `final` True for the last segment of a boot that ended in order.
-    `sealed_time_us` is wall-clock time. `signature` is that of the
-    file's content without it, in base64, by the key `key_id`; both are left out where nothing signs. `sisters` are the
-    newest seals of the server's other streams, each as `Sister` writes it: so no stream can be taken away whole.
+    `index` counts a stream's segments from 0 over all boots. `events` is the number of lines, `last_seq` the last `seq`
+    in the segment, and `size_bytes` the uncompressed size. `torn_bytes` is the number of bytes that were cut off the
+    end after a crash. `clean` is False if the segment was sealed after a crash or a failure of the disk. `final` is
+    True for the last segment of a boot that ended in order. `sealed_time_us` is wall-clock time.
+
+    `signature` is the signature of all other keys by the key `key_id`, in base64. Both are left out if the server has
+    no key. `sisters` has the newest seals of the server's other streams, each as `Sister` writes it. So the
+    removal of a whole stream is noticed.
     """
 
     schema_version: int
@@ -184,7 +191,7 @@ class Seal:
 
 
 class Sister(NamedTuple):
-    """The newest seal of another stream of the server, in a seal; `place` is its index."""
+    """The newest seal of another stream of the server, as a seal names it. `place` is the other seal's index."""
 
     mark: str
     place: int
@@ -195,18 +202,18 @@ class Sister(NamedTuple):
 
     @staticmethod
     def of(seal: Seal) -> Sister:
-        """Name a seal of the other stream."""
+        """Return the name of another stream's seal."""
         return Sister(stream_mark(seal.boot), seal.index, seal.chain)
 
     @staticmethod
     def all_in(seal: Seal) -> list[Sister]:
-        """Return those that a seal names. Raises ValueError."""
+        """Return the seals of other streams that a seal names. Raises ValueError."""
         parts = (text.split(":") for text in seal.sisters.split(",") if text)
         return [Sister(mark, int(index), chain) for mark, index, chain in parts]
 
 
 def parse_object(kind: type[T], data: bytes | str) -> T:
-    """Return a dataclass of ASCII texts, numbers of 64 bits and booleans, from JSON. Raises ValueError."""
+    """Return a dataclass from JSON. Its fields are ASCII texts, numbers of 64 bits and booleans. Raises ValueError."""
     try:
         found = kind(**json.loads(data))
     except (TypeError, RecursionError) as error:
@@ -226,7 +233,7 @@ def chain_of(previous_chain: str, sha256: str, lines_sha256: str) -> str:
 
 
 def line_digest(line: bytes) -> str:
-    """Return the digest of one line without its end."""
+    """Return the digest of one line, given without its newline."""
     return hashlib.sha256(line).hexdigest()[:DIGEST_DIGITS]
 
 
@@ -236,22 +243,22 @@ def digests_of(data: bytes) -> list[str]:
 
 
 def split_digests(text: str) -> list[str]:
-    """Return the lines' digests of a text that has them one after the other."""
+    """Return the digests of lines from a text in which one follows the other."""
     return [text[at : at + DIGEST_DIGITS] for at in range(0, len(text), DIGEST_DIGITS)]
 
 
 def lines_sha256(digests: Iterable[str]) -> str:
-    """Return the SHA-256 of lines' digests, each once, in whatever order they come."""
+    """Return the SHA-256 of the lines' digests. Order and repetition do not change it."""
     return hashlib.sha256("".join(sorted(set(digests))).encode("ascii")).hexdigest()
 
 
 def node_folders(spool: AnyPath) -> Iterator[AnyPath]:
-    """Yield the folders of all nodes of a spool."""
+    """Yield the folders of all streams of all nodes of a spool."""
     yield from sorted(path for path in spool.iterdir() if path.is_dir())
 
 
 def node_folder_of(segment: P) -> P:
-    """Return the folder of the node that a segment is in, or in a day's folder of."""
+    """Return the stream's folder for a segment in this folder or in the folder of a day."""
     folder: Any = segment.parent
     return cast("P", folder.parent if _DAY.fullmatch(folder.name) else folder)
 
@@ -268,7 +275,7 @@ def folders_of(node_folder: P) -> list[P]:
 
 
 def _entries(node_folder: P) -> list[P]:
-    """Return the files of a node's folder and of its days by their names: those of segments sort by time."""
+    """Return the files of a stream's folder and of its days, sorted by name. Names of segments sort by time."""
     found: list[Any] = []
     days: list[Any] = []
     for path in node_folder.iterdir():
@@ -281,12 +288,12 @@ def _entries(node_folder: P) -> list[P]:
 
 
 def segment_files(node_folder: P, suffix: str = "") -> list[P]:
-    """Return a node's files that belong to segments and end with `suffix`, oldest first."""
+    """Return a stream's files that belong to segments and end with `suffix`, oldest first."""
     return [path for path in _entries(node_folder) if path.name.endswith(suffix) and parse_name(path.name)]
 
 
 def find_file(node_folder: P, *names: str) -> P | None:
-    """Return the first existing file with one of these names, in a node's folder or a day's; None if there is none."""
+    """Return a file with one of these names from a stream's folder or its days; None if there is none."""
     folders: list[Any] = folders_of(node_folder)
     paths = (folder / name for folder in reversed(folders) for name in names)
     return next((path for path in paths if path.exists()), None)
@@ -298,11 +305,11 @@ def sealed_segments(node_folder: P) -> list[P]:
 
 
 def open_segments(node_folder: P) -> list[P]:
-    """Return the segments that a node is writing: one, but after a crash perhaps several until the next start."""
+    """Return a stream's open segments: one, but after a crash perhaps several until the next start."""
     paths: list[Any] = [path for path in node_folder.iterdir() if path.suffix == OPEN_SUFFIX and parse_name(path.name)]
     return sorted(paths)
 
 
 def unreadable_files(node_folder: Path) -> list[Path]:
-    """Return the files that could not be read and were put aside, oldest first."""
+    """Return the files that a start could not read and has renamed, oldest first."""
     return segment_files(node_folder, UNREADABLE_SUFFIX)

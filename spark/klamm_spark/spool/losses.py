@@ -1,4 +1,4 @@
-"""Events that a spool has lost, or may have lost. The audit records each loss as an `audit_gap` event."""
+"""Events that a spool has lost, or may have lost. The writer records each loss as an `audit_gap` event."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A boot that ended in a crash: its last durable event, and how many torn bytes were cut off behind it.
+    """A boot that ended in a crash: its last durable event, and the number of torn bytes that were cut off behind it.
 
-    `unreadable` is set if one of its files was put aside: it names the file and the reason. How that boot ended, or
-    what the file held, is then unknown.
+    If one of the boot's files could not be read, `unreadable` names the file and the reason. It is then unknown how the
+    boot ended, or which events the file held.
     """
 
     boot: str
@@ -21,10 +21,11 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """Segments of one boot that retention deleted; `reason` is the setting that required it. `shipped` says that they
-    were elsewhere too.
+    """Segments of one boot that retention deleted. `reason` is the setting that required it. If they were `shipped`,
+    the lake has a copy.
 
-    `last_seq` and `events` are None if a seal is missing and the names do not say, and for files that were put aside.
+    `last_seq` and `events` are None for an unreadable file, and if a seal is missing. For a missing seal, `last_seq`
+    may be known from the name of the next segment.
     """
 
     boot: str
@@ -45,7 +46,9 @@ class Unsynced:
 
 
 def join_losses(losses: list[Deleted | Unsynced]) -> list[Deleted | Unsynced]:
-    """Join deletions that follow each other, have the same boot and reason, and know their counts."""
+    """Join deletions of adjacent segments, if they have the same boot and reason, and their numbers of events are
+    known.
+    """
     joined: list[Deleted | Unsynced] = []
     for loss in losses:
         last = joined[-1] if joined else None

@@ -1,8 +1,8 @@
-"""The numbers of a sealed segment's events, from its bytes.
+"""The sequence numbers of a sealed segment's events, from its bytes. The check of the hash chain (`chain`) uses them.
 
-A server writes the fields of a line in one order, so the first line says how each that follows must begin, up to its
-number. To compare beginnings takes a tenth of the time of parsing. Of a segment whose lines begin otherwise, nothing is
-known so: its lines are parsed.
+A server writes the fields of a line in one order. So the first line shows how each later line must begin, up to its
+number, and only these beginnings are compared. This takes a tenth of the time of parsing. If a line begins otherwise,
+all lines are parsed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ _NAMES: Final = ("node", "boot", "seq")
 _TEXTS: Final = ("node", "boot", "action", "detail", "gap_boot")
 _NUMBERS: Final = ("gap_first_seq", "gap_last_seq")
 _MOST: Final = 1 << 63
-"""Above all numbers of an event: they have 64 bits."""
+"""No number of an event reaches this: they have 64 bits."""
 
 
 class Numbers(NamedTuple):
-    """`seqs` are the numbers of lines: nodes and boots with a first and a last number. `gaps` are the `audit_gap`
-    events among them, and `lines` counts them."""
+    """The numbers of a segment. `seqs` has tuples of a node, a boot, a first and a last number. `gaps` has the
+    `audit_gap` events, and `lines` is the number of lines.
+    """
 
     seqs: list[tuple[str, str, int, int]]
     gaps: list[dict[str, Any]]
@@ -31,14 +32,14 @@ class Numbers(NamedTuple):
 
 
 def numbers_of(data: bytes) -> Numbers:
-    """Return the numbers of lines of a segment, uncompressed. What is no whole line of a server has none."""
+    """Return the numbers in the uncompressed lines of a segment. A line that is no event has no number."""
     *lines, rest = data.split(b"\n")
     seqs = [] if rest else _in_order(lines)
     return Numbers(seqs or list(_one_by_one([*lines, rest])), gaps_in(data), len(lines))
 
 
 def _in_order(lines: list[bytes]) -> list[tuple[str, str, int, int]]:
-    """Return the numbers of lines of one boot that follow one another; none if they are others."""
+    """Return the numbers of the lines. Return nothing if they are of two boots or do not follow one another."""
     if not lines or not all(map(bytes.endswith, lines, repeat(b"}"))):
         return []
     first = _parsed(lines[0])
@@ -48,7 +49,7 @@ def _in_order(lines: list[bytes]) -> list[tuple[str, str, int, int]]:
     version, names = json.dumps(first.get("schema_version")), (json.dumps(node), json.dumps(boot))
     before = f'{{"schema_version":{version},"event_id":{json.dumps(f"{node}/{boot}/")[:-1]}'
     after = f'","node":{names[0]},"boot":{names[1]},"seq":'
-    # `%` is the fastest way to bytes; what stands around the numbers has none of its own.
+    # `%` is the fastest way to build the bytes; a `%` in the text around the numbers is doubled.
     form = f"{before}\0{after}\0,".replace("%", "%%").replace("\0", "%d").encode("ascii")
     beginnings = (form % (each, each) for each in range(seq, seq + len(lines)))
     if not 0 <= seq < _MOST - len(lines) or not all(map(bytes.startswith, lines, beginnings)):
@@ -80,7 +81,7 @@ def _lines_with(text: bytes, data: bytes) -> Iterator[bytes]:
 
 
 def gaps_in(data: bytes) -> list[dict[str, Any]]:
-    """Return the `audit_gap` events in lines of a segment; what is no whole line of a server is left out."""
+    """Return the `audit_gap` events in the whole lines of a segment. Lines that are no valid events are left out."""
     events = map(_parsed, _lines_with(f'"{AUDIT_GAP}"'.encode(), data[: data.rfind(b"\n") + 1]))
     return [
         event

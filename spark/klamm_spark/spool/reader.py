@@ -1,4 +1,4 @@
-"""The segments of a spool, read without Spark."""
+"""Reads the segments of a spool, without Spark. All commands use it, and the server may write at the same time."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def read_seal(segment: AnyPath) -> Seal | None:
 
 
 def segments_of(node_folder: Path, *, live: bool = True) -> dict[str, Path]:
-    """Return a node's segments by their names, oldest first; with `live`, also those that are being written.
+    """Return a stream's segments by their names, oldest first; with `live`, also those that are being written.
 
-    While a segment is sealed, it may have both files: this is the sealed one then.
+    While a segment is sealed, it may have an open and a sealed file. Then this returns the sealed one.
     """
     found: dict[str, Path] = {}
     for path in segment_files(node_folder):
@@ -56,7 +56,7 @@ def segments_of(node_folder: Path, *, live: bool = True) -> dict[str, Path]:
 
 
 def read_segment(path: Path) -> bytes:
-    """Return the whole lines of a segment, also if it was sealed since it was listed.
+    """Return the whole lines of a segment, even if the server has sealed it since `path` was listed.
 
     Raises OSError, and ValueError if its file is damaged.
     """

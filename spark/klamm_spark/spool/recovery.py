@@ -1,4 +1,9 @@
-"""Recovery of a spool at the start: what a crash has left is sealed, and what cannot be read is put aside."""
+"""`Recovery`: brings the folder of a stream in order when `Spool.open` opens it. The caller is `AuditSink`, at its
+start.
+
+It seals the segments that a crash has left open. It renames files that cannot be read: they get the suffix
+`.unreadable`, so that a person can repair them.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +34,11 @@ from klamm_spark.spool.segment import OpenSegment, count_whole_events
 log = logging.getLogger("klamm.audit")
 
 _PASSING: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
-"""Errors of the process or the machine, which say nothing of a file: the next start may read it."""
+"""Errors of the process or the machine. The file itself may be good, and the next start may read it."""
 
 
 class Recovery:
-    """One start's recovery. `put_aside` has the files that it renamed because they cannot be read, and the reasons."""
+    """The recovery of one folder at one start. `put_aside` maps the files that it has renamed to the reasons."""
 
     def __init__(self, folder: SpoolFolder) -> None:
         self.put_aside: dict[Path, str] = {}
@@ -41,7 +46,7 @@ class Recovery:
         self._files = folder.files
 
     def run(self) -> list[Recovered]:
-        """Bring the folder in order. Returns the boots that ended in a crash. Raises OSError, SpoolError."""
+        """Bring the folder in order, and return the boots that ended in a crash. Raises OSError, SpoolError."""
         folder = self._folder
         for each in folders_of(folder.path):
             for leftover in each.glob("*.tmp"):
@@ -56,7 +61,8 @@ class Recovery:
         crashed = {boot.boot for boot in recovered}
         folder.measure()
         aside = [(name, path) for path in folder.unreadable if (name := parse_name(path.name)) is not None]
-        # The first events of a boot report what an earlier one has lost. A boot that wrote nothing has not done that.
+        # The first events of a boot report the losses of earlier boots. A boot that wrote nothing has not reported
+        # them.
         last_written = max((boot.boot for boot in recovered if boot.last_seq is not None), default="")
         recovered[:0] = self._unreported(aside, crashed, max(last_written, newest.boot if newest else ""))
         known = crashed | {name.boot for name, _ in aside}
@@ -78,7 +84,7 @@ class Recovery:
             return None
 
     def _put_aside(self, path: Path, why: str) -> None:
-        """Rename a file, so that it is kept for repair. Raises OSError if it cannot be renamed."""
+        """Rename an unreadable file, so that it is kept for repair. Raises OSError if it cannot be renamed."""
         target = path.with_name(path.name + UNREADABLE_SUFFIX)
         log.error("audit spool: %s cannot be read (%s); it is put aside as %s", path, why, target.name)
         self._files.rename(path, target)
@@ -88,9 +94,10 @@ class Recovery:
     def _unreported(
         self, aside: list[tuple[SegmentName, Path]], crashed: set[str], last_written: str
     ) -> list[Recovered]:
-        """Return the boots of files that this start put aside, or that an earlier start did and wrote no event after.
+        """Return the boots with unreadable files whose loss no event reports yet.
 
-        If a boot is reported as crashed, an unreadable seal of it means no further loss.
+        These are the files that this start has renamed, and those of an earlier start that wrote no event afterwards.
+        If a boot is reported as crashed anyway, its unreadable seal means no further loss.
         """
         recovered: dict[str, Recovered] = {}
         for name, path in aside:
@@ -108,7 +115,9 @@ class Recovery:
         return list(recovered.values())
 
     def _last_seq_in(self, name: SegmentName) -> int:
-        """Return the last event of a sealed segment that can be read; -1 without such a segment."""
+        """Return the number of the last event in the sealed segment `name`, as far as it can be read; -1 without such a
+        segment.
+        """
         for path in self._folder.sealed:
             if path.name.partition(".")[0] == name.stem:
                 with contextlib.suppress(OSError, ValueError):
@@ -117,9 +126,9 @@ class Recovery:
         return -1
 
     def _unsealed_part(self, path: Path, sealed: Path | None) -> Path | None:
-        """Return the open segment that still has to be sealed; None if a sealed copy has all of it.
+        """Return the open segment that still has to be sealed; None if a sealed copy has all of its lines.
 
-        The copy may have been made, and read, before the last lines were written: those become a segment of their own.
+        The copy may lack the last lines. This writes them to a segment of their own, and returns that.
         """
         if sealed is None:
             return path
@@ -128,7 +137,7 @@ class Recovery:
             return None
         seal = self._folder.read_seal(sealed)
         if seal is None:
-            # Nothing says what the copy must hold.
+            # Without a seal, the lines that the copy must have are unknown.
             self._files.remove(sealed)
             return path
         rest = None
@@ -141,7 +150,7 @@ class Recovery:
         return rest
 
     def _newest_seal(self, unsealed: set[str]) -> Seal | None:
-        """Return the newest readable seal, which the chain continues. Older ones without a segment are deleted."""
+        """Return the newest readable seal, which the chain continues. Delete older seals that have no segment."""
         newest: Seal | None = None
         for path in reversed(segment_files(self._folder.path, SEAL_SUFFIX)):
             if path.stem in unsealed:

@@ -1,4 +1,4 @@
-"""Retention of the spool: the oldest segments go, by age and by size."""
+"""Retention of the spool: deletes the oldest segments by age and by size. `Spool` calls it on the writer's thread."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ def delete_old(
     report: Callable[[Deleted], None],
     more_bytes: int = 0,
 ) -> None:
-    """Delete what `retention_ms` and `retention_bytes` do not allow, oldest first, and report each deleted segment.
+    """Delete the segments that `retention_ms` and `retention_bytes` do not allow, oldest first, and report each of
+    them.
 
-    `more_bytes` is the size of what will be written next. Unless `delete_unshipped` is set, deletion ends at the first
-    segment that was not shipped, and files that were put aside stay. Raises SpoolError; segments deleted before the
+    `more_bytes` is the size of the lines that will be written next. Unless `delete_unshipped` is set, deletion ends at
+    the first segment that was not shipped, and unreadable files stay. Raises SpoolError; segments deleted before the
     error are reported.
     """
     reason, count = "", 0

@@ -1,4 +1,6 @@
-"""The segment that is being written."""
+"""`OpenSegment`: the segment that is being written, on the writer's thread of `AuditSink`. `Recovery` uses it at a
+start.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ class WholeEvents(NamedTuple):
 
 
 def count_whole_events(data: bytes, name: SegmentName) -> WholeEvents:
-    """Count up to the first line that is torn or no event."""
+    """Count the events before the first line that is torn or no event."""
     events, last_seq, size_bytes = 0, name.first_seq - 1, 0
     while True:
         end = data.find(b"\n", size_bytes)
@@ -43,21 +45,21 @@ def count_whole_events(data: bytes, name: SegmentName) -> WholeEvents:
 
 
 def day_of_lines(lines: bytes, name: SegmentName) -> str:
-    """Return the day of the first event, so that the same lines get the same folder after a crash.
+    """Return the day of the first event. After a crash the same lines thus get the same folder.
 
-    Without a time, it is the day of the boot.
+    If the event has no time, this is the day of the boot.
     """
     found = _TIME_US.search(lines, 0, lines.find(b"\n"))
     return day_of(int(found[1]) if found else int(name.boot[:_BOOT_TIME_DIGITS], 16) * 1000)
 
 
 class OpenSegment:
-    """An `.open` file, and what its seal must say of it.
+    """An `.open` file, and the values for its seal.
 
-    `events`, `last_seq`, `size_bytes`, `sha256` and `digests`, one of each line, count whole writes only. `day` is that
-    of the first event, `synced_seq` the last event that the disk has confirmed. After a sync has `failed`, the
-    descriptor is closed and the segment only waits to be sealed. With a `codec`, lines are compressed in memory as they
-    come: to compress a whole segment when it is sealed would stop the writer for as long.
+    `events`, `last_seq`, `size_bytes`, `sha256` and `digests` (one for each line) count whole writes only. `day` is the
+    day of the first event, and `synced_seq` the last event that the disk has confirmed. After a sync has `failed`, the
+    descriptor is closed and the segment only waits to be sealed. With a `codec`, each write also compresses its lines
+    in memory: to compress a whole segment when it is sealed would stop the writer for longer.
     """
 
     def __init__(self, name: SegmentName, path: Path, files: SpoolFiles, now_ns: int, codec: str = "none") -> None:
@@ -98,7 +100,7 @@ class OpenSegment:
         self.last_seq = last_seq
 
     def cut_torn(self) -> None:
-        """Cut off what a failed write has left. Raises OSError."""
+        """Cut off the bytes that a failed write has left. Raises OSError."""
         if self._torn:
             self.truncate()
             self._torn = False
@@ -108,7 +110,7 @@ class OpenSegment:
         self._files.truncate(self._descriptor, self.size_bytes)
 
     def sync(self) -> None:
-        """Wait for the disk. Raises OSError."""
+        """Wait until the disk has all lines. Raises OSError."""
         try:
             self._files.fsync(self._descriptor)
         except OSError:
@@ -127,12 +129,12 @@ class OpenSegment:
             self._descriptor = -1
 
     def take_compressed(self) -> bytes | None:
-        """Return all lines, compressed; None without a codec, and from the second call on."""
+        """Return all lines, compressed. Without a codec, and from the second call on, return None."""
         compressor, self._compressor = self._compressor, None
         return compressor.finish() if compressor is not None else None
 
     def recount(self, data: bytes) -> int:
-        """Count the whole events that the file really holds. Returns how many torn bytes follow them."""
+        """Count the whole events that the file really holds, and return the number of torn bytes after them."""
         self.events, self.last_seq, self.size_bytes = count_whole_events(data, self.name)
         self.day = day_of_lines(data, self.name)
         self.sha256 = hashlib.sha256(data[: self.size_bytes])

@@ -1,7 +1,7 @@
-"""Signatures of seals (Ed25519, RFC 8032): the server's key signs them, `ship` keeps its public key in the lake.
+"""Signatures of seals (Ed25519, RFC 8032): the server's key signs them, and `ship` keeps its public key in the lake.
 
-A signature covers everything that a seal says: its place in the chain, so that of all segments before it too. Who has
-the spool, but not the key, can cut off its end, and change nothing before that.
+A signature covers the whole seal with its place in the hash chain. So it also covers all segments before it. A person
+who has the spool, but not the key, can cut off its end, but cannot change anything before that.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _ID_DIGITS: Final = 32
 
 
 class KeyFileError(ValueError):
-    """A file has no key for signatures; the message says why."""
+    """A file has no key for signatures. The message gives the reason."""
 
 
 class SealSigner:
     """Signs seals with the private key of a file."""
 
     def __init__(self, path: Path) -> None:
-        """Raises KeyFileError."""
+        """Read the private key. Raises KeyFileError."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -54,18 +54,18 @@ class SealSigner:
         return replace(seal, signature=self.sign(seal.to_json()))
 
     def sign(self, data: bytes) -> str:
-        """Return the signature of data, in base64."""
+        """Return the signature of the data, in base64."""
         return base64.b64encode(self._key.sign(data)).decode("ascii")
 
 
 class PublicKeys:
-    """The public keys that a node's seals may be signed with: if ids are `trusted`, only those with one of these.
+    """The public keys that may sign a node's seals. If key ids are `trusted`, only these keys may.
 
-    It is true if what is not signed is wrong: there is a key, or ids are trusted.
+    The object is true if a seal must be signed: if there is a key, or if ids are trusted.
     """
 
     def __init__(self, pems: Iterable[bytes], trusted: Collection[str] = ()) -> None:
-        """Raises KeyFileError."""
+        """Read the public keys. Raises KeyFileError."""
         self._keys = {key_id_of(pem): _public_key(pem) for pem in pems}
         self._trusted = trusted
 
@@ -73,7 +73,7 @@ class PublicKeys:
         return bool(self._keys or self._trusted)
 
     def problem(self, seal: Seal) -> str | None:
-        """Return the fault of a seal's signature; None if it has none. Without keys, no seal needs a signature."""
+        """Return the fault of a seal's signature, or None. Without keys, no seal needs a signature."""
         if not seal.signature:
             return "its seal is not signed" if self else None
         if self._trusted and seal.key_id not in self._trusted:
@@ -85,7 +85,7 @@ class PublicKeys:
         return None
 
     def has_signed(self, key_id: str, signature: str, data: bytes) -> bool:
-        """Return True if it is the signature of data by one of these keys."""
+        """Return True if `signature` is a signature of the data by the key `key_id`, and this key may sign."""
         from cryptography.exceptions import InvalidSignature
 
         if self._trusted and key_id not in self._trusted:
@@ -98,7 +98,7 @@ class PublicKeys:
 
 
 def read_private(path: Path) -> bytes:
-    """Return a file's content, which others cannot read. Raises KeyFileError."""
+    """Return the content of a file that only its owner can read. Raises KeyFileError."""
     try:
         data, mode = path.read_bytes(), path.stat().st_mode
     except OSError as error:
@@ -109,7 +109,7 @@ def read_private(path: Path) -> bytes:
 
 
 def write_key(path: Path) -> str:
-    """Write a new private key, mode 0600, to a file that does not exist yet; returns the key's id. Raises OSError."""
+    """Write a new private key, mode 0600, to a file that does not exist yet. Return the key's id. Raises OSError."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
@@ -121,7 +121,7 @@ def write_key(path: Path) -> str:
             file.flush()
             PLATFORM.sync(descriptor)
     except OSError:
-        # Half a key is no use, and would stop the next try.
+        # A part of a key is useless, and the file would stop the next attempt.
         path.unlink(missing_ok=True)
         raise
     return key_id_of(_public_pem(key.public_key()))
@@ -133,7 +133,7 @@ def key_id_of(public_pem: bytes) -> str:
 
 
 def public_files(folder: AnyPath) -> list[Any]:
-    """Return the files with public keys in a folder, which may not exist."""
+    """Return the files with public keys in a folder. The folder may be missing."""
     return sorted(path for path in folder.glob(f"*{PUBLIC_SUFFIX}") if path.name.endswith(PUBLIC_SUFFIX))
 
 

@@ -1,7 +1,8 @@
-"""Writing the spool: segments, syncs, seals and limits.
+"""`Spool`: writes the spool of one stream: segments, syncs, seals and limits.
 
-One thread uses a `Spool`. Every failure of the disk leaves it in order: a partial write is cut off, and the caller
-tries again later. Layout and names: `klamm_spark.spool.layout`.
+Only the writer's thread of `AuditSink` uses a `Spool`; the observer's `Stream` calls it there. Every failure of the
+disk leaves the files in order: a partial write is cut off, and the caller tries again later. The layout and the names
+are in `klamm_spark.spool.layout`.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ _RETENTION_CHECK_NS: Final = 60_000_000_000
 
 
 class Spool:
-    """The folder of one node. `open`, then `write` and `tick`, then `close`.
+    """The folder of one stream of a node. Call `open`, then `write` and `tick`, then `close`.
 
-    `boot` identifies this life of the server. `unreadable_count` is the number of files that `open` has put aside.
+    `boot` identifies this life of the server. `unreadable_count` is the number of files that `open` could not read.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Spool:
         files: SpoolFiles | None = None,
         node: str | None = None,
     ) -> None:
-        """Raises KeyFileError, a ValueError."""
+        """Read the key for signatures, if the settings name one. Raises KeyFileError, a ValueError."""
         self.path = folder
         self.boot = ""
         self.unreadable_count = 0
@@ -58,7 +59,7 @@ class Spool:
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of all segments, and of files that were put aside."""
+        """Return the bytes of all segments and unreadable files."""
         return self._folder.size_bytes + (self._segment.size_bytes if self._segment is not None else 0)
 
     @property
@@ -67,18 +68,18 @@ class Spool:
         return self._folder.sealed_count
 
     def name_sisters(self, others: Iterable[Spool]) -> None:
-        """Let each later seal name the newest seal of these spools. The same thread writes all of them."""
+        """Let each later seal name the newest seal of these spools. They must have the same writer's thread."""
         folders = [other._folder for other in others]
         self._folder.sisters = lambda: folders
 
     def newest_lines(self) -> bytes:
-        """Return the lines of the newest sealed segment; empty if it cannot be read."""
+        """Return the lines of the newest sealed segment, or nothing if it cannot be read."""
         return self._folder.newest_lines()
 
     # ---- open and close
 
     def open(self, boot_suffix: str) -> list[Recovered]:
-        """Lock the folder, recover what a crash has left, and begin a boot. Raises OSError, SpoolError."""
+        """Lock the folder, recover it from a crash, and begin a boot. Raises OSError, SpoolError."""
         missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         for folder in (self.path.parent, self.path):
             try:
@@ -104,7 +105,9 @@ class Spool:
         return recovered
 
     def _boot_time_ms(self) -> int:
-        """Now, or later: names must sort by time, even if the wall clock has gone back."""
+        """Return the time of the boot: now, or later, because names must sort by time even if the wall clock has gone
+        back.
+        """
         time_ms = self._clock.wall_ms()
         for path in segment_files(self.path):
             name = parse_name(path.name)
@@ -113,9 +116,10 @@ class Spool:
         return time_ms
 
     def close(self, *, final: bool = True) -> None:
-        """Seal the open segment and unlock the folder. Raises SpoolError if it cannot be sealed; the next start will.
+        """Seal the open segment and unlock the folder. Raises SpoolError if the segment cannot be sealed; the next
+        start seals it.
 
-        `final` False: events were lost, and the next start must report it.
+        If `final` is False, events were lost, and the next start must report it.
         """
         try:
             segment, newest = self._segment, self._folder.newest
@@ -148,7 +152,7 @@ class Spool:
     # ---- writing
 
     def write(self, lines: bytes, first_seq: int, last_seq: int, events: int) -> None:
-        """Append whole lines, all or none. Raises SpoolError."""
+        """Append whole lines: all of them, or none. Raises SpoolError."""
         self._require_room(len(lines))
         if self._segment is not None and self._segment.failed:
             self._seal(final=False)
@@ -169,7 +173,7 @@ class Spool:
         limit, deletes = settings.retention_bytes, settings.on_limit == "delete_oldest"
         if (deletes and settings.delete_unshipped) or not 0 <= limit < self.size_bytes + more_bytes:
             return
-        # Segments may have been deleted by hand, or shipped.
+        # A user may have deleted segments, or `ship` may have copied them.
         with contextlib.suppress(OSError):
             self._folder.measure()
         if deletes:
@@ -188,7 +192,7 @@ class Spool:
     # ---- what is due
 
     def tick(self) -> None:
-        """Sync, seal and delete what is due, each even if another fails. Raises the first SpoolError."""
+        """Sync, seal and delete if these are due, each even if another fails. Raises the first SpoolError."""
         errors: list[SpoolError] = []
         for step in (self._folder.settle, self._sync_if_due, self._seal_if_due, self._delete_if_due):
             try:
@@ -213,7 +217,7 @@ class Spool:
         return due_ns
 
     def take_losses(self) -> list[Deleted | Unsynced]:
-        """Return the losses, certain or possible, since the last call. The caller must record them."""
+        """Return the certain and possible losses since the last call. The caller must record them as events."""
         losses, self._losses = join_losses(self._losses), []
         return losses
 
