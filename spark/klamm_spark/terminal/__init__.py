@@ -1,1 +1,3 @@
-"""`klamm audit tail`, `sql` and `export`: commands that read a spool without Spark and without a JVM."""
+"""Commands of `klamm audit` that need neither Spark nor a JVM: `tail`, `sql`, `export`, `iceberg`, `publish`, `check`
+etc.
+"""

@@ -1,4 +1,4 @@
-"""`klamm audit tail`, `sql` and `export`."""
+"""`klamm audit tail`, `sql` and `export`. They read a spool of this machine, while the server may write it."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from klamm_spark.terminal.spool_lines import SpoolLines
 COMMANDS: Final = ("tail", "sql", "export")
 _POLL_MS: Final = 200
 _TABLE_CHARACTERS: Final = 60
-"""The most characters of a value that are shown in a column of `sql`'s table."""
+"""The most characters of a value in a column of `sql`'s table."""
 _SAMPLE_ROWS: Final = 500
-"""A column of `sql`'s table is as wide as the longest value in this many first rows."""
+"""The number of first rows whose longest value sets the width of a column of `sql`'s table."""
 _END_OF_TIME: Final = 1 << 62
 
 
 def add_commands(
     commands: _SubParsersAction[ArgumentParser], spool: list[ArgumentParser], since: Callable[[str], datetime]
 ) -> None:
-    """Add the subcommands; `spool` has the arguments that say where the spool is."""
+    """Add the subcommands. `spool` has the arguments for the place of the spool, and `since` parses a moment."""
     where = argparse.ArgumentParser(add_help=False)
     where.add_argument("--where", metavar="SQL", default="", help="a condition on the fields: \"outcome = 'denied'\"")
     where.add_argument("--since", metavar="WHEN", type=since, help="e.g. 24h, 7d, 2026-01-31; default: everything")
@@ -78,7 +78,7 @@ def run(
     """Run one of `COMMANDS`. Raises LakeError."""
     spool = local_spool(pipeline, options.command)
     since_us = _microseconds(options.since, 0)
-    # Any event may meet a condition; without one the newest are enough.
+    # With a condition, any event may be wanted; without one, the newest are enough.
     newest = options.lines if options.command == "tail" and not options.where else None
     reader = SpoolLines(spool, since_us=since_us, newest=newest, on_problem=_say)
     table = EventTable(since_us)

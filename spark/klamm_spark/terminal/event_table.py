@@ -1,4 +1,7 @@
-"""Events as tables of SQLite, which reads only the fields that a query names."""
+"""`EventTable`: events as tables of SQLite, for `tail`, `sql` and `export`.
+
+The tables are views of lines of JSON, so SQLite reads only the fields that a query names.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +23,20 @@ _FORBIDDEN_FUNCTIONS: Final = frozenset({"load_extension", "readfile", "writefil
 
 
 class QueryError(ValueError):
-    """A query that SQLite refuses; the text is SQLite's."""
+    """A query that SQLite refuses. The text is SQLite's."""
 
 
 class EventTable:
-    """The tables `events`, `resources` and `attributes`, filled with `add` and read with `select`.
+    """The tables `events`, `resources` and `attributes`. `add` fills them, and `select` reads them.
 
-    `events` has the fields of `klamm_spark.events.event`, `time` (ISO 8601 in UTC) and `event` (the whole as JSON).
-    `resources` has a row for each resource of an event, `attributes` one for each attribute of a resource, both with
-    `event_id`. A query can only read. The rows are in a file that SQLite deletes by itself, so memory stays small.
+    `events` has the fields of `klamm_spark.events.event`, `time` (ISO 8601 in UTC) and `event` (the whole event as
+    JSON). `resources` has a row for each resource of an event, and `attributes` one for each attribute of a resource,
+    both with `event_id`. A query can only read. The rows are in a file that SQLite deletes by itself, so memory stays
+    small.
     """
 
     def __init__(self, since_us: int = 0) -> None:
-        """Leave out events before `since_us`."""
+        """Create the tables. Events before `since_us` will be left out."""
         self._insert = "INSERT INTO lines SELECT line FROM (SELECT ? AS line) WHERE json_valid(line)"
         if since_us:
             self._insert += f" AND json_extract(line, '$.time_us') >= {since_us}"
@@ -58,7 +62,9 @@ class EventTable:
         self._database.execute("DELETE FROM lines")
 
     def select(self, query: str, parameters: Iterable[Any] = ()) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
-        """Return the names of a query's columns, and its rows. Raises QueryError, also from the rows."""
+        """Return the names of a query's columns, and its rows. This raises QueryError, and so may each step through the
+        rows.
+        """
         self._database.set_authorizer(_authorize)
         try:
             cursor = self._database.execute(query, tuple(parameters))
@@ -69,7 +75,7 @@ class EventTable:
         return [column[0] for column in cursor.description], _rows(cursor)
 
     def events(self, where: str = "", until_us: int = 1 << 62) -> Iterator[str]:
-        """Return the events as JSON, by time, for which the SQL expression `where` is true. Raises QueryError."""
+        """Return the events for which the SQL expression `where` is true, as JSON, by time. Raises QueryError."""
         condition = f"({where}\n)" if where else "1"
         _, rows = self.select(
             f"SELECT event FROM events WHERE coalesce(time_us, 0) < ? AND {condition} ORDER BY time_us, event_id",
@@ -84,7 +90,7 @@ class EventTable:
 
 def _rows(cursor: sqlite3.Cursor) -> Iterator[tuple[Any, ...]]:
     try:
-        # Not from the cursor: the end of the rows would close it, and its database may be closed by then.
+        # Iterating over the cursor would close it at the end of the rows, when its database may be closed already.
         yield from iter(cursor.fetchone, None)
     except (sqlite3.Error, OverflowError) as error:
         raise QueryError(str(error)) from error

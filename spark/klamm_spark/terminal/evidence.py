@@ -1,4 +1,7 @@
-"""`klamm audit witness`, `prove` and `check`. None of them starts a JVM, and `check` reads only what it is given."""
+"""`klamm audit witness`, `prove` and `check`: the commands of the transparency log. None of them starts a JVM.
+
+`witness` serves requests until a signal; `check` reads only the files on its command line.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ EXIT_NOT_PROVEN: Final = 1
 
 
 def add_commands(commands: Any, lake: list[argparse.ArgumentParser]) -> None:
-    """Add the subcommands; `lake` has the arguments that say where the lake is."""
+    """Add the subcommands. `lake` has the arguments for the place of the lake."""
     witness = commands.add_parser("witness", help="cosign checkpoints of logs, and refuse rollbacks and forks")
     witness.add_argument("--key", metavar="FILE", type=Path, required=True, help="a key of klamm audit key")
     witness.add_argument("--name", required=True, type=_name, help="the witness's name, e.g. example.com/witness")
@@ -101,7 +104,7 @@ def _witness(options: argparse.Namespace, say: Callable[[str], None]) -> int:
     async def serve() -> None:
         server = await WitnessServer(witness).start(host, port)
         say(f"the witness {witness.key} listens on {format_host_port(host, server.sockets[0].getsockname()[1])}")
-        # Until a signal. `serve_forever` would wait for open connections as well, from Python 3.12 on.
+        # This waits until a signal. `serve_forever` would wait for open connections as well, from Python 3.12 on.
         await asyncio.Event().wait()
 
     host, port = options.bind
@@ -122,7 +125,7 @@ def _read_line(path: Path) -> bytes:
 
 
 def _check(options: argparse.Namespace, say: Callable[[str], None]) -> int:
-    """Check a proof, print what it proves, and return the exit code. Raises OSError, ValueError."""
+    """Check a proof, print the fact that it proves, and return the exit code. Raises OSError, ValueError."""
     proof = options.proof.read_bytes()
     try:
         if options.line is not None:
@@ -176,7 +179,7 @@ def _proof(options: argparse.Namespace, pipeline: Pipeline) -> str:
 
 
 def _entry_of(line: bytes, tiles: Tiles) -> tuple[int, Entry]:
-    """Return the entry of the segment that an event must be in, with its number. Raises LakeError, ValueError."""
+    """Return the number and the entry of the segment that must have an event. Raises LakeError, ValueError."""
     event = json.loads(line)
     if not isinstance(event, dict) or not isinstance(event.get("seq"), int):
         raise LakeError("the line is no event")

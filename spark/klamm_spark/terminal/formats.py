@@ -1,4 +1,4 @@
-"""Events as lines of text: for people, for a SIEM, and in the formats of `klamm_spark.events.renderers`."""
+"""Formats that show an event as a line, for `tail` and `export`: for people, a SIEM, and by `events.renderers`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NOT_IN_SYSLOG: Final = re.compile(r"[^\x21-\x7e]")
 
 
 def text(event: Event) -> str:
-    """Return one line for a person: time, node, event, result, client, resources. Control characters are escaped."""
+    """Return a line for a person: time, node, event, result, client, resources. Control characters are escaped."""
     words = [timestamp(event), event["node"], _what(event)]
     count = event.get("repeat_count")
     if count is not None and count != 1:
@@ -89,9 +89,9 @@ def _changed(resource: Mapping[str, Any]) -> list[str]:
 
 
 def cef(event: Event) -> str:
-    """Return a line in ArcSight's Common Event Format, version 0. `cs6` has the resources, TYPE:NAME, joined by blanks.
+    """Return a line in ArcSight's Common Event Format, version 0.
 
-    `flexString1` has old and new values.
+    `cs6` has the resources, `TYPE:NAME`, joined by blanks. `flexString1` has old and new values.
     """
     kind = event["kind"]
     name = event.get("api_name") or f"{kind} {event['action']}"
@@ -126,7 +126,7 @@ def _cef_value(value: str) -> str:
 
 
 def as_json(render: Callable[[Event], dict[str, Any] | None]) -> Callable[[Event], str | None]:
-    """Return the format whose lines are the JSON objects that `render` returns."""
+    """Return a format. Its lines are the JSON objects that `render` returns."""
 
     def line(event: Event) -> str | None:
         rendered = render(event)
@@ -136,7 +136,7 @@ def as_json(render: Callable[[Event], dict[str, Any] | None]) -> Callable[[Event
 
 
 def syslog(event: Event) -> str:
-    """Return a line by RFC 5424: the event in JSON is the message, the node the host, the boot the process."""
+    """Return a line by RFC 5424. The message is the event in JSON, the host the node, and the process the boot."""
     level = _SYSLOG_GAP if event["kind"] == AUDIT_GAP else _SYSLOG_SEVERITIES.get(event["outcome"], _SYSLOG_OTHER)
     lengths = ((event["node"], 255), ("klamm", 48), (event["boot"], 128), (event["action"], 32))
     words = (_NOT_IN_SYSLOG.sub("_", value)[:most] or "-" for value, most in lengths)
@@ -153,4 +153,4 @@ FORMATS: Final[dict[str, Callable[[Event], str | None]]] = {
     "otlp": as_json(lambda event: otlp(event, text(event), __version__)),
     **{name: as_json(render) for name, render in RENDERERS.items()},
 }
-"""The formats by name: functions that return an event as one line, or None if the format has no such events."""
+"""The formats by name. Each function returns an event as one line, or None if the format has no such events."""

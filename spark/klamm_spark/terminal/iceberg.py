@@ -1,7 +1,7 @@
 """`klamm audit iceberg`: appends sealed segments of a spool to an Apache Iceberg table, by pyiceberg, without a JVM.
 
-The table knows the newest segment of each stream that it has: a property, which is committed with the rows. So each
-segment comes once, whatever ends the command, and two commands at a time do not double it.
+A property of the table names the newest segment of each stream, and is committed with the rows. So each segment comes
+once, even if the command is killed or two commands run at a time.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from klamm_spark.spool.reader import local_spool, read_seal, read_segment, segme
 COMMANDS: Final = ("iceberg",)
 _NEWEST: Final = "klamm.newest."
 _BATCH_BYTES: Final = 256 * 1024**2
-"""The uncompressed bytes of lines after which a batch ends, because a batch is in memory as a whole."""
+"""The uncompressed bytes after which a batch ends. A whole batch is in memory."""
 _EXIT_LEFT_OUT: Final = 1
 
 
 def add_commands(commands: Any, spool: list[argparse.ArgumentParser]) -> None:
-    """Add the subcommand; `spool` has the arguments that say where the spool is."""
+    """Add the subcommand. `spool` has the arguments for the place of the spool."""
     iceberg = commands.add_parser("iceberg", parents=spool, help="append sealed segments to an Iceberg table")
     iceberg.add_argument(
         "--catalog", metavar="NAME", required=True, help="a catalog of pyiceberg's configuration, ~/.pyiceberg.yaml"
@@ -38,9 +38,9 @@ def add_commands(commands: Any, spool: list[argparse.ArgumentParser]) -> None:
 
 
 def run(options: argparse.Namespace, pipeline: Pipeline, say: Callable[[str], None]) -> int:
-    """Append what the table does not have, and return the exit code. Raises LakeError.
+    """Append the segments that the table does not have, and return the exit code. Raises LakeError.
 
-    The code is not 0 if a segment of a stream differs from its seal, or if a folder is not that of its stream.
+    The code is not 0 if a segment differs from its seal, or if a folder has the segments of another stream.
     """
     spool = local_spool(pipeline, options.command)
     try:
@@ -61,15 +61,15 @@ def run(options: argparse.Namespace, pipeline: Pipeline, say: Callable[[str], No
     except CommitFailedException as error:
         raise LakeError(f"another command has written to {options.table}: run this one again ({error})") from error
     except Exception as error:
-        # Each kind of catalog raises the errors of its own library.
+        # Each kind of catalog raises errors of its own library.
         raise LakeError(f"{options.table}: {' '.join(str(error).split()) or type(error).__name__}") from error
     return _EXIT_LEFT_OUT if refused else 0
 
 
 def _batches(folder: Path, newest: str) -> Iterator[list[Path] | str]:
-    """Yield the newer segments of a stream in batches; if it stops before the end, also a sentence that says why.
+    """Yield the segments after `newest` in batches. If a fault ends this early, yield a sentence about the fault last.
 
-    A copy of a stream's folder has the name of no stream: its events would be there twice.
+    A copy of a stream's folder is such a fault, because its events would be in the table twice.
     """
     batch, size_bytes = list[Path](), 0
     for stem, path in segments_of(folder, live=False).items():
@@ -125,17 +125,17 @@ class _Table:
             with self._table.update_spec() as spec:
                 spec.add_identity("date")
         with self._table.update_schema() as columns:
-            # Adds the columns that an earlier klamm, which made the table, did not have.
+            # This adds columns that the table lacks because an earlier klamm created it.
             columns.union_by_name(schema)
 
     def newest(self, folder: str) -> str:
-        """Return the newest segment of a stream that the table has."""
+        """Return the name of a stream's newest segment in the table; empty without one."""
         return str(self._table.properties.get(_NEWEST + folder, ""))
 
     def append(self, folder: str, segments: list[Path]) -> int:
-        """Add segments of a stream, all or none. Return how many events they have."""
+        """Add segments of a stream: all, or none. Return the number of events that were added."""
         rows = self._rows([str(path) for path in segments])
-        # After a conflict pyiceberg would append what another command has appended meanwhile.
+        # pyiceberg would refresh the table after a conflict, and append events that another command has just appended.
         self._table.refresh = _do_not_repeat
         with self._table.transaction() as transaction:
             transaction.append(rows)
@@ -152,7 +152,7 @@ class _Table:
             source = f"(SELECT {nothing} WHERE false)"
         time = "make_timestamptz(time_us) AS time, make_timestamptz(time_us)::DATE AS date"
         names = ", ".join(field.name for field in FIELDS)
-        # Other times have no date.
+        # Times outside this range have no date.
         is_event = f"event_id IS NOT NULL AND time_us BETWEEN 0 AND {MAX_TIME_US - 1}"
         query = f"SELECT {names}, {time} FROM {source} WHERE {is_event} ORDER BY time_us"
         return self._duckdb.sql(query, params={"files": files} if files else None).to_arrow_table()

@@ -1,7 +1,7 @@
 """`klamm audit publish`, which writes each reader's part of the trail, and `pseudonym`, which prints pseudonyms.
 
-A reader has a folder with a part of the trail. All commands that read a spool read it too, and the rights are those of
-the file system: nothing that a reader types can show more than what is there.
+Each reader has a folder with a part of the trail, in the format of a spool. So all commands that read a spool can read
+it, and a reader cannot see more than this folder has. The rights of the file system protect the folders.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NOT_FOR_OTHERS: Final = 0o027
 
 
 def add_commands(commands: Any, spool: list[argparse.ArgumentParser]) -> None:
-    """Add the subcommands; `spool` has the arguments that say where the spool is."""
+    """Add the subcommands. `spool` has the arguments for the place of the spool."""
     publish = commands.add_parser(
         "publish", parents=spool, help="write each reader's part of the trail to the reader's folder"
     )
@@ -88,7 +88,7 @@ class Reader:
             raise LakeError(f"the folder of the reader {name} must be apart from the spool {spool}")
 
     def prepare(self) -> None:
-        """Remove what was written by other rules. Raises LakeError if the folder has anything else."""
+        """Empty the folder if it was written by other rules. Raises LakeError if it has other files than a reader's."""
         rules = repr(self.settings) + (self._named.fingerprint if self._named is not None else "")
         digest = hashlib.sha256(rules.encode()).hexdigest()
         mark = self.folder / _RULES
@@ -104,7 +104,9 @@ class Reader:
         create_durably(mark, digest.encode())
 
     def sees(self, event: dict[str, Any], line: str) -> str | None:
-        """Return the line that the reader sees of an event with this `line`; None if the reader may not see it."""
+        """Return the line that the reader may see in the place of the event's `line`; None if the reader may not see
+        the event.
+        """
         settings = self.settings
         if settings.kinds and event.get("kind") not in settings.kinds:
             return None
@@ -125,13 +127,15 @@ def _is_one(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def publish(spool: Path, readers: list[Reader]) -> Iterator[str]:
-    """Bring the folders of readers up to date with the spool, and yield what was done. Raises OSError, LakeError."""
+    """Bring the folders of readers up to date with the spool, and yield a line for each segment. Raises OSError,
+    LakeError.
+    """
     for reader in readers:
         reader.prepare()
     sealed = {folder.name: segments_of(Path(str(folder)), live=False) for folder in node_folders(spool)}
     for segments in sealed.values():
         for stem, path in segments.items():
-            # A day's folder, or the node's.
+            # The parent is the folder of a day, or the stream's folder.
             place = path.parent.relative_to(spool) / f"{stem}{SEALED_SUFFIX}.zst"
             missing = [reader for reader in readers if not (reader.folder / place).exists()]
             if missing:

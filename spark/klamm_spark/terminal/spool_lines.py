@@ -1,4 +1,4 @@
-"""The events of a spool as they come: sealed segments, and those that are being written."""
+"""`SpoolLines`: reads the events of a spool while the server writes them, for `tail`, `sql`, `export` and `watch`."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class _Place:
 
 
 class SpoolLines:
-    """Yields each whole line of all nodes and streams once, however often `new_lines` is called. `close` it.
+    """Yields each whole line of all nodes and streams once, over all calls of `new_lines`. The caller must `close` it.
 
-    For a segment that is being written, the next call continues where the last call ended, even after the segment is
-    sealed and compressed, or deleted. A sealed segment that cannot be read is tried again at the next call; a damaged
-    one is tried again only after its file has changed. Lines of one stream are in order; streams are not merged. Not
-    thread-safe: only one thread at a time may use it.
+    If a segment is still being written, the next call continues where the last one ended. It does so even if the
+    segment is sealed and compressed meanwhile, or deleted. The next call also retries a sealed segment that could not
+    be read, and a damaged one once its file has changed. Lines of one stream are in order, but streams are not merged.
+    Only one thread at a time may use it.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class SpoolLines:
                     place.at += len(line)
                     yield line[:-1]
         except FileNotFoundError:
-            # It has been sealed meanwhile, and the next call reads it; or retention has deleted it.
+            # The segment has been sealed meanwhile, and the next call reads it; or retention has deleted it.
             return False
         except (OSError, ValueError) as error:
             if is_open and not isinstance(error, UnfitFileError):
