@@ -1,7 +1,7 @@
 """RFC 6962's Merkle tree: roots, inclusion and consistency proofs, and their checks. Nothing here reads a file.
 
-A tree is given by a function that returns the hashes of its complete subtrees: `full(level, index)` is the hash of the
-`1 << level` leaves from number `index << level` on.
+A tree gets its hashes from a function: `full(level, index)` returns the hash of a complete subtree, which has `1 <<
+level` leaves from number `index << level` on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Full = Callable[[int, int], bytes]
 EMPTY_ROOT: Final = hashlib.sha256(b"").digest()
 MOST_LEAVES: Final = 1 << 62
 MOST_HASHES: Final = 63
-"""Largest number of hashes in a proof."""
+"""The most hashes in a proof."""
 
 
 class ProofError(ValueError):
@@ -35,7 +35,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 
 def _split(size: int) -> int:
-    """Return how many leaves the left child of a tree has: the largest power of two below its size."""
+    """Return the number of leaves of a tree's left child: the largest power of two below the tree's size."""
     return 1 << ((size - 1).bit_length() - 1)
 
 
@@ -47,11 +47,11 @@ class Tree:
         self._node = node
 
     def root(self, size: int) -> bytes:
-        """Return the root of the first leaves."""
+        """Return the root of the first `size` leaves."""
         return self._range(0, size) if size else EMPTY_ROOT
 
     def inclusion(self, index: int, size: int) -> list[bytes]:
-        """Return the proof that a leaf is one of the first `size`."""
+        """Return the proof that a leaf is one of the first `size` leaves."""
         proof = []
         low, high = 0, size
         while high - low > 1:
@@ -65,7 +65,7 @@ class Tree:
         return proof[::-1]
 
     def consistency(self, old: int, new: int) -> list[bytes]:
-        """Return the proof that the first `new` leaves begin with the first `old`."""
+        """Return the proof that the first `new` leaves begin with the first `old` leaves."""
         if old in (0, new):
             return []
         proof = []
@@ -79,7 +79,7 @@ class Tree:
                 proof.append(self._range(low, middle))
                 low = middle
         if low:
-            # Left out if it is the whole old tree, because the verifier already has its root.
+            # If the range is the whole old tree, it is left out, because the verifier already has its root.
             proof.append(self._range(low, high))
         return proof[::-1]
 
@@ -92,7 +92,7 @@ class Tree:
 
 
 def tree_of(leaves: Sequence[bytes], node: Node = node_hash) -> Tree:
-    """Return the tree of hashes of leaves that are in memory."""
+    """Return the tree of leaves whose hashes are in memory."""
     levels = [leaves]
     while len(levels[-1]) > 1:
         below = levels[-1]
@@ -101,12 +101,12 @@ def tree_of(leaves: Sequence[bytes], node: Node = node_hash) -> Tree:
 
 
 def root_of(leaves: Sequence[bytes], node: Node = node_hash) -> bytes:
-    """Return the root of hashes of leaves."""
+    """Return the root of leaves with these hashes."""
     return tree_of(leaves, node).root(len(leaves))
 
 
 def path_root(leaf: bytes, index: int, size: int, path: Sequence[bytes], node: Node = node_hash) -> bytes:
-    """Return the root of `size` leaves that an inclusion proof gives. Raises ProofError."""
+    """Return the root of `size` leaves that follows from an inclusion proof, `path`. Raises ProofError."""
     if not 0 <= index < size <= MOST_LEAVES:
         raise ProofError(f"no tree of {size:,} leaves has a leaf {index:,}")
     if size == 1:
@@ -123,7 +123,7 @@ def path_root(leaf: bytes, index: int, size: int, path: Sequence[bytes], node: N
 
 
 def check_consistency(old: int, new: int, old_root: bytes, new_root: bytes, proof: Sequence[bytes]) -> None:
-    """Raise ProofError unless the tree of `new` leaves begins with that of `old` leaves; `old` is at least 1."""
+    """Raise ProofError unless the tree of `new` leaves begins with the tree of `old` leaves. `old` is at least 1."""
     if not 0 < old <= new <= MOST_LEAVES:
         raise ProofError(f"no tree of {new:,} leaves begins with {old:,}")
     rest = list(proof)

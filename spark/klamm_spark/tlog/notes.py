@@ -1,7 +1,7 @@
 """C2SP's signed notes, checkpoints and cosignatures, with Ed25519 keys.
 
-A key is written as a vkey: `NAME+HASH+BASE64`. Its kind says what it signs: a log signs the text of a checkpoint, a
-witness the text with the time at which that was the largest one it has seen.
+A key is written as a vkey: `NAME+HASH+BASE64`. There are two kinds of keys. A log signs the text of a checkpoint. A
+witness signs that text and the time at which this was the largest checkpoint that it had seen.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from klamm_spark.tlog.merkle import MOST_LEAVES
 LOG_KEY: Final = 1
 WITNESS_KEY: Final = 4
 MAX_NOTE_BYTES: Final = 128 * 1024
-"""Room for 16 signatures of 5 KiB, which later algorithms may have."""
+"""The most bytes of a note. Later algorithms may have signatures of 5 KiB, and this has room for 16 of them."""
 _HASH_BYTES: Final = 4
 _ROOT_BYTES: Final = 32
 _KEY_BYTES: Final = 32
@@ -55,7 +55,7 @@ def parse_number(text: str) -> int:
 
 
 def check_name(name: str) -> str | None:
-    """Return the fault of the name of a log or a witness; None if it has none."""
+    """Return the fault of the name of a log or a witness, or None."""
     return None if _NAME.fullmatch(name) and name.isprintable() else "must be a name without spaces and +"
 
 
@@ -81,14 +81,14 @@ class NoteKey(NamedTuple):
 
     @property
     def hash(self) -> bytes:
-        """Return the first bytes of its signatures."""
+        """Return the hash with which each signature of this key begins."""
         return hashlib.sha256(self.name.encode() + b"\n" + bytes([self.kind]) + self.public).digest()[:_HASH_BYTES]
 
     def __str__(self) -> str:
         return f"{self.name}+{self.hash.hex()}+{encode_base64(bytes([self.kind]) + self.public)}"
 
     def time_of(self, text: str, signature: bytes) -> int:
-        """Return when a text was cosigned, in seconds since 1970; 0 for a log's signature. Raises ValueError."""
+        """Return the time of a cosignature, in seconds since 1970; 0 for a log's signature. Raises ValueError."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -127,7 +127,7 @@ class NoteSigner:
         self.key = NoteKey(name, kind, signer.public_bytes)
 
     def line(self, text: str, time_s: int = 0) -> str:
-        """Return a line with the signature; that of a witness contains the time."""
+        """Return a line with the signature. The signature of a witness contains the time."""
         signature = b""
         if self.key.kind == WITNESS_KEY:
             text, signature = _cosigned(text, time_s), time_s.to_bytes(_TIME_BYTES, "big")
@@ -158,7 +158,7 @@ def parse_lines(text: str) -> tuple[_Line, ...]:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The size and the root of a log at one time. `more` are extension lines, `lines` its signatures."""
+    """The size and the root of a log at one time. `more` has extension lines, and `lines` has the signatures."""
 
     origin: str
     size: int
@@ -176,7 +176,7 @@ class Checkpoint:
 
     @staticmethod
     def parse(note: bytes) -> Checkpoint:
-        """Return the checkpoint of a signed note; no signature is checked. Raises ValueError."""
+        """Return the checkpoint of a signed note, without a check of its signatures. Raises ValueError."""
         if len(note) > MAX_NOTE_BYTES:
             raise ValueError("a checkpoint is too long")
         text, blank, signatures = note.decode().rpartition("\n\n")
@@ -189,7 +189,7 @@ class Checkpoint:
         return Checkpoint(origin, parse_number(size), decode_base64(root), extension, parse_lines(signatures))
 
     def time_of(self, key: NoteKey) -> int | None:
-        """Return the newest time that `NoteKey.time_of` returns for a signature; None if the key has not signed.
+        """Return the newest time of the key's signatures, by `NoteKey.time_of`; None if the key has not signed.
 
         Raises ValueError.
         """
@@ -197,7 +197,7 @@ class Checkpoint:
         return max(times, default=None)
 
     def signed(self, lines: str) -> Checkpoint:
-        """Return the checkpoint with further signatures, which replace earlier ones of the same keys.
+        """Return the checkpoint with these further signatures. They replace earlier signatures of the same keys.
 
         Raises ValueError.
         """

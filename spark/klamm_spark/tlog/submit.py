@@ -1,4 +1,6 @@
-"""Asks a witness for its cosignature, by C2SP's `tlog-witness`."""
+"""`Submitter`: asks a witness for its cosignature, by C2SP's `tlog-witness`. `ship` calls it after it has grown the
+log.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _UNPROVEN: Final = 422
 
 
 class UnavailableError(Exception):
-    """The witness has not answered, or its answer cannot be used; it is asked again later."""
+    """The witness or the authority has not answered, or its answer is unusable. `ship` asks again later."""
 
 
 class RefusedError(Exception):
@@ -71,7 +73,7 @@ def post(
 
 
 def check_witness(text: str) -> str | None:
-    """Return the fault of a witness in the settings; None if it has none."""
+    """Return the fault of a witness in the settings, or None."""
     vkey, _, url = text.partition(" ")
     try:
         is_witness = NoteKey.parse(vkey).kind == WITNESS_KEY

@@ -41,7 +41,7 @@ def tile_name(level: int | str, index: int, width: int) -> str:
 
 
 class Tiles:
-    """The files of a log of `size` entries. Each method raises TileError."""
+    """The files of a log with `size` entries. Each method raises TileError."""
 
     def __init__(self, folder: Path, size: int) -> None:
         self._folder = folder
@@ -57,7 +57,7 @@ class Tiles:
                     yield entry
 
     def bundle(self, index: int) -> list[bytes]:
-        """Return up to 256 entries."""
+        """Return the up to 256 entries of one file."""
         width = min(WIDTH, self.size - index * WIDTH)
         name, data = self._read(ENTRIES, index, width)
         found, at = list[bytes](), 0
@@ -65,7 +65,7 @@ class Tiles:
             end = at + _LENGTH_BYTES + int.from_bytes(data[at : at + _LENGTH_BYTES], "big")
             found.append(data[at + _LENGTH_BYTES : end])
             at = end
-        # A full file in the place of a part of it has more.
+        # The file may be the full one that has replaced a partial one. Then it has more entries.
         if len(found) < width or at > len(data) or (at < len(data) and name == tile_name(ENTRIES, index, width)):
             raise TileError(f"{self._folder / name} does not have {width} entries")
         return found

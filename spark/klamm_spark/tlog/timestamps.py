@@ -1,7 +1,8 @@
 """Time stamps of RFC 3161 for checkpoints: an authority signs that a tree existed at a time.
 
-`stamps/SIZE` in the log's folder is a stamped checkpoint, and `stamps/SIZE.tsr` the authority's response, both as
-`openssl ts -verify` reads them. `ship` alone needs the network: `verify` needs the authority's certificates.
+`stamps/SIZE` in the log's folder is a stamped checkpoint, and `stamps/SIZE.tsr` is the authority's response. Both are
+in the form that `openssl ts -verify` reads. `ship` asks the authority over the network. `verify` only needs the
+authority's certificates.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _WAIT_S: Final = 60.0
 
 
 class Authority:
-    """The certificates of a time-stamping authority: its root, and those between the root and the one that signs."""
+    """The certificates of a time-stamping authority: its root, and those between the root and the certificate that
+    signs.
+    """
 
     def __init__(self, path: Path) -> None:
         """Read the certificates. Raises LakeError."""
@@ -41,7 +44,7 @@ class Authority:
             raise LakeError(f"the certificates {path} of the time stamps cannot be read: {error}") from error
 
     def request(self, data: bytes, send: Callable[[bytes], Answer]) -> bytes:
-        """Return the response for `data`. Raises UnavailableError, also if this authority has not signed it."""
+        """Return the authority's response for `data`. Raises UnavailableError, also if another one has signed it."""
         hashed = self._client.HashAlgorithm.SHA256
         request = self._client.TimestampRequestBuilder(data, hashed).build()
         answer = send(request.as_bytes())
@@ -54,7 +57,7 @@ class Authority:
         return answer.body
 
     def time_of(self, data: bytes, response: bytes, nonce: int | None = None) -> datetime:
-        """Return when `data` was stamped. Raises ValueError if this authority has not stamped it."""
+        """Return the time at which `data` was stamped. Raises ValueError if this authority has not stamped it."""
         decoded = self._client.decode_timestamp_response(response)
         verifier = self._client.VerifierBuilder(roots=self._certificates, nonce=nonce).build()
         try:
@@ -65,14 +68,14 @@ class Authority:
 
 
 class Stamper:
-    """Asks an authority at a URL for a stamp of a checkpoint, and keeps it in the folder of the log."""
+    """Asks an authority at a URL for a stamp of a checkpoint, and keeps the stamp in the folder of the log."""
 
     def __init__(
         self, folder: Path, authority: Authority, url: str, interval_ms: int, wall_s: Callable[[], float] = time.time
     ) -> None:
         self._folder, self._authority, self._url = folder / STAMPS, authority, url
         self._interval_ms, self._wall_s = interval_ms, wall_s
-        # A restored copy may have times of the future.
+        # The files of a restored copy may have times in the future.
         times_s = (min(path.lstat().st_mtime, wall_s()) for path in self._folder.glob(f"*{_SUFFIX}"))
         self._stamped_s = max(times_s, default=0.0)
         self._tried_s = 0.0
@@ -84,7 +87,8 @@ class Stamper:
         """
         path, now_s = self._folder / str(checkpoint.size), self._wall_s()
         is_early = (now_s - self._stamped_s) * 1000 < self._interval_ms or 0 <= now_s - self._tried_s < _WAIT_S
-        # A driver that is killed between the two files leaves the first, which a later one replaces.
+        # If `ship` is killed between the two writes, only the checkpoint is there. The next stamp of this size replaces
+        # it.
         if is_early or path.with_suffix(_SUFFIX).exists():
             return
         self._tried_s = now_s
@@ -96,7 +100,7 @@ class Stamper:
 
 
 class Stamp(NamedTuple):
-    """A checkpoint with its time, and where it is."""
+    """A stamped checkpoint with its time and the path of its stamp."""
 
     path: Path
     checkpoint: Checkpoint

@@ -1,8 +1,8 @@
-"""A witness of logs, by C2SP's `tlog-witness`: it cosigns a checkpoint that extends the one it cosigned last.
+"""`Witness` and its server, by C2SP's `tlog-witness`: it cosigns a checkpoint that extends the one it cosigned last.
 
-It keeps the newest checkpoint in one file per log, written durably before it answers. One thread does everything, so
-no second request for a log comes between the comparison and the write. Callers are not authenticated, because only a
-log can sign its checkpoints.
+It keeps the newest checkpoint in one file per log, and writes the file durably before it answers. The event loop of
+`klamm audit witness` does everything on one thread, so no second request for a log comes between the comparison and the
+write. Callers are not authenticated, because only a log can sign its checkpoints.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ MAX_BODY_BYTES: Final = MAX_NOTE_BYTES + 8 * 1024
 MAX_HEAD_BYTES: Final = 8 * 1024
 CONNECTIONS: Final = 64
 DEADLINE_S: Final = 10.0
-"""For a whole connection: to receive the request and to send the answer."""
+"""The time for a whole connection: to receive the request and to send the answer."""
 _LOCK: Final = ".lock"
 _CONFLICT: Final = 409
 _LINES_A_MINUTE: Final = 20
-"""Log lines per minute and address."""
+"""The most log lines per minute and address."""
 _SIZE: Final = "text/x.tlog.size"
 _TEXT: Final = "text/plain; charset=utf-8"
 _REASONS: Final = {
@@ -83,9 +83,9 @@ class Witness:
     """The state of a witness. Not thread-safe: only one thread at a time may call `add_checkpoint`."""
 
     def __init__(self, signer: NoteSigner, folder: Path, logs: Sequence[NoteKey], clock_s: Callable[[], float]) -> None:
-        """Read the newest checkpoints.
+        """Read the newest checkpoint of each log.
 
-        Raises LakeError if a stored checkpoint cannot be read; without it, the witness would cosign anything.
+        Raises LakeError if a stored checkpoint cannot be read, because without it the witness would cosign anything.
         """
         self._signer, self._folder, self._clock_s = signer, folder, clock_s
         self._logs = {key.name: key for key in logs}
@@ -108,11 +108,11 @@ class Witness:
 
     @property
     def key(self) -> NoteKey:
-        """Return the key of its cosignatures."""
+        """Return the public key of the witness."""
         return self._signer.key
 
     def close(self) -> None:
-        """Let another process be the witness."""
+        """Release the lock, so that another process can be the witness."""
         SpoolFiles().close(self._lock)
 
     def _file(self, origin: str) -> Path:
@@ -143,7 +143,9 @@ class Witness:
 
 
 def _problem(request: _Request, latest: Checkpoint) -> Response | None:
-    """Return the refusal of a request that does not extend the last cosigned checkpoint; None if it does."""
+    """Return the refusal of a request that does not extend the last cosigned checkpoint; None if the request extends
+    it.
+    """
     new, origin = request.checkpoint, request.checkpoint.origin
     if request.old > new.size:
         return Response(400, reason=f"{origin}: the old size is above the new one")
@@ -162,7 +164,7 @@ def _problem(request: _Request, latest: Checkpoint) -> Response | None:
 
 
 async def _read_request(reader: asyncio.StreamReader) -> bytes | Response:
-    """Return the body of a request, or the refusal, if the request is unacceptable."""
+    """Return the body of a request, or a refusal if the request is unacceptable."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
     method, _, target = head[0].rpartition(" ")[0].partition(" ")
     if target.rpartition("/")[2] != "add-checkpoint":
@@ -183,7 +185,7 @@ def _later(delay_ms: float, callback: Callable[[], object]) -> object:
 
 
 class WitnessServer:
-    """Answers requests. A connection has one request and ten seconds; the oldest is closed when there are too many."""
+    """Answers requests. A connection has one request and ten seconds. If there are too many, the oldest is closed."""
 
     def __init__(self, witness: Witness, deadline_s: float = DEADLINE_S) -> None:
         self._witness = witness
