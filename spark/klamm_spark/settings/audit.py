@@ -61,7 +61,7 @@ def _check_node(node: str) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSettings:
-    """`[audit]` is for all listeners that name the observer, `[listeners.NAME.audit]` for one."""
+    """`[audit]` for all listeners that name the observer, or `[listeners.NAME.audit]` for one listener."""
 
     spool: Path = setting(
         check=check_spool,
@@ -192,7 +192,7 @@ class AuditSettings:
     pseudonyms: tuple[str, ...] = setting(
         (),
         check=check_pseudonyms,
-        doc="What events have a pseudonym of: `principal` for accounts, `address` for addresses of clients. Needs "
+        doc="Names that events have as pseudonyms: `principal` for accounts, `address` for addresses of clients. Needs "
         "`pseudonym_key`.",
     )
     pseudonym_key: Path | None = setting(
@@ -218,7 +218,9 @@ class AuditSettings:
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield the problems of `pseudonyms`, and those of `[audit.spark]` and `[audit.detect]` that commands find."""
+        """Yield the problems of `pseudonyms`, and those of the tables below, which otherwise only the commands would
+        find.
+        """
         if self.pseudonyms and self.pseudonym_key is None:
             yield "pseudonyms", "needs pseudonym_key, a file of klamm audit key"
         if self.detect:
@@ -246,4 +248,4 @@ _NOT_OF_THE_SPOOL: Final = frozenset(
     )
 )
 SINK_KEYS: Final = tuple(field.name for field in fields(AuditSettings) if field.name not in _NOT_OF_THE_SPOOL)
-"""Settings of the spool itself: all listeners that write to it must have the same values."""
+"""The settings of the spool itself. All listeners that use one spool must have the same values."""

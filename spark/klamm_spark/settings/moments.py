@@ -1,4 +1,4 @@
-"""Moments as people write them."""
+"""`parse_since`: reads a moment as people write it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _UNITS: Final = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
 def parse_since(text: str, now: datetime) -> datetime:
-    """Parse `90m`, `24h`, `7d` or `2w`, which are before now, or an ISO date or time. Raises ValueError.
+    """Return the moment of a text: `90m`, `24h`, `7d` or `2w` before `now`, or an ISO date or time. Raises ValueError.
 
     A date or time without a zone is in UTC.
     """

@@ -1,4 +1,4 @@
-"""Settings of `[audit.readers.NAME]`: which part of the trail a reader may read."""
+"""The settings `[audit.readers.NAME]`: the part of the trail that a reader gets from `klamm audit publish`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _check_kinds(kinds: tuple[str, ...]) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderSettings:
-    """`[audit.readers.NAME]`. Only `klamm audit publish` uses it, not the server."""
+    """`[audit.readers.NAME]`. The server does not use it."""
 
     folder: Path = setting(
         doc="Folder that `klamm audit publish` writes the reader's part of the trail to. Who can read the folder is "
@@ -36,13 +36,13 @@ class ReaderSettings:
     pseudonyms: tuple[str, ...] = setting(
         (),
         check=check_pseudonyms,
-        doc="What the reader sees a pseudonym of: `principal`, `address`. Needs `pseudonym_key`.",
+        doc="Names that the reader sees as pseudonyms: `principal`, `address`. Needs `pseudonym_key`.",
     )
     pseudonym_key: Path | None = setting(None, doc="File of `klamm audit key` that makes them.", private=True)
 
 
 def read_readers(file: Path) -> dict[str, ReaderSettings]:
-    """Return the readers of a file, by their names. Raises klamm.ConfigError."""
+    """Return the readers in a TOML file, by name. Raises klamm.ConfigError."""
     tables, _ = read_tables(file)
     audit = tables.get("audit", {})
     names = audit.get("readers", {}) if isinstance(audit, dict) else {}

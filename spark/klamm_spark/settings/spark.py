@@ -69,8 +69,8 @@ class SparkSettings:
     )
     master: str = setting(
         NO_SPARK,
-        doc="What runs the tasks of `ship`. With `none` they are threads of `ship` itself, without Spark and "
-        "Java; else the executors of this master of Spark: `spark://HOST:PORT`, `yarn`, `k8s://…`, `local[N]`.",
+        doc="Where the tasks of `ship` run. With `none`, on threads of `ship` itself, without Spark and Java; "
+        "otherwise on the executors of this master of Spark: `spark://HOST:PORT`, `yarn`, `k8s://…`, `local[N]`.",
     )
     driver_memory: str = setting("2g", doc="Memory of the driver's JVM, as Spark writes it.")
     trigger_interval_ms: int = setting(10_000, minimum=0, doc="Pause before `ship` looks again when nothing waits.")
@@ -142,16 +142,16 @@ class _SpoolSettings:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """The spool and the settings of a command: `spool` is None if none is configured; a URI is a str."""
+    """The spool and the settings of a command. `spool` is None if none is configured, and a str if it is a URI."""
 
     spool: str | Path | None
     settings: SparkSettings
 
 
 def read_pipeline(file: Path | None, given: Mapping[str, Any]) -> Pipeline:
-    """Read `[audit.spark]`, with the spool of `[audit]` or of the first listener that has its own.
+    """Return the settings `[audit.spark]`, and the spool of `[audit]` or of the first listener that has its own.
 
-    `given` are arguments that override fields of `SparkSettings`, unless they are None. Raises `klamm.ConfigError`.
+    `given` are arguments of the command. Those that are not None take precedence. Raises `klamm.ConfigError`.
     """
     spool: str | Path | None = given.get("spool")
     settings = SparkSettings()
