@@ -1,6 +1,6 @@
-"""The observer `audit`, and the pipeline that ships its spool to a lake with Spark.
+"""The observer and filter `audit`, and the commands that read the audit's spool and lake.
 
-`klamm serve` imports no PySpark and starts no JVM.
+klamm imports this module at every start and calls its hooks. `klamm serve` imports no PySpark and starts no JVM.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from klamm import Provider, hookimpl
 
 @hookimpl
 def klamm_request_observers() -> Iterator[Provider]:
-    """The observer of requests."""
+    """Yield the observer of requests."""
     yield Provider(
         "audit",
         "klamm_spark.observer.audit:AuditObserver",
@@ -23,7 +23,7 @@ def klamm_request_observers() -> Iterator[Provider]:
 
 @hookimpl
 def klamm_request_filters() -> Iterator[Provider]:
-    """The filter that refuses requests for `on_full = "refuse"`."""
+    """Yield the filter that refuses requests for `on_full = "refuse"`."""
     yield Provider(
         "audit",
         "klamm_spark.observer.audit:AuditFilter",
@@ -34,7 +34,7 @@ def klamm_request_filters() -> Iterator[Provider]:
 
 @hookimpl
 def klamm_commands() -> Iterator[Provider]:
-    """The command `klamm audit`."""
+    """Yield the command `klamm audit`."""
     yield Provider(
         "audit",
         "klamm_spark.cli:main",

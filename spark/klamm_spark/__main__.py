@@ -1,4 +1,4 @@
-"""`python -m klamm_spark`, and what `spark-submit` runs: `klamm audit` without klamm's own command."""
+"""`python -m klamm_spark`: runs `klamm audit` without klamm's own command. `spark-submit` starts it too."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from klamm_spark.cli import EXIT_USAGE, main
 
 
 def run() -> int:
-    """Return the exit code of `klamm audit` with this process's arguments."""
+    """Run `klamm audit` with this process's arguments. Return its exit code."""
     try:
         return main(sys.argv[1:])
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""`klamm audit …`: parses the arguments and calls the module of the command. `ship` alone may start a JVM."""
+"""`klamm audit …`: parses the arguments and calls the module of the command. Only `ship` may start a JVM."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from klamm_spark.terminal import evidence, iceberg, rights
 
 EXIT_USAGE: Final = 2
 _MOST_KEEP_HOURS: Final = 1_000_000
-"""Delta counts them in milliseconds."""
+"""The largest `--keep-hours`. Delta converts them to milliseconds."""
 _TAKE_A_FOLDER: Final = ("report", "detect", "verify", "forget", "prove")
 _SETTINGS: Final = (
     "spool",
@@ -99,7 +99,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_report(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
-    """Add the command that reports on events."""
+    """Add the command `report`."""
     report = commands.add_parser(
         "report", parents=parents, help="report on the events of a spool or a lake, as text and HTML"
     )
@@ -116,7 +116,7 @@ def _add_report(commands: Any, parents: list[argparse.ArgumentParser]) -> None:
 
 
 def _add_evidence(commands: Any, common: argparse.ArgumentParser, spool: argparse.ArgumentParser) -> None:
-    """Add the commands that prove and forget events."""
+    """Add the commands `verify` and `forget`."""
     verify = commands.add_parser(
         "verify", parents=[common, spool], help="verify spool and lake, or only a lake; name missing events"
     )
@@ -197,9 +197,9 @@ def add_ship_arguments(ship: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run `klamm audit`, and return the exit code: 2 for errors that the caller can correct. Raises klamm.ConfigError.
+    """Run `klamm audit`. Return the exit code, which is 2 for errors that the caller can correct. Raises ConfigError.
 
-    A signal ends it by SystemExit, with 130 or 143, or as the command itself says.
+    A signal ends the command by SystemExit with 130 or 143, or with a code of the command's own.
     """
     options = parser().parse_args(arguments)
     if options.command == "key":
@@ -217,7 +217,7 @@ def main(arguments: list[str]) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        # A full disk, for one.
+        # E.g. a full disk.
         said = f"{error.filename}: {error.strerror}" if error.filename else " ".join(str(error).split())
         say(f"klamm audit {options.command}: {said}")
     return EXIT_USAGE
@@ -225,7 +225,10 @@ def main(arguments: list[str]) -> int:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Within it, SIGTERM and SIGINT raise, so that temporary files are removed; the second one ends the process."""
+    """Make SIGTERM and SIGINT raise exceptions in the block, so that temporary files are removed.
+
+    A second signal ends the process at once.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -243,7 +246,7 @@ def _ended_by_signals() -> Iterator[None]:
         yield
     except (Exception, KeyboardInterrupt):
         if received:
-            # DuckDB raises an error of its own from a query that a signal has ended.
+            # DuckDB raises its own error if a signal interrupts a query.
             sys.exit(128 + received[0])
         raise
     finally:
@@ -263,7 +266,7 @@ def _make_key(path: Path) -> int:
 
 
 def shipping_arguments(options: argparse.Namespace) -> list[str]:
-    """Return the arguments of `ship` that `submit` was given, with absolute paths."""
+    """Return the arguments of `submit` that `ship` takes too, with absolute paths."""
     arguments = [str(options.file.resolve())] if options.file else []
     for name in ("spool", "lake"):
         location = getattr(options, name)
@@ -303,7 +306,7 @@ def _run(options: argparse.Namespace, pipeline: Pipeline) -> int:
 
 
 def _place_folder(options: argparse.Namespace) -> None:
-    """Take a folder in the place of the TOML file as the lake, if it has events or seals, or else as the spool."""
+    """Treat a folder in place of the TOML file as the lake if it has events or seals, and else as the spool."""
     if options.command in _TAKE_A_FOLDER and options.file is not None and options.file.is_dir():
         place = "lake" if any((options.file / name).is_dir() for name in ("events", "seals")) else "spool"
         setattr(options, place, options.file.resolve())
@@ -311,9 +314,9 @@ def _place_folder(options: argparse.Namespace) -> None:
 
 
 def _place_of_events(options: argparse.Namespace, pipeline: Pipeline) -> Path | Lake:
-    """Return the spool, if it is given, or if there is no lake yet; else the lake.
+    """Return the place to read events from: the spool if it is given or if there is no lake yet, else the lake.
 
-    Findings that are followed come sooner from the spool.
+    `detect --follow` prefers the spool, which gets events earlier.
     """
     lake = Lake.of(pipeline.settings)
     follows = options.command == "detect" and options.follow
@@ -326,7 +329,7 @@ def _place_of_events(options: argparse.Namespace, pipeline: Pipeline) -> Path | 
 
 
 def _check(options: argparse.Namespace, pipeline: Pipeline) -> None:
-    """Check what can be checked before Spark takes its seconds to start. Raises LakeError."""
+    """Check everything that needs no Spark, because Spark takes seconds to start. Raises LakeError."""
     given = {key: getattr(options, key, None) for key in _SETTINGS if key not in ("spool", "lake", "timestamp_roots")}
     for key, message in check_table(SparkSettings, {key: value for key, value in given.items() if value is not None}):
         raise LakeError(f"--{key.replace('_', '-')} {message}")
@@ -377,7 +380,7 @@ def _run_on_lake(options: argparse.Namespace, pipeline: Pipeline) -> int:
         return _forget(options, pipeline)
     from klamm_spark.lake import verify
 
-    # As it is given: a pipe's own name is that of no file.
+    # Do not resolve the path: the resolved name of a pipe is no file.
     anchors = path_of(options.anchors) if isinstance(options.anchors, str) else options.anchors
     return verify.run(None, pipeline, say=_print, anchors=anchors, checkpoints=options.checkpoint)
 
@@ -392,7 +395,9 @@ def _forget(options: argparse.Namespace, pipeline: Pipeline) -> int:
 
 
 def _ages(options: argparse.Namespace, settings: SparkSettings) -> dict[datetime, list[str]]:
-    """Return the kinds to forget by their ages: those of the command, or else of the settings."""
+    """Return the kinds to forget, by the time before which their events are old: of the command, or else of the
+    settings.
+    """
     if options.older_than is not None:
         return {options.older_than: options.kind}
     now, found = datetime.now(UTC), dict[datetime, list[str]]()
@@ -403,10 +408,10 @@ def _ages(options: argparse.Namespace, settings: SparkSettings) -> dict[datetime
 
 
 def say(line: str) -> None:
-    """Print a line for the user, to standard error."""
+    """Print a line for the user to standard error."""
     print(escape_control_characters(line), file=sys.stderr, flush=True)
 
 
 def _print(line: str) -> None:
-    # A name in a lake may have been chosen to hide lines of a terminal.
+    # The lake may have names that would hide lines on a terminal.
     print(escape_control_characters(line))

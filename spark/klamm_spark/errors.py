@@ -1,5 +1,5 @@
-"""Errors that end a command of the audit with one sentence."""
+"""`LakeError`, with which a command of the audit ends."""
 
 
 class LakeError(Exception):
-    """The lake or the spool cannot be used; the message says why."""
+    """Raised if the lake or the spool cannot be used. The message is one sentence with the reason."""

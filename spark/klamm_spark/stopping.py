@@ -1,4 +1,4 @@
-"""The end of commands that run until a signal."""
+"""Ends commands that run until a signal: `ship` and `watch`. They call it on the main thread."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Final
 from klamm.runtime import received_signals
 
 Stopped = Callable[[float], bool]
-"""Waits for at most that many seconds, and returns True if the command must end."""
+"""A function that waits for at most this many seconds, and returns True if the command must end."""
 _SIGNALS: Final = ("SIGINT", "SIGTERM")
 
 
 @contextmanager
 def until_a_signal() -> Iterator[Stopped]:
-    """Let SIGINT and SIGTERM only end a wait, and every later one, instead of the process.
+    """Let SIGINT and SIGTERM end the current wait and every later one, but not the process.
 
     Only the main thread gets signals: on any other thread, no wait ends early.
     """
@@ -25,5 +25,5 @@ def until_a_signal() -> Iterator[Stopped]:
         yield threading.Event().wait
         return
     with received_signals(*_SIGNALS) as received:
-        # A byte stays in it.
+        # The byte of the signal is never read, so every later wait ends at once.
         yield lambda seconds: bool(select.select([received], [], [], seconds)[0])

@@ -1,13 +1,13 @@
-"""For PySpark, which imports every top-level package `pyspark_…` and offers its `DefaultSource` as a format.
+"""The entry for PySpark. It imports every top-level package `pyspark_…` and offers its `DefaultSource` as a format.
 
-So `spark.read.format("klamm_audit")` needs no call before it, where klamm is installed.
+So `spark.read.format("klamm_audit")` needs no earlier call, if klamm is installed.
 """
 
 from __future__ import annotations
 
 import contextlib
 
-# A package that cannot be imported here would fail every other format too.
+# An error here would make every other format fail too.
 with contextlib.suppress(ImportError):
     from klamm_spark.spark.data_source import AuditDataSource as DefaultSource
 

@@ -1,1 +1,1 @@
-"""Spark: its sessions, and the spool as a table."""
+"""Everything that needs PySpark: sessions, `spark-submit`, and the spool as a table."""

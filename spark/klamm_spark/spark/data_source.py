@@ -2,11 +2,12 @@
 
     spark.read.format("klamm_audit").option("live", "false").load("/var/lib/klamm/audit")
 
-PySpark finds the format by the package `pyspark_klamm_audit`. Options: `path`, the folder of the spool, and `live`,
-whether segments that are still being written are read too (default `true`). Another option is an error. A line that is
-not an event has null columns, and its text is in `bad_line`; it has no time.
+PySpark finds the format by the package `pyspark_klamm_audit`. The option `path` is the folder of the spool. If `live`
+is `true`, the default, segments that are still being written are read too. Another option is an error. A line that is
+not an event has null columns, and its text is in `bad_line`.
 
-Filters stay with Spark: Spark 4.2 gives all scans of a DataFrame the filters that one of them has pushed down.
+Spark calls `partitions` in the driver and `read` in its workers. Spark itself applies all filters: the source takes
+none, because Spark 4.2 gives all scans of a DataFrame the filters that one of them has pushed down.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class AuditDataSource(DataSource):
     """The format `klamm_audit`."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        """Raises ValueError for an option that it does not have."""
+        """Check the options. Raises ValueError for an unknown one."""
         super().__init__(options)
         # Spark's options have no case.
         unknown = {name.lower() for name in options} - {name.lower() for name in _OPTIONS}
@@ -72,7 +73,7 @@ class _Reader(DataSourceReader):
         return [_Segment(str(path)) for folder in folders for path in segments_of(folder, live=self._live).values()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Where there are no partitions, Spark has one of its own.
+        # Without partitions, Spark passes one of its own.
         if isinstance(partition, _Segment):
             yield from read_batches(Path(partition.path))
 

@@ -1,4 +1,4 @@
-"""Spark sessions with the settings that the pipeline needs, or one clear sentence why there is none."""
+"""`open_session`: opens a Spark session for a command, or raises SparkUnavailableError with one clear sentence."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DEFAULT_PORT: Final = 7077
 
 
 class SparkUnavailableError(Exception):
-    """Spark cannot be used here; the message says what to do about it."""
+    """Raised if Spark cannot be used. The message says what to do about it."""
 
 
 def require_pyspark() -> None:
@@ -33,10 +33,10 @@ def require_pyspark() -> None:
 
 
 def require_reachable(url: str) -> None:
-    """Raise SparkUnavailableError if nothing listens at a `spark://` URL; other URLs are not checked.
+    """Raise SparkUnavailableError if nothing listens at a `spark://` URL. Other URLs are not checked.
 
-    Of several masters, `spark://a:7077,b:7077`, one has to answer. Spark itself would try for a minute and then stop
-    with a message about something else.
+    Of several masters, `spark://a:7077,b:7077`, one has to answer. Spark itself would try for a minute, and then end
+    with a misleading message.
     """
     scheme, separator, hosts = url.partition("://")
     if scheme != "spark":
@@ -59,7 +59,7 @@ def require_reachable(url: str) -> None:
 
 
 def spark_conf(settings: SparkSettings) -> dict[str, str]:
-    """Spark's settings for a command. The user's `conf` overrides them."""
+    """Return Spark's settings for a command. The user's `conf` takes precedence."""
     conf = {
         "spark.driver.memory": settings.driver_memory,
         "spark.ui.enabled": "false",
@@ -97,7 +97,7 @@ def open_session(settings: SparkSettings, name: str) -> SparkSession:
 
 
 def close_session(spark: SparkSession) -> None:
-    """End a session, even if its JVM has ended: a signal may have ended it too."""
+    """End a session. Its JVM may have ended already, e.g. by the same signal."""
     from py4j.protocol import Py4JError
 
     with contextlib.suppress(ConnectionError, Py4JError):

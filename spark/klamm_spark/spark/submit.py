@@ -1,8 +1,8 @@
 """`klamm audit submit`: prints the `spark-submit` line that ships from a cluster, and writes the archive for it.
 
-The machines of the cluster need Python of the same minor version with PyArrow, DuckDB and cramjam, that of the driver
-deltalake and cryptography too, and see spool and lake under the same paths. The archive has klamm itself, in pure
-Python, and the two small packages that it imports.
+The machines of the cluster need Python of the same minor version with PyArrow, DuckDB and cramjam. The driver's machine
+also needs deltalake and cryptography. All of them must reach spool and lake under the same paths. The archive has klamm
+itself in pure Python, and two small packages that it imports.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ def run(
     execute: bool,
     say: Callable[[str], None],
 ) -> int:
-    """Write the archive, print the line or run it, and return the exit code. `shipping` are the arguments of `ship`.
+    """Write the archive, and print the line or run it. Return the exit code. `shipping` are the arguments of `ship`.
 
-    Raises SparkUnavailableError if there is no master or no PySpark or, with `execute`, if the master does not answer.
+    Raises SparkUnavailableError if there is no master or no PySpark; with `execute`, also if the master does not
+    answer.
     """
     if pipeline.settings.master == NO_SPARK:
         raise SparkUnavailableError("which cluster? Give its --master, e.g. spark://HOST:7077")
@@ -50,7 +51,7 @@ def run(
 
 
 def line(pipeline: Pipeline, shipping: Sequence[str], *, archive: Path, python: str) -> list[str]:
-    """Return the arguments, beginning with the `spark-submit` of the installed PySpark."""
+    """Return the line as a list of arguments. It begins with the `spark-submit` of the installed PySpark."""
     settings = pipeline.settings
     conf = spark_conf(settings) | {"spark.pyspark.python": python, "spark.pyspark.driver.python": python}
     program = _folder_of("pyspark") / "bin" / "spark-submit"
@@ -61,7 +62,7 @@ def line(pipeline: Pipeline, shipping: Sequence[str], *, archive: Path, python: 
 
 
 def pack(archive: Path) -> None:
-    """Write the zip file that Python imports klamm from."""
+    """Write the zip file from which Python imports klamm."""
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
         for package in PACKED:
             folder = _folder_of(package)

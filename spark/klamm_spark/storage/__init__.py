@@ -1,1 +1,1 @@
-"""Storage of a spool and a lake: folders of this machine, and URIs that Hadoop or PyArrow can reach."""
+"""Storage of a spool and a lake: folders of this machine, and the URIs of stores that PyArrow supports."""

@@ -1,4 +1,4 @@
-"""A connection to DuckDB, as all parts of the audit open it."""
+"""Opens DuckDB. All parts of the audit use this function."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def connect(
 ) -> duckdb.DuckDBPyConnection:
     """Open a database that writes nothing to standard output. Raises duckdb.Error.
 
-    In `python -c`, a REPL and a notebook, DuckDB draws a bar of progress among the lines that a command prints as soon
-    as a query takes two seconds.
+    In `python -c`, a REPL and a notebook, DuckDB draws a progress bar as soon as a query takes two seconds. The bar
+    would stand among the lines that a command prints.
     """
     database = duckdb.connect(file, config={"threads": threads, **(options or {})})
     database.execute("SET enable_progress_bar = false")

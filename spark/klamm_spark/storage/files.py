@@ -1,4 +1,7 @@
-"""The system calls of the spool: a test replaces them to let a disk fill up or fail."""
+"""The system calls of the spool. The writer's thread of `AuditSink` makes them, and commands use some of them.
+
+A test replaces them to let a disk fill up or fail.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ _WRITE_BYTES: Final = 1 << 20
 
 
 class SpoolFiles:
-    """Each method raises OSError."""
+    """The system calls for files. Each method raises OSError."""
 
     def open_append(self, path: Path) -> int:
         """Return a descriptor that appends to a new or an old file."""
@@ -26,17 +29,17 @@ class SpoolFiles:
             return file.read()
 
     def write(self, descriptor: int, data: memoryview) -> int:
-        """Write; returns how many bytes were written."""
+        """Write some or all of the data, and return the number of bytes that were written."""
         return os.write(descriptor, data)
 
     def write_all(self, descriptor: int, data: bytes) -> None:
-        """Write all bytes; after an error, some of them may be written."""
+        """Write all bytes. After an error, some of them may be in the file."""
         view = memoryview(data)
         while view:
             view = view[self.write(descriptor, view[:_WRITE_BYTES]) :]
 
     def fsync(self, descriptor: int) -> None:
-        """Wait for the disk."""
+        """Wait until the disk has the file."""
         PLATFORM.sync(descriptor)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
@@ -48,8 +51,8 @@ class SpoolFiles:
         os.close(descriptor)
 
     def write_whole(self, path: Path, data: bytes) -> None:
-        """Write a file whole and synced, or not at all; the directory is not synced yet."""
-        # Hidden, so that readers do not take it for a segment.
+        """Write a file whole and synced, or not at all. The directory is not synced yet."""
+        # The name begins with a dot, so that readers do not take the file for a segment.
         temporary = path.with_name(f".{path.name}.tmp")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
         descriptor = PLATFORM.open(temporary, flags, 0o640)
@@ -78,7 +81,7 @@ class SpoolFiles:
         sync_directory(path)
 
     def stat(self, path: Path) -> os.stat_result:
-        """Size and times of a file."""
+        """Return the size and the times of a file."""
         return path.stat()
 
     def remove(self, path: Path) -> None:

@@ -1,8 +1,8 @@
 """Paths of the spool and the lake: a folder of this machine, or a URI of a store that PyArrow and `deltalake` support.
 
 A folder is a `pathlib.Path`. A URI is a `StorePath`, which has the methods of Path that the commands use. Both
-libraries find credentials and endpoints in the environment, e.g. AWS_ACCESS_KEY_ID and AWS_ENDPOINT_URL. A path that
-was found by listing its folder keeps its size: each look-up is a request.
+libraries find credentials and endpoints in the environment, e.g. AWS_ACCESS_KEY_ID and AWS_ENDPOINT_URL. Each look-up
+in a store is a request. So a path keeps its size if it comes from the listing of a folder.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ MOST_BYTES: Final = 1 << 30
 SMALL_BYTES: Final = 1 << 20
 """The most bytes of a seal, a key, a checkpoint or a time stamp."""
 MOST_COMMIT_BYTES: Final = 64 * 1024**2
-"""The most bytes of a commit as JSON, which takes many times the memory when it is read."""
+"""The most bytes of a commit as JSON. To parse it takes many times this memory."""
 
 
 class FileSystemError(OSError):
-    """A file system cannot be used; the message says which path, and why."""
+    """A file system cannot be used. The message names the path and gives the reason."""
 
 
 class UnfitFileError(OSError):
-    """A file is larger than any that klamm writes, or no file; the message names it."""
+    """The path has a file that is larger than any that klamm writes, or no file. The message names it."""
 
 
 class Status(NamedTuple):
-    """Size of a path, by the name of `os.stat_result`."""
+    """The size of a path. `st_size` is named as in `os.stat_result`."""
 
     st_size: int
     is_dir: bool
@@ -47,7 +47,7 @@ class Status(NamedTuple):
 
 @contextmanager
 def _translated(uri: str) -> Iterator[None]:
-    """Raise FileSystemError for what a store raises, with one sentence."""
+    """Raise FileSystemError, with one sentence, for any other error of a store."""
     try:
         yield
     except (FileNotFoundError, FileSystemError):
@@ -62,14 +62,15 @@ def _store(root: str) -> Any:
     from pyarrow.fs import FileSystem
 
     with _translated(root):
-        # Hadoop's name of it.
+        # `s3a` is Hadoop's name of `s3`.
         return FileSystem.from_uri(root.replace("s3a://", "s3://", 1))[0]
 
 
 def read_file(path: AnyPath, most_bytes: int = MOST_BYTES, *, may_wait: bool = False) -> bytes:
-    """Return the content of a file, or of none that is larger: it must not fill the memory. Raises OSError.
+    """Return the content of a file. Raises OSError, also if the file is larger than `most_bytes`, which protects the
+    memory.
 
-    If it `may_wait`, the path may also be a pipe or a terminal: a user has named it.
+    If it `may_wait`, the path may also be a pipe or a terminal, because a user has named it.
     """
     if isinstance(path, Path):
         return _read_local(path, most_bytes, may_wait)
@@ -79,7 +80,7 @@ def read_file(path: AnyPath, most_bytes: int = MOST_BYTES, *, may_wait: bool = F
 
 
 def _read_local(path: Path, most_bytes: int, may_wait: bool) -> bytes:
-    """Read a file from one descriptor: another file may get its name meanwhile."""
+    """Read a file from one descriptor, because another file may get its name meanwhile."""
     with open(open_local(path, may_wait=may_wait), "rb") as file:
         status = os.fstat(file.fileno())
         is_stream = not stat.S_ISREG(status.st_mode)
@@ -95,8 +96,8 @@ def _read_local(path: Path, most_bytes: int, may_wait: bool) -> bytes:
 
 
 def open_local(path: Path, *, may_wait: bool = False) -> int:
-    """Return a descriptor that reads a file, or what `read_file` takes for one. Raises OSError."""
-    # A socket cannot be opened, and a pipe without a writer would be waited for.
+    """Return a descriptor that reads a file: with `may_wait`, also a pipe or a terminal. Raises OSError."""
+    # A socket cannot be opened, and opening a pipe without a writer would wait.
     _require_file(path, path.stat().st_mode, may_wait)
     descriptor = PLATFORM.open(path, os.O_RDONLY | (0 if may_wait else getattr(os, "O_NONBLOCK", 0)), 0)
     try:
@@ -114,7 +115,7 @@ def _require_file(path: AnyPath, mode: int, may_wait: bool) -> None:
 
 
 def size_of(path: AnyPath) -> int:
-    """Return the size of a file. Raises OSError, also for what is none."""
+    """Return the size of a file. Raises OSError, also if the path has something other than a file."""
     status = path.stat()
     if isinstance(status, os.stat_result):
         _require_file(path, status.st_mode, may_wait=False)
@@ -122,14 +123,14 @@ def size_of(path: AnyPath) -> int:
 
 
 def too_large(path: AnyPath, size_bytes: int, most_bytes: int) -> UnfitFileError:
-    """Return the error of a file that has more bytes than are read."""
+    """Return the error for a file with more bytes than klamm reads."""
     return UnfitFileError(f"{path} has {size_bytes:,} bytes, and at most {most_bytes:,} are read")
 
 
 class StorePath:
-    """A path in an object store. Methods are those of `pathlib.Path`.
+    """A path in an object store, with methods of `pathlib.Path`.
 
-    They raise FileNotFoundError as it does, and FileSystemError for every other failure of the store.
+    They raise FileNotFoundError as Path does, and FileSystemError for every other failure of the store.
     """
 
     __slots__ = ("_known", "uri")
@@ -189,7 +190,7 @@ class StorePath:
         return self.exists() and self.stat().is_dir
 
     def stat(self) -> Status:
-        """Return the status, from the listing of the folder if that is how the path was found."""
+        """Return the status. If the path comes from the listing of its folder, the listing's status is used."""
         from pyarrow.fs import FileType
 
         if self._known is not None:
@@ -215,7 +216,7 @@ class StorePath:
             yield StorePath(f"{self.uri}/{info.base_name}", Status(info.size or 0, info.type == FileType.Directory))
 
     def glob(self, pattern: str) -> Iterator[StorePath]:
-        """Yield the files of this folder whose names match; none if there is no such folder."""
+        """Yield the files of this folder whose names match, and nothing if there is no such folder."""
         yield from (path for path in self._listed() if fnmatchcase(path.name, pattern))
 
     def read_bytes(self) -> bytes:
@@ -223,7 +224,7 @@ class StorePath:
             return bytes(file.read())
 
     def open_output(self) -> Any:
-        """Open a file that is there when it is closed."""
+        """Open a new file. It appears in the store when it is closed."""
         with _translated(self.uri):
             return self._store.open_output_stream(self._path)
 
@@ -247,7 +248,7 @@ class StorePath:
 
     @property
     def _path(self) -> str:
-        """PyArrow's path: a bucket is part of it."""
+        """PyArrow's form of the path. It begins with the bucket."""
         return self.uri.partition("://")[2]
 
     @property
@@ -261,8 +262,8 @@ SPOOL_IS_A_FILE: Final = "is a file; a spool is a folder, with a folder of each 
 
 
 def check_spool(spool: Path | None) -> str | None:
-    """Return the fault of the folder that a server writes its spool to; None if it has none."""
-    # At this point a URI has become a path, with one slash.
+    """Return the fault of the folder to which a server writes its spool, or None."""
+    # Here a URI is a path already, so it has only one slash.
     scheme = next((part for part in spool.parts if re.fullmatch(r"[a-z][a-z0-9+.-]+:", part)), "") if spool else ""
     if not scheme:
         return SPOOL_IS_A_FILE if spool is not None and os.path.isfile(spool) else None
@@ -273,13 +274,13 @@ def check_spool(spool: Path | None) -> str | None:
 
 
 def is_uri(text: str) -> bool:
-    """Return True if a text is the URI of a file system other than this machine's: `file:` does not count."""
+    """Return True if a text is the URI of another file system than this machine's. `file:` URIs are this machine's."""
     match = _URI.match(text)
     return match is not None and match[1].lower() != "file"
 
 
 def check_location(text: str | Path) -> str | None:
-    """Return the fault in the text of a folder or URI; None if it has none."""
+    """Return the fault in the text of a folder or URI, or None."""
     if isinstance(text, Path):
         return None
     if not text.strip():
@@ -317,7 +318,7 @@ def path_of(location: str | Path) -> AnyPath:
 
 @contextmanager
 def _naming(path: AnyPath) -> Iterator[None]:
-    """Raise FileSystemError for an OSError that does not say which file it is of, e.g. of a full disk."""
+    """Replace an OSError without a file's name, e.g. of a full disk, by a FileSystemError with the path."""
     try:
         yield
     except OSError as error:
@@ -327,10 +328,10 @@ def _naming(path: AnyPath) -> Iterator[None]:
 
 
 def create_durably(path: AnyPath, data: bytes) -> None:
-    """Write a file whose name stands for its content: whole or not at all. Raises OSError, which names the file."""
+    """Write a file whole and durably, or not at all. Raises OSError, which names the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(path, StorePath):
-        # A store that fails may do so when the file is closed.
+        # A store may fail only when the file is closed.
         with _translated(path.uri), path.open_output() as file:
             file.write(data)
     else:
@@ -345,15 +346,17 @@ def _replace_local(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         PLATFORM.sync(file.fileno())
-    # Hadoop would compare the new content with the checksum of the old.
+    # Hadoop would compare the new content with the checksum of the old content.
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
     PLATFORM.replace(temporary, path)
     sync_directory(path.parent)
 
 
 def sync_all(folder: AnyPath) -> None:
-    """Wait until the disk has all that was written to the file system of a folder; Spark syncs nothing itself. A store
-    has a file when it is there. Raises OSError, which names the folder."""
+    """Wait until the disk has everything that was written to the file system of a folder, because Spark syncs nothing.
+
+    In an object store a file is durable when it appears. Raises OSError, which names the folder.
+    """
     if not isinstance(folder, Path) or not PLATFORM.directory_flags:
         return
     descriptor = PLATFORM.open(folder, os.O_RDONLY | PLATFORM.directory_flags, 0)
