@@ -1,7 +1,7 @@
-"""The part of `klamm audit verify` that looks at the log: is it the one that was kept, and has the lake what it says?
+"""The check of the log in `klamm audit verify`: is it the same log as before, and does the lake have its entries?
 
-A checkpoint that was kept elsewhere pins all entries before it, also if the keys of server and lake are stolen. The
-entries name each segment, its seal and its lines, so what the lake has not, or has otherwise, is named.
+A checkpoint that was kept elsewhere proves all entries before it, even if the keys of the server and of the lake are
+stolen. An entry names a segment, its seal and its lines. So `verify` can name what the lake lacks or has changed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ _CLOCK_STEP: Final = timedelta(seconds=60)
 
 
 class LogFindings(NamedTuple):
-    """Sentences: `breaks` of what is not as it was written, `behind` of what is not in the log yet, and `notes`."""
+    """The results, as sentences.
+
+    `breaks` are about changes, `behind` about missing parts that may still come, and `notes` are facts.
+    """
 
     breaks: list[str]
     behind: list[str]
@@ -38,14 +41,14 @@ class LogFindings(NamedTuple):
 
 
 class Pinned(NamedTuple):
-    """A checkpoint that was kept elsewhere, and where."""
+    """A checkpoint that was kept elsewhere, with its place."""
 
     place: str
     checkpoint: Checkpoint
 
 
 def read_pinned(path: AnyPath, keys: Sequence[NoteKey]) -> Pinned:
-    """Read a checkpoint that each of the keys has signed. Raises LakeError: it is of no use otherwise."""
+    """Read a checkpoint. Raises LakeError if one of the keys has not signed it, or if there is no key."""
     try:
         checkpoint = Checkpoint.parse(read_file(path, SMALL_BYTES, may_wait=True))
         times_of(checkpoint, keys)
@@ -57,19 +60,19 @@ def read_pinned(path: AnyPath, keys: Sequence[NoteKey]) -> Pinned:
 
 
 def read_anchored(anchors: Anchors) -> Iterator[Pinned]:
-    """Yield the checkpoints among anchors. No signature is asked for: the place is what counts."""
+    """Yield the checkpoints among the anchors. They need no signature, because their place is safe."""
     for number, line in enumerate(anchors.lines, start=1):
         try:
             yield Pinned(f"{anchors.path}:{number}", Checkpoint.parse(json.loads(line)["checkpoint"].encode()))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            # An anchor of a seal, or none: `compare_anchors` looks at those.
+            # A line without a checkpoint. `compare_anchors` reads such lines.
             continue
 
 
 def check_log(
     lake: Lake, settings: SparkSettings, checkpoints: Sequence[AnyPath] = (), anchors: Anchors | None = None
 ) -> LogFindings:
-    """Check the log against what was kept of it, and the ledger against the log. Raises LakeError."""
+    """Check the log against kept checkpoints, and the ledger against the log. Raises LakeError."""
     keys = [NoteKey.parse(text) for text in settings.vkeys]
     pinned = [read_pinned(path, keys) for path in checkpoints]
     if anchors is not None:
@@ -82,7 +85,7 @@ def check_log(
     if not pinned and not folder.exists():
         return LogFindings([], [f"log: there is none at {folder}, so it has no time stamp"], [])
     breaks, behind, notes = list[str](), list[str](), list[str]()
-    # Before the checkpoint, because the log may grow meanwhile: what is kept is older than what it is kept of.
+    # Read the stamps before the checkpoint: `ship` may extend the log meanwhile, and a stamp must not be newer.
     stamps = list(read_stamps(folder, Authority(settings.timestamp_roots), breaks)) if settings.timestamp_roots else []
     try:
         current = Checkpoint.parse(read_file(place, SMALL_BYTES))
@@ -111,7 +114,7 @@ def check_log(
 
 
 def _entries(tiles: Tiles, breaks: list[str]) -> list[bytes]:
-    """Return the entries, up to one that cannot be read, and name what the tiles say otherwise."""
+    """Return the entries up to the first that cannot be read. Add a sentence to `breaks` for each tile that differs."""
     entries: list[bytes] = []
     try:
         entries.extend(tiles.entries())
@@ -138,7 +141,7 @@ def _entries(tiles: Tiles, breaks: list[str]) -> list[bytes]:
 
 
 def _against_kept(pinned: Sequence[Pinned], current: Checkpoint, size: int, tree: Tree) -> Iterator[str]:
-    """Name the first checkpoint that this log of `size` entries does not extend, and those of more entries."""
+    """Name the first checkpoint that this log of `size` entries does not extend, and checkpoints with more entries."""
     last = 0
     for place, checkpoint in sorted(pinned, key=lambda each: each.checkpoint.size):
         if checkpoint.origin != current.origin:
@@ -156,9 +159,9 @@ def _against_kept(pinned: Sequence[Pinned], current: Checkpoint, size: int, tree
 
 
 def _out_of_order(stamps: Sequence[Stamp]) -> Iterator[str]:
-    """Name stamps that say that the log became shorter: `ship` has the newest checkpoint stamped, and no other.
+    """Name stamps that show that the log became shorter. `ship` always has the newest checkpoint stamped.
 
-    An authority's clock may step back a little: times that differ by less than a minute say nothing.
+    An authority's clock may step back a little. So differences of less than a minute do not count.
     """
     largest: Stamp | None = None
     for stamp in sorted(stamps, key=lambda stamp: (stamp.time, stamp.checkpoint.size)):
@@ -172,14 +175,16 @@ def _out_of_order(stamps: Sequence[Stamp]) -> Iterator[str]:
 
 
 def _stamped(lake: Lake, entries: Sequence[Entry | None], stamps: Sequence[Stamp]) -> Iterator[str]:
-    """Say since when the log is known, and how long after its seal a segment was stamped at the latest: who writes
-    the past again gets stamps of today only."""
+    """Yield the time at which the log existed, and the longest time between a seal and the stamp of its entry.
+
+    An attacker who writes the past again only gets stamps with the present time, and so long times.
+    """
     size, newest = max((stamp.checkpoint.size, stamp.time) for stamp in stamps)
     yield f"log: {size:,} entries existed at {newest.isoformat()}, by {len(stamps):,} time stamps"
     seals, seen, late_s, done = read_seals(lake).seals, set[str](), 0.0, 0
     for stamp in sorted(stamps, key=lambda stamp: stamp.time):
         for entry in entries[done : stamp.checkpoint.size]:
-            # The last seal of a boot comes again, when the boot has ended.
+            # At the end of a boot, its last segment gets a second entry. Only the first one counts.
             if entry is not None and entry.segment in seals and entry.segment not in seen:
                 seen.add(entry.segment)
                 late_s = max(late_s, stamp.time.timestamp() - seals[entry.segment].sealed_time_us / 1e6)
@@ -195,7 +200,9 @@ def _parse(data: bytes) -> Entry | None:
 
 
 def _check_ledger(lake: Lake, entries: Sequence[Entry | None], breaks: list[str], behind: list[str]) -> None:
-    """Name each entry whose seal or lines the ledger does not have, and seals that came into it by another way."""
+    """Name each entry whose seal or lines the ledger lacks, and each seal that the ledger has but the log should have
+    had.
+    """
     logged = {entry.seal_sha256: (number, entry) for number, entry in enumerate(entries) if entry is not None}
     newest: dict[tuple[str, str], str] = {}
     for _, entry in logged.values():
@@ -221,7 +228,7 @@ def _check_ledger(lake: Lake, entries: Sequence[Entry | None], breaks: list[str]
         elif entry.segment not in with_lines and entry.lines_root != NO_LINES:
             gone.append(f"{entry} is entry {number:,} of the log, and the lake has no digests of its lines")
     breaks += gone[:_NAMED] + ([f"and {len(gone) - _NAMED:,} more"] if len(gone) > _NAMED else [])
-    # The last seal of a boot stands in the ledger twice.
+    # When a boot has ended, the ledger has its last seal twice.
     known = {entry.segment for _, entry in logged.values()}
     late = [row for row in others.values() if row.segment < newest.get(_stream(row), "") and row.segment not in known]
     breaks += [f"{row.segment} of {row.node} has a seal that is not in the log, and later ones are" for row in late]
@@ -234,7 +241,7 @@ def _stream(of: Entry | SealRow) -> tuple[str, str]:
 
 
 def _has_lines(row: SealRow, entry: Entry) -> bool:
-    """Tell if the digests of a row are those of its entry, and of its seal."""
+    """Return True if the digests in a row fit its entry and its seal."""
     try:
         seal, root = Seal.parse(row.seal), lines_root(row.lines)
     except ValueError:

@@ -1,7 +1,8 @@
-"""Check that the rows of the lake match the seals: each row gives back its line, whose digest is in a seal.
+"""The check that the rows of the lake match the seals. A row gives its line again, and a seal covers the line's digest.
 
-A task looks at each file once, see `klamm_spark.lake.scanned`. Segments whose rows are in several files, or differ from
-their seal, are asked for again: the digests of their lines, which `ship` has kept beside the seal, identify the event.
+A task reads each file once, see `klamm_spark.lake.scanned`. Segments whose rows are in several files, or do not match
+their seal, are read again. The digests of a segment's lines, which the ledger has beside the seal, show which event
+differs.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from klamm_spark.spool.layout import Seal, lines_sha256, parse_name
 _SEGMENTS_LOOKED_AT: Final = 16
 _EVENTS_NAMED: Final = 20
 _ROWS_AT_ONCE: Final = 1 << 22
-"""No segment has more lines."""
+"""The maximum number of rows that are compared at once. A segment does not have more lines."""
 
 
 class NodeBoot(NamedTuple):
-    """One boot of one server: its events are numbered from 0."""
+    """One boot of one server. Its events are numbered from 0."""
 
     node: str
     boot: str
@@ -37,9 +38,13 @@ class NodeBoot(NamedTuple):
 
 @dataclass(slots=True)
 class LakeRows:
-    """The content of a lake's files: `segments` by file, `ranges` of the numbers of each boot, those that are there
-    more than once, events that report gaps, state changes without an outcome, and what is wrong with files. `sealed`
-    are the segments that the ledger had before, and `appended` those of the last append: `ship` may be running."""
+    """The content of the lake's files.
+
+    `segments` has the rows by file, `ranges` the numbers of each boot, and `doubled` the numbers that occur more than
+    once. `gaps` are `audit_gap` events, `interrupted` state changes without an outcome, and `problems` faults of files.
+    `ship` may run meanwhile. So two things are read before the files: `sealed`, the segments in the ledger, and
+    `appended`, those of the last append.
+    """
 
     lake: Lake
     tasks: Tasks
@@ -55,7 +60,7 @@ class LakeRows:
 
     @staticmethod
     def read(lake: Lake, tasks: Tasks) -> LakeRows:
-        """Look at all files. Raises LakeError."""
+        """Read all files. Raises LakeError."""
         sealed, appended = frozenset(read_seals(lake).seals), seals_of_last(lake)
         files, problems = with_statements(lake, files_of(lake))
         found = LakeRows(lake, tasks, problems=[*hidden_by(lake), *problems])
@@ -66,7 +71,7 @@ class LakeRows:
             for ranges in (scanned.seqs, scanned.doubled):
                 for node_boot, pairs in ranges.items():
                     numbers[NodeBoot(*node_boot)].extend(pairs)
-        # All at once: to add file after file would take time by the square of the ranges.
+        # Make each set once. Adding file after file would take time by the square of the number of ranges.
         found.ranges = {node_boot: Ranges(pairs) for node_boot, pairs in numbers.items()}
         doubled = ((node_boot, Ranges.doubled(pairs)) for node_boot, pairs in numbers.items())
         found.doubled = {node_boot: again for node_boot, again in doubled if again}
@@ -82,11 +87,11 @@ class LakeRows:
         self.bad_lines += scanned.bad_lines
 
     def may_have(self, stem: str) -> bool:
-        """Return False for a segment that was shipped after the files had been listed: its rows were not looked at."""
+        """Return False if a segment was shipped after the files were listed, so that its rows were not read."""
         return stem in self.sealed or stem in self.segments
 
     def count(self, stem: str) -> int:
-        """Return how many rows the lake has of a segment."""
+        """Return the number of rows that the lake has of a segment."""
         return sum(part.rows for part in self.segments.get(stem, {}).values())
 
     def of_segments(self, columns: str, stems: Iterable[str]) -> Iterator[tuple[Any, ...]]:
@@ -101,7 +106,7 @@ class LakeRows:
 
 
 def check_rows(rows: LakeRows, seals: Mapping[str, Seal], forgotten: Mapping[str, Forgotten]) -> Iterator[str]:
-    """Yield a sentence for each row that no seal proves, and for each sealed line that the lake does not have."""
+    """Yield a sentence for each row that no seal proves, and for each sealed line that the lake lacks."""
     yield from rows.problems
     yield from _without_a_seal(rows, seals, forgotten)
     differing = []
@@ -149,7 +154,7 @@ def _by_segment(
 
 
 def _in_parts(stems: Iterable[str], count: Callable[[str], int]) -> Iterator[list[str]]:
-    """Yield segments in parts of at most `_ROWS_AT_ONCE` rows: a text for each is in memory."""
+    """Yield segments in parts of at most `_ROWS_AT_ONCE` rows, because a text for each row is in memory."""
     part, left = list[str](), _ROWS_AT_ONCE
     for stem in stems:
         left -= count(stem)
@@ -188,7 +193,7 @@ def _differing(
 def _named(
     seal: Seal, there: list[tuple[str, str | None]], lists: Iterable[list[str]], forgotten: Iterable[str]
 ) -> Iterator[str]:
-    """Yield the events of a segment that were changed, inserted or dropped."""
+    """Name the events of a segment that were changed, inserted or dropped."""
     known = next((each for each in lists if lines_sha256(each) == seal.lines_sha256), None)
     lines: Mapping[str, Any] = _lines(seal, known or [])
     extra = Counter(name or "a line of the quarantine" for each, name in there if each not in lines)
@@ -212,7 +217,7 @@ def _named(
 
 
 def _lines(seal: Seal, digests: list[str]) -> dict[str, str]:
-    """Return the names of lines by their digests: events, where the numbers have no gaps."""
+    """Return the names of lines by their digests. If the segment's numbers have no gaps, they are names of events."""
     whole = seal.last_seq - seal.first_seq + 1 == len(digests)
     return {
         each: f"{seal.node}/{seal.boot}/{seal.first_seq + at}" if whole else f"line {at + 1}"

@@ -1,4 +1,7 @@
-"""A task over one file of the lake's table: what its rows prove, and rows of it. It runs in one pass, without Spark."""
+"""The task over one file of the lake's table: it reads the rows once, and returns what they prove, or some of them.
+
+`Tasks` runs it on threads. It needs no Spark.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ from klamm_spark.spool.written_lines import (
 from klamm_spark.storage.database import connect
 
 CHANGED: Final = "changed"
-"""Stands for the digest of a row whose own columns do not fit together."""
+"""The digest of a row whose columns contradict each other."""
 GAP_COLUMNS: Final = (
     *("event_id", "node", "boot", "seq", "kind", "action", "detail"),
     *("gap_boot", "gap_first_seq", "gap_last_seq"),
@@ -39,18 +42,18 @@ GAP_COLUMNS: Final = (
 INTERRUPTED_COLUMNS: Final = ("node", "boot", "seq", "event_id", "api_name", "principal", "client_address", "resources")
 _ROWS_AT_ONCE: Final = 1 << 16
 _MOST_KEPT_BYTES: Final = 1024**3
-"""The most bytes in memory about one file: `ship` writes at most 4 million rows to one."""
+"""The maximum bytes that are kept in memory about one file. `ship` writes at most 4 million rows into a file."""
 _ROW_BYTES: Final = 48
 _RUN_BYTES: Final = 192
 _SEGMENT_BYTES: Final = 2048
 _EVENT_BYTES: Final = 1024
 _UNREADABLE: Final = (OSError, ValueError, TypeError, LookupError, ArithmeticError, pa.ArrowException, duckdb.Error)
-"""Who can write to a lake can put anything into a file."""
+"""The errors of an invalid file. An attacker may have written anything into it."""
 _SEGMENT: Final = re.compile(r"(.+?)\.jsonl(\.\w+)?")
 _MOST_NAME_CHARS: Final = 255
-"""Of a file's name: no file system has longer ones."""
+"""The maximum length of a file's name on any file system."""
 _MOST_BYTES: Final = {"source_file": 4096, "node": 1024, "boot": 1024}
-"""Of a text of these columns, which cost nothing in a file if they repeat."""
+"""The maximum bytes of a text in these columns. A repeated text costs nothing in the file, but it does in memory."""
 _HEX: Final = f"coalesce(lower(hex(digest)), '{CHANGED}') AS digest"
 _KEPT: Final = ("event_id", "node", "boot", "seq", "time_us", "kind")
 
@@ -74,9 +77,12 @@ class SegmentRows(NamedTuple):
 
 
 class Scanned(NamedTuple):
-    """The content of a file. `problems`: it cannot be read, or not by all readers alike, or its statistics are wrong.
-    `seqs` are the numbers of each node and boot, `doubled` those that it has more than once; `gaps` are `audit_gap`
-    events, `interrupted` state changes without an outcome."""
+    """The content of a file.
+
+    `problems` say that it cannot be read, or that readers may read it differently, or that its statistics are wrong.
+    `seqs` are the numbers of each node and boot, and `doubled` those that occur more than once. `gaps` are `audit_gap`
+    events, and `interrupted` state changes without an outcome.
+    """
 
     problems: Sequence[str] = ()
     segments: Mapping[str, SegmentRows] = {}
@@ -96,7 +102,7 @@ class Query(NamedTuple):
 
 
 def scan(file: TableFile) -> Scanned:
-    """Look at all rows of a file."""
+    """Read all rows of a file. An unreadable file is a problem in the result."""
     try:
         found = _scanned(file)
     except _UNREADABLE as error:
@@ -139,13 +145,13 @@ def _scanned(file: TableFile) -> Scanned:
 
 
 def _check_kept(size_bytes: int) -> None:
-    """Raise ValueError before what is known of the rows of a file fills the memory: rows may cost nothing in it."""
+    """Raise ValueError before the results about a file fill the memory. Its rows may cost nothing in the file."""
     if size_bytes > _MOST_KEPT_BYTES:
         raise ValueError(f"its rows, numbers and reports would take more than {_MOST_KEPT_BYTES:,} bytes")
 
 
 def _check_texts(batch: pa.RecordBatch) -> None:
-    """Raise ValueError for a text that is longer than any that a server writes: each row would repeat it."""
+    """Raise ValueError for a text that is longer than those of a server, because each row would repeat it."""
     for name, most in _MOST_BYTES.items():
         column = batch.column(name)
         values = column.dictionary if pa.types.is_dictionary(column.type) else column
@@ -154,7 +160,7 @@ def _check_texts(batch: pa.RecordBatch) -> None:
 
 
 def answer(query: Query) -> list[tuple[Any, ...]]:
-    """Return the answer of a file. Raises LakeError if it cannot be read."""
+    """Return the rows of a query's answer. Raises LakeError if the file cannot be read."""
     try:
         with connect(threads=1) as database:
             # DuckDB takes batch after batch, and keeps what the query needs.
@@ -166,7 +172,7 @@ def answer(query: Query) -> list[tuple[Any, ...]]:
 
 
 def ask(query: Query) -> list[tuple[Any, ...]]:
-    """Return the answer of a file; none if it cannot be read: `scan` names it."""
+    """Return the rows of a query's answer; none if the file cannot be read, because `scan` has named it."""
     try:
         return answer(query)
     except LakeError:
@@ -187,10 +193,10 @@ class _Segment:
 
 
 def _batches(file: TableFile, problems: list[str]) -> Iterator[pa.RecordBatch]:
-    """Read a file with the columns of `FILE`, and add to what is wrong with it."""
+    """Read a file with the columns of `FILE`. Add its faults to `problems`."""
     with open_file(file) as parquet:
         _check_kept(_ROW_BYTES * parquet.metadata.num_rows)
-        # Spark and DuckDB do not tell capital letters.
+        # Spark and DuckDB ignore case in names of columns.
         names = filter(_is_alike, parquet.schema_arrow.names)
         alike = [f"readers may take its column {name} for another" for name in names]
         checked = Checked(parquet)
@@ -238,7 +244,7 @@ def _add_lines(segments: Mapping[str, _Segment], stems: pa.DictionaryArray, part
 
 
 def _numbers(batch: pa.RecordBatch) -> Iterator[tuple[str, str, int, int]]:
-    """Yield the numbers of rows: those that follow one another together."""
+    """Yield the numbers of rows as ranges: node, boot, first and last number."""
     rows = batch.select(["node", "boot", "seq"])
     if any(column.null_count for column in rows.columns):
         rows = rows.drop_null()
@@ -246,7 +252,7 @@ def _numbers(batch: pa.RecordBatch) -> Iterator[tuple[str, str, int, int]]:
         return
     codes = [column.indices if pa.types.is_dictionary(column.type) else column for column in rows.columns]
     before, after = ([each.slice(at, len(rows) - 1) for each in codes] for at in (0, 1))
-    # Above the largest number comes the smallest.
+    # Addition wraps round at the largest number, so also compare the two numbers.
     follows = pc.and_(pc.equal(pc.add(before[2], 1), after[2]), pc.less(before[2], after[2]))
     for one, other in zip(before[:2], after[:2], strict=True):
         follows = pc.and_(follows, pc.equal(one, other))
@@ -279,7 +285,7 @@ def _whole_or_written(batch: pa.RecordBatch, events: pa.RecordBatch, end: str) -
 
 
 def _is_in_time(batch: pa.RecordBatch, hour_us: int | None) -> pa.Array:
-    """Return for each row whether its time is what its event says, and of the hour of its folder."""
+    """Return True for each row whose columns agree about the time, and whose time is within the hour of its folder."""
     time_us, time = batch.column("time_us"), batch.column("time").cast(TIME).cast(pa.int64())
     if hour_us is None:
         return pc.and_(pc.is_null(time_us), pc.is_null(time))
@@ -292,7 +298,7 @@ def _is_alike(name: str) -> bool:
 
 
 def _events(batch: pa.RecordBatch, wanted: pa.Array, columns: Sequence[str]) -> pa.RecordBatch:
-    """Return columns of the wanted rows, in their types. A row without node, boot or number is no event."""
+    """Return some columns of the wanted rows. A row without node, boot or number is no event."""
     for name in ("node", "boot", "seq"):
         wanted = pc.and_(wanted, pc.is_valid(batch.column(name)))
     found = batch.select(columns).filter(wanted)
@@ -300,7 +306,7 @@ def _events(batch: pa.RecordBatch, wanted: pa.Array, columns: Sequence[str]) -> 
 
 
 def _segments(batch: pa.RecordBatch) -> pa.DictionaryArray:
-    """Return the segments of rows, by their files; there are few."""
+    """Return the segment of each row as a dictionary, because a file has rows of few segments."""
     column = batch.column("source_file")
     sources = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     names = [_segment_of(each.rpartition("/")[2]) for each in sources.dictionary.to_pylist()]
@@ -308,7 +314,7 @@ def _segments(batch: pa.RecordBatch) -> pa.DictionaryArray:
 
 
 def _segment_of(name: str) -> str:
-    """Return the segment of a file's name; empty if it is that of none."""
+    """Return the segment of a file with this name; empty if no segment's file has this name."""
     found = _SEGMENT.fullmatch(name) if len(name) <= _MOST_NAME_CHARS else None
     return found[1] if found else ""
 
@@ -322,8 +328,10 @@ def _line_apart(row: Mapping[str, Any], end: str) -> str | None:
 
 
 def _comparable(value: Any) -> Any:
-    """Return a value without nulls, and with the type of each: `1`, `1.0` and `True` are equal, and so are `0.0` and
-    `-0.0`."""
+    """Return a value without nulls, and with the type of each value.
+
+    Without the types, `1`, `1.0` and `True` would be equal, and `0.0` and `-0.0` too.
+    """
     if isinstance(value, dict):
         return {name: _comparable(each) for name, each in value.items() if each is not None}
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""The log of a lake: `ship` adds the seals that the ledger has, signs a checkpoint and asks witnesses to cosign it.
+"""The log of a lake. `ship` adds the seals of the ledger, signs a checkpoint, and asks witnesses to cosign it.
 
-The log continues from its own files. A driver may be killed at any point: entries that no checkpoint covers are written
-again, and the next driver adds those that the ledger has and the log does not. A checkpoint is written durably before a
+A new `ship` continues the log from its files, and may have been killed at any point before. It writes again the entries
+that no checkpoint covers, and adds those that the ledger has and the log lacks. A checkpoint is on the disk before a
 witness sees it.
 """
 
@@ -32,12 +32,12 @@ _WAIT_S: Final = 60.0
 
 
 def is_elsewhere(settings: SparkSettings) -> bool:
-    """Tell if a log of this lake would be where the settings do not say."""
+    """Return True if the settings do not name the log's folder although they must, because the lake is at a URI."""
     return settings.log is None and isinstance(settings.lake, str)
 
 
 def log_folder(settings: SparkSettings) -> Path:
-    """Return where the log's files are. Raises LakeError."""
+    """Return the folder of the log's files. Raises LakeError."""
     if settings.log is not None:
         return settings.log
     if isinstance(settings.lake, str):
@@ -50,7 +50,7 @@ def log_folder(settings: SparkSettings) -> Path:
 def open_log(
     lake: Lake, settings: SparkSettings, say: Callable[[str], None], anchor: Callable[[dict[str, Any]], None] | None
 ) -> TransparencyLog | None:
-    """Return the log that the settings name, with all that the ledger has; None if none is. Raises LakeError."""
+    """Return the log with all entries of the ledger, or None if the settings have no log. Raises LakeError."""
     if settings.log_key is None:
         if settings.timestamps:
             raise LakeError("timestamps need log_key: they are of the log's checkpoints")
@@ -69,14 +69,14 @@ def open_log(
 
 
 class _Known(NamedTuple):
-    """Data of a segment in the log: the root of its lines, and the SHA-256 of its seals."""
+    """A segment in the log: the root of its lines' tree, and the SHA-256 of its seals, of which it may have two."""
 
     lines_root: str
     seals: set[str]
 
 
 class TransparencyLog:
-    """Adds entries. `refused` says that a witness has seen another log than this one."""
+    """The log, open for appending. `refused` is True if a witness has seen another log than this one."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class TransparencyLog:
         stamper: Stamper | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Read the files of the log. Raises LakeError if they differ from its checkpoint."""
+        """Read the log's files. Raises LakeError if they differ from its checkpoint."""
         self._folder, self._signer, self._witnesses = folder, signer, witnesses
         self._say, self._anchor, self._stamper, self._monotonic_s = say, anchor, stamper, monotonic_s
         self._again_s: dict[str, float] = {}
@@ -117,7 +117,7 @@ class TransparencyLog:
         return found
 
     def catch_up(self, lake: Lake) -> None:
-        """Add what the ledger has and the log does not. Raises LakeError."""
+        """Add the entries that the ledger has and the log lacks. Raises LakeError."""
         missing = {row.segment for file in read_seal_files(lake) for row in file.rows if self._is_new(row)}
         files = read_seal_files(lake, lines_of=frozenset(missing)) if missing else ()
         self.append(row for file in files for row in file.rows)
@@ -127,7 +127,7 @@ class TransparencyLog:
         return known is None or seal_sha256(row) not in known.seals
 
     def append(self, rows: Iterable[SealRow]) -> None:
-        """Add rows of the ledger that the log does not have, and ask the witnesses. Raises LakeError."""
+        """Add those rows of the ledger that the log lacks, and ask the witnesses to cosign. Raises LakeError."""
         entries = self._entries(rows)
         try:
             if entries:
@@ -145,7 +145,8 @@ class TransparencyLog:
 
     def _entries(self, rows: Iterable[SealRow]) -> list[bytes]:
         """Return the entries of new rows, in the order of their segments."""
-        # The last seal of a boot stands in the ledger again, without its lines, when the boot has ended.
+        # When a boot has ended, the ledger has its last seal again, without the lines. Their root is then known
+        # already.
         found, ends = list[Entry | None](), list[SealRow]()
         for row in rows:
             if row.lines:
@@ -156,7 +157,7 @@ class TransparencyLog:
         return [entry.to_bytes() for entry in sorted(entry for entry in found if entry is not None)]
 
     def _entry(self, row: SealRow) -> Entry | None:
-        """Return the entry of a row; None if the log has it, or if it is no row of a seal: `verify` names that."""
+        """Return the entry of a row, or None if the log has it, or if the row is invalid, which `verify` reports."""
         if not self._is_new(row):
             return None
         known = self._known.get(row.segment)
@@ -178,7 +179,10 @@ class TransparencyLog:
             self._say(f"{self.checkpoint.size:,} entries of the log have no time stamp: {error}")
 
     def _cosign(self) -> bool:
-        """Ask each witness that has not cosigned the checkpoint, and did not fail a moment ago; was there an answer?"""
+        """Ask each witness for its cosignature that has not given it, unless it failed a moment ago.
+
+        Return True if one has cosigned.
+        """
         answered = False
         for witness in self._witnesses:
             name = witness.key.name
@@ -200,14 +204,14 @@ class TransparencyLog:
 
 
 def seal_sha256(row: SealRow) -> str:
-    """Return what an entry says of a row's seal."""
+    """Return the hash of a row's seal, as entries have it."""
     return hashlib.sha256(row.seal.encode()).hexdigest()
 
 
 def entry_of(row: SealRow, root: str) -> Entry:
-    """Return the entry of a row of the ledger; `root` is that of its lines. Raises ValueError."""
+    """Return the entry of a row of the ledger. `root` is the root of its lines' tree. Raises ValueError."""
     seal = Seal.parse(row.seal)
-    # Without digests nothing can be proven of a line, and the number of lines decides the form of a proof.
+    # Without digests no line can be proven, and the number of lines decides the form of a proof. So it is 0.
     events = 0 if root == NO_LINES else seal.events
     entry = Entry(row.node, row.segment, seal.last_seq, events, root, seal_sha256(row))
     if Entry.parse(entry.to_bytes()) != entry or (seal.node, seal.segment) != (row.node, row.segment):

@@ -1,9 +1,11 @@
-"""The ledger: the seals of all shipped segments in `LAKE/seals`, a folder of Parquet files that any engine reads.
+"""The ledger: the seals of all shipped segments in `LAKE/seals`, a folder of Parquet files that any engine can read.
 
-A row is one segment: its seal as the server wrote it, with the server's signature, and the digest of each of its lines
-in their order. A segment is shipped when its seal is here: `ship` adds it when the segment is in `events`, and before
-the segment is marked as shipped. So retention deletes no segment without it. The same seal may stand in several files,
-and the last one of a boot twice: as it was shipped, and as the server has marked it when it stopped in order.
+A row has one segment's seal as the server wrote it, with the server's signature, and the digests of its lines in order.
+`ship` adds it after the segment is in `events` and before it marks the segment as shipped. So retention deletes no
+segment whose seal is not here. Several files may have the same seal. The last seal of a boot occurs twice: as it was
+shipped, and with the mark that the server adds when it stops.
+
+`ship` uses `Ledger` on its one thread. Only one `ship` writes to a lake, because it holds a lock.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ _NO_SEAL: Final = "it has no seal yet"
 
 
 class SealRow(NamedTuple):
-    """A row of the table. `lines` are the digests of the segment's lines, one after the other."""
+    """A row of the table. `lines` has the digests of the segment's lines, one after the other."""
 
     segment: str
     node: str
@@ -45,8 +47,8 @@ class SealRow(NamedTuple):
 
 
 class SealFile(NamedTuple):
-    """The content of a file of the table; `problem` is the reason why it cannot be read, or reports that it was
-    changed.
+    """The content of a file of the table. `problem` says why the file cannot be read, or that it was changed; or is
+    empty.
     """
 
     path: AnyPath
@@ -55,7 +57,7 @@ class SealFile(NamedTuple):
 
 
 def read_seal_files(lake: Lake, *, lines_of: frozenset[str] | None = frozenset()) -> Iterator[SealFile]:
-    """Yield the files of the table. `lines` are read for the segments `lines_of` only; for all if it is None."""
+    """Yield the files of the table. `lines` are read only for the segments in `lines_of`, or for all if it is None."""
     columns = SealRow._fields if lines_of is None or lines_of else SealRow._fields[:-1]
     for file in read_text_files(lake.seals, columns):
         rows = [SealRow(*row[:4], *(row[4:] if lines_of is None or row[0] in lines_of else ("",))) for row in file.rows]
@@ -63,19 +65,19 @@ def read_seal_files(lake: Lake, *, lines_of: frozenset[str] | None = frozenset()
 
 
 def write_rows(lake: Lake, rows: Sequence[SealRow]) -> AnyPath:
-    """Add rows to the table, all or none; the file."""
+    """Add rows to the table, all or none. Return the new file."""
     return write_text_file(lake.seals, SealRow._fields, rows)
 
 
 class Shipped(NamedTuple):
-    """A segment that is in the table; `lines` are the digests of its lines. Without a path it has left the spool."""
+    """A segment that is in the table of events, with the digests of its lines. An empty path: it has left the spool."""
 
     segment: Segment
     lines: str
 
 
 class Ledger:
-    """The shipped segments, and in `aside` the reasons why others are not shipped."""
+    """The shipped segments. `aside` has the segments that are not shipped, with the reasons."""
 
     def __init__(self, spool: AnyPath, lake: Lake, say: Callable[[str], None], anchor: Anchor | None = None) -> None:
         self._spool = spool
@@ -83,9 +85,9 @@ class Ledger:
         self._say = say
         self._anchor = anchor
         self.on_rows: Callable[[Sequence[SealRow]], None] | None = None
-        """Called with the rows that were added, or none."""
+        """Called with the added rows, which may be none."""
         self._running: dict[tuple[str, str], tuple[AnyPath | None, Seal]] = {}
-        """By boot, for boots whose end is not known: the newest seal, and its file if it is in the spool."""
+        """The newest seal of each boot whose end is not known, with its file, if the spool still has it."""
         seals, breaks = read_seals(lake)
         for line in breaks:
             say(line)
@@ -94,25 +96,25 @@ class Ledger:
         self.aside: dict[str, str] = {}
         self._damaged: set[str] = set()
         self._sealless: set[str] = set()
-        """Segments of which the spool has no seal that can be read."""
+        """Segments without a readable seal in the spool."""
         self._keys = {"", *(seal.key_id for seal in seals.values())}
         """The ids of the keys that `remember_keys` has handled."""
         self._streams: dict[tuple[str, str], dict[int, Seal]] = defaultdict(dict)
-        """The seals of each stream by their indexes: those of the lake, and those that were admitted."""
+        """The seals of each stream by their index: those of the lake, and those of admitted segments."""
         for stem in sorted(seals):
             self._follow(None, seals[stem])
             self._streams[_stream(seals[stem])][seals[stem].index] = seals[stem]
         self._newest: dict[str, str] = {}
-        """The newest known segment of each stream, by the name of its folder."""
+        """The newest known segment of each stream, by the name of the stream's folder."""
         self._know(seals.values())
         for node_boot, (_, seal) in self._running.items():
             self._running[node_boot] = _seal_file(spool, seal), seal
 
     def admit(self, path: AnyPath) -> Segment | None:
-        """Return a segment that may be shipped, by its seal; the caller then calls `add` or `refuse`.
+        """Return a segment that may be shipped, with its seal. The caller then calls `add` or `refuse`.
 
-        Return None if its seal cannot be read, or does not fit the chain of its stream: it is then set aside, and named
-        once.
+        If its seal cannot be read, or does not continue the chain of its stream, the segment is set aside, reported
+        once, and the result is None.
         """
         stem = path.name.partition(".")[0]
         if stem in self._damaged:
@@ -127,7 +129,7 @@ class Ledger:
             self._set_aside(path, stem, OSError(_NO_SEAL))
             return None
         except (OSError, ValueError) as error:
-            # A store that does not answer may answer later.
+            # A FileSystemError is left out: a store that does not answer may answer later.
             if not isinstance(error, FileSystemError):
                 self._sealless.add(stem)
             self._set_aside(path, stem, error)
@@ -140,11 +142,11 @@ class Ledger:
         return Segment(str(path), seal)
 
     def is_useless(self, stem: str) -> bool:
-        """Return True if the spool has a segment otherwise than its seal says, or without a seal that can be read."""
+        """Return True if the spool's segment differs from its seal, or has no readable seal."""
         return stem in self._damaged or stem in self._sealless
 
     def admit_seals(self, seals: Iterable[Seal]) -> Iterator[Shipped]:
-        """Yield segments of the table that the spool cannot give any more, if their seals fit their streams."""
+        """Yield segments of the table that the spool has lost, if their seals fit their streams."""
         for seal in sorted(seals, key=lambda seal: seal.segment):
             reason = self._misfit(seal)
             if reason:
@@ -154,8 +156,7 @@ class Ledger:
             yield Shipped(Segment("", seal), "")
 
     def refuse(self, segment: Segment, error: OSError | ValueError) -> None:
-        """Set a segment aside that is not what its seal says, or that its store did not give: then it is looked at
-        again."""
+        """Set a segment aside that differs from its seal. If its store did not give it, it is tried again later."""
         self._streams[_stream(segment.seal)].pop(segment.seal.index, None)
         self._set_aside(path_of(segment.path), segment.seal.segment, error)
 
@@ -173,36 +174,36 @@ class Ledger:
             self._say(f"{path} is set aside: {reason}")
 
     def has_newer(self, path: AnyPath) -> bool:
-        """Return True if a newer segment of this one's stream is known, or none of any stream."""
+        """Return True if the ledger knows a newer segment of the same stream, or no segment at all."""
         folder = node_folder_of(path).name
         return not self.known or path.name < self._newest.get(folder, "")
 
     def newest(self) -> dict[str, str]:
-        """Return the newest known segment of each stream, by the name of its folder."""
+        """Return the newest known segment of each stream, by the name of the stream's folder."""
         return dict(self._newest)
 
     def came_as_far_as(self, newest: Mapping[str, str]) -> bool:
-        """Return True if these or newer segments are known: no file is gone that had the newest of a stream."""
+        """Return True if the ledger knows these or newer segments. Otherwise a file of the ledger was lost."""
         return all(stem <= self._newest.get(folder, "") for folder, stem in newest.items())
 
     def add(self, segments: Sequence[Shipped]) -> None:
-        """Add segments that are in the table, and the last seals of boots that have ended since.
+        """Add segments that are in the table of events, and last seals of boots that have ended meanwhile.
 
-        Raises what the anchor raises.
+        Raises the errors of the anchor.
         """
         rows = []
         for (path, seal), lines in segments:
             self.aside.pop(seal.segment, None)
-            # The server may have marked it as the last one of its boot since it was read.
+            # Look at the seal's file later: when the server stops, it marks the seal as the last one of the boot.
             self._follow(path_of(path).with_name(seal.segment + SEAL_SUFFIX) if path else None, seal)
             rows.append(_row_with(seal, lines))
         rows += self._ended()
         added = [each.segment.seal for each in segments]
         if any(seal.key_id not in self._keys for seal in added):
-            # A server signs now, or has another key.
+            # The server has a new key, or signs from now on.
             remember_keys(self._spool, self._lake, self._say)
             self._keys.update(seal.key_id for seal in added)
-        # Anchors first: of what the lake has already, the next start would anchor nothing.
+        # Anchors come first. If `ship` were killed after the rows, the next start would not anchor these seals.
         if self._anchor is not None:
             for anchored in newest_of(added):
                 self._anchor(anchored)
@@ -219,7 +220,7 @@ class Ledger:
             self._newest[folder] = max(seal.segment, self._newest.get(folder, ""))
 
     def _misfit(self, seal: Seal) -> str:
-        """Return the reason why a seal does not fit the known seals of its stream; empty if it does."""
+        """Return the reason why a seal does not fit the known seals of its stream, or an empty text."""
         stream = self._streams[_stream(seal)]
         same, before, after = (stream.get(seal.index + step) for step in (0, -1, 1))
         if same is not None and same.segment != seal.segment:
@@ -253,7 +254,7 @@ class Ledger:
             if seal is not None and seal.final:
                 yield _row_with(seal, "")
             if (seal is not None and seal.final) or boot < newest[node, stream_mark(boot)]:
-                # A boot that is over without a final seal gets none.
+                # A newer boot of the stream runs, so this boot has ended without a final seal.
                 del self._running[node, boot]
 
 
@@ -273,7 +274,7 @@ def _row_with(seal: Seal, lines: str) -> SealRow:
 
 
 def merge_seals(lake: Lake, say: Callable[[str], None]) -> None:
-    """Merge small files of the table. A reader that has both sees rows twice, which say the same."""
+    """Merge small files of the table. Readers that see both the old and the new file see equal rows twice."""
     group: list[SealFile] = []
     size = merged = written = 0
     for file in read_seal_files(lake, lines_of=None):
@@ -300,14 +301,14 @@ def _merge(lake: Lake, group: Sequence[SealFile]) -> int:
 
 
 class KnownSeals(NamedTuple):
-    """The seals of the lake by their segments, and what is wrong with the table."""
+    """The seals of the lake by segment, and the faults of the table."""
 
     seals: dict[str, Seal]
     breaks: list[str]
 
 
 def read_seals(lake: Lake) -> KnownSeals:
-    """Return all seals, each once."""
+    """Return all seals, each once, and the faults of the table."""
     found: dict[str, list[Seal]] = defaultdict(list)
     breaks = []
     for file in read_seal_files(lake):
@@ -339,7 +340,7 @@ def _without_the_end(seal: Seal) -> Seal:
 
 
 def line_digests(lake: Lake, segments: Iterable[str]) -> dict[str, list[list[str]]]:
-    """Return the digests of the lines of these segments, in order: of each as many lists as the table has."""
+    """Return the digests of lines of some segments. A segment has several lists if the table has several rows of it."""
     found: dict[str, list[list[str]]] = defaultdict(list)
     for file in read_seal_files(lake, lines_of=frozenset(segments)):
         for row in file.rows:

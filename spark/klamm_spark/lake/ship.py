@@ -1,13 +1,15 @@
 """`klamm audit ship`: writes the sealed segments of the spool to the lake, each event once.
 
-The seals in the lake are the ledger: a segment is shipped when its seal is there. Tasks, on Spark's executors or in
-this process, write the files of a batch; the driver appends them to the Delta table by one commit, which names the
-segments, and then adds a file to the ledger. A driver may be killed at any point: files that no commit names do not
-belong to the table, and the next driver takes what the last commit names into the ledger. What it cannot read then is
-owed to the ledger: it looks again each time, and appends it to the table no second time.
+A segment is shipped when the ledger has its seal. Tasks write the files of a batch, on Spark's executors or on threads
+of this process. Then the driver, which is this process, appends the files to the Delta table in one commit, which names
+the segments, adds the segments to the ledger, and marks them in the spool.
 
-Names of segments are unique, and no time decides: the events of a server that was away for days are not late. A segment
-that is not what its seal says is set aside and named, and all others are shipped.
+The driver may be killed at any point. Files that no commit names do not belong to the table. The next driver adds the
+segments of the last commit to the ledger. If it cannot read such a segment, it tries again each time, and never appends
+the segment to the table again.
+
+Segments have unique names, and times do not matter: if a server was away for days, its events are shipped like others.
+A segment that differs from its seal is set aside and reported, and all others are shipped.
 """
 
 from __future__ import annotations
@@ -44,10 +46,12 @@ if TYPE_CHECKING:
 EXIT_SET_ASIDE: Final = 1
 _LEAST_PAUSE_S: Final = 0.1
 _MOST_SEGMENTS: Final = 4096
-"""Their seals stand in one commit, of 3 MB then."""
+"""The maximum number of segments in a batch. The seals of so many have 3 MB in the commit."""
 _MOST_SEAL_BYTES: Final = 8 * 1024**2
-"""Of the seals of a batch, as JSON: the commit has it as a text in a text, where a character may take four times as
-much."""
+"""The maximum bytes of a batch's seals as JSON.
+
+The commit has this JSON as a text within a text, where a character may take four times as much.
+"""
 
 
 def run(
@@ -60,9 +64,9 @@ def run(
 ) -> int:
     """Ship until `stop` is set or, with `once`, until all segments that are sealed now are shipped.
 
-    Returns the exit code: 1 if segments were set aside, or a witness refuses the log. Without `stop`, SIGINT and
-    SIGTERM end it, after the batch. Without a session, the tasks are threads. Raises LakeError if the spool or the lake
-    cannot be used, if another process ships to the lake, or if a batch fails.
+    Return the exit code: 1 if segments were set aside, or if a witness refuses the log. Without `stop`, SIGINT and
+    SIGTERM end it after the batch. Without a Spark session, the tasks are threads. Raises LakeError if the spool or the
+    lake cannot be used, if another process ships to the lake, or if a batch fails.
     """
     spool, lake = path_of(spool_of(pipeline)), Lake.of(pipeline.settings)
     require_spool(spool)
@@ -90,7 +94,7 @@ def _run(shipper: Shipper, *, once: bool, stopped: Stopped, pause_s: float) -> N
 
 
 class Shipper:
-    """Ships batches, and counts them."""
+    """Ships batches, and counts events. The command's thread calls all methods."""
 
     def __init__(
         self, tasks: Tasks, spool: AnyPath, lake: Lake, settings: SparkSettings, say: Callable[[str], None]
@@ -109,7 +113,7 @@ class Shipper:
         self._backlog = SpoolBacklog(spool, self.ledger.known)
         self._backlog.look()
         self._owed = adopt(lake, self.ledger, self._waiting(), say)
-        # A driver may have been killed before it marked them.
+        # An earlier driver may have been killed before it marked them.
         self._marks.mark_all(self.ledger.known)
         self._queue: deque[Waiting] = deque()
 
@@ -117,7 +121,7 @@ class Shipper:
         return {each.stem: each.path for each in self._backlog.waiting()}
 
     def look(self) -> None:
-        """Find what is sealed now and not shipped."""
+        """Find the segments that are sealed and not shipped."""
         self._backlog.look()
         if self._owed:
             waiting = self._waiting()
@@ -127,7 +131,7 @@ class Shipper:
         self._queue = deque(each for each in self._backlog.waiting() if each.stem not in self._owed)
 
     def next_batch(self) -> list[Segment]:
-        """Return the next segments that `look` has found, up to a batch and at least one; none at the end."""
+        """Return the next batch of the segments that `look` found: at least one, or none at the end."""
         found: list[Segment] = []
         left_bytes, left = self._settings.max_bytes_per_trigger, self._settings.max_files_per_trigger
         most, seal_bytes = min(left or _MOST_SEGMENTS, _MOST_SEGMENTS), 0
@@ -179,11 +183,11 @@ class Shipper:
         try:
             return self._tasks.run(write_part, parts)
         except Exception as error:
-            # Spark's own, too: its JVM may have ended.
+            # Includes Spark's own errors, e.g. after the end of its JVM.
             raise LakeError(f"the batch failed: {_innermost(error)}") from error
 
     def end_boots(self) -> None:
-        """Add the seals that servers have marked as the last ones of their boots since."""
+        """Add the seals that servers have since marked as the last ones of their boots."""
         self.ledger.add(())
 
     def _count(self, written: Sequence[Written], duration_ms: int) -> None:
@@ -199,7 +203,7 @@ class Shipper:
         self._say(f"{line}; {self._lag()}")
 
     def _lag(self) -> str:
-        """Return the amount of sealed and unshipped data in the spool, in words."""
+        """Return a text about the sealed segments in the spool that are not shipped."""
         self._backlog.look()
         return str(self._backlog)
 
@@ -228,7 +232,7 @@ class Shipper:
 
 
 def _innermost(error: BaseException) -> str:
-    """Return the last line of what went wrong: Spark's own message ends with a task's traceback."""
+    """Return the line of the actual error. Spark's own message ends with the traceback of a task."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [line for line in lines if line.partition(":")[0].endswith(("Error", "Exception"))]
     return (raised or lines or [type(error).__name__])[-1 if raised else 0]

@@ -1,4 +1,4 @@
-"""One driver at a time writes to a lake: a lock on a file in its folder, which ends with the process that has it."""
+"""`only_writer`: lets one driver at a time write to a lake, by a lock on a file, which ends with the process."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _NAME: Final = ".ship.lock"
 
 @contextmanager
 def only_writer(lake: Lake) -> Iterator[None]:
-    """Raises LakeError if another process, or another thread of this one, writes to the lake.
+    """Hold the lock while the block runs. Raises LakeError if another process or thread has it.
 
-    Object stores have no locks: a lake at a URI is not protected.
+    Object stores have no locks, so a lake at a URI is not protected.
     """
     if not isinstance(lake.root, Path):
         yield

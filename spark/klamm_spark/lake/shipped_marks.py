@@ -1,4 +1,6 @@
-"""Marks segments whose seals are in the lake, so that the server's retention may delete them."""
+"""`ShippedMarks`: marks segments of the spool whose seals are in the lake, so that the server's retention may delete
+them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from klamm_spark.storage.filesystems import AnyPath
 
 
 class ShippedMarks:
-    """Marks the segments of a spool in a local folder. For a URI, the job that copies the segments marks them."""
+    """Marks the segments of a spool in a local folder. If the spool is at a URI, the job that copies the segments marks
+    them.
+    """
 
     def __init__(self, spool: AnyPath, say: Callable[[str], None]) -> None:
         self._spool = spool.resolve() if isinstance(spool, Path) else None
@@ -18,14 +22,14 @@ class ShippedMarks:
         self._failed = False
 
     def mark_all(self, stems: Collection[str]) -> None:
-        """Mark all segments of the spool with these names that have no mark."""
+        """Mark the segments of the spool with these names, unless they have a mark."""
         for folder in node_folders(self._spool) if self._spool is not None else ():
             there = {path.name: path for path in segment_files(folder)}
             sealed = (path for name, path in there.items() if is_sealed(name) and path.name.partition(".")[0] in stems)
             self._touch(path for path in sealed if beside(path, SHIPPED_SUFFIX).name not in there)
 
     def mark(self, segments: Iterable[AnyPath]) -> None:
-        """Mark these segments, and copies of them in other folders of nodes."""
+        """Mark these segments, and copies of them in the folders of other nodes."""
         folders = list(node_folders(self._spool)) if self._spool is not None else []
         places = (
             place

@@ -1,9 +1,9 @@
-"""`klamm audit verify`: what a spool and a lake prove, or a lake alone, and every event that is missing or changed.
+"""`klamm audit verify`: checks a spool with a lake, or a lake alone, and names every event that is missing or changed.
 
-Node, boot and sequence number identify an event. The numbers of a boot begin with 0 and have no gaps except those that
-`audit_gap` events report, so sets of them, kept as ranges, prove what was lost. The last seal of a boot says where it
-ended, or an `audit_gap` event of the next boot does. The hash chain of the spool shows what was changed, removed or
-inserted there. What the lake proves without the spool: `klamm_spark.lake.proof`.
+Node, boot and sequence number identify an event. The numbers of a boot begin with 0. They have no gaps except those
+that `audit_gap` events report. So the sets of numbers, which are kept as ranges, show what was lost. The end of a boot
+is in its last seal, or in an `audit_gap` event of the next boot. The hash chain of the spool shows what was changed,
+removed or inserted there. `klamm_spark.lake.proof` has what the lake proves without the spool.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ if TYPE_CHECKING:
 
 EXIT_FOUND: Final = 1
 EXIT_BEHIND: Final = 3
-"""Events are sealed and not shipped; there is no other finding. 2 is for errors that the caller can correct."""
+"""The exit code if sealed events are not shipped, and there is no other finding. 2 is for errors that the caller can
+correct.
+"""
 EXIT_UNPINNED: Final = 4
-"""Events are forgotten by records whose keys were not named; there is no other finding."""
+"""The exit code if records of forgotten events have keys that the caller did not name, with no other finding."""
 _HEADLINES: Final = {
     0: "every event that was sealed is in the lake exactly once, as it was written",
     EXIT_FOUND: "the lake is not complete, or not as it was written",
@@ -53,12 +55,12 @@ _LINES: Final = 20
 class Finding:
     """The result for one boot.
 
-    `not_shipped`: in sealed segments, but not in the lake. `lost`: in neither, up to the last known number, and no
-    `audit_gap` reports it. `reported`: in neither, and an `audit_gap` reports it. `unsealed`: the same, and nothing has
-    sealed that `audit_gap` yet. `dropped`: in neither, and the spool deleted them when they were shipped.
-    `only_in_lake`: not in the spool. `duplicates`: in the lake more than once. `crashed_from`: an `audit_gap` reports
-    that a crash took everything from this number on, if there was anything. `unended_from`: nothing says how the boot
-    ended after this number.
+    `not_shipped` are in sealed segments, but not in the lake. All of the next four are in neither. `lost`: no
+    `audit_gap` reports them, although they are below the last known number. `reported`: an `audit_gap` reports them.
+    `unsealed`: an `audit_gap` reports them that is not sealed yet. `dropped`: the spool deleted them after they were
+    shipped. `only_in_lake`: not in the spool. `duplicates`: in the lake more than once. `crashed_from`: an `audit_gap`
+    reports that a crash took all events from this number on, if there were any. `unended_from`: it is unknown how the
+    boot ended after this number.
     """
 
     not_shipped: Ranges = field(default_factory=Ranges)
@@ -73,16 +75,21 @@ class Finding:
 
     @property
     def sound(self) -> bool:
-        """Return True if every written event is in the lake exactly once, or reported as missing, or not shipped."""
+        """Return True if every written event is in the lake exactly once, is reported as missing, or still waits in the
+        spool.
+        """
         return not (self.lost or self.dropped or self.duplicates) and self.unended_from is None
 
 
 @dataclass(slots=True)
 class ReportedGaps:
-    """The content of `audit_gap` events: missing numbers, the first number that a crash took, and the streams whose
-    retention deleted segments that were not shipped: nodes with `stream_mark`s. `shipped` are numbers that retention
-    deleted when they were, `unsealed` those that an `audit_gap` reports which nothing has sealed yet. `wrong` has a
-    sentence for each that says no range."""
+    """The content of `audit_gap` events.
+
+    `ranges` are missing numbers, and `crashed` is the first number that a crash took. `deleting` are the streams (node
+    and `stream_mark`) whose retention deleted segments that were not shipped. `shipped` are the numbers that retention
+    deleted after they were shipped. `unsealed` are those in an `audit_gap` that is not sealed yet. `wrong` has a
+    sentence for each event without a valid range.
+    """
 
     ranges: dict[NodeBoot, Ranges] = field(default_factory=dict)
     crashed: dict[NodeBoot, int] = field(default_factory=dict)
@@ -92,7 +99,7 @@ class ReportedGaps:
     wrong: list[str] = field(default_factory=list)
 
     def all_ranges(self) -> Iterator[Mapping[NodeBoot, Ranges]]:
-        """Yield all that is reported of boots."""
+        """Yield all three maps of reported numbers."""
         yield from (self.ranges, self.shipped, self.unsealed)
 
 
@@ -104,10 +111,11 @@ def run(
     anchors: AnyPath | None = None,
     checkpoints: Sequence[AnyPath] = (),
 ) -> int:
-    """Compare, print every gap, and return the exit code: 0, `EXIT_FOUND` or one of those after it. Raises LakeError.
+    """Check, print every gap, and return the exit code: 0, `EXIT_FOUND` or one of those after it. Raises LakeError.
 
-    Without a spool, check the lake alone. `anchors` is a file, see `klamm_spark.lake.anchors`; `checkpoints` of
-    the lake's log were kept elsewhere, see `klamm_spark.lake.log_check`. With a session, its executors read the lake.
+    Without a spool, check the lake alone. `anchors` is a file, see `klamm_spark.lake.anchors`. `checkpoints` are
+    checkpoints of the lake's log that were kept elsewhere, see `klamm_spark.lake.log_check`. With a Spark session, its
+    executors read the lake.
     """
     settings, tasks = pipeline.settings, Tasks(spark)
     lake = Lake.of(settings)
@@ -118,11 +126,11 @@ def run(
         proof = prove(LakeRows.read(lake, tasks), kept, settings.key_ids, settings.lake_id)
         return _conclude(say, proof, None, ReportedGaps(), (), pinned=bool(settings.key_ids))
     place = parse_location(spool_of(pipeline), Path())
-    # Messages show a folder as it was given.
+    # Keep a folder as the caller gave it, for the messages.
     spool = place if isinstance(place, Path) else path_of(place)
     require_spool(spool)
-    # The spool first: segments that are sealed and shipped meanwhile must not look lost. Without any key, nothing of
-    # this server has been shipped yet: `ship` brings the first one into the lake.
+    # Read the spool first: segments that are sealed and shipped meanwhile must not look lost. If the lake has no key of
+    # this server, nothing of it has been shipped yet, because `ship` copies the key first.
     readers = line_readers()
     folders = [
         read_folder(folder, keys_of(lake, folder.name, settings.key_ids, spool) or None, readers)
@@ -134,12 +142,12 @@ def run(
 
 
 def _with_forgotten(in_lake: dict[NodeBoot, Ranges], proof: LakeProof) -> dict[NodeBoot, Ranges]:
-    """Return the numbers of each boot, with those that were forgotten by a record."""
+    """Return the numbers of each boot in the lake, and add those of its forgotten events."""
     known = defaultdict[NodeBoot, list[tuple[int, int]]](list)
     for segment, rest in proof.forgotten.segments.items():
         seal = proof.seals.get(segment)
         if seal is not None:
-            # A record can only say what the segment had.
+            # A record only counts for numbers that its segment had.
             had = Ranges([(seal.first_seq, seal.last_seq)])
             known[NodeBoot(seal.node, seal.boot)].extend(rest.seqs & had)
     return in_lake | {node_boot: Ranges([*in_lake.get(node_boot, ()), *pairs]) for node_boot, pairs in known.items()}
@@ -154,7 +162,7 @@ def _conclude(
     *,
     pinned: bool,
 ) -> int:
-    """Print what was found, and return the exit code. `in_spool` is None if there is no spool."""
+    """Print the results, and return the exit code. `in_spool` is None if there is no spool."""
     rows = proof.rows
     in_lake = _with_forgotten(rows.ranges, proof)
     add_gaps(reported, rows.gaps)
@@ -228,8 +236,10 @@ def compare(
 
 
 class Ends(NamedTuple):
-    """The ends of boots, from seals and open segments: the number after the last one of each boot, and the boots that
-    ended without a final seal.
+    """The ends of boots, from seals and open segments.
+
+    `next_seqs` has the number after the last one of each boot. `not_in_order` are the boots that ended without a final
+    seal.
     """
 
     next_seqs: Mapping[NodeBoot, int]
@@ -284,7 +294,9 @@ def _bounds(gap: Mapping[str, Any]) -> tuple[int | None, int | None]:
 
 
 def _beginnings(folders: Iterable[NodeFolder], reported: ReportedGaps, proof: LakeProof) -> list[str]:
-    """Return a break for each stream whose first segments were deleted, but not shipped or reported by retention."""
+    """Return a break for each stream whose first segments are gone: they were not shipped, and retention has not
+    reported them.
+    """
     sealed: dict[tuple[str, str], list[int]] = defaultdict(list)
     for seal in proof.seals.values():
         sealed[seal.node, stream_mark(seal.boot)].append(seal.index)
@@ -303,7 +315,7 @@ def _beginnings(folders: Iterable[NodeFolder], reported: ReportedGaps, proof: La
 
 
 def _interrupted(events: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the state changes whose outcome is lost in a crash: only the server's state shows if they were executed."""
+    """Yield the state changes whose outcome is lost in a crash. Only the server's state shows if they were executed."""
     for event in events[:_LINES]:
         named = ", ".join(f"{one['type']} {one['name']}" for one in event["resources"] or () if one)
         client = f"{event['principal']} from {event['client_address']}"
