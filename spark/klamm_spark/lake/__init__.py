@@ -1,1 +1,1 @@
-"""The lake: what `ship` writes, what maintains it, and what proves it."""
+"""The lake: a Delta table of events with the seals that prove it. The commands of `klamm audit` write and read it."""

@@ -1,8 +1,9 @@
-"""Anchors: the newest seal of each stream, written where those who can write to the lake cannot.
+"""Anchors: the newest seal of each stream, kept at a place that a writer of the lake cannot change.
 
-A chain proves everything before its newest seal; an anchor elsewhere says how far it went. `ship` anchors in a file,
-one JSON object a line, or calls a function with each: that may send it to a topic, or to a service that stamps it.
-`klamm audit verify --anchors FILE` compares: a seal that was cut off, or replaced by one of another chain, is named.
+A chain of seals proves everything before its newest seal. An anchor proves how far the chain went. `ship` appends
+anchors to a file, one JSON object a line, or calls a function with each of them, which may send it to a topic or to a
+service for time stamps. `klamm audit verify --anchors FILE` names each anchored seal that the lake lacks, or has with
+another chain.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from klamm_spark.storage.filesystems import AnyPath, read_file
 
 _KEYS: Final = ("node", "segment", "index", "chain", "sealed_time_us")
 Anchor = Callable[[dict[str, Any]], None]
-"""Called with the node, segment, index and chain of a seal. What it raises ends `ship`, before the segment is
-marked."""
+"""Called with the node, segment, index and chain of a seal. If it raises an exception, `ship` ends before it marks the
+segment.
+"""
 
 
 def open_anchor(place: str) -> Anchor:
-    """Return the function of `MODULE:NAME`, or one that appends to a file. Raises LakeError."""
+    """Return the function that `MODULE:NAME` names, or one that appends to the file `place`. Raises LakeError."""
     module, colon, name = place.partition(":")
     if colon and module.replace(".", "").isidentifier() and name.isidentifier():
         try:
@@ -39,7 +41,7 @@ def open_anchor(place: str) -> Anchor:
 
 
 class FileAnchor:
-    """Appends a line to a file, and waits for the disk. Raises LakeError."""
+    """Appends a line to a file, and syncs it. Raises LakeError."""
 
     def __init__(self, path: Path, files: SpoolFiles | None = None) -> None:
         self._path = path
@@ -59,19 +61,19 @@ class FileAnchor:
     def _append(self, descriptor: int, line: bytes) -> None:
         size_bytes = os.fstat(descriptor).st_size
         try:
-            # A line that a crash has torn costs no other.
+            # If a crash has left the last line incomplete, end it first, so that only that line is lost.
             self._files.write_all(descriptor, line if self._is_whole(size_bytes) else b"\n" + line)
             self._files.fsync(descriptor)
             if not size_bytes:
                 self._files.sync_directory(self._path.parent)
         except OSError:
-            # Where files can only grow, it stays torn.
+            # Files on some systems can only grow. Then the incomplete line stays.
             with contextlib.suppress(OSError):
                 self._files.truncate(descriptor, size_bytes)
             raise
 
     def _is_whole(self, size_bytes: int) -> bool:
-        """Return True if the file ends with a complete line; also for a file that cannot be read."""
+        """Return True if the file ends with a complete line, or cannot be read."""
         if size_bytes:
             with contextlib.suppress(OSError), self._path.open("rb") as file:
                 file.seek(size_bytes - 1)
@@ -90,14 +92,17 @@ def newest_of(seals: Iterable[Seal]) -> list[dict[str, Any]]:
 
 
 class Anchors(NamedTuple):
-    """The lines of a file of anchors."""
+    """The lines of a file with anchors."""
 
     path: AnyPath
     lines: Sequence[bytes]
 
 
 def read_anchors(path: AnyPath) -> Anchors:
-    """Read a file of anchors, before the ledger: `ship` writes there what it has anchored. Raises LakeError."""
+    """Read a file of anchors. Raises LakeError.
+
+    Read it before the ledger: `ship` anchors a seal before it adds it to the ledger.
+    """
     try:
         return Anchors(path, read_file(path, may_wait=True).splitlines())
     except FileNotFoundError as error:
@@ -111,7 +116,7 @@ def compare_anchors(anchors: Anchors, seals: Mapping[str, Seal]) -> Iterator[str
         try:
             anchored = json.loads(line)
             if "checkpoint" in anchored:
-                # Of the log, which looks at it.
+                # `check_log` compares the checkpoints of the log.
                 continue
             segment, chain = anchored["segment"], anchored["chain"]
             seal = seals.get(segment)

@@ -1,10 +1,13 @@
-"""Appends to the table of events. A commit names its segments, so that a driver that was killed repeats none.
+"""Appends to the table of events. Each commit names its segments, so that no segment is appended twice.
 
-Delta commits an append with its list of segments, or nothing, and the ledger gets them after it. So at most the last
-append may be unknown to the ledger, or more where files of the ledger are gone; its segments are still in the spool.
-A segment that the ledger could not take, e.g. because the spool's disk did not give it, is named by each later append
-until it can: it is never appended again. A commit also says how far the ledger had come: so a lost end of it shows.
-And it has the seals of its segments, by which `verify` proves their rows until the ledger has them.
+Delta commits an append together with the list of its segments, or does not commit it. `ship` adds the segments to the
+ledger afterwards. If `ship` is killed between the two, the ledger lacks the segments of the last append, and more if
+files of the ledger were lost; the spool still has these segments. `adopt` adds them when `ship` starts again. If the
+ledger cannot take a segment, e.g. because the disk of the spool fails, each later commit names it again until the
+ledger has it.
+
+A commit has two more things: the newest segment of each stream in the ledger, which shows if the end of the ledger is
+lost; and the seals of its segments, with which `verify` proves their rows until the ledger has them.
 """
 
 from __future__ import annotations
@@ -36,31 +39,35 @@ _SEGMENTS: Final = "klamm_audit_segments"
 _SEALS: Final = "klamm_audit_seals"
 _NEWEST: Final = "klamm_audit_newest"
 _KEPT_COMMITS: Final = {"delta.logRetentionDuration": "interval 100 days"}
-"""The time for which commits are kept. After Delta's 30 days, `compact` would delete what a killed driver has appended,
-unless another driver starts meanwhile. With more than 100 days, a busy lake would have millions of files to list.
+"""The time for which commits are kept.
+
+After Delta's 30 days, `compact` would delete the files that a killed `ship` has appended, unless another one starts
+before. With more than 100 days, a busy lake would have millions of files to list.
 """
 
 
 _ADD_BYTES: Final = 512
-"""Of a file in a commit, besides its path and its statistics."""
+"""An estimate of the bytes of a file in a commit, besides its path and its statistics."""
 
 
 class Named(NamedTuple):
-    """The content of an append's commit: segments that the table has and the ledger may lack, with their seals, and the
-    newest segment of each stream that the ledger had. In a commit of an earlier klamm, seals are empty, or it is None.
+    """The content of an append's commit.
+
+    `segments` are those that the table has and the ledger may lack, with their seals. `newest` is the newest segment of
+    each stream that the ledger had. In a commit of an earlier klamm, seals are empty, or `newest` is None.
     """
 
     segments: Mapping[str, str]
     newest: Mapping[str, str] | None
 
     def to_json(self) -> str:
-        """Return the text that the commit has."""
+        """Return the text for the commit."""
         said = {_SEGMENTS: list(self.segments), _SEALS: list(self.segments.values()), _NEWEST: self.newest}
         return json.dumps(said, separators=(",", ":"))
 
     @staticmethod
     def parse(text: object) -> Named | None:
-        """Return what a commit says; None if it is no append of `ship`."""
+        """Return the content of a commit's text, or None if the commit is no append of `ship`."""
         try:
             said = json.loads(text) if isinstance(text, str) else None
         except (ValueError, RecursionError):
@@ -79,7 +86,7 @@ def _are_texts(values: object) -> TypeGuard[list[str]]:
 
 
 def append(lake: Lake, files: Iterable[DataFile], named: Named) -> None:
-    """Commit files to the table. Raises LakeError, before anything is committed if the commit could not be read."""
+    """Commit files to the table. Raises LakeError. A commit that would be too large is not written."""
     from deltalake import CommitProperties
     from deltalake.exceptions import DeltaError
     from deltalake.transaction import AddAction
@@ -107,7 +114,7 @@ def append(lake: Lake, files: Iterable[DataFile], named: Named) -> None:
 
 
 def _check_size(lake: Lake, files: Sequence[DataFile], text: str) -> None:
-    """Raise LakeError if the commit would have more bytes than are read: no command could open the table then."""
+    """Raise LakeError if the commit would be larger than readers accept: no command could open the table."""
     named_bytes = len(json.dumps(text))
     files_bytes = sum(_ADD_BYTES + len(file.path) + len(json.dumps(file.stats)) for file in files)
     if named_bytes + files_bytes > MOST_COMMIT_BYTES:
@@ -126,7 +133,7 @@ def _create(lake: Lake) -> DeltaTable:
 
 
 def _with_all_columns(table: DeltaTable) -> DeltaTable:
-    """Add to a table of an earlier klamm the columns that it does not have, and return the table."""
+    """Add the columns that a table of an earlier klamm lacks, and return the table."""
     from deltalake import Schema
 
     from klamm_spark.lake.written import TABLE
@@ -139,13 +146,13 @@ def _with_all_columns(table: DeltaTable) -> DeltaTable:
 
 
 def _appends(lake: Lake) -> Iterator[Named]:
-    """Yield what the commit of each append says, the last one first, with one commit in memory. Raises LakeError."""
+    """Yield the content of each append's commit, the newest first, with one commit in memory. Raises LakeError."""
     for version in range(lake.table().version(), -1, -1):
         path = lake.events / COMMITS / f"{version:020}.json"
         try:
             lines = read_file(path, MOST_COMMIT_BYTES).splitlines()
         except FileNotFoundError:
-            # Removed, because it is older than the table keeps them.
+            # Delta has deleted this commit and all earlier ones, because they are older than `_KEPT_COMMITS`.
             return
         except OSError as error:
             raise LakeError(f"{lake.events}: its commits cannot be read: {error}") from error
@@ -165,13 +172,13 @@ def _commit_info(line: bytes) -> object:
 
 
 def _last_append(lake: Lake) -> Named:
-    """Return what the commit of the last append says. Raises LakeError."""
+    """Return the content of the last append's commit. Raises LakeError."""
     return next(_appends(lake), Named({}, {}))
 
 
 def seals_of_last(lake: Lake) -> dict[str, Seal]:
-    """Return the seals that the last append has committed with its rows, by segment; the ledger may lack them."""
-    # What cannot be read proves nothing.
+    """Return the seals in the last append's commit, by segment. The ledger may lack them."""
+    # A commit that cannot be read proves nothing, so its seals are left out.
     with contextlib.suppress(LakeError):
         return _parsed(_last_append(lake).segments)
     return {}
@@ -188,11 +195,11 @@ def _parsed(texts: Mapping[str, str]) -> dict[str, Seal]:
 
 
 def adopt(lake: Lake, ledger: Ledger, waiting: Mapping[str, AnyPath], say: Callable[[str], None]) -> dict[str, str]:
-    """Add segments to the ledger that the table has: those of the last append, if a driver was killed before, and older
-    ones if files of the ledger are gone. Return those that are still owed to it, with their seals: they must not be
-    shipped again.
+    """Add to the ledger those segments of the table that it lacks. Return the segments that it still lacks, with their
+    seals.
 
-    Raises LakeError, OSError.
+    It lacks segments of the last append if `ship` was killed, and older ones if files of the ledger were lost. The
+    caller must not ship the returned segments again. Raises LakeError, OSError.
     """
     if not lake.has_events():
         return {}
@@ -200,7 +207,7 @@ def adopt(lake: Lake, ledger: Ledger, waiting: Mapping[str, AnyPath], say: Calla
     unknown = {stem: seal for stem, seal in last.segments.items() if stem not in ledger.known}
     for stem in sorted(unknown.keys() - waiting.keys()):
         say(f"{stem} is in the lake, and its seal is not: it has left the spool")
-    # Else only what is older than the newest known segment of its stream can be in an older append, or comes late.
+    # A waiting segment can be in an older append only if files of the ledger are lost, or if its stream has newer ones.
     is_cut = ledger.is_damaged if last.newest is None else not ledger.came_as_far_as(last.newest)
     older = {
         stem for stem, path in waiting.items() if stem not in ledger.known and (is_cut or ledger.has_newer(path))
@@ -211,10 +218,10 @@ def adopt(lake: Lake, ledger: Ledger, waiting: Mapping[str, AnyPath], say: Calla
 
 
 def take(ledger: Ledger, owed: Mapping[str, str], waiting: Mapping[str, AnyPath]) -> dict[str, str]:
-    """Add segments to the ledger that the table has, and return those that could not be read.
+    """Add segments of the table to the ledger. Return those that could not be read.
 
-    Raises LakeError, OSError. What the spool has no more, not as it was, or without its seal, gets the seal of its
-    commit, without the digests of its lines.
+    If the spool has lost or changed a segment, or has no seal of it, the ledger gets the seal from the commit, without
+    the digests of the lines. Raises LakeError, OSError.
     """
     read = [read_shipped(ledger, waiting[stem]) for stem in sorted(owed.keys() & waiting.keys())]
     lost = {stem: seal for stem, seal in owed.items() if stem not in waiting or ledger.is_useless(stem)}
@@ -223,7 +230,7 @@ def take(ledger: Ledger, owed: Mapping[str, str], waiting: Mapping[str, AnyPath]
 
 
 def read_shipped(ledger: Ledger, path: AnyPath) -> Shipped | None:
-    """Return a segment of the spool that the table has, for the ledger; None if it is set aside."""
+    """Return a segment of the spool for the ledger, which the table has already; None if the ledger sets it aside."""
     segment = ledger.admit(path)
     if segment is None:
         return None

@@ -1,7 +1,7 @@
-"""The statistics of files as the log of the table has them: readers differ in what of these they take for one.
+"""The statistics of files in the log of the table, as any reader may see them. `verify` compares them with the rows.
 
-deltalake gives those of the first 32 columns whose values it can read in texts. Other readers may use the rest, and
-what a checkpoint has as columns.
+deltalake returns the statistics of the first 32 columns that it can parse. Other readers may use the rest, and the
+columns of a checkpoint. So this module reads both.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _UNREADABLE: Final = "a value that Python has not"
 
 
 class Statements(NamedTuple):
-    """Files with all that is to be held against their rows, and a sentence for each that has something else."""
+    """The files with all their statistics, and a sentence for each file with statistics that cannot be compared."""
 
     files: list[TableFile]
     problems: list[str]
 
 
 def with_statements(lake: Lake, files: Sequence[TableFile]) -> Statements:
-    """Add what checkpoints say of files in columns. Raises LakeError."""
+    """Add the statistics that checkpoints have in columns. Raises LakeError."""
     known = {file.path: file for file in files}
     columns = {field.name for field in lake.table().schema().fields}
     unread, wrong, odd = dict[str, set[str]](), set[str](), list[str]()
@@ -65,9 +65,9 @@ def with_statements(lake: Lake, files: Sequence[TableFile]) -> Statements:
 
 
 def _adds(lake: Lake, odd: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield what all commits and checkpoints that are there say of files that were added, each with its path.
+    """Yield the added files in all existing commits and checkpoints, each with its path.
 
-    `odd` gets a sentence for each commit with a line that other readers may take for something else.
+    `odd` gets a sentence for each commit with a line that other readers may parse in another way.
     """
     import pyarrow as pa
 
@@ -76,7 +76,7 @@ def _adds(lake: Lake, odd: list[str]) -> Iterator[dict[str, Any]]:
             try:
                 lines = read_file(commit, MOST_COMMIT_BYTES).split(b"\n")
             except FileNotFoundError:
-                # Removed since, because it is older than the table keeps them.
+                # It was deleted meanwhile, because it is older than the table keeps commits.
                 continue
             is_odd = False
             for action in (_parsed(line) for line in lines if line.strip()):
@@ -96,7 +96,7 @@ def _adds(lake: Lake, odd: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _values(add: Any) -> dict[str, Any] | None:
-    """Return what a row of a checkpoint says of a file; None if it is of something else."""
+    """Return the values of a checkpoint's row about a file, or None if the row is about something else."""
     if not add.is_valid:
         return None
     found = {}
@@ -104,13 +104,13 @@ def _values(add: Any) -> dict[str, Any] | None:
         try:
             found[name] = value.as_py()
         except (ValueError, ArithmeticError):
-            # Of a year that Python has not, for one.
+            # E.g. a date in a year that Python's dates do not have.
             found[name] = _UNREADABLE
     return found
 
 
 def _committed(parsed: Mapping[str, Any]) -> Committed:
-    # What is no object has been named.
+    # `_unread_columns` has already named values that are no objects.
     by_column = (values if isinstance(values := parsed.get(kind), dict) else {} for kind in _BY_COLUMN)
     return Committed(
         parsed.get("numRecords"),
@@ -119,12 +119,12 @@ def _committed(parsed: Mapping[str, Any]) -> Committed:
 
 
 def _in_utc(value: Any) -> Any:
-    # Spark may write times as INT96, which has no zone and means UTC.
+    # Spark may write times as INT96, which has no time zone and is in UTC.
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
 
 
 def _unread_columns(parsed: Any, columns: Collection[str]) -> Iterator[str]:
-    """Return what a checkpoint says in columns of which the table has none."""
+    """Yield the names of a checkpoint's columns that the table does not have."""
     if not isinstance(parsed, dict):
         yield "stats_parsed"
         return
@@ -146,7 +146,7 @@ def _hour_us(partition: Any) -> int | None:
 
 
 def _parsed(text: str | bytes) -> dict[str, Any]:
-    """Return an object; an empty one for what is none, or has a name twice."""
+    """Return the JSON object in a text. Return an empty one for other texts, and if a name occurs twice."""
     try:
         value = json.loads(text, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError):
@@ -162,7 +162,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _unread(text: str, committed: Committed) -> Iterator[str]:
-    """Return what a text says that is not in the statistics of its file."""
+    """Yield the names of statistics in a text that `committed` lacks."""
     statistics = _parsed(text)
     if not statistics:
         yield "no object of JSON, or one that has a name twice"

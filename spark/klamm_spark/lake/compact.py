@@ -1,7 +1,7 @@
-"""`klamm audit compact`: makes small files large, and deletes what nothing needs, while readers and `ship` run on.
+"""`klamm audit compact`: merges small files, and deletes files that nothing needs, while readers and `ship` run.
 
-Delta merges files, and deletes what was replaced and what killed drivers have left. Small files of the ledger become
-one.
+In the table of events, Delta merges files, and deletes replaced files and the files of killed drivers. The small files
+of the ledger are merged into one.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from klamm_spark.lake.seals import merge_seals
 from klamm_spark.settings.spark import Pipeline
 
 _TARGET_BYTES: Final = 100 * 1024**2
-"""The size of a file after `compact`; larger files are left as they are."""
+"""The size of a file after `compact`. Files that are already larger stay unchanged."""
 _COMMIT_INTERVAL_S: Final = 1
-"""The seconds between commits, because one commit of all hours could be larger than readers accept."""
+"""The minimum time between two commits. One commit for all hours could be larger than readers accept."""
 _MOST_GROUP_ROWS: Final = 16_384
-"""An event may name thousands of resources, and readers refuse a group of more than a few GiB."""
+"""The maximum number of rows in a group. An event may have thousands of resources, and readers refuse large groups."""
 
 
 def run(pipeline: Pipeline, *, keep_hours: float, say: Callable[[str], None]) -> int:
-    """Compact `events` and the seals, and return the exit code.
+    """Compact the table of events and the ledger. Return the exit code.
 
     Raises LakeError, and FileSystemError if the store fails.
     """
@@ -42,7 +42,7 @@ def run(pipeline: Pipeline, *, keep_hours: float, say: Callable[[str], None]) ->
         table.optimize.compact(
             target_size=_TARGET_BYTES, writer_properties=properties, min_commit_interval=_COMMIT_INTERVAL_S
         )
-        # Files that no commit names are those of killed drivers.
+        # This also deletes files that no commit names: those of killed drivers.
         table.vacuum(math.ceil(keep_hours), dry_run=False, full=True)
     except (DeltaError, OSError, ValueError) as error:
         raise LakeError(f"{lake.events} cannot be compacted: {error}") from error
@@ -52,7 +52,7 @@ def run(pipeline: Pipeline, *, keep_hours: float, say: Callable[[str], None]) ->
 
 
 def _check_small(files: Sequence[TableFile]) -> None:
-    """Raise LakeError for a file that Delta would merge, and that would fill the memory: Delta has no limits."""
+    """Raise LakeError if a file that Delta would merge is too large for the memory. Delta itself has no limit."""
     small = [file for file in files if file.size_bytes < _TARGET_BYTES]
     counts = Counter(file.hour_us for file in small)
     for file in small:

@@ -1,4 +1,4 @@
-"""The files of the lake's table."""
+"""The files of the lake's table, with the statistics and the faults of their commits."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     from klamm_spark.lake.layout import Lake
 
 _PLAIN_PATH: Final = re.compile(r"[\w=-][\w=.-]*(/[\w=-][\w=.-]*)*", re.ASCII)
-"""Paths for which all readers open the same file. In a commit a path is a URI, and readers decode others differently.
+"""The paths that all readers decode to the same file. In a commit a path is a URI, and readers decode others
+differently.
 """
 
 _ACTIONS_AT_ONCE: Final = 1024
-"""Each has a hundred columns, most of them empty."""
+"""The number of rows about files that are converted together. Each has about a hundred columns, mostly empty."""
 
 
 class Committed(NamedTuple):
-    """The statistics of a file in its commit: the number of rows, and by column its bounds and its number of nulls."""
+    """The statistics of a file in its commit: the number of rows; and by column, its bounds and its number of nulls."""
 
     rows: int | None = None
     lowest: Mapping[str, Any] = {}
@@ -40,8 +41,11 @@ class Committed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """A file of the table, and the hour that its rows are of; of the quarantine there is none. `problems`: what its
-    commit says may lead other readers to another file or past its rows."""
+    """A file of the table.
+
+    `hour_us` is the hour of its rows, None for the quarantine. `problems` are faults of its commit that may lead other
+    readers to another file, or past some of its rows.
+    """
 
     path: str
     hour_us: int | None
@@ -51,9 +55,9 @@ class TableFile:
 
 
 def files_of(lake: Lake, *, before_us: int | None = None, table: DeltaTable | None = None) -> list[TableFile]:
-    """Return the files that the newest commit names, or the commit of an open table, in the order of their paths.
+    """Return the files of the newest commit, or of the commit of the open `table`, in the order of their paths.
 
-    With a time, only files that were added before it. Raises LakeError.
+    With `before_us`, return only files that were added before that time. Raises LakeError.
     """
     found = []
     for action in _actions(lake, table or lake.table()):
@@ -67,7 +71,9 @@ def files_of(lake: Lake, *, before_us: int | None = None, table: DeltaTable | No
 
 
 def _actions(lake: Lake, table: DeltaTable) -> Iterator[dict[str, Any]]:
-    """Yield what the commits say of the files. Dates are days since 1970: Python has none after the year 9999."""
+    """Yield what the commits have about each file. Dates are days since 1970, because Python has none after the year
+    9999.
+    """
     import pyarrow as pa
     from deltalake.exceptions import DeltaError
 
@@ -102,7 +108,7 @@ def _committed(action: Mapping[str, Any]) -> Committed:
 
 
 def hidden_by(lake: Lake) -> Iterator[str]:
-    """Yield a sentence for each feature of the table that shows readers other rows or columns than its files have."""
+    """Yield a sentence for each feature of the table that shows readers other rows or columns than its files do."""
     table = lake.table()
     protocol, properties = table.protocol(), table.metadata().configuration
     if protocol.min_reader_version > 1 or properties.get("delta.columnMapping.mode", "none") != "none":
@@ -111,7 +117,7 @@ def hidden_by(lake: Lake) -> Iterator[str]:
 
 
 def read_columns(files: Sequence[TableFile], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Read columns of all rows of files; of those of an earlier klamm what they have. Raises LakeError."""
+    """Read columns of all rows of some files. A file of an earlier klamm may lack columns. Raises LakeError."""
     for file in files:
         try:
             with open_file(file) as parquet:
@@ -124,12 +130,12 @@ def read_columns(files: Sequence[TableFile], columns: Sequence[str]) -> Iterator
 
 
 def open_file(file: TableFile) -> pq.ParquetFile:
-    """Open a file for `batches_of`. Raises OSError, ValueError if its rows are too many bytes."""
+    """Open a file for `batches_of`. Raises OSError, and ValueError if its rows have too many bytes."""
     import pyarrow as pa
 
     path = path_of(file.path)
     if not isinstance(path, Path):
         return open_parquet(pa.BufferReader(read_file(path)))
-    # PyArrow would wait for a pipe.
+    # Open it once without waiting: if the path is a pipe, PyArrow would wait for ever.
     os.close(open_local(path))
     return open_parquet(path)

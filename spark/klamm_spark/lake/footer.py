@@ -1,4 +1,8 @@
-"""The footer of a Parquet file, looked at before PyArrow reads it: some end the process, and some fill the memory."""
+"""The check of a Parquet file's footer before PyArrow reads it. Without it, a file could crash the process or fill
+memory.
+
+`open_parquet` calls it. The constants follow Parquet's format definition in Thrift.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,12 @@ from typing import Final, NamedTuple
 from klamm_spark.lake.thrift import LIST, LONG, NUMBER, SHORT, STRUCTURE, TEXT, TRUE, UNREADABLE, Fields, Thrift
 
 _MOST_BYTES: Final = 16 * 1024**2
-"""The most bytes of a footer. The largest that `compact` makes have a sixth of it."""
+"""The maximum size of a footer. The largest footers of `compact` have a sixth of it."""
 END_BYTES: Final = 8
 _END: Final = b"PAR1"
 _OPTIONAL, _REPEATED = 1, 2
 _MOST_DEPTH: Final = 32
-# Where structures of a footer are, and fields of them.
+# The places of structures within a footer, as paths of field numbers.
 _ELEMENT: Final = (2,)
 _GROUP: Final = (4,)
 _CHUNK: Final = (4, 1)
@@ -33,43 +37,46 @@ _FIELDS: Final[dict[Fields, tuple[int, ...]]] = {
     _STATISTICS: STATISTICS,
     _LEVELS: (LONG, LIST, LIST),
 }
-"""The kinds of its fields, from the first on."""
+"""The kind of each field of a structure, from field 1 on."""
 _ITEMS: Final[dict[Fields, int]] = {
     **dict.fromkeys((_ELEMENT, _GROUP, _CHUNK, (5,), (7,), (4, 4), (*_COLUMN, 8), (*_COLUMN, 13)), STRUCTURE),
     **dict.fromkeys(((*_COLUMN, 2), (*_COLUMN, 17, 2)), NUMBER),
     (*_COLUMN, 3): TEXT,
     **dict.fromkeys(((*_LEVELS, 2), (*_LEVELS, 3)), LONG),
 }
-"""The kinds of its lists' items."""
+"""The kinds of the items in the lists of these structures."""
 _TYPE, _LENGTH, _REPETITION, _CHILDREN = 1, 2, 3, 5
 _BOUNDS: Final = (1, 2, 5, 6)
 _COUNTS: Final = {(): (3,), _ELEMENT: (2, 5), _GROUP: (2, 3), _COLUMN: (5, 6, 7, 9, 11)}
-"""Numbers of rows and values, sizes and places, of which none is negative."""
+"""Fields that must not be negative: numbers of rows and values, sizes, and positions."""
 _WIDTHS: Final = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
-"""The bytes of a value by its type: those of texts differ, and some say it themselves."""
+"""The bytes of a value, by the number of its type. Texts have no fixed size, and `_FIXED` names it itself."""
 _FIXED: Final = 7
 
 
 class _Leaf(NamedTuple):
-    """A column: its type, the bytes of a value if all have as many, and the highest of its levels by their fields in
-    `_LEVELS`."""
+    """A column of the schema.
+
+    `width` is the number of bytes of each value, None if they differ. `levels` has the highest level for each field in
+    `_LEVELS`.
+    """
 
     type: int
     width: int | None
     levels: dict[int, int]
 
     def fits(self, place: Fields, numbers: Mapping[int, int]) -> bool:
-        """Return whether what stands at a place in a group of rows is of this column."""
+        """Return True if a structure at a place in a group of rows fits this column."""
         if place == _COLUMN:
             return numbers.get(_TYPE) == self.type
         if place == _STATISTICS:
-            # PyArrow ends the process if a bound is shorter than a value.
+            # PyArrow crashes if a bound is shorter than a value.
             return self.width is None or all(numbers.get(field, self.width) == self.width for field in _BOUNDS)
         return all(numbers.get(field, 0) in (0, most + 1) for field, most in self.levels.items())
 
 
 def footer_bytes(end: bytes) -> int:
-    """Return the size of a footer by the last `END_BYTES` of its file. Raises ValueError."""
+    """Return the size of the footer, from the last `END_BYTES` of the file. Raises ValueError."""
     size_bytes = int.from_bytes(end[:4], "little")
     if end[4:] != _END or size_bytes > _MOST_BYTES:
         raise ValueError(f"it has no footer of at most {_MOST_BYTES:,} bytes")
@@ -77,8 +84,10 @@ def footer_bytes(end: bytes) -> int:
 
 
 def check_footer(data: bytes) -> None:
-    """Raise ValueError for a footer that PyArrow cannot read as an error: its columns are not those of its schema, or
-    are more than any file of klamm has."""
+    """Raise ValueError for a footer with which PyArrow would crash.
+
+    Such a footer has other columns in its groups of rows than in its schema, or too many.
+    """
     footer = Thrift(data, _FIELDS, _ITEMS)
     try:
         footer.read()
@@ -103,9 +112,9 @@ def check_footer(data: bytes) -> None:
 
 
 def _leaves(elements: list[dict[int, int]]) -> list[_Leaf]:
-    """Return the columns of a schema, whose elements stand in it before those that they have."""
+    """Return the columns of a schema. In the list, an element comes before its children."""
     leaves = list[_Leaf]()
-    # Of those around an element: how many they still have, and the highest of their levels.
+    # For each enclosing element: the number of its children that are still to come, and its highest levels.
     around = [(1, 0, 0)]
     for number, element in enumerate(elements):
         while around and not around[-1][0]:

@@ -1,9 +1,9 @@
-"""`klamm audit forget`: deletes old events from the lake, by age and kind, and keeps the proofs of all others.
+"""`klamm audit forget`: deletes old events from the lake, by age and kind, and keeps the proofs of all other events.
 
-The records of what is forgotten are written first: a `forget` that is killed is named by `verify`, and the next one
-ends it. Records and deletion are of one commit of the table: what `ship` or `compact` commits meanwhile ends `forget`,
-if it has old events, and nothing is deleted that no record names. Events that report gaps stay: they have no client in
-them, and say why numbers are missing.
+It first writes records of the events that it is going to delete. If `forget` is killed then, `verify` names it, and the
+next `forget` completes it. The deletion works on the same commit of the table as the records. If `ship` or `compact`
+commits old events meanwhile, the deletion fails. So nothing is deleted that no record names. `audit_gap` events stay:
+they name no client, and explain why numbers are missing.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def run(
     key: Path | None = None,
     say: Callable[[str], None],
 ) -> int:
-    """Forget the events of these kinds, or of all, that are older than a time. Return the exit code.
+    """Forget the events that are older than `before_us`, of these `kinds` or of all kinds. Return the exit code.
 
-    Without kinds, lines of the quarantine that came before it go too. Raises LakeError, KeyFileError.
+    Without `kinds`, old lines of the quarantine are deleted too. Raises LakeError, KeyFileError.
     """
     from deltalake.exceptions import DeltaError
 
@@ -60,7 +60,7 @@ def run(
     _check_count(lake, files, old_rows)
     count = _record(lake, [Query(file, _OLD_ROWS.format(old_rows)) for file in files], signer, rule)
     if count:
-        # Delta then reads the files of these days alone.
+        # With the date in the condition, Delta reads only the files of these days.
         old = f"(date <= '{day_of(before_us)}' AND {old})"
         bad = f"(date IS NULL AND shipped_time < to_timestamp_micros({before_us}))"
         try:
@@ -79,11 +79,11 @@ FROM rows WHERE {{}} GROUP BY segment"""
 
 
 _MOST_FILES: Final = 16_384
-"""Of a deletion: its commit has 2 to 4 KB of each."""
+"""The maximum number of files in one deletion. Its commit has 2 to 4 KB for each file."""
 
 
 def _check_count(lake: Lake, files: Sequence[TableFile], old: str) -> None:
-    """Raise LakeError if so many files have old rows that the commit could not be read."""
+    """Raise LakeError if too many files have old rows, because the commit would be too large to be read."""
     if len(files) <= _MOST_FILES:
         return
     found = Tasks().run(answer, [Query(file, f"SELECT 1 FROM rows WHERE {old} LIMIT 1") for file in files])
@@ -96,7 +96,7 @@ def _check_count(lake: Lake, files: Sequence[TableFile], old: str) -> None:
 
 
 class _Old(NamedTuple):
-    """An answer to `_OLD_ROWS`."""
+    """A row of the answer to `_OLD_ROWS`."""
 
     segment: str
     lines: int
@@ -115,7 +115,7 @@ class _Rule(NamedTuple):
 
 
 def _record(lake: Lake, queries: Sequence[Query], signer: SealSigner | None, rule: _Rule) -> int:
-    """Write the records; how many lines they are of. Raises LakeError."""
+    """Write the records of the old rows. Return the number of these rows. Raises LakeError."""
     if signer is not None:
         keep_key(lake, signer)
     seals, known = read_seals(lake).seals, read_forgotten(lake, rule.lake).segments
@@ -131,7 +131,8 @@ def _record(lake: Lake, queries: Sequence[Query], signer: SealSigner | None, rul
             count += old.lines
             seal = seals.get(old.segment)
             if seal is None:
-                # `ship` adds it after the rows: without a record they would be missed for ever then.
+                # `ship` adds the seal after the rows. If the rows were deleted now without a record, `verify` would
+                # always miss them.
                 raise LakeError(
                     f"{old.segment or 'a row'} has no seal in the lake yet: run klamm audit ship, then forget"
                 )
@@ -143,7 +144,7 @@ def _record(lake: Lake, queries: Sequence[Query], signer: SealSigner | None, rul
 
 
 def _record_of(old: _Old, seal: Seal, earlier: Forgotten, rule: _Rule) -> tuple[Record, str]:
-    """Return the record of a segment's old rows in a file, and their digests; `earlier` gets them."""
+    """Return the record of a segment's old rows in one file, and their digests, which it adds to `earlier`."""
     if earlier.digests is not None:
         earlier.digests.update(old.digests)
     whole = earlier.digests is None or len(earlier.digests) == seal.events

@@ -1,9 +1,10 @@
 """Records of the events that `klamm audit forget` has deleted: `LAKE/forgotten`, a folder of Parquet files.
 
-A row has the forgotten numbers of one segment, the time and the rule, and the digests of the deleted lines. Together
-with the digests of the remaining rows they still give the segment's seal. So the table does not disclose the forgotten
-events, and no other event can pass as forgotten without a change of a record. If `forget` has a key, records are
-signed. They name their lake, because two lakes may have the events of one spool, and use one key.
+A row has the numbers of the forgotten events of one segment, the time, the rule, and the digests of the deleted lines.
+Together with the digests of the remaining rows they still give the hash in the segment's seal. So the deletion can be
+checked without the deleted events, and no other row can be removed as "forgotten" unless a record is changed. If
+`forget` has a key, records are signed. They name their lake, because two lakes may have the events of one spool, and
+use one key.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from klamm_spark.spool.signatures import PUBLIC_SUFFIX, PublicKeys, SealSigner
 from klamm_spark.storage.filesystems import AnyPath, create_durably
 
 ALL_LINES: Final = None
-"""Stands for the digests of a segment of which no line is left."""
+"""The value of `Forgotten.digests` if no line of the segment is left."""
 _KEYS: Final = f"{NODE_END}forget"
-"""The folder of the public keys: no folder of a spool has its name."""
+"""The folder of the public keys in `LAKE/keys`. No folder of a spool can have this name."""
 _COLUMNS: Final = ("segment", "record", "digests")
 
 
@@ -34,8 +35,8 @@ _COLUMNS: Final = ("segment", "record", "digests")
 class Record:
     """The events of a segment that were forgotten at one time: those before `before_us` of these `kinds`.
 
-    `seqs` are their numbers, as `Ranges` writes them. `whole` is True if no line is left; there are no digests then.
-    `digests_sha256` is that of `digests`, which have a separate column. `lake` is the `Lake.table_id`.
+    `seqs` are their numbers, as `Ranges` writes them. If `whole` is True, no line of the segment is left, and there are
+    no digests. `digests_sha256` is the hash of `digests`, which have their own column. `lake` is the `Lake.table_id`.
     """
 
     segment: str
@@ -51,7 +52,7 @@ class Record:
     signature: str = ""
 
     def to_json(self) -> bytes:
-        """Return the bytes to sign, if `signature` is empty."""
+        """Return the bytes for a signature, if `signature` is empty."""
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     def signed(self, signer: SealSigner) -> Record:
@@ -62,20 +63,21 @@ class Record:
 
 @dataclass(slots=True)
 class Forgotten:
-    """All that was forgotten of one segment. `digests` may be `ALL_LINES`."""
+    """All forgotten events of one segment. `digests` may be `ALL_LINES`."""
 
     digests: set[str] | None = field(default_factory=set)
     seqs: Ranges = field(default_factory=Ranges)
 
     @property
     def lines(self) -> int:
-        """Return the number of lines with digests here."""
+        """Return the number of digests."""
         return len(self.digests or ())
 
 
 class KnownForgotten(NamedTuple):
-    """The forgotten events by segment, the faults of the table, the number of records, and how many of the records that
-    count each key has signed.
+    """The forgotten events by segment, and the faults of the table.
+
+    `records` is the number of all records. `signed_by` counts the valid records by the key that has signed them.
     """
 
     segments: dict[str, Forgotten]
@@ -85,13 +87,13 @@ class KnownForgotten(NamedTuple):
 
 
 class _Expected(NamedTuple):
-    """The requirements that a record must meet to count: one of the `keys`, if there are any, and the lake."""
+    """The requirements for a valid record: the right lake, and if there are `keys`, a signature of one of them."""
 
     keys: PublicKeys
     lake: str
 
     def problem(self, record: Record) -> str | None:
-        """Return the fault of the lake or the signature of a record; None if there is none."""
+        """Return the fault of a record's lake or signature, or None."""
         if record.lake != self.lake:
             return f"is of another lake: {record.lake}"
         if self.keys and not record.signature:
@@ -103,28 +105,28 @@ class _Expected(NamedTuple):
 
 
 def digests_sha256(digests: str) -> str:
-    """Return the hash that a record has of its digests."""
+    """Return the hash of a record's digests."""
     return hashlib.sha256(digests.encode()).hexdigest()
 
 
 def write_records(lake: Lake, rows: Sequence[tuple[Record, str]]) -> None:
-    """Add records with their digests, all or none."""
+    """Add records with their digests. Either all of them are added, or none."""
     texts = [(record.segment, record.to_json().decode(), digests) for record, digests in rows]
     write_text_file(lake.forgotten, _COLUMNS, texts)
 
 
 def keep_key(lake: Lake, signer: SealSigner) -> None:
-    """Write the public key to the lake, once."""
+    """Write the public key to the lake, unless it is there."""
     path: AnyPath = lake.root / "keys" / _KEYS / f"{signer.key_id}{PUBLIC_SUFFIX}"
     if not path.exists():
         create_durably(path, signer.public_pem)
 
 
 def read_forgotten(lake: Lake, lake_id: str, trusted: Collection[str] = ()) -> KnownForgotten:
-    """Return all records. Those that are not in order count as if they were not there: those of another lake than
-    `lake_id`, and with `trusted` ids of keys, those that none of these has signed.
+    """Return all records. The faults of invalid ones are in `breaks`, and they do not count.
 
-    Raises KeyFileError.
+    A record is invalid if it names another lake than `lake_id`. With `trusted` ids of keys, it is also invalid without
+    a signature of one of these keys. Raises KeyFileError.
     """
     expected = _Expected(keys_of(lake, _KEYS, trusted), lake_id)
     known = KnownForgotten({}, [], 0, Counter())
@@ -146,7 +148,7 @@ def read_forgotten(lake: Lake, lake_id: str, trusted: Collection[str] = ()) -> K
 
 
 def _parse(segment: str, text: str, digests: str, expected: _Expected) -> Record:
-    """Raises ValueError if the record must not count."""
+    """Return a record. Raises ValueError if it must not count."""
     try:
         record = parse_object(Record, text)
         Ranges.parse(record.seqs)

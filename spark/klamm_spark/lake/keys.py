@@ -1,6 +1,6 @@
-"""The public keys of servers in the lake: `LAKE/keys/FOLDER/KEY_ID.pub`, as `ship` has first seen them in the spool.
+"""The public keys of servers in the lake: `LAKE/keys/FOLDER/KEY_ID.pub`. `ship` copies them from the spool, once.
 
-Who can write to the spool can put another key there, but does not change those of the lake.
+So an attacker who can write to the spool can add a key there, but cannot replace a key of the lake.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FOLDER: Final = "keys"
 
 
 def remember_keys(spool: AnyPath, lake: Lake, say: Callable[[str], None]) -> None:
-    """Copy the keys that the lake does not have; each is reported, as an attacker's would be."""
+    """Copy the keys that the lake lacks. Report each of them, because it may be an attacker's key."""
     for folder in node_folders(spool):
         kept = lake.root / _FOLDER / folder.name
         known = {path.name for path in public_files(kept)}
@@ -26,7 +26,7 @@ def remember_keys(spool: AnyPath, lake: Lake, say: Callable[[str], None]) -> Non
                 pem = read_file(path, SMALL_BYTES)
                 key_id = key_id_of(pem)
             except FileSystemError:
-                # The next start asks the store again.
+                # The store did not answer. The next start of `ship` tries again.
                 raise
             except (OSError, KeyFileError) as error:
                 say(str(error) if isinstance(error, OSError) else f"{path}: {error}")
@@ -40,9 +40,9 @@ def remember_keys(spool: AnyPath, lake: Lake, say: Callable[[str], None]) -> Non
 
 
 def keys_of(lake: Lake, folder: str, trusted: Collection[str] = (), spool: AnyPath | None = None) -> PublicKeys:
-    """Return the keys that the lake has for the spool's folder of that name, see `PublicKeys`. Raises KeyFileError.
+    """Return the keys that the lake has for a folder of the spool, see `PublicKeys`. Raises KeyFileError.
 
-    An id proves its key: if ids are `trusted`, keys in that folder of the `spool` count too.
+    If ids of keys are `trusted`, keys in that folder of the `spool` count too, because a key's id is a hash of the key.
     """
     files = public_files(lake.root / _FOLDER / folder)
     if trusted and spool is not None:

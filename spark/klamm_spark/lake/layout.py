@@ -1,4 +1,4 @@
-"""The layout of the lake.
+"""The layout of the lake, and `Lake`, which opens its table.
 
 ```
 LAKE/
@@ -32,7 +32,7 @@ PARTITIONS: Final = ("date", "hour")
 COMMITS: Final = "_delta_log"
 _COMMIT_SUFFIXES: Final = (".json", ".parquet")
 MIN_KEEP_HOURS: Final = 168
-"""Younger files of the lake are never deleted: they may be about to be committed, or be read."""
+"""The minimum age at which `compact` deletes files. Younger files may be in use, or wait for their commit."""
 
 
 def require_packages() -> None:
@@ -65,11 +65,11 @@ class Lake:
 
     @property
     def forgotten(self) -> AnyPath:
-        """Return the table of what was forgotten."""
+        """Return the table of records of forgotten events."""
         return self.root / "forgotten"
 
     def require_events(self) -> list[AnyPath]:
-        """Return the files of the log that are of a version. Raises LakeError if nothing was shipped here."""
+        """Return the files of the log whose names begin with a version. Raises LakeError if there is no table yet."""
         files = self._versions()
         if not _are_of_a_table(files):
             raise LakeError(f"nothing was shipped to {self.root} yet: run klamm audit ship")
@@ -83,11 +83,11 @@ class Lake:
         return list((self.events / COMMITS).glob("[0-9]*"))
 
     def table_id(self) -> str:
-        """Return the id that Delta has given to the table of events at random, when it was made."""
+        """Return the random id that Delta gave the table of events when it was created."""
         return str(self.table().metadata().id)
 
     def table(self) -> DeltaTable:
-        """Return the table of events as it is now, with the quarantine. Raises LakeError."""
+        """Return the table of events, with the quarantine, in its current version. Raises LakeError."""
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
@@ -105,5 +105,5 @@ class Lake:
 
 
 def _are_of_a_table(files: Iterable[AnyPath]) -> bool:
-    # A commit that a killed driver has staged has another suffix.
+    # Files that a killed driver has prepared for a commit have other suffixes.
     return any(path.suffix in _COMMIT_SUFFIXES for path in files)

@@ -1,11 +1,13 @@
-"""Entries of the log, each of one segment, and the proof that one event is in it.
+"""The entries of the log, one for each segment, and the proof that an event is in the log.
 
-An entry is one line: the segment and the numbers and lines that it has, the root of its lines' tree, and the SHA-256 of
-its seal as the ledger has it, with signature. The leaves of the lines' tree are the SHA-256 of eight lines' digests
-each, and a node that of its children after the byte 1; both are cut to 16 bytes, as the digests are.
+An entry is one line. It has the segment, its last number and its number of lines, the root of the lines' tree, and the
+SHA-256 of the segment's seal with its signature, as in the ledger. A leaf of the lines' tree is the hash of the digests
+of eight lines. A node is the hash of its children after the byte 1. All these hashes are cut to 16 bytes, like the
+digests.
 
-A proof is C2SP's `tlog-proof` in version 1: what is extra is the entry, the number of the line in its segment, the
-digests of its eight lines, and the inclusion proof in the lines' tree. It needs no network and none of klamm's files.
+A proof has the format `tlog-proof` of C2SP, version 1. Its field `extra` has the entry, the position of the line in its
+segment, the digests of its eight lines, and the inclusion proof in the lines' tree. To check it, neither a network nor
+klamm's files are needed.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from klamm_spark.tlog.merkle import MOST_HASHES, ProofError, Tree, leaf_hash, no
 from klamm_spark.tlog.notes import Checkpoint, NoteKey, decode_base64, encode_base64, parse_number
 
 NO_LINES: Final = "-"
-"""Stands for the root if the ledger has no digests of the lines."""
+"""The root of an entry if the ledger has no digests of the segment's lines."""
 _TAG: Final = "klamm-seal/v1"
 _DIGEST_BYTES: Final = 16
 _GROUP: Final = 8
@@ -37,7 +39,7 @@ class Entry(NamedTuple):
     seal_sha256: str
 
     def to_bytes(self) -> bytes:
-        """Return what is hashed."""
+        """Return the bytes that the log hashes."""
         return " ".join((_TAG, *map(str, self))).encode()
 
     @staticmethod
@@ -50,7 +52,7 @@ class Entry(NamedTuple):
 
     @property
     def boot_and_first(self) -> SegmentName:
-        """Return the boot, and the number of its first event."""
+        """Return the boot, and the number of the segment's first event."""
         return parse_name(self.segment) or SegmentName(self.segment, 0)
 
     def __str__(self) -> str:
@@ -71,12 +73,14 @@ def _short_leaf(group: bytes) -> bytes:
 
 
 def lines_root(digests: str) -> str:
-    """Return the root of the lines' tree, of their digests one after the other."""
+    """Return the root of the lines' tree. `digests` has the digests of the lines one after the other."""
     return root_of(list(map(_short_leaf, _groups(digests))), _short_node).hex() if digests else NO_LINES
 
 
 def event_proof(entry: Entry, at: int, digests: str, log: Tree, index: int, checkpoint: Checkpoint) -> str:
-    """Return the proof that line `at` of a segment is in the log, whose entry `index` the segment is."""
+    """Return the proof that line `at` of a segment is in the log. `entry` is the segment's entry, at `index` in the
+    log.
+    """
     groups = _groups(digests)
     path = tree_of(list(map(_short_leaf, groups)), _short_node).inclusion(at // _GROUP, len(groups))
     extra = b"\n".join((entry.to_bytes(), str(at).encode(), groups[at // _GROUP] + b"".join(path)))
@@ -85,8 +89,10 @@ def event_proof(entry: Entry, at: int, digests: str, log: Tree, index: int, chec
 
 
 class Proven(NamedTuple):
-    """The event is in the log of the checkpoint, which all keys have signed; `times_s` says when witnesses have, in
-    seconds since 1970."""
+    """An event that a proof shows to be in the log of `checkpoint`.
+
+    All keys have signed the checkpoint. `times_s` has the times at which witnesses did so, in seconds since 1970.
+    """
 
     entry: Entry
     checkpoint: Checkpoint
@@ -94,7 +100,7 @@ class Proven(NamedTuple):
 
 
 def check_event(line: bytes, proof: bytes, keys: Sequence[NoteKey]) -> Proven:
-    """Check that an event's line, without its end, is in a log whose checkpoint all of these keys have signed.
+    """Check the proof that an event's line, without its newline, is in a log whose checkpoint all keys have signed.
 
     Raises ProofError; ValueError if a text cannot be read.
     """
@@ -115,7 +121,9 @@ def check_event(line: bytes, proof: bytes, keys: Sequence[NoteKey]) -> Proven:
 
 
 def times_of(checkpoint: Checkpoint, keys: Sequence[NoteKey]) -> list[int]:
-    """Return when witnesses have cosigned a checkpoint that each of the keys has signed. Raises ProofError."""
+    """Return the times at which witnesses cosigned a checkpoint. Raises ProofError if one of the keys has not signed
+    it.
+    """
     times = []
     for key in keys:
         time_s = checkpoint.time_of(key)
@@ -126,7 +134,7 @@ def times_of(checkpoint: Checkpoint, keys: Sequence[NoteKey]) -> list[int]:
 
 
 def _check_line(line: bytes, entry: Entry, at: int, rest: bytes) -> None:
-    """Raise ProofError unless it is line `at` of the segment."""
+    """Raise ProofError unless `line` is line `at` of the segment."""
     if not 0 <= at < entry.events:
         raise ProofError(f"the segment has {entry.events:,} lines, and this is said to be number {at:,}")
     width = min(_GROUP, entry.events - at // _GROUP * _GROUP) * _DIGEST_BYTES

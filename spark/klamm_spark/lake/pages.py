@@ -1,4 +1,7 @@
-"""The pages of a Parquet file, held against its footer: PyArrow makes as much room as the header of a page asks for."""
+"""The check of a Parquet file's pages against its footer. PyArrow allocates as much memory as a page's header requests.
+
+`open_parquet` calls it after `check_footer`.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ if TYPE_CHECKING:
 _HEADER_BYTES: Final = 4096
 _MOST_HEADER_BYTES: Final = 1 << 24
 _LEAST_PAGE_BYTES: Final = 16
-"""Of a file for each of its pages."""
-# Fields of Parquet's PageHeader, and of the headers of either version of data pages.
+"""The fewest bytes of a file for each of its pages."""
+# Field numbers of Parquet's PageHeader, and of the headers of both versions of data pages.
 _UNCOMPRESSED_SIZE: Final = 2
 _COMPRESSED_SIZE: Final = 3
 _DATA: Final = ((5,), (8,))
@@ -28,12 +31,14 @@ _FIELDS: Final[dict[Fields, tuple[int, ...]]] = {
     (5, 5): STATISTICS,
     (8, 8): STATISTICS,
 }
-"""The kinds of a header's fields, from the first on."""
+"""The kind of each field of a header, from field 1 on."""
 
 
 def check_pages(file: pa.NativeFile, metadata: pq.FileMetaData) -> None:
-    """Raise ValueError if pages unpack to more bytes or values than the footer says of their column, or are more than
-    a file of that size has."""
+    """Raise ValueError if the pages of a column have more bytes or values than the footer says.
+
+    Also raise it for more pages than a file of this size can have.
+    """
     size_bytes = file.size()
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     columns = sorted(
@@ -44,14 +49,15 @@ def check_pages(file: pa.NativeFile, metadata: pq.FileMetaData) -> None:
     for at, end, column in columns:
         if end == at:
             continue
-        # Many columns could have the same pages, and each page would be looked at for each of them.
+        # Refuse overlapping columns: many could share the same pages, and each page would be checked again for each of
+        # them.
         if at < last or end > size_bytes:
             raise ValueError(f"{column.path_in_schema} is where another column or the end of the file is")
         last, left = end, left - _check_column(file, column, at, left)
 
 
 def _place(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
-    """Return where a column begins and ends."""
+    """Return the positions at which a column begins and ends."""
     at = column.data_page_offset
     if column.has_dictionary_page and 0 < column.dictionary_page_offset < at:
         at = column.dictionary_page_offset
@@ -59,7 +65,7 @@ def _place(column: pq.ColumnChunkMetaData) -> tuple[int, int]:
 
 
 def _check_column(file: pa.NativeFile, column: pq.ColumnChunkMetaData, at: int, most_pages: int) -> int:
-    """Return the number of pages of a column, which stand from a place on. Raises ValueError."""
+    """Check the pages of a column that begins at the position `at`. Return their number. Raises ValueError."""
     end = at + column.total_compressed_size
     pages = size_bytes = values = 0
     while at < end:
@@ -80,7 +86,7 @@ def _check_column(file: pa.NativeFile, column: pq.ColumnChunkMetaData, at: int, 
 
 
 def _read_header(file: pa.NativeFile, at: int) -> Thrift:
-    """Return the header of the page at a place. Raises ValueError."""
+    """Return the header of the page at a position. Raises ValueError."""
     size_bytes = _HEADER_BYTES
     while size_bytes <= _MOST_HEADER_BYTES:
         file.seek(at)

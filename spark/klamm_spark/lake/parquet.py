@@ -1,4 +1,7 @@
-"""Parquet that is read within bounds: a few bytes of a file can stand for any number of rows and texts."""
+"""Reading Parquet within limits. A few bytes of a file can stand for any number of rows and texts.
+
+The commands that read the lake use it for all files, because an attacker may have written them.
+"""
 
 from __future__ import annotations
 
@@ -18,25 +21,26 @@ if TYPE_CHECKING:
 
 _MOST_GROUP_BYTES: Final = 4 * 1024**3
 _MOST_BYTES: Final = 1024**3
-"""The most bytes of a column in a group of rows, and of texts that are read together: `compact` writes 16,384 events of
-64 KiB at most. A few bytes of a file can stand for any number of them.
+"""The maximum bytes of a column in a group of rows, and of texts that are read together.
+
+`compact` writes at most 16,384 events of 64 KiB into a group.
 """
 _BATCH_BYTES: Final = 128 * 1024**2
-"""The most bytes of the texts of events that are read together, unless it is a single event."""
+"""The maximum bytes of the texts that are read together, unless a single event has more."""
 _ITEM_BYTES: Final = 512
-"""The bytes that an item of a list may have in a line in addition to its texts."""
+"""An estimate of the bytes that an item of a list takes, besides its texts."""
 _ROWS: Final = 1 << 16
 _MOST_BATCHES: Final = 1 << 20
-"""Of a column whose texts are looked at a few at a time."""
+"""The maximum number of batches of a column whose values are checked a few at a time."""
 _WIDTHS: Final = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 8}
-"""The bytes that a value takes in memory; for a text, its place among the others, and its end once it is unpacked."""
+"""The bytes that a value takes in memory. For a text, this is its index in a dictionary, and later its end."""
 _LEVEL_BYTES: Final = 4
-"""The bytes of the two levels of a value: they say whether it is null, and where a list begins."""
+"""The bytes of a value's two levels, which define nulls and the beginnings of lists."""
 
 
 @contextmanager
 def _named() -> Iterator[None]:
-    """Raise ValueError for what PyArrow raises for a file that it cannot read, beside OSError."""
+    """Raise ValueError for the errors, besides OSError, with which PyArrow reports an invalid file."""
     import pyarrow as pa
 
     try:
@@ -47,8 +51,10 @@ def _named() -> Iterator[None]:
 
 @_named()
 def open_parquet(source: Path | pa.BufferReader) -> pq.ParquetFile:
-    """Open Parquet for `batches_of` or `whole_batches_of`. Raises OSError, and ValueError if its rows are too many
-    bytes, or not what its footer says."""
+    """Open Parquet for `batches_of` or `whole_batches_of`.
+
+    Raises OSError, and ValueError if its rows have too many bytes, or differ from its footer.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -62,7 +68,7 @@ def open_parquet(source: Path | pa.BufferReader) -> pq.ParquetFile:
         for number in range(group.num_columns):
             column, kind = group.column(number), metadata.schema.column(number)
             path, is_delta = column.path_in_schema, "DELTA_BYTE_ARRAY" in column.encodings
-            # Groups are read one after the other.
+            # Groups are read one after the other, so values of several groups are in memory only for lists.
             values[path] = column.num_values if kind.max_repetition_level else values[path] + column.num_values
             size_bytes = max(column.total_uncompressed_size, _least_bytes(kind, values[path]))
             group_bytes += size_bytes
@@ -72,7 +78,7 @@ def open_parquet(source: Path | pa.BufferReader) -> pq.ParquetFile:
                 deltas[path] = number
             elif column.physical_type == "BYTE_ARRAY":
                 texts.add(path)
-    # What has its own encoding, has no dictionary.
+    # PyArrow cannot read a column of an own encoding as a dictionary.
     try:
         parquet = pq.ParquetFile(source, read_dictionary=texts - deltas.keys())
     except LookupError as error:
@@ -85,7 +91,7 @@ def open_parquet(source: Path | pa.BufferReader) -> pq.ParquetFile:
 
 
 def _check_type(field: pa.Field) -> None:
-    """Raise ValueError for a type whose texts and items are not counted here: a schema may ask for any."""
+    """Raise ValueError for a type whose texts and items this module cannot count. A schema may have any type."""
     import pyarrow as pa
 
     kind, types = field.type, pa.types
@@ -106,7 +112,7 @@ def _check_type(field: pa.Field) -> None:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Return whether values of a type take a fixed number of bytes."""
+    """Return True if each value of the type takes a fixed number of bytes."""
     import pyarrow as pa
 
     types = pa.types
@@ -123,19 +129,21 @@ def _footer(file: pa.NativeFile) -> bytes:
 
 
 def _least_bytes(column: pq.ColumnSchema, values: int) -> int:
-    """Return what values take at least when they are read: those of a list may all be of one row."""
+    """Return the fewest bytes that values take when they are read. All items of lists may belong to one row."""
     at_once = values if column.max_repetition_level else min(values, _ROWS)
     value_bytes = column.length if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else _WIDTHS[column.physical_type]
     return int(at_once * (value_bytes + _LEVEL_BYTES * (column.max_definition_level + column.max_repetition_level > 0)))
 
 
 def _check_delta(parquet: pq.ParquetFile, path: str, number: int) -> None:
-    """Raise ValueError for texts that repeat so much of those before them that a batch of them fills the memory. None
-    of them is longer than the column."""
+    """Raise ValueError if a batch of texts with the encoding DELTA_BYTE_ARRAY would fill the memory.
+
+    In this encoding, a text repeats the beginning of the text before it. No text is longer than the column in the file.
+    """
     import pyarrow.compute as pc
 
     if "." in path:
-        # In a list, a row may have any number of them.
+        # A row may have any number of list items, so a batch of rows has no limit.
         raise ValueError(f"{path} has an encoding that texts in lists are not read in")
     if parquet.schema_arrow.names.count(path) > 1:
         raise ValueError(f"it has the column {path} twice")
@@ -155,24 +163,29 @@ def _check_delta(parquet: pq.ParquetFile, path: str, number: int) -> None:
 
 
 def batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch]:
-    """Read rows as `packed_batches_of` does, with their texts as plain ones."""
+    """Read rows like `packed_batches_of`, with plain texts."""
     with _named():
         yield from map(_unpacked, packed_batches_of(parquet, **which))
 
 
 def packed_batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch]:
-    """Read rows, as `iter_batches` does, and fewer at a time if their texts are long. Texts may be in dictionaries.
+    """Read rows like PyArrow's `iter_batches`, but fewer at a time if their texts are long.
 
-    Raises ValueError before the texts of one row fill the memory."""
+    Texts may be in dictionaries. Raises ValueError before the texts of one row fill the memory.
+    """
     with _named():
         for batch in _packed_batches(parquet, **which):
-            # No file of klamm has more; to read it in parts would take for ever.
+            # klamm writes no larger batch. Check it before it is split, because splitting a huge batch would take for
+            # ever.
             _check_size(batch, _packed_bytes(batch))
             yield from _parts(batch)
 
 
 def whole_batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch]:
-    """Read rows that the caller keeps in memory. Raises ValueError before a text that many rows have fills it."""
+    """Read rows that the caller keeps in memory.
+
+    Raises ValueError before a text that many rows share fills the memory.
+    """
     with _named():
         for batch in _packed_batches(parquet, **which):
             _check_size(batch, _packed_bytes(batch))
@@ -181,28 +194,30 @@ def whole_batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.Recor
 
 @_named()
 def check_rows(parquet: pq.ParquetFile, *, are_kept: bool) -> None:
-    """Raise ValueError if rows would fill the memory of a reader without limits: those of a batch, or, if they
-    `are_kept`, all."""
+    """Raise ValueError if the rows would fill the memory of a reader without limits.
+
+    If the rows `are_kept`, this counts all of them, and otherwise those of one batch.
+    """
     size_bytes = 0
     for batch in _packed_batches(parquet):
         size_bytes = size_bytes * are_kept + _packed_bytes(batch) + batch.nbytes * are_kept
         _check_size(batch, size_bytes)
-        # An event of many resources takes several times the memory of its line.
+        # Counted too, because an event with many resources takes several times the memory of its line.
         if batch.nbytes > _MOST_GROUP_BYTES:
             raise ValueError(f"{len(batch):,} of its rows take {batch.nbytes:,} bytes")
 
 
 def _packed_batches(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch]:
-    """Read rows with their texts in dictionaries."""
+    """Read rows. Their texts stay in dictionaries."""
     most_rows = which.pop("batch_size", _ROWS)
     for number in which.pop("row_groups", range(parquet.num_row_groups)):
-        # Arrow cannot join the dictionaries of two groups of rows in a list.
+        # Read one group at a time, because Arrow cannot join the dictionaries of two groups within a list.
         rows = min(most_rows, _rows_at_once(parquet.metadata.row_group(number)))
         yield from parquet.iter_batches(row_groups=[number], batch_size=rows, **which)
 
 
 def _rows_at_once(group: pq.RowGroupMetaData) -> int:
-    """Return how many rows of a group take about `_BATCH_BYTES` of its largest column."""
+    """Return how many rows of a group have about `_BATCH_BYTES` in its largest column."""
     most_bytes: int = max((group.column(at).total_uncompressed_size for at in range(group.num_columns)), default=0)
     fitting: int = _BATCH_BYTES * group.num_rows // max(1, most_bytes)
     return max(1, min(_ROWS, fitting))
@@ -221,12 +236,12 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
             waiting += [part.slice(half), part.slice(0, half)]
             continue
         _check_size(part, size_bytes)
-        # A cast of a part would unpack the whole list that it is of.
+        # `take` copies the rows. A cast of a slice would unpack the whole list that the slice belongs to.
         yield part if part is batch else part.take(pa.array(range(len(part)), pa.int64()))
 
 
 def _items(column: pa.Array) -> int:
-    """Return how many items the lists of a column have."""
+    """Return the number of list items in a column."""
     import pyarrow as pa
 
     inner = [column.flatten()] if pa.types.is_list(column.type) else []
@@ -250,7 +265,7 @@ def _packed_bytes(batch: pa.RecordBatch) -> int:
 
 
 def _text_bytes(column: pa.Array) -> int:
-    """Return how many bytes texts have that are in memory once each."""
+    """Return the bytes of a column's texts. A text in a dictionary counts once for each row that has it."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -266,7 +281,7 @@ def _text_bytes(column: pa.Array) -> int:
 
 
 def _plain(field: pa.Field) -> pa.Field:
-    """Return a field with texts as they are after `_text_bytes` has looked at them."""
+    """Return a field in which texts are plain, and not in dictionaries."""
     import pyarrow as pa
 
     kind = field.type

@@ -1,6 +1,6 @@
-"""Proofs of the lake by itself: its seals are an unbroken, signed chain of each stream, and match its rows.
+"""The proof of the lake by itself: the seals of each stream are an unbroken, signed chain, and match the rows.
 
-This module never reads the spool. If events were cut off the end of a chain, only an anchor elsewhere shows it.
+It never reads the spool. If events were cut off at the end of a chain, only an anchor or a kept checkpoint shows it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NAMED: Final = 5
 
 
 class Kept(NamedTuple):
-    """The evidence from outside of the lake: anchors, and what checkpoints of the log have shown."""
+    """The evidence from outside the lake: anchors, and the results of the comparison with checkpoints of the log."""
 
     anchors: Anchors | None
     log: LogFindings
@@ -36,8 +36,11 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LakeProof:
-    """The streams that the lake has seals of, what was forgotten, a sentence for each break, and for what is `behind`.
-    `lake_id` is what records of what was forgotten must name."""
+    """The result of the proof.
+
+    `folders` are the streams that the lake has seals of. `breaks` and `behind` are sentences: about each break, and
+    about what `ship` has not finished. `lake_id` is the id that records of forgotten events must name.
+    """
 
     rows: LakeRows
     folders: list[NodeFolder]
@@ -49,7 +52,7 @@ class LakeProof:
     log: LogFindings
 
     def notes(self) -> Iterator[str]:
-        """Yield facts that are in order, and worth knowing."""
+        """Yield facts that are worth knowing, and no faults."""
         for folder in self.folders:
             name = stream_name(folder)
             if folder.signed:
@@ -75,8 +78,11 @@ def prove(
     trusted: Collection[str] = (),
     lake_id: str = "",
 ) -> LakeProof:
-    """Check the whole lake; for `trusted` see `PublicKeys`. With a `lake_id`, the lake must have it, and what was
-    forgotten must name it. Raises LakeError, KeyFileError."""
+    """Check the whole lake. For `trusted` see `PublicKeys`.
+
+    With a `lake_id`, the lake must have this id, and records of forgotten events must name it. Raises LakeError,
+    KeyFileError.
+    """
     from klamm_spark.lake.rows import check_rows
 
     lake = rows.lake
@@ -88,11 +94,11 @@ def prove(
     if lake_id not in ("", table_id):
         breaks.append(f"{lake.events} is not the lake {lake_id}: its id is {table_id}")
     forgotten = read_forgotten(lake, lake_id or table_id, trusted)
-    # What was shipped meanwhile, the next `verify` looks at.
+    # Leave out segments that were shipped after the files were listed. The next `verify` checks them.
     known = {stem: seal for stem, seal in seals.items() if rows.may_have(stem)}
     folders = check_seals(lake, known, trusted)
     breaks = [*breaks, *forgotten.breaks, *(line for folder in folders for line in folder.breaks)]
-    # The append is older than the list of files.
+    # The last append was read before the files were listed, so its rows should be in them.
     gone = unknown.keys() - owed.keys() - forgotten.segments.keys()
     breaks += [f"{stem}: the last append has brought it, and the lake has none of its rows" for stem in sorted(gone)]
     for segment, rest in sorted(forgotten.segments.items()):

@@ -1,4 +1,4 @@
-"""Sets of whole numbers with few gaps."""
+"""`Ranges`: sets of whole numbers with few gaps, e.g. the numbers of events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Ranges:
 
     @staticmethod
     def doubled(pairs: Iterable[tuple[int, int]]) -> Ranges:
-        """Return the numbers that several of these ranges have."""
+        """Return the numbers that are in more than one of the ranges."""
         found, end = [], None
         for first, last in sorted(pairs):
             if end is not None and first <= end:
@@ -78,5 +78,5 @@ class Ranges:
         return Ranges(left)
 
     def count(self) -> int:
-        """Return the number of numbers."""
+        """Return how many numbers the set has."""
         return sum(last - first + 1 for first, last in self._pairs)

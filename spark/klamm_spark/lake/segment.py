@@ -1,4 +1,4 @@
-"""`Segment`: a segment of a spool that is to be shipped."""
+"""`Segment`: a segment of a spool that `ship` reads. Spark's executors import this module too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from klamm_spark.storage.filesystems import path_of, read_file
 
 
 class Segment(NamedTuple):
-    """A segment to ship: a folder's path or a URI, and its seal."""
+    """A segment to ship: the path of its file, or its URI, and its seal."""
 
     path: str
     seal: Seal

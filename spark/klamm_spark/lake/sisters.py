@@ -1,4 +1,6 @@
-"""Hold the seals of a server's streams against each other: was one of these cut off, or taken away whole?"""
+"""`check_sisters`: compares the seals of a node's streams, which name each other, to see if a stream was cut off or
+removed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from klamm_spark.spool.layout import Seal, Sister, folder_name, stream_mark, str
 
 
 class Sisters(NamedTuple):
-    """Sentences: `breaks` of what is gone or was replaced, `behind` of what is not shipped yet, or was cut off."""
+    """The results, as sentences: `breaks` about removed or replaced streams, `behind` about streams that may be
+    incomplete.
+    """
 
     breaks: list[str]
     behind: list[str]
@@ -19,10 +23,10 @@ class Sisters(NamedTuple):
 def check_sisters(
     seals: Mapping[str, Seal], in_spool: Collection[tuple[str, str]], deleting: Collection[tuple[str, str]]
 ) -> Sisters:
-    """Hold the seals of a lake against what they say of each other.
+    """Compare the seals of a lake with what they say about each other.
 
-    Streams are nodes with `stream_mark`s: those that have segments `in_spool`, and those whose retention is `deleting`
-    segments that were not shipped.
+    A stream is a node with a `stream_mark`. `in_spool` are the streams with segments in the spool, and `deleting` those
+    whose retention deletes segments that were not shipped.
     """
     known: dict[tuple[str, str], dict[int, Seal]] = defaultdict(dict)
     newest: dict[tuple[str, str], tuple[Sister, Seal]] = {}

@@ -1,7 +1,7 @@
-"""A check of the statistics in footers of files and in commits, by which a query can skip rows, against the rows.
+"""The check of statistics against the rows. With statistics of a file's footer or a commit, a query can skip rows.
 
-Looked at are the smallest and largest values, the numbers of nulls and the numbers of rows, as PyArrow and deltalake
-read them; not page indices and Bloom filters, which `ship` does not write.
+They are the smallest and largest values, the numbers of nulls and the numbers of rows, as PyArrow and deltalake read
+them. Page indices and Bloom filters are not checked, because `ship` does not write them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from klamm_spark.lake.files import Committed
 from klamm_spark.lake.parquet import packed_batches_of
 
 _CUT_OFF: Final = timedelta(milliseconds=1)
-"""Commits may have times in whole milliseconds."""
+"""The error of times in commits, which may have whole milliseconds."""
 
 
 class Bounds(NamedTuple):
-    """The smallest and the largest value of a column, and the number of those that are not null. NaN has no place
-    between others, and readers do not agree on one."""
+    """The smallest and the largest value of a column, and the number of its values that are not null.
+
+    NaN is not counted, because readers do not agree on its order.
+    """
 
     lowest: Any = None
     highest: Any = None
@@ -37,14 +39,16 @@ class Bounds(NamedTuple):
         return Bounds(lowest, highest, self.values + other.values)
 
     def are_within(self, lowest: Any, highest: Any) -> bool:
-        """Return True if no value is outside; None is no limit."""
+        """Return True if all values are within two limits. None is no limit."""
         if self.lowest is None:
             return True
         return (lowest is None or lowest <= self.lowest) and (highest is None or self.highest <= highest)
 
 
 class Checked:
-    """The rows of a file as they are read; `problems` says which statistics are not theirs."""
+    """A reader of a file's rows, which checks statistics meanwhile. `problems` name the statistics that do not fit the
+    rows.
+    """
 
     def __init__(self, parquet: pq.ParquetFile) -> None:
         self.problems: list[str] = []
@@ -71,7 +75,7 @@ class Checked:
             self._add("footer", "the number of rows")
 
     def check_commit(self, commit: Committed) -> None:
-        """Hold all rows against the commit."""
+        """Check the statistics of a commit against all rows. Call it after `batches` has ended."""
         if commit.rows not in (None, self._rows):
             self._add("commit", "the number of rows")
         for name, found in zip(self._names, self._all, strict=True):
@@ -81,7 +85,7 @@ class Checked:
             if not found.are_within(commit.lowest.get(name), highest):
                 self._add("commit", name)
         nulls = {name: self._rows - found.values for name, found in zip(self._names, self._all, strict=True)}
-        # A list counts as a whole; of a column that the file lacks, all values are null.
+        # A list counts as one value. If the file lacks a column, all its values are null.
         nulls.update(self._nulls)
         for name, said in commit.nulls.items():
             if said != nulls.get(name, self._rows):
@@ -108,7 +112,7 @@ def _bounds(leaf: pa.Array) -> Bounds:
     if pa.types.is_floating(leaf.type):
         values = leaf.filter(pc.invert(pc.is_nan(leaf)))
     elif pa.types.is_dictionary(leaf.type):
-        # It may have more values than rows.
+        # The dictionary may have values that no row has.
         values = leaf.dictionary.take(pc.unique(leaf.indices))
     found = pc.min_max(values).as_py()
     return Bounds(found["min"], found["max"], len(leaf) - leaf.null_count)

@@ -1,4 +1,4 @@
-"""The log of the table, looked at before deltalake opens it: that reads commits and checkpoints whole, of any size."""
+"""The check of the table's log before deltalake opens it: deltalake would read commits and checkpoints of any size."""
 
 from __future__ import annotations
 
@@ -30,19 +30,22 @@ _CHECKED: Final = 64
 
 
 def check_table_log(folder: AnyPath, files: Sequence[AnyPath]) -> None:
-    """Raise LakeError if the log has what would be waited for, or fill the memory; `files` are those of a version."""
+    """Raise LakeError if a file of the log would fill the memory, or if reading it would wait.
+
+    `files` are the files of the log whose names begin with a version.
+    """
     commits = [int(found[1]) for path in files if (found := _COMMIT.fullmatch(path.name))]
     whole = [int(found[1]) for path in files if (found := _WHOLE.fullmatch(path.name))]
-    # Delta ignores a checkpoint of a version that does not exist.
+    # Delta ignores a checkpoint whose version has no commit.
     newest = max((version for version in whole if version <= max(commits, default=-1)), default=0)
     left_bytes = MOST_BYTES
-    # Of older versions nothing is read.
+    # Files of older versions are not read.
     wanted = [path for path in files if (found := _VERSION.match(path.name)) and int(found[1]) >= newest]
     try:
         with contextlib.suppress(FileNotFoundError):
             read_file(folder / _HINT, SMALL_BYTES)
         for path in (*wanted, *(folder / _SIDECARS).glob("*.parquet")):
-            # What is not there any more is older than the table keeps it.
+            # A missing file is older than the table keeps commits, so Delta has deleted it meanwhile.
             with contextlib.suppress(FileNotFoundError):
                 left_bytes -= _checked_bytes(path)
             if left_bytes < 0:
@@ -52,7 +55,7 @@ def check_table_log(folder: AnyPath, files: Sequence[AnyPath]) -> None:
 
 
 def _checked_bytes(path: AnyPath) -> int:
-    """Return the size of a file. Raises OSError for what does not fit."""
+    """Return the size of a file. Raises OSError if it is too large or invalid."""
     size_bytes = size_of(path)
     if path.suffix == ".json" and size_bytes > MOST_COMMIT_BYTES:
         raise too_large(path, size_bytes, MOST_COMMIT_BYTES)
@@ -63,7 +66,9 @@ def _checked_bytes(path: AnyPath) -> int:
 
 @lru_cache(_CHECKED)
 def _check_checkpoint(path: AnyPath, size_bytes: int, changed_ns: int) -> None:
-    """Raise OSError for what does not fit; once for each file of that size and time."""
+    """Raise OSError for a checkpoint that would fill the memory. Each file is checked once, unless its size or time
+    changes.
+    """
     import pyarrow as pa
 
     try:

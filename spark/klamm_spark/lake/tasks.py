@@ -1,4 +1,4 @@
-"""Tasks over many files, on the executors of Spark or on threads of this process. They need no JVM themselves."""
+"""`Tasks`: runs a function for many files, on Spark's executors or on threads of this process, which need no JVM."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 _MOST_THREADS: Final = 8
-"""Each holds a segment, uncompressed."""
+"""Each thread holds an uncompressed segment in memory."""
 
 
 class Tasks:
-    """`count` of them run at a time."""
+    """A way to run tasks, `count` of them at a time."""
 
     def __init__(self, spark: SparkSession | None = None) -> None:
         self._spark = spark
         self.count = min(_MOST_THREADS, os.cpu_count() or 1) if spark is None else spark.sparkContext.defaultParallelism
 
     def run(self, function: Callable[[T], R], parts: Sequence[T]) -> list[R]:
-        """Return the results of a function, which executors must be able to import, for each part.
+        """Return the results of a function for each part. Executors must be able to import the function.
 
-        Raises what it raises.
+        Raises the errors of the function.
         """
         if self._spark is not None:
             results: list[R] = self._spark.sparkContext.parallelize(parts, len(parts)).map(function).collect()

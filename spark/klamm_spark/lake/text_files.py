@@ -1,6 +1,6 @@
-"""Tables of texts in the lake, its seals for one: folders of Parquet files that any engine reads.
+"""Tables of texts in the lake, e.g. the ledger: folders of Parquet files that any engine can read.
 
-A file is written once, whole, and its name is the SHA-256 of its content.
+A file is written once, as a whole. Its name is the SHA-256 of its content.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 _SUFFIX: Final = ".parquet"
 _NAME_DIGITS: Final = 32
 _MOST_BYTES: Final = 1024**3
-"""The most bytes of the texts of a file: `compact` merges files up to a tenth of it."""
+"""The maximum bytes of the texts in a file. `compact` merges files up to a tenth of it."""
 
 _ROW_BYTES: Final = 512
-"""The bytes that a row takes in memory in addition to its texts."""
+"""An estimate of the bytes that a row takes in memory, besides its texts."""
 
 
 class TextFile(NamedTuple):
-    """The content of a file; `problem` is the reason why it cannot be read, or reports that it was changed."""
+    """The content of a file. `problem` says why it cannot be read, or that it was changed; or is empty."""
 
     path: AnyPath
     rows: Sequence[tuple[str, ...]] = ()
@@ -33,9 +33,10 @@ class TextFile(NamedTuple):
 
 
 def read_text_files(folder: AnyPath, columns: Sequence[str]) -> Iterator[TextFile]:
-    """Yield the files of a table, by their names, with these columns. A file in which a value is no text has no rows.
+    """Yield the files of a table in the order of their names, with these columns.
 
-    If a file goes meanwhile, because `compact` has merged it into another, that one is read too, after the others.
+    If a value of a file is no text, the file has no rows. If `compact` merges a file into another meanwhile, the other
+    file is read too, after the rest.
     """
     read, gone = set[str](), set[str]()
     while True:
@@ -47,7 +48,7 @@ def read_text_files(folder: AnyPath, columns: Sequence[str]) -> Iterator[TextFil
             try:
                 found = _read(path, columns)
             except FileNotFoundError as error:
-                # Of one that is listed a second time, nothing else has the rows.
+                # If a file is missing that was listed twice, no other file has its rows.
                 if path.name not in gone:
                     gone.add(path.name)
                     missed = True
@@ -60,7 +61,7 @@ def read_text_files(folder: AnyPath, columns: Sequence[str]) -> Iterator[TextFil
 
 
 def _read(path: AnyPath, columns: Sequence[str]) -> TextFile:
-    """Raises FileNotFoundError."""
+    """Read a file. Raises FileNotFoundError; other errors are in the result."""
     import pyarrow as pa
 
     rows, size_bytes = list[tuple[str, ...]](), 0
@@ -88,7 +89,7 @@ def _texts(column: Any) -> list[str]:
 
 
 def write_text_file(folder: AnyPath, columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> AnyPath:
-    """Add rows to a table, all or none; the file."""
+    """Add rows to a table, all or none. Return the new file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""Thrift's compact protocol, as the footer and the pages of a Parquet file have it, read within bounds."""
+"""`Thrift`: reads Thrift's compact protocol within limits, for the footer and the pages of a Parquet file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ UNREADABLE: Final = "it has a header or a footer that cannot be read"
 _MOST_BITS: Final = 64
 _MOST_DEPTH: Final = 8
 _MOST_STRUCTURES: Final = 1 << 20
-"""PyArrow takes up to a kilobyte for one, which has a byte in a file. The largest files of `compact` have an eighth."""
+"""The maximum number of structures. PyArrow takes up to a kilobyte for one, which may be a single byte in the file.
+
+The largest files of `compact` have an eighth of it.
+"""
 _MOST_FIELD: Final = 32
 _MOST_FIELD_ID: Final = (1 << 15) - 1
 _MOST_SIZE: Final = (1 << 31) - 1
@@ -30,28 +33,38 @@ Fields = tuple[int, ...]
 
 
 class Structure(NamedTuple):
-    """A structure: the fields that lead to it, and its numbers by their fields: of a list or a text its size."""
+    """A structure that was read.
+
+    `place` is the path of field numbers to it. `numbers` has its numbers by field; for a list or a text, this is the
+    size.
+    """
 
     place: Fields
     numbers: dict[int, int]
 
 
 class Thrift:
-    """Data in the compact protocol. Methods read on from `at`. They raise IndexError at the end of the data, and
-    ValueError for what cannot be read, or what readers differ about."""
+    """A reader of data in the compact protocol. Methods read from the position `at`, and move it.
+
+    They raise IndexError at the end of the data, and ValueError for data that is invalid, or that readers parse
+    differently.
+    """
 
     def __init__(self, data: bytes, fields: Mapping[Fields, Sequence[int]], items: Mapping[Fields, int]) -> None:
-        """`fields` are the kinds that the fields of a structure must have, from the first on, and `items` those of
-        lists: readers take them for those that they know, and leave out others."""
+        """Create a reader. `fields` are the kinds that the fields of structures must have, from field 1 on, and `items`
+        those of lists.
+
+        Readers parse a field by its number, and skip numbers that they do not know.
+        """
         self._data = data
         self._fields = fields
         self._kinds = items
         self.at = 0
         self.structures: list[Structure] = []
-        """The structures that were read, each after those inside it."""
+        """The structures that were read. A structure comes after those inside it."""
 
     def read(self, place: Fields = ()) -> None:
-        """Read a structure, which these fields lead to."""
+        """Read the structure at the path `place`."""
         if len(place) > _MOST_DEPTH or len(self.structures) >= _MOST_STRUCTURES:
             raise ValueError(UNREADABLE)
         numbers, known = dict[int, int](), self._fields.get(place, ())
@@ -59,7 +72,7 @@ class Thrift:
         while byte := self._byte():
             step, kind = byte >> 4, byte & 15
             before, field = field, field + step if step else self._signed(SHORT)
-            # Of fields out of order, readers take some for others; of two, some take the first, others the last.
+            # Refuse fields out of order, and fields that come twice: readers take different ones of them.
             if not before < field <= _MOST_FIELD_ID:
                 raise ValueError(UNREADABLE)
             if field <= len(known) and known[field - 1] != (TRUE if kind == FALSE else kind):
@@ -70,7 +83,7 @@ class Thrift:
         self.structures.append(Structure(place, numbers))
 
     def _value(self, kind: int, place: Fields) -> int | None:
-        """Read a value, and return it if it is a number, or of a list or a text the size."""
+        """Read a value. Return a number, or the size of a list or a text, and None for other kinds."""
         if kind in _BITS:
             return self._signed(kind)
         if kind == LIST:
@@ -92,11 +105,11 @@ class Thrift:
         size, kind = byte >> 4, byte & 15
         if size == _MORE:
             size = self._size()
-        # Parquet has no lists of lists, and each could have another.
+        # Parquet has no lists of lists. Other kinds than the expected one are refused.
         if kind == LIST or kind != self._kinds.get(place, kind):
             raise ValueError(UNREADABLE)
         if size > len(self._data) - self.at:
-            # Each takes a byte at least.
+            # Each item takes at least one byte.
             raise IndexError
         for _ in range(size):
             self._value(_BYTE if kind in _BOOLEANS else kind, place)
@@ -126,7 +139,7 @@ class Thrift:
 
     def _signed(self, kind: int) -> int:
         value = self._number()
-        # Readers leave out the bits above.
+        # Other readers ignore the bits above the size of the kind, so refuse them.
         if value >> _BITS[kind]:
             raise ValueError(UNREADABLE)
         return value >> 1 ^ -(value & 1)

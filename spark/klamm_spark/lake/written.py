@@ -1,4 +1,7 @@
-"""A task of `ship`: segments become files of the lake's table, which no commit names yet."""
+"""The task of `ship` that writes segments to files of the lake's table. No commit names these files yet.
+
+It runs on Spark's executors, or on threads of the process that ships.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,9 @@ TIME: Final = pa.timestamp("us", "UTC")
 FILE: Final = pa.schema(
     [*ROW, pa.field("source_file", pa.string()), pa.field("shipped_time", TIME), pa.field("time", TIME)]
 )
-"""The columns of a file: `time` is `time_us` as a timestamp."""
+"""The columns of a file. `time` is `time_us` as a timestamp."""
 TABLE: Final = pa.schema([*FILE, pa.field("date", pa.date32()), pa.field("hour", pa.int32())])
-"""The columns of the table: all but `FILE`'s are in the names of folders."""
+"""The columns of the table. Those that `FILE` lacks are in the names of folders."""
 NO_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 ENCODINGS: Final = {
     **dict.fromkeys(
@@ -34,22 +37,23 @@ ENCODINGS: Final = {
     "event_id": "DELTA_BYTE_ARRAY",
 }
 PLAIN: Final = ("local_time_ms", "send_time_ms", "total_time_ms", "total_time_max_ms")
-"""Columns without a dictionary, which would only cost time: nearly every event has another value, as in the columns of
-`ENCODINGS`. Spark cannot read BYTE_STREAM_SPLIT.
+"""Columns without a dictionary, which would only take time, because nearly every event has another value.
+
+The same is true for the columns of `ENCODINGS`. Spark cannot read BYTE_STREAM_SPLIT.
 """
 _ROWS_AT_ONCE: Final = 100_000
 _BYTES_AT_ONCE: Final = 128 * 1024**2
-"""The most bytes in memory, and of a group of rows: an event may name many resources, and readers have limits."""
+"""The maximum bytes in memory, and of a group of rows. An event may name many resources, and readers have limits."""
 _MOST_ROWS: Final = 4_000_000
-"""The most rows of a file, because `verify` limits the memory for what it knows of one."""
+"""The maximum number of rows in a file, because `verify` limits the memory for each file."""
 _MOST_OPEN: Final = 64
-"""The most open files: a batch of a quiet server may have events of thousands of hours, and a process may open 1,024
-files.
+"""The maximum number of open files. A process may have 1,024, and the batch of a quiet server may span thousands of
+hours.
 """
 
 
 class DataFile(NamedTuple):
-    """A file of the table: its path below the table, and what a commit says of it."""
+    """A file of the table: its path within the table, and the values for its commit."""
 
     path: str
     date: str | None
@@ -59,8 +63,11 @@ class DataFile(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The result of a task: the files; of each segment that is what its seal says the digests of its lines, one after
-    the other, and of each other the reason; and the numbers of lines."""
+    """The result of a task: its files, and the numbers of lines.
+
+    `lines` has the digests of the lines of each segment that fits its seal, one after the other. `failures` has the
+    reason for each other segment.
+    """
 
     files: list[DataFile]
     lines: dict[str, str]
@@ -71,7 +78,7 @@ class Written(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The work of a task: segments, the table that they go to, and the time of it."""
+    """The work of a task: the segments, their table, and the time at which they are shipped."""
 
     segments: Sequence[Segment]
     table: str
@@ -79,7 +86,7 @@ class Part(NamedTuple):
 
 
 def write_part(part: Part) -> Written:
-    """Write the segments of a part that are what their seals say. Raises OSError."""
+    """Write the segments that fit their seals. Raises OSError."""
     reader, event_lines, files = LineReader(), EventLines(), _Files(path_of(part.table), part.shipped_us)
     lines: dict[str, str] = {}
     failures: dict[str, OSError | ValueError] = {}
@@ -99,7 +106,7 @@ def write_part(part: Part) -> Written:
 
 
 class _Files:
-    """Files of a table, one for each hour; more if a batch has many hours."""
+    """The files that a task writes: one for each hour, or more if a batch has many hours."""
 
     def __init__(self, table: AnyPath, shipped_us: int) -> None:
         self._table = table
@@ -153,7 +160,7 @@ class _Files:
         return self._open[partition]
 
     def close(self) -> list[DataFile]:
-        """Write what waits, and wait until the disk has it."""
+        """Write the waiting rows, sync the files, and return them."""
         self._write()
         self._end()
         return self._ended
@@ -169,7 +176,7 @@ class _Files:
             stats = json.dumps({"numRecords": self._rows[path]})
             self._ended.append(DataFile(path, date, hour, size_bytes, stats))
         self._open.clear()
-        # An hour of which events come later gets another file.
+        # If more events of an hour come later, the hour gets another file.
         self._name = _new_name()
 
 
@@ -190,7 +197,7 @@ def _new_name() -> str:
 
 
 def _leaves(fields: Sequence[pa.Field], prefix: str = "") -> Iterator[str]:
-    """Yield the columns of a file, by their paths."""
+    """Yield the columns of a file by their paths."""
     for field in fields:
         if pa.types.is_list(field.type):
             yield from _leaves(list(field.type.value_type), f"{prefix}{field.name}.list.element.")
