@@ -1,4 +1,4 @@
-"""A real Chromium, where there is one."""
+"""Runs scripts in a real Chromium, if the machine has one."""
 
 import base64
 import hashlib
@@ -25,18 +25,21 @@ def chromium(*arguments, timeout_s=120):
 
 
 def seen_by(page, script, folder, *arguments, width_px=1280):
-    """Return what a script says of a page in Chromium; it sets `seen`, which becomes JSON. No script may fail."""
+    """Return what a script says about a page in Chromium.
+
+    The script sets `seen`, which becomes JSON. The test fails if any script fails.
+    """
     early = "let seen; const errors = []; for (const kind of ['error', 'securitypolicyviolation']) "
     early += "addEventListener(kind, event => errors.push(event.message || event.violatedDirective));"
     late = f"{script}\ndocument.body.dataset.seen = JSON.stringify([seen, errors]);"
     text = page.read_text(encoding="utf-8").replace("<style>", f"<script>{early}</script><style>", 1)
     text = text.replace("</body>", f"<script>{late}</script></body>")
-    # The page's own script still has to be the one that its policy allows.
+    # The page's own script must still match the hash in its policy.
     digests = (base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in (early, late))
     text = text.replace("script-src ", "script-src " + "".join(f"'sha256-{digest}' " for digest in digests), 1)
     copy = folder / "with-script.html"
     copy.write_text(text, encoding="utf-8")
-    # A window of Chromium's is not as narrow as a phone; a frame is.
+    # Chromium's windows cannot be as narrow as a phone, but a frame can.
     frame = folder / "frame.html"
     loaded = "document.body.dataset.seen = this.contentDocument.body.dataset.seen"
     frame.write_text(

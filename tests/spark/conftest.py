@@ -1,4 +1,4 @@
-"""One Spark for the whole session, and what most tests look at: a spool with flaws, and the lake it was shipped to."""
+"""Fixtures: one Spark for the whole session, a spool with flaws, and the lake to which the spool was shipped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.audit_samples import sample_events, write_sample_spool
 from tests.spark.sessions import delta_session
 
 if importlib.util.find_spec("pyspark") is None:
-    # `scripts/test` without `--all` leaves the extra out.
+    # `scripts/test` without `--all` does not install this extra.
     collect_ignore_glob = ["test_*.py"]
 
 EVENTS = 6_000
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Shipped(NamedTuple):
-    """A lake that was filled once from a spool, and what was in it. Tests read it and leave it as it is."""
+    """A lake that was filled once from a spool, and the events of the spool. Tests only read it."""
 
     pipeline: Any
     lake: Any
@@ -39,7 +39,7 @@ class Shipped(NamedTuple):
 
 
 def settings_of(lake: Path | str, **changes: Any) -> Any:
-    """Settings for a small machine."""
+    """Return settings for a small machine."""
     from klamm_spark.settings.spark import SparkSettings
 
     given = {"lake": lake, "master": "local[2]", "driver_memory": "1g"}
@@ -47,7 +47,7 @@ def settings_of(lake: Path | str, **changes: Any) -> Any:
 
 
 def reseal(paths: list[Path]) -> None:
-    """Seals as if these segments, all of a node, had been written as they are now."""
+    """Write the seals of these segments again, as if the segments of a node had been written as they are now."""
     chain = NO_CHAIN
     for path in paths:
         data, seal = path.read_bytes(), Seal.read(path.with_suffix(SEAL_SUFFIX))
@@ -67,7 +67,7 @@ def reseal(paths: list[Path]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_jvms() -> Iterator[None]:
-    """JVMs that live for seconds: what C2 would gain them later, its threads take from them now."""
+    """Set options for JVMs that live for seconds: the threads of the compiler C2 would cost more than they gain."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         yield
@@ -75,7 +75,7 @@ def quick_jvms() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A session that reads lakes."""
+    """Yield a session that reads lakes."""
     session = delta_session(tmp_path_factory.mktemp("warehouse"))
     yield session
     session.stop()
@@ -83,7 +83,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def ship() -> Callable[..., list[str]]:
-    """`ship(spool, settings)`: what `klamm audit ship --once --master none` says, which ends with a code."""
+    """Return `ship(spool, settings)`, which runs `klamm audit ship --once --master none`. It returns the output."""
 
     def run(spool: Path | str, settings: Any, code: int = 0) -> list[str]:
         from klamm_spark.lake import ship
@@ -98,7 +98,10 @@ def ship() -> Callable[..., list[str]]:
 
 @pytest.fixture(scope="session")
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> Shipped:
-    """`EVENTS` sample events over ten minutes, with `BAD_LINES` among them and one segment there twice."""
+    """Return a lake of `EVENTS` sample events over ten minutes.
+
+    The spool has also `BAD_LINES`, and one segment twice.
+    """
     from klamm_spark.lake import ship
     from klamm_spark.lake.layout import Lake
     from klamm_spark.settings.spark import Pipeline

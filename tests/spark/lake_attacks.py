@@ -1,4 +1,4 @@
-"""Someone who can write to the lake, and has no key: what they do to its rows, files and seals."""
+"""Attacks of someone who can write to the lake but has no key: on its rows, its files and its seals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Rows = list[dict[str, Any]]
 
 
 def live_files(lake: Lake) -> set[str]:
-    """The data files of the newest version, as the commits have them."""
+    """Return the data files of the newest version, by the table's commits."""
     found: set[str] = set()
     for commit in sorted((lake.events / COMMITS).glob("[0-9]*.json")):
         for line in commit.read_text("utf-8").splitlines():
@@ -34,7 +34,7 @@ def live_files(lake: Lake) -> set[str]:
 
 
 def change_commits(lake: Lake, path: Any, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change what the commits say of a file."""
+    """Change what the commits say about a file."""
     for commit in (lake.events / COMMITS).glob("[0-9]*.json"):
         actions = [json.loads(line) for line in commit.read_text("utf-8").splitlines()]
         for action in actions:
@@ -47,7 +47,7 @@ def change_commits(lake: Lake, path: Any, change: Callable[[dict[str, Any]], Non
 
 
 class LakeAttack:
-    """`touched` are the names that a report must have one of: of events, segments or files."""
+    """One attack. A report must contain one of the names in `touched`: of events, segments or files."""
 
     def __init__(self, lake: Lake, choose: random.Random) -> None:
         self.lake, self.choose = lake, choose
@@ -61,10 +61,10 @@ class LakeAttack:
         self.write(path, pa.Table.from_pylist(change(table.to_pylist()), anything))
 
     def write(self, path: Any, table: pa.Table) -> None:
-        # Spark's own type of timestamps.
+        # This is Spark's own type for timestamps.
         pq.write_table(table, path, use_deprecated_int96_timestamps=True)
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-        # As the commits must have it, for Spark to read a file that was changed.
+        # The commits must have this size. Otherwise Spark would not read the changed file.
         change_commits(self.lake, path, lambda add: add.update(size=path.stat().st_size))
 
     def one(self, rows: Rows) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class LakeAttack:
         return (value or 0) + (0.001 if pa.types.is_floating(kind) else 1)
 
     def move_a_file_to_another_hour(self) -> None:
-        """By its commit, which says the hour of all of its rows."""
+        """Move a file to another hour in its commit, which has the hour of all its rows."""
 
         def change(add: dict[str, Any]) -> None:
             add["partitionValues"]["hour"] = str(int(add["partitionValues"]["hour"]) + 1)
@@ -129,7 +129,7 @@ class LakeAttack:
         self.say_of_a_file(change)
 
     def say_the_same_hour_otherwise(self) -> None:
-        """As one of the day before: queries of the day skip the file."""
+        """Write the hour as one of the day before. Queries for the day then skip the file."""
 
         def change(add: dict[str, Any]) -> None:
             values = add["partitionValues"]
@@ -165,14 +165,14 @@ class LakeAttack:
         self.say_of_a_file(change)
 
     def leave_out_a_column(self) -> None:
-        """All of it is null, and its commit says that it is not."""
+        """Leave out a column. All its values become null, but its commit says that there are none."""
         path = self.choose.choice(self.files)
         self.touched.add(str(path))
         self.write(path, pq.ParquetFile(path).read().drop_columns("certificate_subject"))
         change_commits(self.lake, path, lambda add: add.update(stats=_with_nulls(add, certificate_subject=0)))
 
     def name_another_file(self) -> None:
-        """In a commit, a path is a URI."""
+        """A path in a commit is a URI."""
         path = self.choose.choice(self.files)
         other = path.with_name("part-%41.parquet")
         self.touched.add(str(other))
@@ -215,7 +215,7 @@ class LakeAttack:
         self.forge_events({"kind": "request", "action": "interrupted", "resources": [None]})
 
     def say_of_a_file(self, change: Callable[[dict[str, Any]], None]) -> None:
-        """Change what the commits say of a file."""
+        """Change what the commits say about a file."""
         path = self.choose.choice(self.files)
         self.touched.add(str(path))
         self.touched |= {row["event_id"] for row in pq.ParquetFile(path).read().to_pylist()}
@@ -335,7 +335,7 @@ class LakeAttack:
         write_rows(self.lake, rows)
 
     def make_seals_fit(self, digests: dict[str, list[str]], signer: SealSigner | None = None) -> None:
-        """Write the digests of the rows as they are now into the seals, and their chain; sign them with a key."""
+        """Write digests of the present rows into the seals, make their chain fit, and sign them with a key."""
         fitting = []
         chains: dict[str, str] = {}
         for row in sorted(self.seals(), key=lambda row: int(json.loads(row.seal)["index"])):
@@ -368,5 +368,5 @@ WAYS = (
     *("swap_files", "drop_a_seal", "swap_seals", "move_a_file_to_another_hour"),
 )
 UNPROVEN = ("shipped_time", "source_file")
-"""Columns of which nothing is proven, but for the segment's name: see docs/audit/operations.md."""
+"""Columns that nothing proves, except the name of the segment: see docs/audit/operations.md."""
 COLUMNS = tuple(name for name in TABLE.names if name not in (*UNPROVEN, *PARTITIONS))

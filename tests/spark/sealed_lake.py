@@ -1,4 +1,4 @@
-"""A lake of signed segments with a log that a witness has cosigned, an older copy of it, and what `verify` says."""
+"""A lake of signed segments with a log that a witness has cosigned, an older copy of it, and calls of `verify`."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ FOLDERS = ("events", "seals", "keys", "tlog")
 
 
 class Sealed(NamedTuple):
-    """A lake of two boots in six signed segments, an hour apart, its copy, and an `older` one of the first boot.
+    """A lake with two boots in six signed segments, which are an hour apart, and a copy of it.
 
-    `log_signer` signs its log, `kept` is a checkpoint of that, which a witness has cosigned.
+    `older` is a copy with only the first boot. `log_signer` signs the lake's log. `kept` is a checkpoint of the log
+    that a witness has cosigned.
     """
 
     pipeline: Any
@@ -91,7 +92,7 @@ def verified(pipeline: Any, **more: Any) -> tuple[int, list[str]]:
 
 
 def broken(lake: Any, sealed: Any = None) -> Any:
-    """The breaks; with what was kept of the log of `sealed`, if it is given."""
+    """Return the breaks that `verify` finds. If `sealed` is given, `verify` uses its kept checkpoint and log."""
     kept = Kept(None, check_log(lake, sealed.pipeline.settings, [sealed.kept])) if sealed else None
     return prove(LakeRows.read(lake, Tasks()), kept).breaks
 

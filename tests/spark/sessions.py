@@ -1,11 +1,11 @@
-"""A session of Spark that reads lakes, as a user has it: Delta comes from `delta-spark` and its jar."""
+"""A Spark session that reads lakes, as users have it: Delta comes from `delta-spark` and its jar."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, Final
 
-# Spark has these itself.
+# Spark already contains these jars.
 _NOT_WITH_DELTA: Final = (
     "com.fasterxml.jackson.core:*",
     "com.fasterxml.jackson.datatype:*",
@@ -24,7 +24,7 @@ _NOT_WITH_DELTA: Final = (
 
 
 def delta_session(warehouse: Path) -> Any:
-    """Start it."""
+    """Start the session."""
     import importlib.metadata
 
     import pyspark
@@ -47,15 +47,15 @@ def delta_session(warehouse: Path) -> Any:
 
 
 def rows_of(spark: Any, lake: Any) -> Any:
-    """All rows of a lake, as Spark and Delta read them."""
+    """Return all rows of a lake, as Spark and Delta read them."""
     return spark.read.format("delta").load(str(lake.events))
 
 
 def events_of(spark: Any, lake: Any) -> Any:
-    """Its events, without the quarantine."""
+    """Return the events of a lake, without the quarantine."""
     return rows_of(spark, lake).where("date is not null")
 
 
 def table_of(lake: Any) -> Any:
-    """All rows, without Spark."""
+    """Return all rows of a lake, without Spark."""
     return lake.table().to_pyarrow_dataset().to_table()

@@ -1,4 +1,4 @@
-"""The demo as its users start it: an attack among good requests, and the report that names it."""
+"""Runs the demo as its users start it: an attack among normal requests, and the report that names the attack."""
 
 import re
 import subprocess
@@ -50,6 +50,6 @@ def test_the_report_names_the_attack_and_says_what_the_clients_counted(tmp_path)
     for title, sentence in STAGES.items():
         assert sentences[title].startswith(sentence)
     assert " of payroll " in sentences["Access granted, then used for a bulk read"]
-    # The gravest stand first; the good clients are not among them.
+    # The most severe findings come first. Normal clients have none.
     assert all("127.0.0.66" in sentence for severity, _, sentence in seen if severity in ("critical", "high"))
     assert [severity for severity, *_ in seen[:2]] == ["critical", "critical"]

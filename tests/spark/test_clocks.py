@@ -1,4 +1,4 @@
-"""Servers whose clocks are wrong: the times of their files decide nothing."""
+"""Tests of servers with wrong clocks: `ship` does not depend on the times of files."""
 
 import os
 import time
@@ -15,7 +15,7 @@ DAY_S = 86_400
 
 
 @pytest.mark.parametrize("days_off", [-400, 400])
-def test_a_server_with_a_wrong_clock_is_shipped_and_keeps_no_other_from_it(ship, tmp_path, days_off):
+def test_a_server_with_a_wrong_clock_does_not_affect_the_shipping_of_others(ship, tmp_path, days_off):
     settings = settings_of(tmp_path / "lake")
     for first_seq in (0, 10):
         for node, days in (("right", 0), ("wrong", days_off)):

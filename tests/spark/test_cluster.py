@@ -1,4 +1,4 @@
-"""A standalone cluster on loopback: a master and two workers of pip's PySpark, shipped from with `spark-submit`."""
+"""Tests with a standalone cluster on loopback: a master and two workers of pip's PySpark, and `spark-submit`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def environment() -> dict[str, str]:
 def spark_class(
     log: Path, *arguments: str, port: int | None = None, memory: str = "256m"
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of pip's `spark-class`, in a group of its own; with a port, once it listens there."""
+    """Start pip's `spark-class` in its own process group. With a port, wait until the process listens there."""
     import pyspark
 
     program = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -81,7 +81,7 @@ def wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
-    """URL of a cluster with two workers of one core each."""
+    """Yield the URL of a cluster with two workers of one core each."""
     port = free_port()
     url = f"spark://{HOST}:{port}"
     with ExitStack() as stack:
@@ -119,12 +119,12 @@ driver_memory = "1g"
 
 
 def python_of_a_cluster(folder: Path) -> Path:
-    """A Python that has PySpark, PyArrow, DuckDB and Delta, and no klamm: what a cluster's machines need."""
+    """Return a Python that has PySpark, PyArrow, DuckDB and Delta, but no klamm, like a cluster's machines."""
     import pyspark
 
     packages = Path(pyspark.__file__).parents[1]
     program = folder / "python"
-    # Without `site` no .pth file brings the checkout in.
+    # Without `site`, no .pth file adds this checkout to the path.
     program.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec {sys.executable} -S "$@"\n')
     program.chmod(0o755)
     subprocess.run(
@@ -136,12 +136,12 @@ def python_of_a_cluster(folder: Path) -> Path:
 
 
 def bare() -> dict[str, str]:
-    """The environment without this checkout."""
+    """Return the environment without this checkout."""
     return {key: value for key, value in environment().items() if key != "PYTHONPATH"}
 
 
 @pytest.mark.timeout(600)
-def test_a_cluster_ships_by_the_printed_line(spark, master, tmp_path):
+def test_a_cluster_ships_with_the_command_that_submit_prints(spark, master, tmp_path):
     from klamm_spark.lake.layout import Lake
     from klamm_spark.settings.spark import read_pipeline
 
@@ -158,7 +158,7 @@ def test_a_cluster_ships_by_the_printed_line(spark, master, tmp_path):
         ["sh", "-c", printed.stdout], capture_output=True, text=True, timeout=DEADLINE_S, env=bare(), cwd=elsewhere
     )
     assert done.returncode == 0, done.stderr
-    # spark-submit gives both streams of a Python program out as one.
+    # spark-submit writes both output streams of a Python program to one stream.
     assert f"shipped {EVENTS:,} events" in done.stdout + done.stderr
     settings = read_pipeline(tmp_path / "klamm.toml", {}).settings
     lake = Lake(settings.lake)
@@ -168,12 +168,12 @@ def test_a_cluster_ships_by_the_printed_line(spark, master, tmp_path):
     assert len({path.parent.parent for path in ran}) == 2, "both workers had an executor"
 
 
-def test_submit_prints_a_line_that_packs_what_executors_need(tmp_path):
+def test_submit_prints_a_command_that_packs_everything_for_the_executors(tmp_path):
     done = klamm("submit", "--master", "yarn", "--spool", "s", "--lake", "l", "--once", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r"/spark-submit --master yarn .*--py-files \S+klamm-audit\.zip", done.stdout)
     assert f" ship --spool {tmp_path / 's'} --lake {tmp_path / 'l'} --once --master yarn" in done.stdout
-    # All that Python needs of klamm is in the archive.
+    # The archive has all parts of klamm that Python needs.
     program = "import sys; sys.path.insert(0, 'klamm-audit.zip'); import klamm_spark.cli as c; print(c.__file__)"
     alone = subprocess.run(
         [sys.executable, "-S", "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=True
@@ -181,7 +181,7 @@ def test_submit_prints_a_line_that_packs_what_executors_need(tmp_path):
     assert "klamm-audit.zip" in alone.stdout
 
 
-def test_submit_runs_the_line_that_it_prints(tmp_path, monkeypatch, capfd):
+def test_submit_runs_the_command_that_it_prints(tmp_path, monkeypatch, capfd):
     from klamm_spark.cli import main
     from klamm_spark.spark import submit
 

@@ -1,4 +1,4 @@
-"""What the log of the table says so that readers differ about it is named."""
+"""`verify` names wrong entries in the table's log that would give different readers different rows."""
 
 import json
 from datetime import date, datetime
@@ -27,7 +27,7 @@ def lake(ship, tmp_path):
 
 
 def say(lake, **changes):
-    """Change what the commits say of the only file."""
+    """Change what the commits say about the only file."""
     (path,) = lake.events.rglob("part-*.parquet")
     change_commits(lake, path, lambda add: add.update(changes))
     return path
@@ -52,12 +52,12 @@ def unread(lake):
         ("7", ["no object of JSON, or one that has a name twice"]),
     ],
 )
-def test_statistics_that_nothing_has_compared_are_named(lake, text, names):
+def test_statistics_that_verify_does_not_read_are_named(lake, text, names):
     say(lake, stats=text)
     assert unread(lake) == names
 
 
-def test_a_checkpoint_has_statistics_too(lake):
+def test_unread_statistics_in_a_checkpoint_are_named(lake):
     say(lake, stats='{"numRecords":20,"nullCount":{"resources":20}}')
     lake.table().create_checkpoint()
     for commit in (lake.events / COMMITS).glob("*.json"):
@@ -66,7 +66,7 @@ def test_a_checkpoint_has_statistics_too(lake):
 
 
 def put_into_a_checkpoint(lake, **columns):
-    """Add columns to what the checkpoint says of the only file, as a program that writes statistics in columns does."""
+    """Add columns to the checkpoint's entry for the only file, as programs do that write statistics in columns."""
     lake.table().create_checkpoint()
     (path,) = (lake.events / COMMITS).glob("*.checkpoint.parquet")
     table = pq.read_table(path)
@@ -83,7 +83,7 @@ def statistics(**values):
 
 
 EARLY = datetime(1999, 1, 1)
-"""Without a zone, as in INT96 of Spark's."""
+"""A time without a zone, as in Spark's INT96."""
 FAR = pa.scalar(
     {"numRecords": 20, "minValues": {"time": 1 << 62}},
     pa.struct([("numRecords", pa.int64()), ("minValues", pa.struct([("time", pa.timestamp("us", "UTC"))]))]),
@@ -110,7 +110,7 @@ FAR = pa.scalar(
         ({"partitionValues_parsed": pa.scalar({"date": "2026-01-01"})}, "wrong about date and hour"),
     ],
 )
-def test_what_a_checkpoint_says_in_columns_is_held_against_the_rows(lake, columns, said):
+def test_a_checkpoints_statistics_in_columns_are_compared_with_the_rows(lake, columns, said):
     put_into_a_checkpoint(lake, **columns)
     code, lines = verified(Pipeline(None, settings_of(lake.root)))
     named = [line for line in lines if line.startswith("broken chain: ")]
@@ -118,7 +118,7 @@ def test_what_a_checkpoint_says_in_columns_is_held_against_the_rows(lake, column
     assert all(said in line for line in named)
 
 
-def test_a_checkpoint_with_a_path_that_is_no_text_is_none_of_a_file(lake):
+def test_a_checkpoint_entry_whose_path_is_no_text_belongs_to_no_file(lake):
     path = lake.events / COMMITS / "00000000000000000000.checkpoint-old.parquet"
     pq.write_table(pa.table({"add": pa.array([{"path": 5, "stats": "{}"}])}), path)
     assert unread(lake) == []
@@ -130,16 +130,16 @@ def test_statistics_that_are_no_text_are_named(lake):
 
 
 @pytest.mark.parametrize("line", ['{"add":\r%s}', '{"zz":1,"zz":2,"add":%s}', '{"zz":%s,"add":%%s}' % ("[" * 100_000)])
-def test_a_line_that_only_other_readers_take_is_named(lake, line):
-    """They would take its statistics, and skip rows by them."""
+def test_a_line_that_only_other_readers_accept_is_named(lake, line):
+    """Other readers would accept the line's statistics, and skip rows because of them."""
     add = {"path": next(lake.events.rglob("part-*.parquet")).relative_to(lake.events).as_posix(), "stats": '{"x":1}'}
-    # Not read by deltalake, which would refuse some of them.
+    # deltalake does not read these, because it would refuse some of them.
     (lake.events / COMMITS / "0.compacted.json").write_text(line % json.dumps(add) + "\n", encoding="utf-8")
     (problem,) = with_statements(lake, files_of(lake)).problems
     assert "no object of JSON" in problem or problem.endswith("readers may: x")
 
 
-def test_a_commit_that_is_removed_meanwhile_says_nothing(lake, monkeypatch):
+def test_a_commit_that_is_removed_meanwhile_is_ignored(lake, monkeypatch):
     gone = lake.events / COMMITS / "00000000000000009999.json"
     there = Path.glob
     monkeypatch.setattr(
@@ -168,7 +168,7 @@ def test_lines_of_a_log_that_are_no_actions_are_named(lake):
 @pytest.mark.parametrize(
     "path", ["part-%41.parquet", "a//b", "../a", "./a", "a/..", "/a", "file:///a", "ä", "a b", "a?b"]
 )
-def test_a_path_that_readers_may_take_for_another_is_named(lake, path):
+def test_a_path_that_readers_may_read_as_another_is_named(lake, path):
     say(lake, path=path)
     (file,) = files_of(lake)
     assert file.problems == ("its commit writes its path so that readers may open another file",)
@@ -184,12 +184,12 @@ def test_an_hour_that_no_day_has_is_named(lake, date, hour):
 
 
 @pytest.mark.parametrize("hour", ["0", "7", "23"])
-def test_a_file_as_ship_has_written_it_has_no_problems(lake, hour):
+def test_a_file_that_ship_has_written_has_no_problems(lake, hour):
     say(lake, partitionValues={"date": "2026-01-01", "hour": hour})
     assert [file.problems for file in files_of(lake)] == [()]
 
 
-def test_commits_that_cannot_be_read_are_one_sentence(lake):
+def test_unreadable_commits_are_reported_in_one_sentence(lake):
     commit = lake.events / COMMITS / f"{0:020d}.json"
     actions = [json.loads(line) for line in commit.read_text("utf-8").splitlines()]
     for action in actions:
@@ -200,7 +200,7 @@ def test_commits_that_cannot_be_read_are_one_sentence(lake):
         files_of(lake)
 
 
-def test_a_table_that_is_open_has_the_files_of_its_version(ship, lake, tmp_path):
+def test_an_open_table_keeps_the_files_of_its_version(ship, lake, tmp_path):
     table = lake.table()
     write_sample_spool(tmp_path / "spool", sample_events(5, first_seq=20))
     ship(tmp_path / "spool", settings_of(tmp_path / "lake"))

@@ -1,4 +1,4 @@
-"""What `klamm audit compact` does: files become few, and nothing else changes."""
+"""Tests that `klamm audit compact` reduces the number of files and changes nothing else."""
 
 from contextlib import closing
 
@@ -9,7 +9,7 @@ from tests.spark.conftest import settings_of
 EVENTS = 400
 
 
-def test_small_files_become_few_and_the_lake_says_the_same(ship, tmp_path):
+def test_small_files_become_few_and_the_events_stay_the_same(ship, tmp_path):
     from klamm_spark.lake import compact, verify
     from klamm_spark.lake.files import files_of
     from klamm_spark.lake.layout import Lake
@@ -35,7 +35,7 @@ def test_small_files_become_few_and_the_lake_says_the_same(ship, tmp_path):
     assert verify.run(None, pipeline, say=said.append) == 0, said
 
 
-def test_a_file_of_several_groups_of_rows_is_the_same_to_all_readers(ship, tmp_path, monkeypatch):
+def test_all_readers_read_a_file_of_several_row_groups_alike(ship, tmp_path, monkeypatch):
     from klamm_spark.lake import compact, forget, verify
     from klamm_spark.lake.files import files_of, open_file
     from klamm_spark.lake.layout import Lake

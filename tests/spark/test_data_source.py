@@ -1,4 +1,4 @@
-"""`format("klamm_audit")`: the same events as the lake, and the whole lines of segments that are being written."""
+"""Tests of `format("klamm_audit")`: it has the same events as the lake, and whole lines of open segments."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ def test_spool_is_read_as_a_table(spark, shipped):
     assert sorted(bad) == sorted(BAD_LINES)
 
 
-def test_the_open_segment_counts_unless_live_is_false(spark, tmp_path):
+def test_the_open_segment_is_read_unless_live_is_false(spark, tmp_path):
     folder = tmp_path / "spool" / "node-1"
     folder.mkdir(parents=True)
     text = "".join(json.dumps(event) + "\n" for event in sample_events(30))
@@ -41,7 +41,7 @@ def test_the_open_segment_counts_unless_live_is_false(spark, tmp_path):
     assert table.option("live", "false").load(str(tmp_path / "spool")).count() == 10
 
 
-def test_a_segment_that_is_packed_is_read_in_parts(tmp_path, monkeypatch):
+def test_a_compressed_segment_is_read_in_parts(tmp_path, monkeypatch):
     from klamm_spark.spark import data_source
 
     monkeypatch.setattr(data_source, "_BATCH_BYTES", 10_000)
@@ -68,8 +68,8 @@ def test_a_wrong_option_is_an_error(options, problem):
         AuditDataSource({"path": "/spool", **options}).reader(None)
 
 
-def test_no_scan_gets_the_filter_of_another(spark, two_nodes):
-    """With Spark's push-down, which a session may have for other formats."""
+def test_a_scan_does_not_use_the_filter_of_another_scan(spark, two_nodes):
+    """Spark's push-down is on, which a session may use for other formats."""
     spool, events = two_nodes
     spark.conf.set(PUSHDOWN, "true")
     rows = spark.read.format("klamm_audit").load(spool)
@@ -86,7 +86,7 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 @pytest.fixture
 def two_nodes(spark, tmp_path):
-    """Ten segments of two nodes, and their events."""
+    """Return a spool with ten segments of two nodes, and their events."""
     first, second = list(sample_events(600)), list(sample_events(400, node="node-2", seed=2))
     write_sample_spool(tmp_path / "spool", first, events_per_segment=100)
     write_sample_spool(tmp_path / "spool", second, events_per_segment=100)
@@ -96,7 +96,7 @@ def two_nodes(spark, tmp_path):
 
 
 def attacks():
-    """What each of some detections fires on, one after another, each by accounts and from an address of its own."""
+    """Return events that cause findings of some detections, each with its own accounts and address."""
     seq = 0
     for number, name in enumerate(("grant_then_read", "success_after_failures", "password_spraying", "mass_delete")):
         text = json.dumps(CASES[name][0][0]).replace("10.0.0.", f"10.9.{number}.").replace("User:", f"User:{name}-")
@@ -107,7 +107,7 @@ def attacks():
 
 @pytest.mark.timeout(1000)
 def test_a_notebook_finds_what_detect_finds(tmp_path, capsys):
-    """In a process of its own: no other test has a session there."""
+    """The notebook runs in its own process, because no other test has a session there."""
     spool = tmp_path / "spool"
     write_sample_spool(spool, sample_events(2000), events_per_segment=500)
     write_sample_spool(spool, attacks())
@@ -136,7 +136,7 @@ def test_a_notebook_finds_what_detect_finds(tmp_path, capsys):
 
 
 def line_of_finding(finding):
-    """As the notebook prints it."""
+    """Return a finding as the notebook prints it."""
     severity = ("low", "medium", "high", "critical")[finding["severity_id"] - 2]
     (evidence,) = finding.get("evidences", [{}])
     account = evidence.get("actor", {}).get("user", {}).get("uid", "")

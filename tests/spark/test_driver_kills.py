@@ -1,6 +1,6 @@
-"""The driver killed with SIGKILL, at random and between a data file and its commit: every event is there once.
+"""The driver is killed with SIGKILL, at random moments and between a data file and its commit: each event exists once.
 
-Sets of sequence numbers prove it, read through the commit log and compared by `klamm audit verify` too.
+The tests compare sets of sequence numbers, which they read through the commit log, and also run `klamm audit verify`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Driver:
-    """`klamm audit ship --once` in a process of its own; a segment per batch."""
+    """`klamm audit ship --once` in its own process, with one segment per batch."""
 
     def __init__(self, spool: Path, lake: Path) -> None:
         command = [sys.executable, "-m", "klamm", "audit", "ship", "--once", "--master", "none"]
@@ -43,7 +43,7 @@ class Driver:
         )
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the driver."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.communicate()
 
@@ -52,9 +52,9 @@ class Driver:
         assert self.process.returncode == 0, said.decode()
 
     def wait_for_uncommitted_data(self, after: int) -> bool:
-        """Until a data file has content and no commit names it; False if the driver has ended before.
+        """Wait until a data file has content and no commit names the file. Return False if the driver has ended before.
 
-        `after` batches are to be committed by this driver first.
+        The driver must have committed `after` batches by then.
         """
         committed = len(self.committed())
         deadline = time.monotonic() + DEADLINE_S
@@ -69,7 +69,7 @@ class Driver:
         return [path.name for path in self.events.rglob("part-*.parquet") if path.stat().st_size > 0]
 
     def committed(self) -> set[str]:
-        """Names of data files in the commits."""
+        """Return the names of data files in the commits."""
         names = set()
         for log in self.events.glob("_delta_log/*.json"):
             for line in log.read_text().splitlines():
@@ -90,7 +90,7 @@ def survives(tmp_path, kills, seed, segments=SEGMENTS):
     for number in range(kills):
         driver = Driver(spool, lake.root)
         try:
-            # The first kill finds an empty lake; most of the later ones come after a batch or none.
+            # The first kill happens in an empty lake. Most later kills come after one batch, or before the first.
             if not driver.wait_for_uncommitted_data(after=choose.choice((0, 0, 1)) if number else 0):
                 break
             if number % 3 == 2:
@@ -107,7 +107,7 @@ def survives(tmp_path, kills, seed, segments=SEGMENTS):
 
 
 @pytest.mark.timeout(900)
-def test_every_event_is_there_once(tmp_path):
+def test_each_event_is_in_the_lake_once_after_kills(tmp_path):
     assert survives(tmp_path, 3, seed=7) == 3
 
 

@@ -1,6 +1,6 @@
-"""Who may write to the lake and the spool, and has no key: what they make of them is found, or said.
+"""Someone who can write to the lake and the spool, but has no key, forges streams, keys, records and gaps.
 
-`test_lake_evidence` changes rows, files and seals one by one; here whole streams, keys, records and gaps are forged.
+`verify` names the forgery, or says what it cannot prove. `test_lake_evidence` changes single rows, files and seals.
 """
 
 import json
@@ -49,7 +49,10 @@ def deleted_gap(seq, first, last, **more):
 
 @pytest.fixture
 def place(ship, tmp_path):
-    """A spool of node-1, two boots in four segments and what retention says, signed and shipped."""
+    """Return a signed and shipped spool of node-1: two boots in four segments.
+
+    An event says that retention has deleted the first segment.
+    """
     own = signer_in(tmp_path, "own")
     spool = tmp_path / "spool"
     events = list(sample_events(30, boot=BOOT))
@@ -78,7 +81,7 @@ def verify(place):
 
 
 def rewrite(lake, change):
-    """Rewrite the table of seals by a function of its rows."""
+    """Apply a function of rows to the table of seals."""
     rows = [row for file in read_seal_files(lake, lines_of=None) for row in file.rows]
     shutil.rmtree(lake.seals)
     write_rows(lake, change(rows))
@@ -99,7 +102,7 @@ def test_an_unchanged_lake_is_sound_and_its_key_is_named(place, verify):
             assert f"node-1: 4 signatures of seals in the lake were checked: 4 by {place.own.key_id}" in said
 
 
-def test_a_beginning_that_is_gone_with_its_seal_is_found_although_the_spool_had_deleted_it(place, verify):
+def test_a_missing_first_segment_is_found_even_if_retention_had_deleted_it(place, verify):
     first = f"{BOOT}-{0:020d}"
     rewrite(place.lake, lambda rows: [row for row in rows if row.segment != first])
     drop_rows(place.lake, lambda row: row["boot"] == BOOT and row["seq"] < 10)
@@ -145,7 +148,7 @@ def test_removed_keys_and_signatures_are_found_by_the_key_ids(place, verify):
     assert (code, said.count("its seal is not signed")) == (1, 4)
 
 
-def test_the_stream_of_another_server_of_the_same_name_is_found_by_the_ids(place, verify, ship, tmp_path):
+def test_a_stream_of_another_server_with_the_same_name_is_found_by_its_key_ids(place, verify, ship, tmp_path):
     other = signer_in(tmp_path, "other")
     shutil.rmtree(place.lake.root)
     shutil.rmtree(place.spool)
@@ -157,7 +160,7 @@ def test_the_stream_of_another_server_of_the_same_name_is_found_by_the_ids(place
     assert (code, said.count(f"the key {other.key_id}, which is not trusted")) == (1, 2)
 
 
-def test_a_record_of_no_lake_cannot_hide_what_was_dropped(place, verify):
+def test_a_record_that_belongs_to_no_lake_does_not_excuse_missing_rows(place, verify):
     last = f"{BOOT}-{20:020d}"
     record = Record(last, 1, 1, "all", 10, "0-99", whole=True, digests_sha256=digests_sha256(""), lake="")
     write_records(place.lake, [(record, "")])
@@ -168,7 +171,7 @@ def test_a_record_of_no_lake_cannot_hide_what_was_dropped(place, verify):
 
 
 @pytest.mark.parametrize("name", ["junk.jsonl", f"copy/{LATER}-{0:020d}.jsonl", f"{LATER}-{99:020d}.open"])
-def test_a_gap_that_nothing_has_sealed_excuses_nothing_silently(place, verify, name):
+def test_a_gap_in_an_unsealed_segment_does_not_silently_excuse_missing_events(place, verify, name):
     first = f"{BOOT}-{0:020d}"
     rewrite(place.lake, lambda rows: [row for row in rows if row.segment != first])
     drop_rows(place.lake, lambda row: row["boot"] == BOOT and row["seq"] < 10)
@@ -181,7 +184,7 @@ def test_a_gap_that_nothing_has_sealed_excuses_nothing_silently(place, verify, n
     assert (code, "reported by audit_gap: 0-9" in said) == (1, False), said
 
 
-def test_columns_that_were_put_into_a_row_of_the_quarantine_are_found(place, ship):
+def test_columns_that_were_added_to_a_row_of_the_quarantine_are_found(place, ship):
     lacking = [
         {name: value for name, value in event.items() if name != "outcome"}
         for event in sample_events(3, boot=LATER, first_seq=10)

@@ -1,4 +1,4 @@
-"""`forget` deletes no row that no record names, whatever happens beside it."""
+"""`forget` deletes only rows that a record names, whatever other commands do at the same time."""
 
 import pytest
 
@@ -52,7 +52,7 @@ def place(ship, tmp_path):
     return place
 
 
-def test_a_file_that_cannot_be_read_keeps_its_rows(place):
+def test_rows_of_an_unreadable_file_are_not_deleted(place):
     place.write()
     place.ship()
     file = files_of(place.lake)[0].path
@@ -66,12 +66,12 @@ def test_a_file_that_cannot_be_read_keeps_its_rows(place):
         target.write(whole)
     assert place.rows() == 40
     assert place.forget() == 0
-    # The key was not named.
+    # The command did not name the key.
     assert place.verified()[0] == 4, place.verified()
 
 
-def test_what_is_shipped_meanwhile_is_not_deleted_without_a_record(place, monkeypatch):
-    """Of the same hour, after the records and before the deletion: the next run ends it."""
+def test_rows_that_are_shipped_meanwhile_are_not_deleted_without_a_record(place, monkeypatch):
+    """The rows are of the same hour, and come after the records and before the deletion. The next run deletes them."""
     record = forget._record
 
     def then_ship(*given):
@@ -89,7 +89,7 @@ def test_what_is_shipped_meanwhile_is_not_deleted_without_a_record(place, monkey
     assert place.verified()[0] == 4, place.verified()
 
 
-def test_what_is_compacted_meanwhile_is_deleted_by_the_next_run(place, monkeypatch):
+def test_rows_that_are_compacted_meanwhile_are_deleted_by_the_next_run(place, monkeypatch):
     from klamm_spark.lake import compact
 
     place.write()
@@ -110,7 +110,7 @@ def test_what_is_compacted_meanwhile_is_deleted_by_the_next_run(place, monkeypat
     assert place.verified()[0] == 4, place.verified()
 
 
-def test_rows_whose_seal_is_not_there_yet_are_not_forgotten(place, ship, monkeypatch):
+def test_rows_without_a_seal_are_not_deleted(place, ship, monkeypatch):
     place.write()
     kill_at(monkeypatch, "before the ledger", ship, place.spool, place.settings)
     said = "-00000000000000000020 has no seal in the lake yet: run klamm audit ship, then forget$"

@@ -1,4 +1,7 @@
-"""A change that a kill has interrupted: `verify` and the report say that its outcome is unknown. Seals are signed."""
+"""`verify` and the report say that the outcome of a change is unknown if a kill has interrupted the change.
+
+The seals are signed.
+"""
 
 from klamm_spark.settings.spark import Pipeline
 from tests.peers.interrupted_changes import leave_interrupted
@@ -6,7 +9,7 @@ from tests.spark.conftest import settings_of
 from tests.spark.sessions import table_of
 
 
-def test_a_change_without_an_outcome_is_named(ship, tmp_path):
+def test_a_change_with_an_unknown_outcome_is_named(ship, tmp_path):
     from klamm_spark.lake import verify
     from klamm_spark.lake.layout import Lake
     from klamm_spark.report import command as report

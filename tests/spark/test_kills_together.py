@@ -1,9 +1,8 @@
 """`kill -9` of servers, of `ship`, of Spark's driver and of its executors, while all of them work.
 
-The lake has what is in the spool, once; and a kill stops only the process that it hits: another server, its clients and
-`ship` go on. The moments are drawn: a step of `ship`, and then some milliseconds more or none. What a driver
-leaves that is killed at a commit, `verify` calls sound before another one starts. An authority stamps the log's
-checkpoints.
+The lake has each event of the spool once. A kill stops only its own process: other servers, their clients and `ship`
+continue. The moments are random: a step of `ship`, and some milliseconds more. After a driver was killed at a commit,
+`verify` calls the lake sound before the next driver starts. A time-stamping authority stamps the log's checkpoints.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ timestamp_roots = "{root}"
 
 
 class Shipping:
-    """`klamm audit ship`, which goes on until it is killed; a step of it is a file that comes or grows."""
+    """`klamm audit ship` that runs until it is killed. A step is a file that is created or grows."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._sessions = folder, list[int]()
@@ -92,14 +91,14 @@ class Shipping:
         self.process, self._master = self.command("--master", master), master
 
     def goes_on(self) -> None:
-        """Start it again if Spark has given up a batch, whose executors died too often."""
+        """Start the driver again if Spark has given up a batch because its executors died too often."""
         if self.process.poll() is not None:
             assert self._master != "none", self.said()
             assert self.process.returncode == 2, self.said()
             self.start(self._master)
 
     def wait_for(self, step: str) -> None:
-        """Return when the step was taken once more."""
+        """Return when the step has been taken once more."""
         before, taken = self.steps[step](), self.steps[step]
 
         def has_come() -> bool:
@@ -112,7 +111,7 @@ class Shipping:
             raise AssertionError(f"{step} did not come: {self.said()}") from error
 
     def kill(self, word: str, killed: Callable[[], object] = lambda: None) -> bool:
-        """Kill the driver, or the first process whose command line has the word; False if there is none yet.
+        """Kill the driver, or the first process whose command line has the word. Return False if there is none yet.
 
         `killed` is called before another driver starts.
         """
@@ -128,7 +127,7 @@ class Shipping:
         return bool(pids)
 
     def processes(self, word: str) -> list[int]:
-        """Processes that this driver, or a worker of the test's cluster, has started."""
+        """Return the processes that this driver, or a worker of the test's cluster, has started."""
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
@@ -144,7 +143,7 @@ class Shipping:
         return (self._folder / "said").read_text(errors="replace")[-4_000:]
 
     def close(self) -> None:
-        """End what killed drivers may have left: their JVMs end by themselves, a moment later."""
+        """End all processes that killed drivers may have left. Their JVMs end by themselves a moment later."""
         for session in self._sessions:
             with suppress(OSError):
                 os.killpg(session, signal.SIGKILL)
@@ -152,7 +151,7 @@ class Shipping:
 
 
 WORDS = {"driver": "", "jvm": "org.apache.spark.deploy.SparkSubmit", "executor": "CoarseGrainedExecutorBackend"}
-"""Of the command lines of what is killed; without one, it is the driver's Python."""
+"""A part of the command line of each victim. The driver's Python has none."""
 
 
 def _size_of(path: Path) -> tuple[int, int] | None:
@@ -163,13 +162,13 @@ def _size_of(path: Path) -> tuple[int, int] | None:
 
 
 class PatientServer(KlammServer):
-    """A server that may take long to start: much else runs on the machine."""
+    """A server that may take long to start, because much else runs on the machine."""
 
     start_timeout_s = stop_timeout_s = DEADLINE_S
 
 
 class Scene:
-    """Two servers with one spool, of which one is never killed; their clients; and `ship`."""
+    """Two servers with one spool, of which one is never killed, their clients, and `ship`."""
 
     def __init__(self, folder: Path, killed: KlammServer, steady: KlammServer, choose: random.Random) -> None:
         self.server, self._choose, self._life, self._folder = killed, choose, 0, folder
@@ -178,7 +177,7 @@ class Scene:
         self.kills: Counter[str] = Counter()
 
     def kill(self, victim: str) -> None:
-        """Kill it at a moment that is drawn, start it again, and see that all others go on."""
+        """Kill the victim at a random moment, start it again, and check that all others continue."""
         step = self._choose.choice(["start", *self.ship.steps])
         if step != "start":
             self.ship.wait_for(step)
@@ -226,7 +225,7 @@ def scene(folder: Path, choose: random.Random) -> Iterator[Scene]:
 
 
 def verified(folder: Path) -> tuple[int, list[str]]:
-    """Return the exit code of `verify`, and what it says."""
+    """Return the exit code and the output of `verify`."""
     from klamm_spark.lake import verify
     from klamm_spark.settings.spark import read_pipeline
 
@@ -236,7 +235,7 @@ def verified(folder: Path) -> tuple[int, list[str]]:
 
 
 def it_is_sound(folder: Path) -> None:
-    """See that nothing is broken or lost: the lake may be behind."""
+    """Check that nothing is broken or lost. The lake may lack the newest segments."""
     from klamm_spark.lake import verify
 
     code, said = verified(folder)
@@ -265,7 +264,7 @@ def everything_is_there_once(folder: Path, kills: Counter[str]) -> None:
 
 
 def kill_together(folder: Path, rounds: list[tuple[str, list[str]]], choose: random.Random) -> Counter[str]:
-    """Kill the victims of each master of Spark, in an order that is drawn, and look at what is left."""
+    """Kill the victims of each master of Spark in a random order, and check the lake."""
     with scene(folder, choose) as found:
         for master_url, victims in rounds:
             found.ship.start(master_url)
@@ -274,14 +273,14 @@ def kill_together(folder: Path, rounds: list[tuple[str, list[str]]], choose: ran
             found.ship.close()
         kills = found.kills
     last = Shipping(folder).command("--once", "--master", "none")
-    # What a slow machine could not ship meanwhile.
+    # Ship the rest that a slow machine could not ship meanwhile.
     assert last.wait() == 0, (folder / "said").read_text()[-4_000:]
     everything_is_there_once(folder, kills)
     return kills
 
 
 @pytest.mark.timeout(900)
-def test_six_kills_lose_and_repeat_no_event_and_stop_no_other(tmp_path: Path, seed: int) -> None:
+def test_six_kills_lose_and_repeat_no_event_and_stop_no_other_process(tmp_path: Path, seed: int) -> None:
     rounds = [("none", ["server"] * 2 + ["driver"] * 4)]
     assert kill_together(tmp_path, rounds, random.Random(seed)).total() == 6
 
@@ -296,6 +295,6 @@ def test_kills_of_servers_and_drivers_lose_and_repeat_no_event(tmp_path: Path, s
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_kills_of_spark_lose_and_repeat_no_event(tmp_path: Path, seed: int, cluster: str) -> None:
-    """Together with the other test, 200."""
+    """Together with the other test these are 200 kills."""
     rounds = [(cluster, ["server"] * 20 + ["driver"] * 10 + ["jvm"] * 10 + ["executor"] * 30)]
     assert kill_together(tmp_path, rounds, random.Random(seed)).total() == 70

@@ -1,4 +1,4 @@
-"""The lake alone proves what it has: whatever is done to its rows, files and seals is found and named."""
+"""The lake alone proves its content: all changes of its rows, files and seals are found and named."""
 
 import random
 import re
@@ -51,7 +51,7 @@ def sealed(signer, tmp_path_factory):
 
 
 def test_a_kept_checkpoint_reveals_changes_made_with_all_keys(sealed, signer):
-    """A row is changed, and the ledger, its chain, its signatures and the log are rewritten to fit."""
+    """The attacker changes a row, and rewrites the ledger, its chain, its signatures and the log to fit."""
     attack = LakeAttack(sealed.lake, random.Random(1))
     attack.change_a_row()
     attack.make_seals_fit(digests_now(sealed.lake), signer)
@@ -67,8 +67,11 @@ def test_a_kept_checkpoint_reveals_changes_made_with_all_keys(sealed, signer):
     sealed.restore()
 
 
-def test_a_lake_whose_log_has_not_all_of_it_is_behind(sealed):
-    """As a driver leaves it that is killed between the ledger and the log; the next one adds the rest."""
+def test_a_lake_whose_log_lacks_entries_is_behind(sealed):
+    """A driver that is killed between the ledger and the log leaves such a lake.
+
+    The next driver adds the missing entries.
+    """
     older = LogAttack(sealed.lake, sealed.copy, (None, sealed.log_signer), random.Random(1), pinned=6)
     older.rebuild(older.entries()[:4])
     code, said = verified(sealed.pipeline)
@@ -77,7 +80,7 @@ def test_a_lake_whose_log_has_not_all_of_it_is_behind(sealed):
     sealed.restore()
 
 
-def test_an_event_of_the_lake_is_proven_without_the_spool(sealed):
+def test_an_event_is_proven_without_the_spool(sealed):
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     (script,) = (block for block in blocks if "EventLines" in block)
     script = script.replace("/var/lib/klamm/lake", str(sealed.lake.root))
@@ -97,7 +100,7 @@ def test_lines_have_all_fields_once():
         assert sorted(order) == sorted(FIELD_NAMES)
 
 
-def test_a_lake_as_it_was_written_is_proven_without_the_spool(sealed, signer):
+def test_an_unchanged_lake_is_proven_without_the_spool(sealed, signer):
     code, said = verified(sealed.pipeline, checkpoints=[sealed.kept])
     assert code == 0, said
     assert f"log: 6 entries are pinned by {sealed.kept}" in said
@@ -134,10 +137,10 @@ def test_a_segment_that_changed_before_it_was_shipped_is_set_aside_and_named(shi
     assert any("1 segments between it and" in line for line in said)
 
 
-def test_a_row_whose_line_is_kept_is_proven_by_each_of_its_columns(ship, tmp_path):
+def test_each_column_of_a_row_with_a_kept_line_is_proven(ship, tmp_path):
     settings = settings_of(tmp_path / "lake")
     events = list(sample_events(12))
-    # A line with an escaped character, and one of a later klamm.
+    # One line has an escaped character, and one is from a later klamm.
     events[4]["client_id"] = "kläranlage"
     events[8] |= {"schema_version": events[8]["schema_version"] + 1, "later": 1}
     write_sample_spool(tmp_path / "spool", events)
@@ -164,7 +167,7 @@ def test_a_row_whose_line_is_kept_is_proven_by_each_of_its_columns(ship, tmp_pat
             shutil.copytree(tmp_path / "events", lake.events)
 
 
-def test_segments_cut_off_the_end_are_found_by_their_anchors(ship, tmp_path):
+def test_segments_that_are_missing_at_the_end_are_found_by_their_anchors(ship, tmp_path):
     settings = settings_of(tmp_path / "lake", anchor=str(tmp_path / "anchors"))
     lake = Lake(settings.lake)
     write_sample_spool(tmp_path / "spool", sample_events(10))
@@ -184,7 +187,7 @@ def test_segments_cut_off_the_end_are_found_by_their_anchors(ship, tmp_path):
     )
 
 
-def test_forgotten_events_are_gone_and_the_others_are_proven(ship, signer, tmp_path):
+def test_forgotten_events_are_deleted_and_the_others_stay_proven(ship, signer, tmp_path):
     from klamm_spark.lake import forget
     from klamm_spark.lake.forgotten import read_forgotten
 
@@ -194,7 +197,7 @@ def test_forgotten_events_are_gone_and_the_others_are_proven(ship, signer, tmp_p
     events = list(sample_events(60, step_us=HOUR_US // 10))
     sign_all(write_sample_spool(tmp_path / "spool", events, events_per_segment=20), signer)
     ship(tmp_path / "spool", settings)
-    # All of the first segment, and half of the second; then connections of what is left.
+    # The records name all of the first segment and half of the second. Then the connections of the rest are deleted.
     before_us = START_US + 3 * HOUR_US
     for kinds, until_us in (((), before_us), (("connection",), before_us + HOUR_US)):
         assert forget.run(pipeline, before_us=until_us, kinds=kinds, key=tmp_path / "key", say=said.append) == 0
@@ -202,7 +205,7 @@ def test_forgotten_events_are_gone_and_the_others_are_proven(ship, signer, tmp_p
     old = {e["seq"] for e in events if e["time_us"] < before_us and e["kind"] != "audit_gap"}
     old |= {e["seq"] for e in events if e["time_us"] < before_us + HOUR_US and e["kind"] == "connection"}
     assert left == set(range(60)) - old
-    # Whose key it is, only a key that was named can say: anyone can make one.
+    # Only a named key proves whose records these are, because anyone can make a key.
     code, report = verified(pipeline)
     assert code == 4, report
     assert report[-1].startswith("the lake is sound if its records of what was forgotten are yours")
@@ -212,7 +215,7 @@ def test_forgotten_events_are_gone_and_the_others_are_proven(ship, signer, tmp_p
     assert any(line.startswith(f"forgotten: {len(old):,} events by ") for line in report)
     code, report = verified(Pipeline(None, replace(settings, key_ids=(signer.key_id,))))
     assert code == 1, report
-    # Who has no key cannot drop a row and say that it was forgotten.
+    # Without the key it is impossible to drop a row and claim that it was forgotten.
     lake_id = lake.table_id()
     known = read_forgotten(lake, lake_id)
     assert (known.breaks, sum(known.signed_by.values())) == ([], known.records)
@@ -222,7 +225,7 @@ def test_forgotten_events_are_gone_and_the_others_are_proven(ship, signer, tmp_p
     assert any(f"node-1/{FIRST}/{max(left)} is missing" in line for line in report), report
 
 
-def test_a_record_of_another_lake_of_the_same_spool_and_key_excuses_nothing(ship, tmp_path):
+def test_a_record_of_another_lake_does_not_excuse_missing_rows(ship, tmp_path):
     from klamm_spark.lake import forget
     from klamm_spark.lake.forgotten import Record, digests_sha256, write_records
 
@@ -251,7 +254,7 @@ def test_a_record_of_another_lake_of_the_same_spool_and_key_excuses_nothing(ship
     assert len([line for line in report if f"forgotten is of another lake: {old_id}" in line]) == 2
     assert any("lost, and no audit_gap reports it" in line for line in report), report
 
-    # Of its own lake, a record can only say what the segment had.
+    # A record of the same lake can only name numbers that the segment had.
     record = Record(paths[1].stem, 1, 1, "all", 10, "10-99", whole=True, digests_sha256=digests_sha256(""), lake=old_id)
     write_records(Lake(old.lake), [(record.signed(SealSigner(tmp_path / "key")), "")])
     found, report = verified(Pipeline(None, old))

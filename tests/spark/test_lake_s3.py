@@ -1,4 +1,4 @@
-"""Spool and lake in S3: the commands as processes, and moto for a server."""
+"""Tests of spool and lake in S3: the commands run as processes, and moto is the server."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
 
 
 class Trail:
-    """A spool that is copied to S3, the lake beside it, and `klamm audit` with both."""
+    """A spool that is copied to S3, a lake in the same bucket, and calls of `klamm audit` with both."""
 
     def __init__(self, s3: S3, name: str, folder: Path) -> None:
         self.s3, self.name, self.spool = s3, name, folder / "spool"
@@ -49,14 +49,14 @@ class Trail:
         self.file.write_text("\n".join([*lines, 'master = "none"']))
 
     def write(self, count: int, first_seq: int = 0) -> None:
-        """Events in the spool, and the copy in S3 as `aws s3 sync` makes it: seals first."""
+        """Write events to the spool, and copy it to S3 as `aws s3 sync` does: seals first."""
         write_sample_spool(self.spool, sample_events(count, first_seq=first_seq), events_per_segment=SEGMENT)
         files = [path for path in self.spool.rglob("*") if path.is_file()]
         for path in sorted(files, key=lambda path: (path.suffix != ".seal", path)):
             self.s3.put(f"{self.name}/spool/{path.relative_to(self.spool).as_posix()}", path.read_bytes())
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """A process group of its own."""
+        """Start a command in its own process group."""
         command = [sys.executable, "-m", "klamm", "audit", *arguments]
         return subprocess.Popen(
             command,
@@ -68,7 +68,7 @@ class Trail:
         )
 
     def audit(self, *arguments: str, code: int = 0) -> tuple[list[str], str]:
-        """What a command that ends with this code has printed: its results, and what it says on the way."""
+        """Run a command that must end with this code. Return its output, and what it printed meanwhile."""
         process = self.start(arguments[0], str(self.file), *arguments[1:])
         try:
             printed, said = process.communicate(timeout=DEADLINE_S)
@@ -82,13 +82,13 @@ class Trail:
         return self.audit("ship", "--once")[1]
 
     def of_lake(self, path: str, beginning: str) -> list[str]:
-        """Keys of the lake below a folder, of files whose names begin so."""
+        """Return the keys of the lake's files in a folder whose names begin with a prefix."""
         keys = self.s3.keys(f"{self.name}/lake/{path}/")
         return [key for key in keys if key.rpartition("/")[2].startswith(beginning)]
 
 
 def seqs(trail: Trail) -> list[int]:
-    """The numbers in all data files, read without klamm."""
+    """Return the sequence numbers in all data files, read without klamm."""
     import pyarrow as arrow
     import pyarrow.parquet as parquet
 
@@ -111,7 +111,7 @@ def test_a_lake_in_s3_has_each_event_once(s3: S3, tmp_path: Path) -> None:
 
     found, _ = trail.audit("detect")
     assert any("The trail has gaps" in line for line in found)
-    # The spool on the disk has the same.
+    # The spool on the disk has the same events.
     local = subprocess.run(
         [sys.executable, "-m", "klamm", "audit", "detect", "--spool", str(trail.spool)],
         capture_output=True,
@@ -123,7 +123,7 @@ def test_a_lake_in_s3_has_each_event_once(s3: S3, tmp_path: Path) -> None:
     assert sorted(found) == sorted(local.stdout.splitlines())
 
 
-def test_a_report_is_made_and_what_was_changed_is_named(s3: S3, tmp_path: Path) -> None:
+def test_a_report_is_written_and_changed_objects_are_named(s3: S3, tmp_path: Path) -> None:
     trail = Trail(s3, "trail-changed", tmp_path)
     trail.write(EVENTS)
     trail.ship()
@@ -140,7 +140,7 @@ def test_a_driver_that_is_killed_loses_and_repeats_nothing(s3: S3, tmp_path: Pat
     trail.write(EVENTS)
     driver = trail.start("ship", str(trail.file), "--once")
     try:
-        # The first batch is committed, and a file of the second one is there.
+        # The first batch is committed, and a file of the second batch exists.
         wait_until(lambda: driver.poll() is not None or len(trail.of_lake("events", "part-")) > 1, within_s=DEADLINE_S)
         ended = driver.poll()
     finally:
@@ -148,7 +148,7 @@ def test_a_driver_that_is_killed_loses_and_repeats_nothing(s3: S3, tmp_path: Pat
         _, errors = driver.communicate()
     assert ended is None, errors
     committed = [key for key in trail.of_lake("events/_delta_log", "0") if key.endswith(".json")]
-    # The first commit has made the table.
+    # The first commit has created the table.
     appended = len(committed) - 1
     assert 1 <= appended < EVENTS // SEGMENT
     rest = EVENTS - SEGMENT * appended

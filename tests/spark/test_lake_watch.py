@@ -1,4 +1,4 @@
-"""`klamm audit detect --follow` over a lake finds what it finds over the spool, each finding once."""
+"""`klamm audit detect --follow` finds the same in a lake as in its spool, and each finding once."""
 
 import json
 import time
@@ -19,14 +19,17 @@ from tests.unit.audit.test_detections import BOOT, CASES, DAY, failures, login
 
 WINDOW_US = 2 * 3600 * 1_000_000
 ATTACKS = {name: fires[0] for name, (fires, _) in CASES.items() if name != "unusual_hours"}
-"""The account that comes at unusual hours comes at all hours in the other cases."""
+"""This account logs in at unusual hours. In the other cases it logs in at all hours."""
 LATER_FINDINGS = {"brute_force", "password_spraying", "success_after_failures"}
 OF_LATER = Rules([one for one in own_detections() if one.name in LATER_FINDINGS])
 LATER = [*failures(6, address="10.9.9.9", names="uvwxyz", start_s=90 * DAY), login(90 * DAY + 61, "10.9.9.9", "User:z")]
 
 
 class Server:
-    """Writes events to a spool, in order of their times, no two at once: engines may choose either one."""
+    """Writes events to a spool in order of their times.
+
+    No two events have the same time, because query engines could choose either as the first.
+    """
 
     def __init__(self, spool):
         self._spool = spool
@@ -48,7 +51,7 @@ def lake(tmp_path):
 
 @pytest.fixture
 def follow(lake, tmp_path):
-    """`follow(files)`: a watch of the lake, as a process that starts has it; the one before it has ended."""
+    """Return `follow(files)`, which starts a watch of the lake like a new process. The watch before it has ended."""
     running = []
 
     def start(files=None, rules=None):
@@ -96,7 +99,7 @@ def test_a_lake_has_the_findings_of_its_spool(ship, lake, follow, tmp_path):
 
 
 class FullDisk(SpoolFiles):
-    """Has no space for the first write."""
+    """A disk without space for the first write."""
 
     is_full = True
 
@@ -117,17 +120,17 @@ def test_a_killed_process_loses_and_repeats_nothing(ship, lake, follow, tmp_path
     watch.step()
     found = (tmp_path / "of-lake").read_bytes()
     assert len(found.splitlines()) == 3
-    # A process that was killed after it wrote the findings has not said until when it has seen the lake.
+    # A process that is killed after it wrote findings has not recorded how far it had read the lake.
     (tmp_path / "of-lake.state").unlink()
     follow(rules=OF_LATER).step()
     assert (tmp_path / "of-lake").read_bytes() == found
 
 
 def test_a_file_that_was_committed_after_its_time_is_new_after_a_start(ship, lake, follow, tmp_path):
-    """Its time is of before its commit: another process may have looked in between."""
+    """Its time is earlier than its commit, and another process may have read the lake in between."""
     Server(tmp_path / "spool").write(LATER)
     ship(tmp_path / "spool", settings_of(lake.root))
-    # A process has recorded something after the time of the file, and had not seen it.
+    # A process has recorded a later time than that of the file, which it had not read.
     log = FindingLog(tmp_path / "of-lake", WINDOW_US)
     log.record([], time.time_ns() // 1000 + 1_000_000)
     log.close()
@@ -135,6 +138,6 @@ def test_a_file_that_was_committed_after_its_time_is_new_after_a_start(ship, lak
     assert {one["metadata"]["event_code"] for one in findings(tmp_path / "of-lake")} == LATER_FINDINGS
 
 
-def test_there_is_a_lake(follow):
+def test_a_watch_without_a_lake_is_an_error(follow):
     with pytest.raises(LakeError, match="nothing was shipped"):
         follow()

@@ -1,4 +1,4 @@
-"""How the files of the lake are encoded."""
+"""Tests of the encoding of the lake's files."""
 
 import pyarrow.parquet as pq
 
@@ -7,7 +7,7 @@ from tests.spark.conftest import EVENTS
 
 
 def columns_of(lake):
-    """The columns of each file, by their names."""
+    """Return the columns of each file, by their names."""
     for path in sorted(lake.events.rglob("*.parquet")):
         file = pq.ParquetFile(path)
         for group in range(file.num_row_groups):
@@ -15,7 +15,7 @@ def columns_of(lake):
             yield {chunk.path_in_schema: chunk for chunk in chunks}
 
 
-def test_columns_whose_values_differ_have_no_dictionary_and_times_have_bounds(shipped):
+def test_columns_with_many_values_have_no_dictionary_and_times_have_bounds(shipped):
     whole = [columns for columns in columns_of(shipped.lake) if columns["seq"].statistics.has_min_max]
     assert sum(columns["seq"].num_values for columns in whole) == EVENTS
     for columns in whole:

@@ -1,4 +1,4 @@
-"""The report's counts against plain Python, and its text."""
+"""Compares the report's counts with those of plain Python, and checks its text."""
 
 import os
 from collections import Counter
@@ -18,7 +18,7 @@ def report(shipped):
     return build(shipped.lake)
 
 
-def test_totals_are_what_the_events_say(report, shipped):
+def test_totals_are_those_of_the_events(report, shipped):
     outcomes, actions = Counter(), Counter()
     for event in shipped.events:
         if event["kind"] == "request":
@@ -37,19 +37,19 @@ def test_totals_are_what_the_events_say(report, shipped):
     assert totals["request bytes"] == sum(event["request_bytes"] for event in requests)
 
 
-def test_listeners_add_up_to_the_totals(report):
+def test_counts_of_listeners_add_up_to_the_totals(report):
     table = report.tables["listeners"]
     for place, column in enumerate(table.columns[1:], 1):
         assert sum(row[place] for row in table.rows) == report.totals[column.title]
 
 
-def test_plots_add_up_to_the_totals(report):
+def test_values_of_plots_add_up_to_the_totals(report):
     assert sum(sum(counts.values()) for _, counts in report.traffic) == report.totals["requests"]
     failures = sum(counts.get("failure", 0) for _, counts in report.logins)
     assert failures == report.totals["authentication failures"]
 
 
-def test_percentiles_weigh_aggregated_rows(report, shipped):
+def test_percentiles_count_aggregated_rows_by_their_weight(report, shipped):
     times = []
     for event in shipped.events:
         if event.get("api_name") == "Fetch":
@@ -82,7 +82,7 @@ def test_old_clients_are_marked(report):
     assert [table.rows[index][:2] for index in table.marked] == [("librdkafka", "1.6.1")]
 
 
-def test_apis_add_up_to_the_listeners(report, shipped):
+def test_counts_of_apis_add_up_to_those_of_the_listeners(report, shipped):
     table, names = report.tables["apis"], ["requests", "ok", "throttled", "denied", "error"]
     assert [column.title for column in table.columns[2:]] == names
     counts, listeners = Counter(), {}
@@ -95,7 +95,7 @@ def test_apis_add_up_to_the_listeners(report, shipped):
     assert sum(row[5] for row in table.rows if row[1] == "Produce") == denied
 
 
-def test_since_counts_only_what_came_after(spark, shipped):
+def test_since_counts_only_later_events(spark, shipped):
     from klamm_spark.errors import LakeError
     from klamm_spark.queries.event_views import Period, SparkViews
     from klamm_spark.report.command import build
@@ -130,7 +130,7 @@ def test_a_lake_and_its_spool_have_the_same_report(report, shipped, tmp_path):
                 assert left == (pytest.approx(right, rel=1e-9) if isinstance(right, float) else right), key
 
 
-def test_bars_are_few_enough_to_see():
+def test_the_number_of_bars_is_limited():
     from klamm_spark.report.command import bucket_of
 
     for span in (timedelta(seconds=30), timedelta(hours=5), timedelta(days=20)):

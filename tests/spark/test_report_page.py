@@ -1,4 +1,4 @@
-"""The report's page as a real Chromium shows and prints it: an attack, and names that clients chose to do harm."""
+"""Tests of the report's page in a real Chromium, on screen and in print: an attack, and names that could do harm."""
 
 import json
 import re
@@ -19,7 +19,10 @@ WIDTHS = (390, 1280)
 
 
 def attack():
-    """Guessed passwords, then a grant and what it was for; three times, once by names that do harm."""
+    """Yield the events of an attack, three times: guessed passwords, then a grant and its use.
+
+    One name could do harm.
+    """
     events = []
     for number, names in enumerate((("User:carol", "payroll"), ("User:dan", "ledger"), (f"User:{HARM}", HARM))):
         start_s, (who, topic) = 600 * (number + 1), names
@@ -31,7 +34,7 @@ def attack():
 
 
 def harmed(events):
-    """Each text of a client in every third event is one that does harm."""
+    """Replace each client's text in every third event by a text that could do harm."""
     chosen = ("client_id", "client_software_name", "client_software_version", "principal", "reason", "error_name")
     for number, event in enumerate(events):
         yield {**event, **{key: HARM for key in chosen if key in event and number % 3 == 0}}
@@ -57,7 +60,7 @@ def written(tmp_path_factory):
     return write_page(tmp_path_factory.mktemp("page"), events, samples[200]["time_us"])
 
 
-def test_the_page_is_one_small_file_that_asks_for_nothing(written):
+def test_the_page_is_one_small_file_that_loads_nothing(written):
     text = written[1].read_text()
     assert len(text) < 1_000_000
     assert re.findall(r'(?:src|href)="([^"#][^"]*)"|url\((?!#)([^)]*)\)|@import', text) == []
@@ -112,7 +115,7 @@ seen = {width: innerWidth, dark, over: root.scrollWidth - root.clientWidth, brok
 
 @pytest.mark.parametrize("scheme", [LIGHT, DARK])
 @pytest.mark.parametrize("width", WIDTHS)
-def test_chromium_shows_all_of_it(written, tmp_path, width, scheme):
+def test_chromium_shows_the_whole_page(written, tmp_path, width, scheme):
     report, page = written
     seen = seen_by(page, SEE, tmp_path, scheme, width_px=width)
     assert (seen["width"], seen["dark"]) == (width, scheme == DARK)
@@ -134,5 +137,5 @@ def pages(page, folder):
     return len(re.findall(rb"/Type\s*/Page\b", pdf))
 
 
-def test_chromium_prints_two_pages_of_it(written, tmp_path):
+def test_chromium_prints_the_page_on_two_sheets(written, tmp_path):
     assert pages(written[1], tmp_path) == 2

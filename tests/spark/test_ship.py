@@ -1,4 +1,4 @@
-"""What reaches the lake, and what does not."""
+"""Tests of `ship`: which lines of a spool reach the lake, and in which form."""
 
 import json
 from collections import Counter
@@ -22,20 +22,20 @@ V1 = Path(__file__).with_name("events.v1.jsonl")
 
 
 def write_lines(spool, lines):
-    """A sealed segment of these lines as they are."""
+    """Write a sealed segment with these lines, unchanged."""
     (path,) = write_sample_spool(spool, map(json.loads, lines))
     path.write_text("".join(line + "\n" for line in lines))
     reseal(sorted(spool.rglob("*.jsonl")))
 
 
 def plain(row):
-    """A row of the lake as the event that it was: also without what shipping added."""
+    """Return a row of the lake as the event that it was, without the columns that shipping has added."""
     found = row.asDict(recursive=True)
     return without_nulls({name: found[name] for name in FIELD_NAMES})
 
 
 def without_nulls(values):
-    """An event without the fields that are null."""
+    """Return an event without its null fields."""
     return {
         name: list(map(without_nulls, value)) if isinstance(value, list) else value
         for name, value in values.items()
@@ -43,25 +43,25 @@ def without_nulls(values):
     }
 
 
-def test_every_event_is_there_once_and_as_it_was(spark, shipped):
+def test_each_event_is_in_the_lake_once_and_unchanged(spark, shipped):
     found = {row.seq: plain(row) for row in events_of(spark, shipped.lake).collect()}
     assert events_of(spark, shipped.lake).count() == len(found) == EVENTS
     assert [found[event["seq"]] for event in shipped.events] == shipped.events
 
 
-def test_bad_lines_are_kept_whole_with_the_file_that_they_stood_in(spark, shipped):
+def test_invalid_lines_are_kept_with_the_name_of_their_file(spark, shipped):
     rows = rows_of(spark, shipped.lake).where("date is null").collect()
     assert sorted(row.bad_line for row in rows) == sorted(BAD_LINES)
     assert {row.source_file.rpartition("-")[2] for row in rows} == {"00000000000000001000.jsonl"}
 
 
-def test_it_is_partitioned_by_date_and_hour(shipped):
+def test_the_lake_is_partitioned_by_date_and_hour(shipped):
     folders = {path.parent.relative_to(shipped.lake.events) for path in shipped.lake.events.rglob("*.parquet")}
     bad = "__HIVE_DEFAULT_PARTITION__"
     assert folders == {Path("date=2026-01-01/hour=0"), Path(f"date={bad}/hour={bad}")}
 
 
-def test_progress_and_summary_count(shipped):
+def test_progress_and_summary_show_the_counts(shipped):
     said = "\n".join(shipped.said)
     assert f"shipped {EVENTS:,} events in 2 batches" in said, "a copy of a segment adds nothing"
     assert f"{len(BAD_LINES)} lines are not events" in said
@@ -69,14 +69,14 @@ def test_progress_and_summary_count(shipped):
     assert "nothing behind the spool" in said
 
 
-def test_a_batch_takes_no_more_bytes_than_it_may(ship, tmp_path):
+def test_the_bytes_of_a_batch_are_limited(ship, tmp_path):
     paths = write_sample_spool(tmp_path / "spool", sample_events(200), events_per_segment=50)
     sizes = [path.stat().st_size for path in paths]
     settings = settings_of(tmp_path / "lake", max_bytes_per_trigger=max(sizes) * 2)
     assert "shipped 200 events in 2 batches" in ship(tmp_path / "spool", settings)[-2]
 
 
-def test_spark_s_executors_write_the_same(spark, tmp_path):
+def test_sparks_executors_write_the_same_lake(spark, tmp_path):
     events = list(sample_events(100))
     write_sample_spool(tmp_path / "spool", events, events_per_segment=25)
     said, settings = [], settings_of(tmp_path / "lake")
@@ -86,7 +86,7 @@ def test_spark_s_executors_write_the_same(spark, tmp_path):
     assert verify.run(spark, Pipeline(tmp_path / "spool", settings), say=said.append) == 0, said
 
 
-def test_shipped_segments_are_not_shipped_again_and_new_ones_are(ship, tmp_path):
+def test_a_second_run_ships_only_new_segments(ship, tmp_path):
     settings = settings_of(tmp_path / "lake")
     write_sample_spool(tmp_path / "spool", sample_events(100), events_per_segment=50)
     ship(tmp_path / "spool", settings)
@@ -97,7 +97,7 @@ def test_shipped_segments_are_not_shipped_again_and_new_ones_are(ship, tmp_path)
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [(".zst", cramjam.zstd.compress), (".gz", cramjam.gzip.compress)])
-def test_packed_segments_are_shipped_too(ship, tmp_path, suffix, pack):
+def test_compressed_segments_are_shipped(ship, tmp_path, suffix, pack):
     write_sample_spool(tmp_path / "spool", sample_events(100), events_per_segment=50)
     for path in list((tmp_path / "spool").rglob("*.jsonl")):
         path.with_name(path.name + suffix).write_bytes(bytes(pack(path.read_bytes())))
@@ -108,7 +108,7 @@ def test_packed_segments_are_shipped_too(ship, tmp_path, suffix, pack):
     assert verify.run(None, Pipeline(tmp_path / "spool", settings), say=said.append) == 0, said
 
 
-def test_a_server_that_was_away_for_long_is_not_too_late(ship, tmp_path):
+def test_segments_of_a_server_that_was_away_for_long_are_shipped(ship, tmp_path):
     settings = settings_of(tmp_path / "lake")
     hour_us = 3_600_000_000
     write_sample_spool(tmp_path / "spool", sample_events(40, node="here", start_us=2_000 * hour_us))
@@ -126,7 +126,7 @@ def test_events_of_version_1_load(spark, ship, tmp_path):
     assert [plain(row) for row in rows] == [json.loads(line) for line in V1.read_text().splitlines()]
 
 
-def test_a_lake_of_an_earlier_klamm_gets_the_columns_of_this_one(spark, ship, tmp_path):
+def test_a_lake_of_an_earlier_klamm_gets_the_new_columns(spark, ship, tmp_path):
     lake, spool = Lake(tmp_path / "lake"), tmp_path / "spool"
     columns = "1 schema_version, 'a/b/0' event_id, 'a' node, 'b' boot, 0L seq, 5L time_us, 'request' kind"
     rows = spark.sql(f"select {columns}, date'2026-01-01' date, 1 hour")

@@ -1,4 +1,4 @@
-"""`klamm audit ship` without `--once`: it takes what is sealed while it runs, and goes on after SIGTERM."""
+"""Tests of `klamm audit ship` without `--once`: it ships segments as they are sealed, and resumes after SIGTERM."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ def wait_until(holds, alive, what):
 
 
 def _in_a_process(tmp_path, write, size):
-    """The first life: a process of its own, ended in the middle of it all."""
+    """Run `ship` in its own process, which ends in the middle of the work."""
     write()
     log = tmp_path / "said"
     with log.open("wb") as output:
@@ -71,7 +71,7 @@ def _in_a_process(tmp_path, write, size):
 
 
 def _in_this_process(pipeline, write):
-    """The second life goes on; what it returned."""
+    """Run `ship` again in this process. Return its result."""
     from klamm_spark.lake import ship
 
     said, stop, left = [], threading.Event(), []
@@ -81,7 +81,7 @@ def _in_this_process(pipeline, write):
         left.append(ship.run(None, own, once=False, say=said.append, stop=stop))
 
     def catch_up(batches):
-        """Until the lake has all of the spool."""
+        """Wait until the lake has all events of the spool."""
         wait_until(lambda: sum("batch " in line for line in said) == batches, thread.is_alive, lambda: str(said))
 
     write()

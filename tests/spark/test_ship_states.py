@@ -1,4 +1,4 @@
-"""`ship` starts from every state that a killed driver leaves, and from those that others have made."""
+"""Tests that `ship` starts from every state that a killed driver, or another program, has left."""
 
 import json
 import random
@@ -36,7 +36,7 @@ def seqs_of(lake):
     return sorted(table_of(lake).column("seq").to_pylist())
 
 
-def test_two_at_a_time_are_refused(ship, tmp_path):
+def test_a_second_ship_at_the_same_time_is_refused(ship, tmp_path):
     lake = Lake(tmp_path / "lake")
     write_sample_spool(tmp_path / "spool", sample_events(10))
     code = (
@@ -57,7 +57,7 @@ def test_two_at_a_time_are_refused(ship, tmp_path):
 
 
 class Killed(BaseException):
-    """Ends `ship` as SIGKILL does: nothing of it runs on."""
+    """Ends `ship` as SIGKILL does: no further code of it runs."""
 
 
 STEPS = {
@@ -95,7 +95,7 @@ def test_a_driver_killed_at_a_step_repeats_and_loses_nothing(ship, tmp_path, mon
         code = verify.run(None, pipeline, say=said.append)
         behind = step == "before the ledger" or (pipeline.spool and step != "before the marks")
         assert code == (verify.EXIT_BEHIND if behind else 0), said
-    # What is sealed meanwhile comes into another batch.
+    # Segments that are sealed meanwhile belong to another batch.
     paths += write_sample_spool(spool, sample_events(100, first_seq=200))
     again = 200 if step in ("before the files", "before the commit") else 100
     assert f"shipped {again} events" in "\n".join(ship(spool, settings))
@@ -107,7 +107,7 @@ def test_a_driver_killed_at_a_step_repeats_and_loses_nothing(ship, tmp_path, mon
 
 @pytest.fixture
 def without_its_row(ship, tmp_path, monkeypatch):
-    """Two segments, the newer of which is in the table and not in the ledger; its paths and the settings."""
+    """Return two segments, their paths and the settings. The newer segment is in the table, but not in the ledger."""
     spool, settings = tmp_path / "spool", settings_of(tmp_path / "lake")
     write_sample_spool(spool, sample_events(10))
     ship(spool, settings)
@@ -142,7 +142,7 @@ def test_a_segment_without_a_row_of_the_ledger_gets_it_from_the_spool_or_the_com
     assert seqs_of(Lake(settings.lake)) == list(range(20))
 
 
-def test_a_seal_of_a_commit_that_does_not_fit_is_not_taken(ship, tmp_path, without_its_row):
+def test_a_commits_seal_that_does_not_fit_is_not_used(ship, tmp_path, without_its_row):
     path, settings = without_its_row
     lake = Lake(settings.lake)
     seal = replace(Seal.read(path.with_suffix(".seal")), previous_chain="0" * 64)
@@ -158,7 +158,7 @@ def test_a_seal_of_a_commit_that_does_not_fit_is_not_taken(ship, tmp_path, witho
 
 
 @pytest.mark.parametrize("rows", ["all", "some"])
-def test_rows_that_are_deleted_before_the_ledger_has_them_are_missed(without_its_row, rows):
+def test_rows_that_are_deleted_before_the_ledger_has_them_are_reported_missing(without_its_row, rows):
     path, settings = without_its_row
     Lake(settings.lake).table().delete("seq >= 10" if rows == "all" else "seq >= 15")
     code, said = verified(Pipeline(None, settings))
@@ -182,7 +182,7 @@ def test_the_last_append_is_found_with_one_commit_in_memory(ship, tmp_path, monk
 
 
 class Writes:
-    """Counts what `ship` writes, and dies before the write `last`."""
+    """Counts the writes of `ship`, and ends it before the write number `last`."""
 
     def __init__(self, last):
         self.last, self.count = last, 0
@@ -217,7 +217,7 @@ ALL_WRITES = (
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_driver_killed_at_any_write_repeats_and_loses_nothing(ship, tmp_path, monkeypatch):
-    """One after the other, until nothing is left to die before; a first `ship`, and later ones."""
+    """`ship` dies before each of its writes in turn, first with an empty lake, then with a filled one."""
     write_key(tmp_path / "key")
     spool, lake = tmp_path / "spool", Lake(tmp_path / "lake")
     settings = settings_of(lake.root, log_key=tmp_path / "key", anchor=str(tmp_path / "anchors"))
@@ -250,7 +250,7 @@ def test_a_driver_killed_at_any_write_repeats_and_loses_nothing(ship, tmp_path, 
 
 
 @pytest.mark.parametrize("commits", [12, 120])
-def test_commits_of_others_hide_no_append_that_the_ledger_lacks(ship, tmp_path, monkeypatch, commits):
+def test_an_append_that_the_ledger_lacks_is_found_among_commits_of_others(ship, tmp_path, monkeypatch, commits):
     spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
     write_sample_spool(spool, sample_events(50))
     ship(spool, settings)
@@ -264,7 +264,7 @@ def test_commits_of_others_hide_no_append_that_the_ledger_lacks(ship, tmp_path, 
 
 
 @pytest.mark.parametrize("left", [0, 1, 2])
-def test_a_ledger_that_is_lost_costs_nothing(ship, tmp_path, left):
+def test_a_lost_ledger_is_restored(ship, tmp_path, left):
     spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
     for number in range(3):
         write_sample_spool(spool, sample_events(10, first_seq=10 * number))
@@ -280,7 +280,7 @@ def test_a_ledger_that_is_lost_costs_nothing(ship, tmp_path, left):
 
 
 class Unread:
-    """Reads sealed segments, but fails once."""
+    """A reader of sealed segments that fails once."""
 
     def __init__(self):
         self.failed = False
@@ -292,7 +292,7 @@ class Unread:
         return read_sealed(segment, reader)
 
 
-def test_a_segment_that_cannot_be_read_after_a_kill_is_appended_no_second_time(ship, tmp_path, monkeypatch):
+def test_a_segment_that_is_unreadable_after_a_kill_is_not_appended_twice(ship, tmp_path, monkeypatch):
     spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
     write_sample_spool(spool, sample_events(10))
     kill_at(monkeypatch, "before the ledger", ship, spool, settings)
@@ -300,7 +300,7 @@ def test_a_segment_that_cannot_be_read_after_a_kill_is_appended_no_second_time(s
     with monkeypatch.context() as patch:
         patch.setattr("klamm_spark.lake.appends.read_sealed", unread)
         write_sample_spool(spool, sample_events(10, node="other"))
-        # The same run looks again.
+        # The same run reads the segment again.
         assert "shipped 10 events in 1 batches" in "\n".join(ship(spool, settings))
     assert unread.failed
     assert "shipped 0 events" in "\n".join(ship(spool, settings))
@@ -323,7 +323,7 @@ def test_a_lost_ledger_file_of_a_quiet_server_repeats_nothing(ship, tmp_path):
     quiet.unlink()
     assert "shipped 0 events" in "\n".join(ship(spool, settings))
     assert seqs_of(lake) == list(range(30))
-    # One that cannot be read is named, and its segments come into the ledger again.
+    # An unreadable ledger file is named, and its segments are added to the ledger again.
     quiet = min(lake.seals.glob("*.parquet"))
     quiet.write_bytes(b"")
     said = ship(spool, settings)
@@ -332,7 +332,7 @@ def test_a_lost_ledger_file_of_a_quiet_server_repeats_nothing(ship, tmp_path):
 
 
 def test_a_damaged_ledger_of_an_earlier_klamm_repeats_nothing(ship, tmp_path, monkeypatch):
-    """Its commits do not say how far the ledger had come."""
+    """The commits of an earlier klamm do not say how far the ledger had come."""
     spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
     with monkeypatch.context() as patch:
         patch.setattr(Named, "to_json", lambda self: json.dumps({"klamm_audit_segments": list(self.segments)}))
@@ -347,7 +347,7 @@ def test_a_damaged_ledger_of_an_earlier_klamm_repeats_nothing(ship, tmp_path, mo
 
 
 @pytest.mark.parametrize("said", ["5", "[5]", "{}", '"x"', "null", "[" * 100_000])
-def test_what_others_say_in_their_commits_stops_no_start(ship, tmp_path, said):
+def test_ship_starts_whatever_commits_of_others_contain(ship, tmp_path, said):
     spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
     write_sample_spool(spool, sample_events(10))
     ship(spool, settings)
@@ -402,7 +402,7 @@ def test_the_disk_has_the_rows_before_the_ledger_and_the_ledger_before_the_marks
     assert len(read_seals(lake).seals) == len(marks(spool)) == 1
 
 
-def test_a_damaged_segment_stops_no_other_server(ship, tmp_path):
+def test_a_damaged_segment_does_not_stop_the_shipping_of_other_servers(ship, tmp_path):
     spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
     for node in ("one", "other"):
         paths = write_sample_spool(spool, sample_events(30, node=node), events_per_segment=10)
@@ -421,13 +421,13 @@ def test_a_damaged_segment_stops_no_other_server(ship, tmp_path):
     said = []
     assert verify.run(None, Pipeline(spool, settings), say=said.append) == 1
     assert any(line.startswith(f"broken chain: {damaged} was changed") for line in said)
-    # When it has been put back, it comes too.
+    # Once it has been restored, it is shipped too.
     damaged.write_bytes(whole)
     ship(spool, settings)
     assert verify.run(None, Pipeline(spool, settings), say=said.append) == 0, said
 
 
-def test_the_seal_of_an_append_proves_no_other_rows(ship, tmp_path, monkeypatch, seed):
+def test_the_seal_of_an_append_proves_only_its_own_rows(ship, tmp_path, monkeypatch, seed):
     spool, settings, lake = tmp_path / "spool", settings_of(tmp_path / "lake"), Lake(tmp_path / "lake")
     write_sample_spool(spool, sample_events(10))
     ship(spool, settings)
@@ -462,7 +462,7 @@ def test_an_append_that_names_a_segment_without_its_seal_proves_nothing(ship, tm
 
 @pytest.mark.parametrize("is_sealed", [False, True])
 def test_a_segment_that_unpacks_to_more_than_its_seal_says_is_set_aside_alone(ship, tmp_path, is_sealed):
-    """Also if who has put it there has said so in the seal."""
+    """This also holds if the seal states the large size."""
     spool, settings = tmp_path / "spool", settings_of(tmp_path / "lake")
     paths = write_sample_spool(spool, sample_events(30), events_per_segment=10)
     packed = Compressor("zstd")

@@ -1,4 +1,4 @@
-"""What is in the lake is marked in the spool, so that retention may delete it; nothing else is."""
+"""`ship` marks the segments that are in the lake, so that retention may delete them."""
 
 from klamm_spark.spool.layout import sealed_segments
 from tests.audit_samples import sample_events, write_sample_spool
@@ -15,7 +15,7 @@ def test_segments_that_are_in_the_lake_are_marked(ship, tmp_path):
     (folder,) = spool.iterdir()
     ship(spool, settings)
     assert marks(folder) == [path.name.partition(".")[0] for path in sealed_segments(folder)]
-    # What comes later, and is not shipped yet, is not.
+    # A later segment, which is not shipped yet, has no mark.
     (late,) = write_sample_spool(tmp_path / "other", list(sample_events(5)), events_per_segment=20)
     (folder / f"{'f' * 20}-{0:020d}.jsonl").write_bytes(late.read_bytes())
     assert len(marks(folder)) == 3

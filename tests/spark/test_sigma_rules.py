@@ -1,4 +1,4 @@
-"""Sigma rules find in Spark what they find in DuckDB: each word of Sigma, and each detection on what it is for."""
+"""Sigma rules find the same in Spark as in DuckDB: each word of Sigma, and each detection with its attack."""
 
 import json
 
@@ -11,13 +11,13 @@ from tests.audit_spool import events_of
 from tests.unit.audit.honest_day import HonestDay
 from tests.unit.audit.sigma_rules import EVENTS, found_by, numbered, one_attack, write_rules
 
-# A query takes half a second of a core to be planned, and here are a hundred; test_lake_watch.py runs each rule once.
+# Spark takes half a second to plan a query, and these are a hundred. test_lake_watch.py runs each rule once.
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def both(spark, tmp_path):
-    """`both(events)`: the views over the same events in DuckDB and in Spark."""
+    """Return `both(events)`, which returns the views over the same events in DuckDB and in Spark."""
     from pyspark.sql import functions as F
 
     from klamm_spark.spool.event_lines import EventLines
@@ -40,7 +40,7 @@ def both(spark, tmp_path):
         views.close()
 
 
-def test_each_word_finds_in_spark_what_it_says(both, tmp_path):
+def test_each_word_of_sigma_finds_its_events_in_spark(both, tmp_path):
     wanted = write_rules(tmp_path)
     _, views = both(numbered(EVENTS))
     assert {one.name: found_by(one.name, one.run(views)) for one in compiled(tmp_path)} == wanted
@@ -54,7 +54,7 @@ def test_each_detection_finds_the_same_in_both(both):
 
 
 @pytest.mark.timeout(1800)
-def test_a_day_of_honest_traffic_gives_no_critical_finding_in_either(both, tmp_path):
+def test_a_day_of_normal_traffic_has_no_critical_finding_in_either_engine(both, tmp_path):
     day = HonestDay(tmp_path)
     day.play()
     duckdb, spark = both(events_of(day.spool))

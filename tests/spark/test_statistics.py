@@ -1,4 +1,4 @@
-"""What a commit says of a file is held against the file's rows."""
+"""The statistics of a file in a commit are compared with the file's rows."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -37,11 +37,11 @@ def problems(folder, committed):
             {"node": 1, "seq": 0, "principal": 3, "resources": 2, "left_out": 3},
         ),
         Committed(3, {"seq": 0, "principal": "a"}, {"seq": 4, "principal": "b", "send_time_ms": 0.5}),
-        # In whole milliseconds, as Delta cuts times off.
+        # Times are whole milliseconds, because Delta truncates them.
         Committed(3, {"time": TIME.replace(microsecond=1_000)}, {"time": TIME.replace(microsecond=1_000)}),
     ],
 )
-def test_what_fits_is_no_problem(tmp_path, committed):
+def test_correct_statistics_are_no_problem(tmp_path, committed):
     assert problems(tmp_path, committed) == []
 
 
@@ -61,7 +61,7 @@ def test_what_fits_is_no_problem(tmp_path, committed):
         (Committed(highest={"time": TIME - timedelta(milliseconds=2)}), "time"),
     ],
 )
-def test_what_lets_a_query_skip_a_row_is_named(tmp_path, committed, what):
+def test_statistics_that_let_a_query_skip_a_row_are_named(tmp_path, committed, what):
     assert problems(tmp_path, committed) == [f"its commit is wrong about {what}, and a query may skip rows"]
 
 
@@ -71,7 +71,7 @@ def test_statistics_of_another_type_are_named(tmp_path):
 
 
 @pytest.mark.parametrize("doubles", [[float("nan")] * 4, [float("nan"), float("nan"), 1.0, float("inf")]])
-def test_what_is_no_number_has_no_place_between_others(tmp_path, doubles):
+def test_nan_does_not_count_for_the_bounds_of_a_column(tmp_path, doubles):
     path = tmp_path / "a.parquet"
     rows = pa.Table.from_pylist([{"send_time_ms": double} for double in doubles], FILE)
     pq.write_table(rows, path, row_group_size=2)
@@ -79,7 +79,7 @@ def test_what_is_no_number_has_no_place_between_others(tmp_path, doubles):
 
 
 def repeated(text, rows):
-    """A column of one text, which a file has once."""
+    """Return a column with one text in all rows, which a file stores once."""
     return pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), [text])
 
 
@@ -89,7 +89,7 @@ def in_lists(texts):
 
 
 @pytest.mark.parametrize("column", ["principal", "resources"])
-def test_a_file_that_unpacks_to_many_gigabytes_is_named_and_read_no_further(tmp_path, column):
+def test_reading_stops_at_a_file_that_unpacks_to_many_gigabytes(tmp_path, column):
     path, texts = tmp_path / "a.parquet", repeated("x" * (1 << 20), 300_000)
     table = pa.table({column: in_lists(texts) if column == "resources" else texts})
     pq.write_table(table, path, store_schema=False)
@@ -100,7 +100,7 @@ def test_a_file_that_unpacks_to_many_gigabytes_is_named_and_read_no_further(tmp_
         list(read_columns([TableFile(str(path), None)], [column]))
 
 
-def test_a_file_that_says_it_has_many_gigabytes_is_not_read(tmp_path, monkeypatch):
+def test_a_file_whose_footer_states_many_gigabytes_is_not_read(tmp_path, monkeypatch):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"principal": [f"{number:01000}" for number in range(1000)]}), path, compression="zstd")
     assert list(scan(TableFile(str(path), None)).problems) == []
@@ -110,7 +110,7 @@ def test_a_file_that_says_it_has_many_gigabytes_is_not_read(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("store_schema", [True, False])
-def test_texts_are_the_same_however_a_file_has_them(tmp_path, store_schema):
+def test_texts_are_compared_whatever_their_type_in_the_file(tmp_path, store_schema):
     path = tmp_path / "a.parquet"
     columns = {"principal": repeated("User:a", 3), "resources": in_lists(repeated("orders", 3))}
     pq.write_table(pa.table({**columns, "sni": ["a", None, "b"], "seq": [1, None, 3]}), path, store_schema=store_schema)

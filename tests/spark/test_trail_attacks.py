@@ -1,6 +1,6 @@
-"""Attacks on everything that a lake has: one pinned key and one cosigned checkpoint name each of them.
+"""Attacks on all parts of a lake: `verify` with one pinned key and one cosigned checkpoint names each of them.
 
-Also with the keys of server and log, with root on both, and with an older copy of everything put back.
+Some attackers have the keys of server and log, or root on both, or put an older copy of everything back.
 """
 
 import json
@@ -27,7 +27,7 @@ COVERS = {
     "signed": {"the lake has another seal"},
     "all signed": {FORKED, ROLLED_BACK},
 }
-"""What an attacker makes fit to the rows, and what names it then if the rows themselves do not."""
+"""Seals that an attacker makes fit to the rows, and the finding that names them if the rows do not fit."""
 QUESTIONS = (
     "true",
     "kind = 'request'",
@@ -37,7 +37,7 @@ QUESTIONS = (
     "time_us < 1767225600030000",
     "client_address like '10.0.1.%'",
 )
-"""Conditions of queries, whose answers may not change unnoticed."""
+"""Conditions of queries whose answers may not change unnoticed."""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def sealed(signer, tmp_path_factory):
 
 
 class LakeFiles(TrailAttack):
-    """Knows too what queries answer."""
+    """Files of a lake, together with the answers to queries about it."""
 
     def content(self, kind):
         if kind not in OF_ROWS:
@@ -68,7 +68,7 @@ class LakeFiles(TrailAttack):
     def name_a_file(self, kind, *paths):
         super().name_a_file(kind, *paths)
         if kind in OF_ROWS:
-            # Which events it has, LakeAttack asks; here any may be gone.
+            # `LakeAttack` checks the events. Here any of them may be missing.
             self.touched |= {row.segment for row in self.seals()} | {"_delta_log", "cannot be read"}
 
 
@@ -82,7 +82,7 @@ def ways_of_rows(signer):
             getattr(rows, name)()
         if cover:
             rows.make_seals_fit(digests_now(attack.lake), signer if "signed" in cover else None)
-            # Rows of no seal are named also where the seals fit.
+            # Rows without a seal are also named if the seals fit.
             attack.touched |= COVERS[cover]
         if cover == "all signed":
             shutil.rmtree(attack.folder)
@@ -103,7 +103,7 @@ def said_of(sealed):
 
 
 @pytest.mark.parametrize("tries", [5, pytest.param(300, marks=[pytest.mark.slow, pytest.mark.timeout(10_800)])])
-def test_whatever_is_done_to_the_lake_is_found_and_named(sealed, signer, seed, tries):
+def test_random_attacks_on_the_lake_are_found_and_named(sealed, signer, seed, tries):
     choose, made = random.Random(seed), Counter()
 
     def start():
@@ -122,7 +122,7 @@ def test_whatever_is_done_to_the_lake_is_found_and_named(sealed, signer, seed, t
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_each_way_is_found_and_named(sealed, seed, way):
+def test_each_kind_of_attack_is_found_and_named(sealed, seed, way):
     sealed.restore()
     attack = LakeAttack(sealed.lake, random.Random(seed))
     getattr(attack, way)()
@@ -139,7 +139,7 @@ def test_every_file_of_a_lake_has_attacks(sealed):
 
 
 def forge_statistics(add):
-    """Say of a file in its commit that nothing in it can be asked for."""
+    """State in a file's commit that the file has no rows that queries ask for."""
     statistics = json.loads(add["stats"])
     for end in ("minValues", "maxValues"):
         statistics.setdefault(end, {}).update(principal="User:zzz", kind="zzz", seq=1 << 40)
@@ -147,7 +147,7 @@ def forge_statistics(add):
 
 
 def forge_footer(path):
-    """Say so at the end of the file itself."""
+    """State the same in the footer of the file."""
     data = path.read_bytes()
     at = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     assert b"User:" in data[at:]

@@ -1,4 +1,4 @@
-"""Gaps are named; a gap is either reported or unreported."""
+"""Tests of `verify`: it names gaps, and says whether the server has reported them."""
 
 import json
 
@@ -26,7 +26,7 @@ def verify():
     return run
 
 
-def test_a_lake_that_holds_all_is_sound(shipped, verify):
+def test_a_complete_lake_is_sound(shipped, verify):
     code, said = verify(shipped.pipeline)
     assert code == 0
     assert f"node-1/{BOOT}: spool {EVENTS:,} events (0-{EVENTS - 1}), lake {EVENTS:,} events (0-{EVENTS - 1})" in said
@@ -50,7 +50,7 @@ def test_missing_events_are_named_with_their_place(ship, verify, tmp_path):
     assert "  reported by audit_gap: 50-54" in said
 
 
-def test_events_that_retention_deleted_from_the_spool_are_no_fault(ship, verify, tmp_path):
+def test_events_that_retention_has_deleted_are_not_reported_as_lost(ship, verify, tmp_path):
     settings = settings_of(tmp_path / "lake")
     first, _ = write_sample_spool(tmp_path / "spool", sample_events(20), events_per_segment=10)
     ship(tmp_path / "spool", settings)
@@ -59,7 +59,7 @@ def test_events_that_retention_deleted_from_the_spool_are_no_fault(ship, verify,
     assert (code, "  deleted from the spool: 0-9" in said) == (0, True)
 
 
-def test_an_event_that_is_there_twice_is_found(verify, ship, tmp_path):
+def test_an_event_that_occurs_twice_is_found(verify, ship, tmp_path):
     settings = settings_of(tmp_path / "lake")
     write_sample_spool(tmp_path / "spool", sample_events(5))
     ship(tmp_path / "spool", settings)
@@ -119,7 +119,7 @@ def test_a_spool_that_retention_and_a_crash_have_shortened_is_sound(ship, verify
     remove(old[0])
     write_sample_spool(spool, [event("n", later, seq, **gap) for seq, gap in enumerate((crash, deleted))])
     ship(spool, settings)
-    # The next segment is being written, and reports a number that was dropped.
+    # The next segment is open, and reports a number that was dropped.
     dropped = event("n", later, 3, action="dropped", gap_boot=later, gap_first_seq=2, gap_last_seq=2, gap_count=1)
     (spool / "n" / f"{later}-{3:020d}.open").write_text(json.dumps(dropped) + '\n{"kind":"audit_gap"')
     code, said = verify(Pipeline(spool, settings))
@@ -161,7 +161,7 @@ def test_spool_and_lake_are_compared_without_spark():
     assert (found.crashed_from, found.unended_from) == (20, None)
 
 
-def test_missing_numbers_are_attributed_to_the_strongest_report():
+def test_missing_numbers_are_explained_by_the_strongest_report():
     from klamm_spark.lake.verify import Ends, NodeBoot, ReportedGaps, compare
 
     life = NodeBoot("n", "b")

@@ -1,4 +1,4 @@
-"""`verify` while `ship` runs: what is shipped meanwhile is not said to be missing."""
+"""Tests of `verify` while `ship` runs: segments that are shipped meanwhile are not reported as missing."""
 
 import pytest
 
@@ -11,8 +11,7 @@ from tests.spark.sealed_lake import verified
 
 @pytest.fixture
 def beside(ship, tmp_path, monkeypatch):
-    """`verify` of a lake and its spool, or of the lake alone, to which a segment is shipped when its files have been
-    listed."""
+    """Return a function that runs `verify`. After it has listed the files, another segment is shipped."""
     settings = settings_of(tmp_path / "lake", anchor=str(tmp_path / "anchors"))
     events = list(sample_events(30))
     write_sample_spool(tmp_path / "spool", events[:10])
@@ -44,12 +43,12 @@ def test_a_segment_that_is_shipped_meanwhile_is_not_missing(beside, tmp_path, sp
 
 
 def test_a_segment_that_is_anchored_meanwhile_is_not_missing(beside, tmp_path, monkeypatch):
-    """`ship` writes its anchor before its seal: the anchors are read first."""
+    """`ship` writes an anchor before its seal, and `verify` reads the anchors first."""
     path = tmp_path / "anchors"
     prove, compared = rows.check_rows, []
 
     def checked(*given):
-        # As the driver that is anchoring now.
+        # The driver that anchors at this moment leaves this state.
         path.write_bytes(path.read_bytes() + b'{"node":"node-1","segment":"newer","index":9,"chain":""}\n')
         compared.append(given)
         return prove(*given)

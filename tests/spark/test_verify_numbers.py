@@ -1,4 +1,4 @@
-"""The numbers that `verify` compares are those of the lines and rows, whatever seals say and wherever they are."""
+"""Tests of the numbers that `verify` compares: they are those of the lines and rows, whatever the seals state."""
 
 import random
 from collections import Counter, defaultdict
@@ -33,7 +33,7 @@ def ranges_of(numbers):
 
 
 def lake_of(folder, files):
-    """Return a lake with files that have rows of a node, a boot and a number each."""
+    """Return a lake with files whose rows have these numbers of a node and a boot."""
     lake, found = Lake(folder), []
     lake.events.mkdir(parents=True)
     for number, rows in enumerate(files):
@@ -45,7 +45,7 @@ def lake_of(folder, files):
     return lake
 
 
-def test_numbers_are_those_of_sets(tmp_path, seed):
+def test_ranges_of_numbers_equal_plain_sets(tmp_path, seed):
     choose = random.Random(seed)
     edges = [0, 63, 64, 65, 127, 128, -1, -64, -65, (1 << 63) - 1, -(1 << 63)]
     rows = [("n", "edges", seq) for seq in edges]
@@ -66,8 +66,8 @@ def test_numbers_are_those_of_sets(tmp_path, seed):
     assert found.doubled == ranges_of(several)
 
 
-def test_the_work_for_many_files_is_that_of_their_numbers(tmp_path, monkeypatch):
-    """Every second number is forgotten. To join file after file took time by the square of their number."""
+def test_the_work_for_many_files_grows_linearly_with_their_numbers(tmp_path, monkeypatch):
+    """Every second number is forgotten. Joining one file after the other took time by the square of their number."""
     handled, make = [], Ranges.__init__
 
     def counted(ranges, pairs=()):
@@ -84,7 +84,7 @@ def test_the_work_for_many_files_is_that_of_their_numbers(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("column", ["node", "bad_line"])
-def test_a_file_with_text_that_is_none_is_named(tmp_path, column):
+def test_a_file_with_invalid_text_is_named(tmp_path, column):
     lake = lake_of(tmp_path, [[("n", "b", 1)], [("n", "b", 2)]])
     path = lake.events / "0.parquet"
     rows = pq.ParquetFile(path).read()
@@ -96,12 +96,12 @@ def test_a_file_with_text_that_is_none_is_named(tmp_path, column):
 
 
 @pytest.mark.parametrize("lies", [False, True])
-def test_a_number_that_is_missing_behind_a_seal_that_fits_is_named(ship, tmp_path, lies):
+def test_a_missing_number_is_named_even_if_the_seal_fits(ship, tmp_path, lies):
     settings = settings_of(tmp_path / "lake")
     paths = write_sample_spool(tmp_path / "spool", sample_events(30), events_per_segment=10)
     events = list(sample_events(30))
     lines = [line_of(event) for event in events[10:20]]
-    # As many lines as the seal says, and the first and the last are those that it says: 14 stands twice, 15 nowhere.
+    # The seal has the right count and the right first and last number, but 14 occurs twice and 15 is missing.
     lines[5] = line_of(events[14]) if lies else line_of(events[15] | {"seq": 14, "event_id": f"node-1/{BOOT}/14"})
     paths[1].write_bytes(b"".join(lines))
     reseal(paths)
@@ -123,7 +123,7 @@ def test_segments_that_overlap_are_named(ship, tmp_path):
     assert (code, "  more than once in the lake: 8-9" in said) == (1, True)
 
 
-def test_a_gap_that_only_the_spool_reports_counts(ship, tmp_path):
+def test_a_gap_that_only_the_spool_reports_excuses_missing_numbers(ship, tmp_path):
     settings = settings_of(tmp_path / "lake")
     events = list(sample_events(20))
     gap = {"kind": "audit_gap", "action": "dropped", "outcome": "error", "gap_boot": BOOT}
@@ -142,8 +142,8 @@ def test_a_gap_that_only_the_spool_reports_counts(ship, tmp_path):
 
 
 @pytest.mark.parametrize("more", [0, 1], ids=["alone", "with others"])
-def test_a_double_that_is_no_number_is_no_change(ship, tmp_path, more):
-    """No klamm writes one. Another program may, and its line is kept."""
+def test_rows_with_nan_or_infinity_count_as_unchanged(ship, tmp_path, more):
+    """klamm writes no such number. Another program may, and then the line is kept."""
     settings = settings_of(tmp_path / "lake")
     values = ["NaN", "Infinity", "-Infinity", "1e999", "-0.0", "1e308"]
     events = list(sample_events(12))
@@ -156,7 +156,7 @@ def test_a_double_that_is_no_number_is_no_change(ship, tmp_path, more):
     ship(tmp_path / "spool", settings)
     code, said = verified(tmp_path / "spool", settings)
     assert code == 0, said
-    # With statistics of all columns, as another program may write them.
+    # The file has statistics of all columns, as another program may write them.
     table = Lake(tmp_path / "lake").table()
     table.alter.set_table_properties({"delta.dataSkippingNumIndexedCols": "-1"})
     write_sample_spool(tmp_path / "spool", sample_events(10, first_seq=12))
